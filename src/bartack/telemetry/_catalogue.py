@@ -1,0 +1,114 @@
+"""Every event Bartack emits, one class each; the reference page of the docs is compared with this file.
+
+An event's fields are either *measurements* (numbers to count, add up or draw) or *metadata* (what the numbers
+are about). Durations are nanoseconds of a monotonic clock. Payloads never appear, only their sizes.
+
+Who emits an event is not decided here, and who listens is decided in ``_bus.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Final, NamedTuple, TypeVar, get_type_hints
+
+import msgspec
+
+T = TypeVar("T")
+
+_MEASUREMENT: Final = "measurement"
+_METADATA: Final = "metadata"
+
+Measurement = Annotated[T, _MEASUREMENT]
+"""Marks a field as a number to count, add up or draw."""
+
+Metadata = Annotated[T, _METADATA]
+"""Marks a field as something the measurements are about."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Something that happened. Each child is one entry of the catalogue and has a ``name`` of its own."""
+
+    name: ClassVar[str]
+
+
+class JournalOpened(Event, frozen=True, kw_only=True, gc=False):
+    """A journal was opened and belongs to this process now."""
+
+    name = "journal.opened"
+
+    entries: Measurement[int]
+    size_bytes: Measurement[int]
+    duration_ns: Measurement[int]
+    path: Metadata[str]
+    fence: Metadata[int]
+
+
+class JournalCommitted(Event, frozen=True, kw_only=True, gc=False):
+    """Entries became durable together, with one write and one sync."""
+
+    name = "journal.committed"
+
+    entries: Measurement[int]
+    size_bytes: Measurement[int]
+    duration_ns: Measurement[int]
+
+
+class JournalRecovered(Event, frozen=True, kw_only=True, gc=False):
+    """Opening a journal cut off what its last owner had not finished writing."""
+
+    name = "journal.recovered"
+
+    size_bytes: Measurement[int]
+    seq: Metadata[int]
+    kept_as: Metadata[str]
+
+
+class JournalPoisoned(Event, frozen=True, kw_only=True, gc=False):
+    """A journal stopped taking entries, because it cannot promise to keep them."""
+
+    name = "journal.poisoned"
+
+    reason: Metadata[str]
+
+
+class JournalBlobWritten(Event, frozen=True, kw_only=True, gc=False):
+    """A large value was handed to the blob store; ``deduplicated`` if it was there already."""
+
+    name = "journal.blob_written"
+
+    size_bytes: Measurement[int]
+    deduplicated: Metadata[bool]
+
+
+class TelemetryHandlerFailed(Event, frozen=True, kw_only=True, gc=False):
+    """A handler raised and was detached. ``event`` names the event it was called with."""
+
+    name = "telemetry.handler_failed"
+
+    handler: Metadata[str]
+    event: Metadata[str]
+    error: Metadata[str]
+
+
+CATALOGUE: Final[Mapping[str, type[Event]]] = MappingProxyType(
+    {event.name: event for event in Event.__subclasses__()}
+)
+"""Every event by its name."""
+
+
+class Shape(NamedTuple):
+    """The names of an event's fields, by what they are."""
+
+    measurements: tuple[str, ...]
+    metadata: tuple[str, ...]
+
+
+def shape_of(event_type: type[Event]) -> Shape:
+    """Which fields of an event are measurements and which are metadata, in the order of their declaration."""
+    hints = get_type_hints(event_type, include_extras=True)
+    roles = {field: hints[field].__metadata__ for field in event_type.__struct_fields__}
+    return Shape(
+        measurements=tuple(field for field, role in roles.items() if _MEASUREMENT in role),
+        metadata=tuple(field for field, role in roles.items() if _METADATA in role),
+    )
