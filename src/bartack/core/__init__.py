@@ -1,0 +1,43 @@
+"""What everything else stands on: ids, time, canonical JSON, checksums, files, safe paths, redaction, watches.
+
+Nothing here knows of runs or journals. Importing it is cheap: what is slow to load is loaded by the first
+call that needs it.
+"""
+
+from bartack.core._checksum import checksum, checksum_file
+from bartack.core._clock import Clock, SystemClock
+from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, FileFacts, RealDisk, write_all
+from bartack.core._files import replace_file
+from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
+from bartack.core._json import canonical
+from bartack.core._paths import open_below, safe_join
+from bartack.core._redact import Redactor, is_secret_name
+from bartack.core._watch import Watch, WatchKind, open_watch, watch_kind
+
+__all__ = [
+    "DIR_MODE",
+    "FILE_MODE",
+    "Clock",
+    "Disk",
+    "FileFacts",
+    "RealDisk",
+    "Redactor",
+    "RunId",
+    "SystemClock",
+    "Watch",
+    "WatchKind",
+    "canonical",
+    "checksum",
+    "checksum_file",
+    "claim_run_dir",
+    "is_secret_name",
+    "new_run_id",
+    "new_token",
+    "open_below",
+    "open_watch",
+    "parse_run_id",
+    "replace_file",
+    "safe_join",
+    "watch_kind",
+    "write_all",
+]

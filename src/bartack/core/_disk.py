@@ -1,0 +1,187 @@
+"""The disk as the journal sees it: the few operations whose order and failure decide what survives.
+
+``RealDisk`` forwards to the operating system. ``bartack.testing.FaultyDisk`` is the same contract on a simulated disk that can
+crash after every operation. Whatever has to survive a power cut goes through this seam; nothing else needs to.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import sys
+from typing import NamedTuple, Protocol
+
+FILE_MODE = 0o600
+DIR_MODE = 0o700
+
+
+class FileFacts(NamedTuple):
+    """What the disk knows of an open file."""
+
+    size: int
+    links: int
+    inode: int
+
+
+class Disk(Protocol):
+    """Files by path, open files by descriptor. Every method raises ``OSError`` as the operating system would."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        """Open a file for reading, or for reading and writing; ``exclusive`` refuses one that exists."""
+        ...
+
+    def close(self, fd: int) -> None:
+        """Close an open file; its locks go with it."""
+        ...
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        """Up to ``size`` bytes at ``offset``; empty at the end of the file."""
+        ...
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        """Write at ``offset`` and return how many bytes were taken, which may be fewer."""
+        ...
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file at ``size``."""
+        ...
+
+    def sync(self, fd: int) -> None:
+        """Return when the file's data and size would survive a power cut."""
+        ...
+
+    def facts(self, fd: int) -> FileFacts:
+        """Size, number of links and inode of an open file."""
+        ...
+
+    def lock(self, fd: int) -> bool:
+        """Try to take the file's exclusive lock; never waits."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Replace ``target`` by ``source`` atomically."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Remove a file's name."""
+        ...
+
+    def mkdir(self, path: str) -> None:
+        """Make a directory; one that exists is left alone."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Return when names made, changed and removed in this directory would survive a power cut."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory has this name."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory, sorted."""
+        ...
+
+
+class RealDisk:
+    """The operating system's files."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
+        """See ``Disk.open``."""
+        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+        if create or exclusive:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL | os.O_NOFOLLOW
+        return os.open(path, flags, FILE_MODE)
+
+    def close(self, fd: int) -> None:
+        """See ``Disk.close``."""
+        os.close(fd)
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        """See ``Disk.read``."""
+        return os.pread(fd, size, offset)
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        """See ``Disk.write``."""
+        return os.pwrite(fd, data, offset)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """See ``Disk.truncate``."""
+        os.ftruncate(fd, size)
+
+    def sync(self, fd: int) -> None:
+        """See ``Disk.sync``."""
+        _sync(fd)
+
+    def facts(self, fd: int) -> FileFacts:
+        """See ``Disk.facts``."""
+        found = os.fstat(fd)
+        return FileFacts(found.st_size, found.st_nlink, found.st_ino)
+
+    def lock(self, fd: int) -> bool:
+        """See ``Disk.lock``."""
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def rename(self, source: str, target: str) -> None:
+        """See ``Disk.rename``."""
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        """See ``Disk.unlink``."""
+        os.unlink(path)
+
+    def mkdir(self, path: str) -> None:
+        """See ``Disk.mkdir``."""
+        try:
+            os.mkdir(path, DIR_MODE)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def sync_dir(self, path: str) -> None:
+        """See ``Disk.sync_dir``."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            # Some network file systems have no sync for directories; their renames are durable by themselves.
+            if error.errno not in {errno.EINVAL, errno.ENOTSUP}:
+                raise
+        finally:
+            os.close(fd)
+
+    def exists(self, path: str) -> bool:
+        """See ``Disk.exists``."""
+        return os.path.lexists(path)
+
+    def names(self, path: str) -> list[str]:
+        """See ``Disk.names``."""
+        return sorted(os.listdir(path))
+
+
+if sys.platform == "darwin":
+
+    def _sync(fd: int) -> None:
+        # fsync on macOS stops at the drive's cache; only F_FULLFSYNC survives a power cut.
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+
+else:
+    _sync = os.fdatasync
+
+
+def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:
+    """Write all of ``data`` at ``offset``, going on after short writes."""
+    view = data
+    while view:
+        taken = disk.write(fd, view, offset)
+        if taken <= 0:
+            raise OSError(errno.EIO, "the disk took no bytes")
+        offset += taken
+        view = view[taken:]

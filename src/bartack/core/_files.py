@@ -1,0 +1,56 @@
+"""Replacing a file: every reader, and every crash, finds the old content or the new one, nothing between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from bartack.core._disk import FILE_MODE, Disk, RealDisk, write_all
+
+
+def replace_file(path: str | Path, data: bytes, *, disk: Disk | None = None, mode: int = FILE_MODE) -> None:
+    """Give a file new content atomically; durable when it returns.
+
+    Several processes may replace one file at the same time: the last one wins, and none sees half of
+    another's content. On any failure the file is as it was and nothing is left beside it; only a failing sync
+    of the directory, which comes last, leaves it open whether the new content survives a power cut. A
+    symbolic link at ``path`` is replaced, not followed.
+
+    Args:
+        path: The file; its directory has to exist.
+        data: The whole new content.
+        disk: Where the file is.
+        mode: Permissions of the file. Anything but the default needs the real disk.
+
+    Raises:
+        OSError: The operating system refused one of the operations.
+    """
+    disk = disk or RealDisk()
+    target = Path(path)
+    directory, name = str(target.parent), target.name
+    temporary = os.path.join(directory, _temporary_name(name))
+    try:
+        _write_synced(disk, temporary, data, mode)
+        disk.rename(temporary, str(target))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            disk.unlink(temporary)
+        raise
+    disk.sync_dir(directory)
+
+
+def _temporary_name(name: str) -> str:
+    # Cut, so that a name of the greatest legal length still leaves room for the rest.
+    return f".{name[:48]}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
+
+
+def _write_synced(disk: Disk, path: str, data: bytes, mode: int) -> None:
+    fd = disk.open(path, write=True, exclusive=True)
+    try:
+        if mode != FILE_MODE:
+            os.chmod(path, mode)
+        write_all(disk, fd, data, 0)
+        disk.sync(fd)
+    finally:
+        disk.close(fd)

@@ -1,0 +1,320 @@
+"""Every error Bartack raises, each with a stable code.
+
+``bartack explain CODE`` prints what a code means and what to do; both texts live here, beside the class.
+
+::
+
+    BartackError                         BT100
+    ├── ConfigError                      BT101
+    ├── UnsafePathError                  BT102   (also ValueError)
+    ├── CanonicalJsonError               BT103   (also ValueError)
+    ├── FileAccessError                  BT104
+    ├── RunIdError                       BT105   (also ValueError)
+    ├── InternalError                    BT106
+    ├── JournalError                     BT200
+    │   ├── JournalCorruptError          BT201
+    │   ├── JournalLockedError           BT202
+    │   ├── JournalPoisonedError         BT203
+    │   │   ├── JournalFullError         BT204
+    │   │   ├── JournalSyncError         BT205
+    │   │   └── JournalLostError         BT206
+    │   ├── JournalFormatError           BT207
+    │   ├── JournalNotFoundError         BT208
+    │   ├── JournalClosedError           BT209
+    │   ├── EntryError                   BT210   (also ValueError)
+    │   ├── BlobMissingError             BT211
+    │   └── BlobCorruptError             BT212
+    ├── UnknownCodeError                 BT1001
+    └── UsageError                       BT1002
+
+Numbers go by hundreds: 1 core and configuration, 2 journal, 3 runs and replay, 4 messaging, 5 supervision, 6 language at
+run time, 7 resilience and tracking, 8 agents, 9 pipeline, 10 plugin, CLI and web. A number is never given twice.
+
+An error takes facts, builds its own message and keeps the facts as attributes. Every class survives pickling with all of its
+facts, without its constructor being called again.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+
+class BartackError(Exception):
+    """Something went wrong in Bartack. Every other error is a child of this one."""
+
+    code: ClassVar[str] = "BT100"
+    retryable: ClassVar[bool] = False
+    remedy: ClassVar[str] = "Read the message; it names the cause and the place."
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _revive, (type(self), self.args, self.__dict__)
+
+
+def _revive(cls: type[BartackError], args: tuple[object, ...], facts: dict[str, object]) -> BartackError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class ConfigError(BartackError):
+    """A setting has a value that cannot be used."""
+
+    code = "BT101"
+    remedy = "Correct the setting that the message names."
+
+    def __init__(self, setting: str, problem: str) -> None:
+        self.setting = setting
+        self.problem = problem
+        super().__init__(f"{setting}: {problem}")
+
+
+class UnsafePathError(BartackError, ValueError):
+    """A path leads, or could lead, out of the directory it has to stay in."""
+
+    code = "BT102"
+    remedy = "Give a relative path without '..' that no symbolic link leads out of its directory."
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"unsafe path {path!r}: {reason}")
+
+
+class CanonicalJsonError(BartackError, ValueError):
+    """A value has no canonical JSON form (RFC 8785): it is no JSON value, or a number that JSON readers would change."""
+
+    code = "BT103"
+    remedy = "Use null, booleans, strings, finite numbers, integers within ±(2^53 - 1), arrays and objects with string keys."
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        self.problem = problem
+        super().__init__(f"{place}: {problem}")
+
+
+class FileAccessError(BartackError):
+    """The operating system refused to read or write a file."""
+
+    code = "BT104"
+    remedy = "Check that the path exists, is of the right kind, and that you may read or write it."
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path}: {reason}")
+
+
+class InternalError(BartackError):
+    """Bartack met a failure that it has no name for. That is a defect in Bartack, not in what you did."""
+
+    code = "BT106"
+    remedy = "Run the command once more with BARTACK_TRACEBACK=1 set, and report what it prints."
+
+    def __init__(self, cause: str) -> None:
+        self.cause = cause
+        super().__init__(f"internal error: {cause}")
+
+
+class RunIdError(BartackError, ValueError):
+    """Something was given as the id of a run that does not have its form."""
+
+    code = "BT106"
+    remedy = "Give an id as 'bartack run' prints it: run-YYYYMMDD-HHMMSS and eight hex digits."
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        super().__init__(f"{text!r} is no run id; one looks like run-20260131-235959-0f3a91c7")
+
+
+class JournalError(BartackError):
+    """Something is wrong with the journal of a run."""
+
+    code = "BT200"
+    remedy = "Look at the journal with 'bartack journal verify PATH'; it changes nothing."
+
+
+class JournalCorruptError(JournalError):
+    """A journal is damaged in a place that was already acknowledged, or is no journal at all. Nothing was changed.
+
+    A line that was still being written when the power went is no corruption: it is cut off and kept beside the journal.
+    """
+
+    code = "BT201"
+    remedy = (
+        "Keep the file as it is. 'bartack journal verify PATH' names the place, 'bartack journal show PATH' prints the "
+        "entries before it. Restore the run's directory from a backup, or start a new run."
+    )
+
+    def __init__(self, path: str, offset: int, problem: str) -> None:
+        self.path = path
+        self.offset = offset
+        self.problem = problem
+        super().__init__(f"{path}: damaged at byte {offset}: {problem}; nothing was changed")
+
+
+class JournalLockedError(JournalError):
+    """Another process owns the journal. A journal has one owner at a time."""
+
+    code = "BT202"
+    retryable = True
+    remedy = "Wait for the owner to end, or look at what it does with 'bartack status'."
+
+    def __init__(self, path: str, pid: int | None) -> None:
+        self.path = path
+        self.pid = pid
+        owner = f"process {pid}" if pid else "another process"
+        super().__init__(f"{path} is owned by {owner}")
+
+
+class JournalPoisonedError(JournalError):
+    """The journal cannot be trusted to keep anything more, so it takes nothing more. What it acknowledged is safe.
+
+    Entries that were not acknowledged may or may not be there when it is opened again.
+    """
+
+    code = "BT203"
+    remedy = "Mend what the message names, then resume: nothing that was acknowledged is lost."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path} takes no more entries: {problem}")
+
+    @classmethod
+    def again(cls, first: Self) -> Self:
+        """The error for every call after the one that failed: same facts, fresh traceback."""
+        return cls(first.path, first.problem)
+
+
+class JournalFullError(JournalPoisonedError):
+    """There is no space left for the journal."""
+
+    code = "BT204"
+    remedy = "Make room on the disk that holds the run's directory, then resume."
+
+
+class JournalSyncError(JournalPoisonedError):
+    """The operating system could not bring the journal to the disk. A failed sync is never tried again."""
+
+    code = "BT205"
+    remedy = "Check the disk and the system's log, then resume."
+
+
+class JournalLostError(JournalPoisonedError):
+    """The journal no longer belongs to this process: it was deleted, replaced, or taken over by another owner."""
+
+    code = "BT206"
+    remedy = "Find out who removed or took over the run's directory. This process has stopped writing."
+
+
+class JournalFormatError(JournalError):
+    """The journal was written in a format that this version of Bartack does not read. Nothing was changed."""
+
+    code = "BT207"
+    remedy = "Use the Bartack version that wrote it, or a newer one."
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        self.path = path
+        self.found = found
+        self.known = known
+        super().__init__(f"{path} has journal format {found}; this version reads formats up to {known}")
+
+
+class JournalNotFoundError(JournalError):
+    """There is no journal at this path."""
+
+    code = "BT208"
+    remedy = "Give the journal file or the directory of a run."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"no journal at {path}")
+
+
+class JournalClosedError(JournalError):
+    """The journal was closed by this process and is used again."""
+
+    code = "BT209"
+    remedy = "Open it again."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is closed")
+
+
+class EntryError(JournalError, ValueError):
+    """Something was handed to the journal that cannot be an entry."""
+
+    code = "BT210"
+    remedy = "Give a kind, an object of JSON values, and no more than 1 MiB beside the value."
+
+    def __init__(self, kind: str, problem: str) -> None:
+        self.kind = kind
+        self.problem = problem
+        super().__init__(f"entry {kind!r}: {problem}")
+
+
+class BlobMissingError(JournalError):
+    """A large value that an entry refers to is not there."""
+
+    code = "BT211"
+    remedy = "Restore the blobs directory of the run from a backup."
+
+    def __init__(self, sha256: str, where: str) -> None:
+        self.sha256 = sha256
+        self.where = where
+        super().__init__(f"blob {sha256} is missing in {where}")
+
+
+class BlobCorruptError(JournalError):
+    """A large value was changed on disk: its content no longer has the checksum it is stored under."""
+
+    code = "BT212"
+    remedy = "Restore the blob from a backup of the run's directory."
+
+    def __init__(self, sha256: str, problem: str) -> None:
+        self.sha256 = sha256
+        self.problem = problem
+        super().__init__(f"blob {sha256}: {problem}")
+
+
+class UnknownCodeError(BartackError):
+    """No error has this code."""
+
+    code = "BT1001"
+    remedy = "'bartack explain' without a code lists all of them."
+
+    def __init__(self, asked: str, near: tuple[str, ...] = ()) -> None:
+        self.asked = asked
+        self.near = near
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        super().__init__(f"no error has the code {asked!r}{hint}")
+
+
+class UsageError(BartackError):
+    """A command was called in a way that it does not understand: a wrong name, option or value."""
+
+    code = "BT1002"
+    remedy = "Call the command with --help; it shows what it takes."
+
+    def __init__(self, command: str, problem: str) -> None:
+        self.command = command
+        self.problem = problem
+        super().__init__(f"{command}: {problem}")
+
+
+def iter_errors() -> list[type[BartackError]]:
+    """All error classes, in the order of their numbers."""
+    found: list[type[BartackError]] = []
+    waiting: list[type[BartackError]] = [BartackError]
+    while waiting:
+        cls = waiting.pop()
+        found.append(cls)
+        waiting.extend(cls.__subclasses__())
+    own = {cls for cls in found if cls.__module__ == __name__}
+    return sorted(own, key=lambda cls: int(cls.code.removeprefix("BT")))
