@@ -1,0 +1,57 @@
+# Every target sets up what it needs: a virtual environment of its own, from pinned versions.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+JOBS   ?= 2
+
+ifneq ($(shell command -v uv 2>/dev/null),)
+MAKE_VENV = uv venv --quiet --allow-existing --python $(PYTHON) $(VENV)
+INSTALL   = uv pip install --quiet --python $(BIN)/python -c constraints.txt
+else
+MAKE_VENV = $(PYTHON) -m venv $(VENV)
+INSTALL   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+endif
+
+.PHONY: help demo test check bench soak format clean
+.DEFAULT_GOAL := help
+
+help:  ## show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' Makefile
+
+$(VENV)/.package: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit("Python 3.11 or newer is needed, this is " + v if sys.version_info < (3, 11) else 0)'
+	@$(MAKE_VENV)
+	@$(INSTALL) -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.package
+	@$(INSTALL) -e '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.package
+	@$(INSTALL) -e '.[bench]'
+	@touch $@
+
+demo: $(VENV)/.package  ## the main job: work that survives kill -9
+	@$(BIN)/bartack demo
+
+test: $(VENV)/.dev  ## the whole test-suite
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+check: $(VENV)/.dev  ## formatting, lint, types, layers, dependencies
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/basedpyright
+	@$(BIN)/lint-imports
+	@$(BIN)/deptry src
+
+bench: $(VENV)/.bench  ## speed, against the floor and the peers
+	@$(BIN)/python -m bench
+
+format: $(VENV)/.dev  ## put the code into its canonical form
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean:  ## remove what the targets above have made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

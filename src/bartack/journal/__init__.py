@@ -1,0 +1,47 @@
+"""The append-only truth of a run: what is acknowledged is never lost, and never changed.
+
+``open_journal`` owns the journal in a directory, ``open_reader`` reads or follows one that somebody else may own.
+``Journal`` is the contract behind them; ``bartack.testing.JournalContract`` checks it on any engine.
+"""
+
+from bartack.journal._contract import (
+    FORMAT,
+    INLINE_LIMIT,
+    BlobRef,
+    Draft,
+    Durability,
+    Entry,
+    Journal,
+    JournalReader,
+    Recovery,
+)
+from bartack.journal._file import FileJournal, open_journal
+from bartack.journal._group import AsyncAppender, GroupCommit
+from bartack.journal._memory import MemoryJournal, MemoryReader, MemoryStore
+from bartack.journal._reader import FileReader, open_reader
+from bartack.journal._verify import JournalDamage, JournalReport, collect_blobs, verify_journal
+
+__all__ = [
+    "FORMAT",
+    "INLINE_LIMIT",
+    "AsyncAppender",
+    "BlobRef",
+    "Draft",
+    "Durability",
+    "Entry",
+    "FileJournal",
+    "FileReader",
+    "GroupCommit",
+    "Journal",
+    "JournalDamage",
+    "JournalReader",
+    "JournalReport",
+    "MemoryJournal",
+    "MemoryReader",
+    "MemoryStore",
+    "Recovery",
+    "collect_blobs",
+    "open_journal",
+    "open_reader",
+    "verify_journal",
+]

@@ -1,0 +1,120 @@
+"""Large values in files named by their content: ``blobs/<2 hex>/<62 hex>``.
+
+A blob is written to a temporary name, synced and renamed, so a name is there only with its whole content. The same content has
+the same name and is written once. Blobs are removed only by ``collect``, which runs while nobody owns the journal.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Iterator
+
+from bartack.core import Disk, replace_file
+from bartack.errors import BlobCorruptError, BlobMissingError
+from bartack.journal._contract import BlobRef
+from bartack.journal._format import CHUNK
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class FileBlobs:
+    """The blobs of one journal."""
+
+    def __init__(self, directory: str, disk: Disk) -> None:
+        self.directory = directory
+        self._disk = disk
+        self._settled: set[str] = set()
+        """Directories whose own name is known to be durable, and blobs that are."""
+
+    def put(self, content: bytes) -> BlobRef:
+        """Keep ``content``; durable when it returns."""
+        ref = BlobRef(hashlib.sha256(content).hexdigest(), len(content))
+        path = self._path(ref)
+        if path in self._settled:
+            return ref
+        shelf = os.path.dirname(path)
+        self._settle_folder(self.directory)
+        self._settle_folder(shelf)
+        if self._holds(ref):
+            # Whoever wrote it may have died before the name was durable.
+            self._disk.sync_dir(shelf)
+        else:
+            replace_file(path, content, disk=self._disk)
+        self._settled.add(path)
+        return ref
+
+    def get(self, ref: BlobRef) -> bytes:
+        """The content, checked against its name and size."""
+        content = self._read(ref)
+        if len(content) != ref.size:
+            raise BlobCorruptError(ref.sha256, f"{len(content)} bytes where {ref.size} belong")
+        if hashlib.sha256(content).hexdigest() != ref.sha256:
+            raise BlobCorruptError(ref.sha256, "the content does not match its checksum")
+        return content
+
+    def check(self, ref: BlobRef) -> None:
+        """Raise unless a blob of this checksum and size is stored."""
+        size = self._size(ref)
+        if size != ref.size:
+            raise BlobCorruptError(ref.sha256, f"{size} bytes where {ref.size} belong")
+
+    def collect(self, keep: Iterable[str]) -> int:
+        """Remove every blob whose checksum is not in ``keep``, and what interrupted writes left; return how many."""
+        kept = set(keep)
+        gone = [path for sha256, path in self._stored() if sha256 not in kept]
+        for path in gone:
+            self._disk.unlink(path)
+        return len(gone)
+
+    def _stored(self) -> Iterator[tuple[str, str]]:
+        if not self._disk.exists(self.directory):
+            return
+        for shelf in self._disk.names(self.directory):
+            folder = os.path.join(self.directory, shelf)
+            for name in self._disk.names(folder):
+                yield shelf + name, os.path.join(folder, name)
+
+    def _path(self, ref: BlobRef) -> str:
+        if not _SHA256.fullmatch(ref.sha256):
+            raise BlobMissingError(ref.sha256, self.directory)
+        return os.path.join(self.directory, ref.sha256[:2], ref.sha256[2:])
+
+    def _holds(self, ref: BlobRef) -> bool:
+        try:
+            self.get(ref)
+        except (BlobMissingError, BlobCorruptError):
+            return False
+        return True
+
+    def _size(self, ref: BlobRef) -> int:
+        fd = self._open(ref)
+        try:
+            return self._disk.facts(fd).size
+        finally:
+            self._disk.close(fd)
+
+    def _read(self, ref: BlobRef) -> bytes:
+        fd = self._open(ref)
+        try:
+            parts: list[bytes] = []
+            offset = 0
+            while part := self._disk.read(fd, CHUNK, offset):
+                parts.append(part)
+                offset += len(part)
+            return b"".join(parts)
+        finally:
+            self._disk.close(fd)
+
+    def _open(self, ref: BlobRef) -> int:
+        try:
+            return self._disk.open(self._path(ref))
+        except FileNotFoundError:
+            raise BlobMissingError(ref.sha256, self.directory) from None
+
+    def _settle_folder(self, folder: str) -> None:
+        if folder not in self._settled:
+            self._disk.mkdir(folder)
+            self._disk.sync_dir(os.path.dirname(folder))
+            self._settled.add(folder)

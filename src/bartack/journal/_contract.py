@@ -1,0 +1,213 @@
+"""What a journal is, whatever keeps it: the values that go in and come out, and the promises of an engine.
+
+An engine keeps these promises, and ``bartack.testing.JournalContract`` checks each of them on every engine:
+
+- an entry that ``commit`` acknowledged is there, unchanged and in its place, whenever the journal is opened again;
+- the entries of one draft list are all there or none;
+- there is one owner at a time, and one that lost its ownership acknowledges nothing more;
+- a commit that fails leaves an unknown outcome, so it poisons the journal: the owner opens it again and looks.
+
+Read ``_file.py`` next for the engine behind a run's directory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Protocol, Self, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+
+Durability = Literal["power", "process"]
+"""``power``: an acknowledged entry survives a power cut. ``process``: it survives the death of every process, no more."""
+
+FORMAT = 1
+"""The format this version writes. Older ones are read, newer ones refused."""
+
+INLINE_LIMIT = 64 * 1024
+"""Values longer than this are kept as blobs."""
+
+DATA_LIMIT = 1024 * 1024
+"""The longest encoded ``data`` of one entry."""
+
+
+class BlobRef(msgspec.Struct, frozen=True):
+    """A large value by its content: 64 hex digits of SHA-256, and its size in bytes."""
+
+    sha256: str
+    size: int
+
+
+class Draft(msgspec.Struct, frozen=True, gc=False):
+    """An entry before it has its place.
+
+    ``data`` is the small part that is always in the entry itself. ``value`` is the payload, as encoded JSON: the engine keeps
+    it in the entry or, when it is long, as a blob. ``ref`` names a blob that is stored already; it excludes ``value``.
+    """
+
+    kind: str
+    data: Mapping[str, object] | msgspec.Struct = msgspec.field(default_factory=dict[str, object])
+    value: bytes | None = None
+    ref: BlobRef | None = None
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry, as it was acknowledged."""
+
+    seq: int
+    """Place in the journal, from 1, without gaps."""
+    commit: int
+    """``seq`` of the first entry that was made durable together with this one."""
+    at: int
+    """When it was staged: microseconds since 1970, UTC."""
+    kind: str
+    raw: msgspec.Raw
+    """``data`` as encoded JSON."""
+    value: msgspec.Raw | None = None
+    """The payload, if it is kept in the entry. ``Journal.load_value`` also finds those that are not."""
+    ref: BlobRef | None = None
+
+    @property
+    def data(self) -> dict[str, object]:
+        """The small part, decoded."""
+        return msgspec.json.decode(self.raw, type=dict[str, object])
+
+    def decode(self, type_: type[T]) -> T:
+        """The small part as a value of ``type_``."""
+        return msgspec.json.decode(self.raw, type=type_)
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """What opening a journal had to cut off: a line that was being written when its owner died."""
+
+    seq: int
+    """The place the cut entry would have had."""
+    offset: int
+    size_bytes: int
+    kept_as: str
+    """Where the cut bytes are."""
+
+
+class JournalReader(Protocol):
+    """Reads a journal that somebody else may own. Takes no lock and changes nothing."""
+
+    def read(self, from_seq: int = 1) -> Iterator[Entry]:
+        """The entries that are there now, from ``from_seq`` on, in order."""
+        ...
+
+    def follow(self, from_seq: int = 1, *, timeout_s: float | None = None) -> Iterator[Entry]:
+        """Like ``read``, then wait for more; ends when none came for ``timeout_s`` seconds.
+
+        A follower sees entries as soon as they are written. A power cut may take back those that were not yet synced; a
+        follower that has seen such an entry ends with ``JournalLostError``.
+        """
+        ...
+
+    def load_value(self, entry: Entry) -> bytes | None:
+        """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class Journal(Protocol):
+    """An open journal and its ownership. One thread stages; one thread at a time commits.
+
+    Attributes:
+        fence: Number of this ownership, from 1. Appends of an earlier owner are refused.
+        last_seq: Place of the last staged entry.
+        synced_seq: Place of the last acknowledged entry.
+        lost: Whether the ownership is known to be gone.
+        recovery: What had to be cut off when it was opened, if anything.
+    """
+
+    @property
+    def fence(self) -> int: ...
+    @property
+    def last_seq(self) -> int: ...
+    @property
+    def synced_seq(self) -> int: ...
+    @property
+    def lost(self) -> bool: ...
+    @property
+    def recovery(self) -> Recovery | None: ...
+
+    def stage(self, *drafts: Draft) -> int:
+        """Give drafts their places, one after the other, as one atomic group; return the place of the first.
+
+        Nothing is durable before the next ``commit``.
+        """
+        ...
+
+    def commit(self) -> int:
+        """Make everything staged durable, with one write and one sync; return the place of the last entry.
+
+        Raises:
+            JournalPoisonedError: It is unknown whether the staged entries are durable. The journal takes no more.
+        """
+        ...
+
+    def append(
+        self, kind: str, data: Mapping[str, object] | msgspec.Struct | None = None, value: bytes | None = None
+    ) -> int:
+        """Stage one entry and commit."""
+        ...
+
+    def read(self, from_seq: int = 1) -> Iterator[Entry]:
+        """The acknowledged entries from ``from_seq`` on, in order."""
+        ...
+
+    def load_value(self, entry: Entry) -> bytes | None:
+        """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
+        ...
+
+    def put_blob(self, content: bytes) -> BlobRef:
+        """Keep a large value; durable when it returns. The same content is kept once."""
+        ...
+
+    def get_blob(self, ref: BlobRef) -> bytes:
+        """A large value, checked against its checksum."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the ownership. What is staged and not committed is dropped."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class BlobStore(Protocol):
+    """Where an engine keeps large values."""
+
+    def put(self, content: bytes) -> BlobRef:
+        """Keep ``content``; durable when it returns."""
+        ...
+
+    def get(self, ref: BlobRef) -> bytes:
+        """The content, checked."""
+        ...
+
+    def check(self, ref: BlobRef) -> None:
+        """Raise unless a blob of this checksum and size is stored."""
+        ...
+
+    def collect(self, keep: Iterable[str]) -> int:
+        """Remove every blob whose checksum is not in ``keep``; return how many."""
+        ...
+
+
+Group = Sequence[Draft]

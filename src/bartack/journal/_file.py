@@ -1,0 +1,500 @@
+"""The journal in a directory: one append-only file, its owner's lock, its blobs, and some space kept in reserve.
+
+Owns the order of writes and syncs, the lock, recovery and poison. The lines themselves are in ``_format.py``; how drafts become
+lines in ``_stage.py``; reading without ownership in ``_reader.py``.
+
+The order that everything rests on:
+
+- *commit*: write all staged lines, sync, check that the file still has a name, only then acknowledge. The next commit
+  is written only after this one is synced.
+- *open*: lock, read and judge everything, change nothing unless all of it is judged sound; then keep and cut a torn tail,
+  rewrite the last commit, sync file and directory; only then serve. What an earlier owner left in the page cache after a
+  failed sync looks written but is not: rewriting it makes it so.
+- *poison*: after a failed write or sync nobody knows what is on the disk. Nothing is retried; the journal refuses everything
+  until it is opened again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Final, NamedTuple, NoReturn, Self
+
+import msgspec
+
+from bartack.core import Clock, Disk, RealDisk, SystemClock, write_all
+from bartack.errors import (
+    FileAccessError,
+    JournalClosedError,
+    JournalCorruptError,
+    JournalFormatError,
+    JournalFullError,
+    JournalLostError,
+    JournalPoisonedError,
+    JournalSyncError,
+)
+from bartack.journal._blobs import FileBlobs
+from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Recovery
+from bartack.journal._format import (
+    CHUNK,
+    INTERRUPTED,
+    OPENED,
+    Damage,
+    LineError,
+    Opened,
+    Scanner,
+    decode_line,
+    encode_line,
+    fence_of,
+    format_of,
+    judge,
+)
+from bartack.journal._lock import FileLock, take_lock
+from bartack.journal._stage import Group, Stage
+from bartack.telemetry import (
+    NO_TELEMETRY,
+    JournalCommitted,
+    JournalOpened,
+    JournalPoisoned,
+    JournalRecovered,
+    Telemetry,
+)
+
+NAME: Final = "journal.ndjson"
+BLOBS: Final = "blobs"
+RESERVE: Final = "reserve"
+RESERVE_SIZE: Final = 64 * 1024
+MARK_EVERY: Final = 32 * 1024
+"""A mark, from which reading can begin, is set about every this many bytes."""
+
+
+class Mark(NamedTuple):
+    """A place to begin reading: the line at ``offset`` has the place ``seq`` and its CRC is seeded with ``crc``."""
+
+    seq: int
+    offset: int
+    crc: int
+
+
+class Interrupted(msgspec.Struct, frozen=True):
+    """Data of the last entry before the journal had to stop."""
+
+    reason: str
+
+
+class Survey(NamedTuple):
+    """What reading a whole journal file found."""
+
+    scanner: Scanner
+    damage: Damage | None
+    fence: int
+    marks: list[Mark]
+
+
+def read_chunks(disk: Disk, fd: int, offset: int, end: int | None = None) -> Iterator[bytes]:
+    """The bytes of an open file from ``offset`` on, up to ``end`` or as many as there are."""
+    while end is None or offset < end:
+        size = CHUNK if end is None else min(CHUNK, end - offset)
+        chunk = disk.read(fd, size, offset)
+        if not chunk:
+            return
+        offset += len(chunk)
+        yield chunk
+
+
+def survey(disk: Disk, fd: int, path: str) -> Survey:
+    """Read and judge a whole journal file; changes nothing.
+
+    Raises:
+        JournalFormatError: A newer Bartack wrote it.
+        JournalCorruptError: It is no journal. (A journal is created with its first line in place, so one without is none.)
+    """
+    scanner = Scanner()
+    chunks = read_chunks(disk, fd, 0)
+    marks: list[Mark] = []
+    fence = 0
+    problem = "the line is not complete"
+    try:
+        for chunk in chunks:
+            before = scanner.crc
+            for line, text in scanner.feed(chunk):
+                if line.seq == 1:
+                    check_first(path, text)
+                if not marks or line.offset - marks[-1].offset >= MARK_EVERY:
+                    marks.append(Mark(line.seq, line.offset, before))
+                before = line.crc
+                fence = fence_of(text) or fence
+    except LineError as error:
+        problem = str(error)
+    if scanner.next_seq == 1:
+        check_first(path, scanner.rest.split(b"\n", 1)[0])
+        raise JournalCorruptError(path, 0, "this is not a journal")
+    return Survey(scanner, judge(scanner, chunks, problem), fence, marks)
+
+
+def check_first(path: str, text: bytes) -> None:
+    """Raise unless this is the first line of a journal that can be read."""
+    found = format_of(text)
+    if found is None:
+        raise JournalCorruptError(path, 0, "this is not a journal")
+    if found > FORMAT:
+        raise JournalFormatError(path, found, FORMAT)
+
+
+def open_journal(
+    directory: str | os.PathLike[str],
+    *,
+    durability: Durability = "power",
+    at_least: int = 0,
+    disk: Disk | None = None,
+    clock: Clock | None = None,
+    telemetry: Telemetry = NO_TELEMETRY,
+) -> FileJournal:
+    """Own the journal in ``directory``; make it, and the directory, if there is none.
+
+    Args:
+        directory: Holds the journal and everything that belongs to it.
+        durability: What an acknowledged entry survives.
+        at_least: A place known to have been acknowledged; a journal that ends before it is corrupt.
+        disk: Where it is kept; the operating system's files by default.
+        clock: Tells the time of entries.
+        telemetry: Told of openings, commits, recovery and poison.
+
+    Raises:
+        JournalLockedError: Somebody else owns it.
+        JournalCorruptError: It is damaged where it was acknowledged already; nothing was changed.
+        JournalFormatError: A newer Bartack wrote it; nothing was changed.
+        FileAccessError: The operating system refused.
+    """
+    disk = disk or RealDisk()
+    clock = clock or SystemClock()
+    started = clock.monotonic_ns()
+    root = os.fspath(directory)
+    try:
+        disk.mkdir(root)
+        lock = take_lock(disk, root)
+    except OSError as error:
+        raise FileAccessError(root, error.strerror or str(error)) from error
+    journal = FileJournal(root, disk, clock, telemetry, lock, sync=durability == "power")
+    try:
+        journal._open(at_least)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
+    except OSError as error:
+        journal.close()
+        raise FileAccessError(journal.path, error.strerror or str(error)) from error
+    except BaseException:
+        journal.close()
+        raise
+    if telemetry.wanted(JournalOpened):
+        telemetry.emit(
+            JournalOpened(
+                entries=journal.synced_seq,
+                size_bytes=journal.size_bytes,
+                duration_ns=clock.monotonic_ns() - started,
+                path=root,
+                fence=journal.fence,
+            )
+        )
+    return journal
+
+
+def _create(disk: Disk, root: str, first: Group) -> None:
+    """Make the journal with its first entry in place, so that a file without one is never a journal."""
+    temporary = os.path.join(root, f".{NAME}.tmp")
+    line, _ = encode_line(first.bodies, first.seq, first.seq, first.at, 0)
+    fd = disk.open(temporary, write=True, create=True)
+    try:
+        disk.truncate(fd, 0)
+        write_all(disk, fd, line, 0)
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
+    disk.rename(temporary, os.path.join(root, NAME))
+    disk.sync_dir(root)
+    disk.sync_dir(os.path.dirname(os.path.abspath(root)))
+
+
+def _opened(fence: int) -> Opened:
+    from bartack import __version__  # noqa: PLC0415 - the root package is above this one; only its version is wanted
+
+    return Opened(format=FORMAT, fence=fence, pid=os.getpid(), by=f"bartack {__version__}")
+
+
+class FileJournal:
+    """A journal file and its ownership; made by ``open_journal``. See ``Journal`` for what it promises.
+
+    Attributes:
+        fence: Number of this ownership.
+        synced_seq: Place of the last acknowledged entry.
+        lost: Whether the ownership is known to be gone.
+        recovery: What had to be cut off when it was opened, if anything.
+        size_bytes: Length of the acknowledged part of the file.
+    """
+
+    def __init__(
+        self, directory: str, disk: Disk, clock: Clock, telemetry: Telemetry, lock: FileLock, *, sync: bool
+    ) -> None:
+        self.directory = directory
+        self.path = os.path.join(directory, NAME)
+        self.fence = 0
+        self.synced_seq = 0
+        self.size_bytes = 0
+        self.lost = False
+        self.recovery: Recovery | None = None
+        self._disk = disk
+        self._clock = clock
+        self._telemetry = telemetry
+        self._lock = lock
+        self._sync = sync
+        self._fd = -1
+        self._crc = 0
+        self._marks: list[Mark] = []
+        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk)
+        self._stage = Stage(self._blobs, clock, 0)
+        self._poison: JournalPoisonedError | None = None
+
+    @property
+    def last_seq(self) -> int:
+        """Place of the last staged entry."""
+        return self._stage.last_seq
+
+    def stage(self, *drafts: Draft) -> int:
+        """Give drafts their places as one atomic group; return the place of the first. See ``Journal.stage``."""
+        self._check_usable()
+        try:
+            return self._stage.add(drafts)
+        except OSError as error:
+            self._fail(error)  # a large value could not be kept
+
+    def commit(self) -> int:
+        """Make everything staged durable, with one write and one sync. See ``Journal.commit``."""
+        self._check_usable()
+        groups = self._stage.take()
+        if not groups:
+            return self.synced_seq
+        started = self._clock.monotonic_ns()
+        size = self._write(groups)
+        if self._telemetry.wanted(JournalCommitted):
+            duration = self._clock.monotonic_ns() - started
+            entries = self.synced_seq - groups[0].seq + 1
+            self._telemetry.emit(JournalCommitted(entries=entries, size_bytes=size, duration_ns=duration))
+        return self.synced_seq
+
+    def append(
+        self, kind: str, data: Mapping[str, object] | msgspec.Struct | None = None, value: bytes | None = None
+    ) -> int:
+        """Stage one entry and commit; return its place."""
+        seq = self.stage(Draft(kind, {} if data is None else data, value))
+        self.commit()
+        return seq
+
+    def read(self, from_seq: int = 1) -> Iterator[Entry]:
+        """The acknowledged entries from ``from_seq`` on, in order; a copy of what is there at the first step."""
+        self._check_open()
+        mark = self._marks[max(bisect_right(self._marks, (max(from_seq, 1), 1 << 62, 0)) - 1, 0)]
+        scanner = Scanner(mark.offset, mark.seq, mark.crc)
+        for chunk in read_chunks(self._disk, self._fd, mark.offset, self.size_bytes):
+            try:
+                for line, text in scanner.feed(chunk):
+                    if line.seq + line.entries > from_seq:
+                        yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+            except LineError as error:
+                raise JournalCorruptError(self.path, scanner.offset, str(error)) from None
+
+    def load_value(self, entry: Entry) -> bytes | None:
+        """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
+        return load_value(self._blobs, entry)
+
+    def put_blob(self, content: bytes) -> BlobRef:
+        """Keep a large value; durable when it returns."""
+        self._check_usable()
+        try:
+            return self._blobs.put(content)
+        except OSError as error:
+            self._fail(error)
+
+    def get_blob(self, ref: BlobRef) -> bytes:
+        """A large value, checked against its checksum."""
+        self._check_open()
+        return self._blobs.get(ref)
+
+    def close(self) -> None:
+        """Let go of the ownership. What is staged and not committed is dropped."""
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+        self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # Opening.
+
+    def _open(self, at_least: int) -> None:
+        fresh = not self._disk.exists(self.path)
+        if fresh:
+            self._stage.add_own(OPENED, _opened(fence=1))
+            _create(self._disk, self.directory, self._stage.take()[0])
+        self._fd = self._disk.open(self.path, write=True)
+        found = survey(self._disk, self._fd, self.path)
+        self._check_survey(found, at_least)
+        self._adopt(found)
+        if not fresh:
+            self._repair(found)
+            self.fence += 1
+            self._stage.add_own(OPENED, _opened(self.fence))
+            self.commit()
+        self._keep_reserve()
+
+    def _check_survey(self, found: Survey, at_least: int) -> None:
+        damage = found.damage
+        if damage is not None and not damage.torn:
+            raise JournalCorruptError(self.path, damage.offset, damage.problem)
+        last = found.scanner.next_seq - 1
+        if last < at_least:
+            problem = f"the journal ends with entry {last}, but entry {at_least} was acknowledged"
+            raise JournalCorruptError(self.path, found.scanner.offset, problem)
+
+    def _adopt(self, found: Survey) -> None:
+        self.fence = found.fence
+        self.synced_seq = found.scanner.next_seq - 1
+        self._stage = Stage(self._blobs, self._clock, self.synced_seq)
+        self.size_bytes = found.scanner.offset
+        self._crc = found.scanner.crc
+        self._marks = found.marks
+
+    def _repair(self, found: Survey) -> None:
+        """Cut what is torn, after keeping it, and make sure that what will be served is on the disk."""
+        if found.damage is not None:
+            self._keep_torn(found.damage)
+        start = found.scanner.last_commit
+        last = b"".join(read_chunks(self._disk, self._fd, start, self.size_bytes))
+        self._disk.truncate(self._fd, self.size_bytes)
+        write_all(self._disk, self._fd, last, start)
+        self._disk.sync(self._fd)
+        self._disk.sync_dir(self.directory)
+
+    def _keep_torn(self, damage: Damage) -> None:
+        torn = b"".join(read_chunks(self._disk, self._fd, damage.offset))
+        path, fd = self._free_name(damage.seq)
+        try:
+            write_all(self._disk, fd, torn, 0)
+            self._disk.sync(fd)
+        finally:
+            self._disk.close(fd)
+        self._disk.sync_dir(self.directory)
+        self.recovery = Recovery(damage.seq, damage.offset, len(torn), path)
+        if self._telemetry.wanted(JournalRecovered):
+            self._telemetry.emit(JournalRecovered(size_bytes=len(torn), seq=damage.seq, kept_as=path))
+
+    def _free_name(self, seq: int) -> tuple[str, int]:
+        """A new file for torn bytes: the same place may be torn more than once."""
+        stem = os.path.join(self.directory, f"journal.torn-{seq}")
+        tries = 1
+        while True:
+            path = stem if tries == 1 else f"{stem}.{tries}"
+            try:
+                return path, self._disk.open(path, write=True, exclusive=True)
+            except FileExistsError:
+                tries += 1
+
+    def _keep_reserve(self) -> None:
+        """Hold some space, to be freed when the disk is full. Best effort: a disk that is full now has none to hold."""
+        try:
+            fd = self._disk.open(os.path.join(self.directory, RESERVE), write=True, create=True)
+        except OSError:
+            return
+        try:
+            if self._disk.facts(fd).size < RESERVE_SIZE:
+                write_all(self._disk, fd, bytes(RESERVE_SIZE), 0)
+        except OSError:
+            pass
+        finally:
+            self._disk.close(fd)
+
+    # Committing.
+
+    def _write(self, groups: list[Group]) -> int:
+        lines, crc, marks = self._encode(groups)
+        try:
+            write_all(self._disk, self._fd, lines, self.size_bytes)
+            if self._sync:
+                self._disk.sync(self._fd)
+            links = self._disk.facts(self._fd).links
+        except OSError as error:
+            self._fail(error)
+        if links == 0:
+            self.lost = True
+            self._give_up(JournalLostError(self.path, "the file was deleted or replaced under its owner"))
+        self._marks += marks
+        self._crc = crc
+        self.size_bytes += len(lines)
+        last = groups[-1]
+        self.synced_seq = last.seq + len(last.bodies) - 1
+        return len(lines)
+
+    def _encode(self, groups: list[Group]) -> tuple[bytes, int, list[Mark]]:
+        lines: list[bytes] = []
+        marks: list[Mark] = []
+        crc, offset, commit = self._crc, self.size_bytes, groups[0].seq
+        marked = self._marks[-1].offset if self._marks else -MARK_EVERY
+        for group in groups:
+            if offset - marked >= MARK_EVERY:
+                marks.append(Mark(group.seq, offset, crc))
+                marked = offset
+            line, crc = encode_line(group.bodies, group.seq, commit, group.at, crc)
+            lines.append(line)
+            offset += len(line)
+        return b"".join(lines), crc, marks
+
+    def _fail(self, error: OSError) -> NoReturn:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            self._write_last_words(error)
+            self._give_up(JournalFullError(self.path, f"no space left ({error.strerror})"))
+        self._give_up(JournalSyncError(self.path, error.strerror or str(error)))
+
+    def _give_up(self, poison: JournalPoisonedError) -> NoReturn:
+        self._poison = poison
+        if self._telemetry.wanted(JournalPoisoned):
+            self._telemetry.emit(JournalPoisoned(reason=poison.problem))
+        raise poison
+
+    def _write_last_words(self, error: OSError) -> None:
+        """Free the reserve and say why the journal ends here. The commit that did not fit was never acknowledged."""
+        stage = Stage(self._blobs, self._clock, self.synced_seq)
+        stage.add_own(INTERRUPTED, Interrupted(reason=error.strerror or "disk full"))
+        last = stage.take()
+        line, _ = encode_line(last[0].bodies, last[0].seq, last[0].seq, last[0].at, self._crc)
+        try:
+            self._disk.unlink(os.path.join(self.directory, RESERVE))
+            self._disk.truncate(self._fd, self.size_bytes)
+            write_all(self._disk, self._fd, line, self.size_bytes)
+            self._disk.sync(self._fd)
+        except OSError:
+            # It was worth a try; opening again judges whatever reached the disk.
+            return
+
+    # Guards.
+
+    def _check_open(self) -> None:
+        if self._fd < 0:
+            raise JournalClosedError(self.path)
+
+    def _check_usable(self) -> None:
+        self._check_open()
+        if self._poison is not None:
+            raise self._poison.again(self._poison)
+
+
+def load_value(blobs: FileBlobs, entry: Entry) -> bytes | None:
+    """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
+    if entry.value is not None:
+        return bytes(entry.value)
+    return None if entry.ref is None else blobs.get(entry.ref)

@@ -1,0 +1,137 @@
+"""Reading a journal that somebody else may own: no lock, no change.
+
+A reader sees lines as soon as they are written, which may be before they are synced. Views that must not show what a power cut
+can take back go through the owner instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Self
+
+from bartack.core import Disk, RealDisk, Watch, open_watch
+from bartack.errors import FileAccessError, JournalCorruptError, JournalLostError, JournalNotFoundError
+from bartack.journal._blobs import FileBlobs
+from bartack.journal._contract import Entry
+from bartack.journal._file import BLOBS, NAME, check_first, load_value, read_chunks
+from bartack.journal._format import Damage, LineError, Scanner, decode_line, judge
+
+
+def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
+    """The journal file that ``path`` means: itself, or the one in it."""
+    given = os.fspath(path)
+    inside = os.path.join(given, NAME)
+    found = inside if disk.exists(inside) else given
+    if not disk.exists(found):
+        raise JournalNotFoundError(given)
+    return found
+
+
+def open_file(path: str, disk: Disk) -> int:
+    """Open a journal file for reading; the operating system's refusal becomes an error with a code."""
+    try:
+        fd = disk.open(path)
+    except FileNotFoundError:
+        raise JournalNotFoundError(path) from None
+    except OSError as error:
+        raise FileAccessError(path, error.strerror or str(error)) from error
+    try:
+        disk.read(fd, 1, 0)
+    except IsADirectoryError:
+        disk.close(fd)
+        raise JournalNotFoundError(path) from None
+    return fd
+
+
+def open_reader(
+    path: str | os.PathLike[str], *, disk: Disk | None = None, watch: Callable[[str], Watch] = open_watch
+) -> FileReader:
+    """Read the journal in a directory, or a journal file, without owning it.
+
+    Args:
+        path: The directory or the file.
+        disk: Where it is kept; the operating system's files by default.
+        watch: Opens the watch on its directory that ``follow`` waits with.
+
+    Raises:
+        JournalNotFoundError: There is none.
+        FileAccessError: The operating system refused.
+    """
+    disk = disk or RealDisk()
+    file = find_journal(path, disk)
+    return FileReader(file, disk, watch, open_file(file, disk))
+
+
+class FileReader:
+    """A journal file open for reading; made by ``open_reader``. See ``JournalReader`` for what it promises."""
+
+    def __init__(self, path: str, disk: Disk, watch: Callable[[str], Watch], fd: int) -> None:
+        self.path = path
+        self._directory = os.path.dirname(os.path.abspath(path))
+        self._disk = disk
+        self._watch = watch
+        self._fd = fd
+        self._blobs = FileBlobs(os.path.join(os.path.dirname(path), BLOBS), disk)
+
+    def read(self, from_seq: int = 1) -> Iterator[Entry]:
+        """The entries that are there now; ends before a line that is not complete. See ``JournalReader.read``."""
+        return self._advance(Scanner(), from_seq)
+
+    def follow(self, from_seq: int = 1, *, timeout_s: float | None = None) -> Iterator[Entry]:
+        """Like ``read``, then wait for more. See ``JournalReader.follow``."""
+        scanner = Scanner()
+        with self._watch(self._directory) as watch:
+            while True:
+                before = scanner.offset
+                yield from self._advance(scanner, from_seq)
+                self._check_kept(scanner)
+                if scanner.offset == before and not watch.wait(timeout_s):
+                    return
+
+    def load_value(self, entry: Entry) -> bytes | None:
+        """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
+        return load_value(self._blobs, entry)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            self._disk.close(self._fd)
+            self._fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _advance(self, scanner: Scanner, from_seq: int) -> Iterator[Entry]:
+        """Feed the scanner what was written since; yield the entries wanted."""
+        scanner.forget_rest()
+        chunks = read_chunks(self._disk, self._fd, scanner.offset)
+        try:
+            for chunk in chunks:
+                for line, text in scanner.feed(chunk):
+                    if line.seq == 1:
+                        check_first(self.path, text)
+                    if line.seq + line.entries > from_seq:
+                        yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+        except LineError as error:
+            self._check_damage(scanner, judge(scanner, chunks, str(error)))
+        if scanner.next_seq == 1:
+            check_first(self.path, scanner.rest.split(b"\n", 1)[0])
+
+    def _check_damage(self, scanner: Scanner, damage: Damage | None) -> None:
+        self._check_kept(scanner)
+        if damage is not None and not damage.torn:
+            raise JournalCorruptError(self.path, damage.offset, damage.problem)
+
+    def _check_kept(self, scanner: Scanner) -> None:
+        facts = self._disk.facts(self._fd)
+        if facts.links == 0:
+            raise JournalLostError(self.path, "the file was deleted or replaced while it was followed")
+        if facts.size < scanner.offset:
+            raise JournalLostError(self.path, "entries that were seen have been taken back")

@@ -1,0 +1,116 @@
+"""Drafts on their way to a commit: checked, encoded and given their places. Both engines stage the same way."""
+
+from __future__ import annotations
+
+import re
+from threading import Lock
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bartack.core import Clock
+from bartack.errors import EntryError
+from bartack.journal._contract import DATA_LIMIT, INLINE_LIMIT, BlobStore, Draft
+
+GROUP_LIMIT: Final = 16 * 1024 * 1024
+"""The most bytes one atomic group may take in the journal itself."""
+
+_KIND = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
+_encode = msgspec.json.Encoder().encode
+_check_json = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+class Group(NamedTuple):
+    """Drafts that become one line."""
+
+    seq: int
+    at: int
+    bodies: list[bytes]
+
+
+class Stage:
+    """Where drafts wait for the next commit.
+
+    Attributes:
+        last_seq: Place of the last draft that was taken.
+    """
+
+    def __init__(self, blobs: BlobStore, clock: Clock, last_seq: int) -> None:
+        self.last_seq = last_seq
+        self._blobs = blobs
+        self._clock = clock
+        self._groups: list[Group] = []
+        self._mutex = Lock()
+        self._kinds: dict[str, bytes] = {}
+
+    def add(self, drafts: tuple[Draft, ...]) -> int:
+        """Take one atomic group; return the place of its first entry."""
+        if not drafts:
+            raise EntryError("", "a group needs at least one entry")
+        bodies = [self._body(draft) for draft in drafts]
+        if len(bodies) > 1 and sum(map(len, bodies)) > GROUP_LIMIT:
+            raise EntryError(drafts[0].kind, f"the group takes more than {GROUP_LIMIT} bytes")
+        return self._place(bodies)
+
+    def add_own(self, kind: str, data: msgspec.Struct) -> int:
+        """Take an entry of the engine itself: its kinds are reserved."""
+        return self._place([b'"kind":"%b","data":%b' % (kind.encode(), _encode(data))])
+
+    def take(self) -> list[Group]:
+        """Everything that waits; nothing waits afterwards."""
+        with self._mutex:
+            groups, self._groups = self._groups, []
+        return groups
+
+    def _place(self, bodies: list[bytes]) -> int:
+        with self._mutex:
+            seq = self.last_seq + 1
+            self._groups.append(Group(seq, self._clock.now_us(), bodies))
+            self.last_seq += len(bodies)
+        return seq
+
+    def _body(self, draft: Draft) -> bytes:
+        prefix = self._kinds.get(draft.kind) or self._learn(draft.kind)
+        body = prefix + _encode_data(draft)
+        value, ref = draft.value, draft.ref
+        if value is not None:
+            if ref is not None:
+                raise EntryError(draft.kind, "an entry has a value or a reference, not both")
+            _check_value(draft.kind, value)
+            if len(value) <= INLINE_LIMIT:
+                return b'%b,"value":%b' % (body, value)
+            ref = self._blobs.put(value)
+        elif ref is not None:
+            self._blobs.check(ref)
+        return body if ref is None else b'%b,"ref":%b' % (body, _encode(ref))
+
+    def _learn(self, kind: str) -> bytes:
+        if len(kind) > 64 or not _KIND.fullmatch(kind):
+            raise EntryError(kind, "a kind is made of lower-case words joined by dots, 64 characters at most")
+        if kind.startswith("journal."):
+            raise EntryError(kind, "kinds that begin with 'journal.' are the engine's own")
+        prefix = self._kinds[kind] = b'"kind":"%b","data":' % kind.encode()
+        return prefix
+
+
+def _encode_data(draft: Draft) -> bytes:
+    try:
+        data = _encode(draft.data)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise EntryError(draft.kind, f"data is no JSON: {error}") from error
+    if data[:1] != b"{":
+        raise EntryError(draft.kind, "data must be an object")
+    if len(data) > DATA_LIMIT:
+        raise EntryError(
+            draft.kind, f"data takes {len(data)} bytes, more than {DATA_LIMIT}; put it into the value"
+        )
+    return data
+
+
+def _check_value(kind: str, value: bytes) -> None:
+    if b"\n" in value:
+        raise EntryError(kind, "the value holds a line break; encode it as one line")
+    try:
+        _check_json(value)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise EntryError(kind, f"the value is no JSON: {error}") from error

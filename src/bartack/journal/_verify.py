@@ -1,0 +1,132 @@
+"""What a journal looks like from outside: counted, checked, and nothing changed. Also removes blobs nobody refers to."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import msgspec
+
+from bartack.core import Disk, RealDisk
+from bartack.errors import BlobCorruptError, BlobMissingError, JournalNotFoundError
+from bartack.journal._blobs import FileBlobs
+from bartack.journal._contract import FORMAT, BlobRef
+from bartack.journal._file import BLOBS, NAME, survey
+from bartack.journal._lock import take_lock
+from bartack.journal._reader import FileReader, find_journal, open_file, open_reader
+
+
+class JournalDamage(msgspec.Struct, frozen=True):
+    """Where a journal file stops being a history. ``torn`` damage was never acknowledged; opening cuts it."""
+
+    offset: int
+    seq: int
+    problem: str
+    torn: bool
+
+
+class JournalReport(msgspec.Struct, frozen=True):
+    """The state of a journal file."""
+
+    path: str
+    format: int
+    entries: int
+    commits: int
+    size_bytes: int
+    owners: int
+    """How many times it was opened by an owner."""
+    first_at: int | None
+    last_at: int | None
+    blobs: int
+    blob_problems: tuple[str, ...]
+    damage: JournalDamage | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that was acknowledged is damaged or missing."""
+        return not self.blob_problems and (self.damage is None or self.damage.torn)
+
+
+def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) -> JournalReport:
+    """Read and check a whole journal and every blob it refers to; changes nothing.
+
+    Raises:
+        JournalNotFoundError: There is none.
+        JournalCorruptError: It is no journal at all.
+        JournalFormatError: A newer Bartack wrote it.
+    """
+    disk = disk or RealDisk()
+    file = find_journal(path, disk)
+    fd = open_file(file, disk)
+    try:
+        found = survey(disk, fd, file)
+        size = disk.facts(fd).size
+    finally:
+        disk.close(fd)
+    last = found.scanner.next_seq - 1
+    with open_reader(file, disk=disk) as reader:
+        commits, times, refs = _tally(reader, last)
+    return JournalReport(
+        path=file,
+        format=FORMAT,
+        entries=last,
+        commits=commits,
+        size_bytes=size,
+        owners=found.fence,
+        first_at=times[0] if times else None,
+        last_at=times[1] if times else None,
+        blobs=len(refs),
+        blob_problems=_check_blobs(FileBlobs(os.path.join(os.path.dirname(file), BLOBS), disk), refs),
+        damage=None if found.damage is None else JournalDamage(*found.damage),
+    )
+
+
+def _tally(reader: FileReader, last: int) -> tuple[int, tuple[int, int] | None, set[BlobRef]]:
+    commits: set[int] = set()
+    times: tuple[int, int] | None = None
+    refs: set[BlobRef] = set()
+    for entry in reader.read():
+        if entry.seq > last:
+            break
+        commits.add(entry.commit)
+        times = (times[0] if times else entry.at, entry.at)
+        if entry.ref is not None:
+            refs.add(entry.ref)
+    return len(commits), times, refs
+
+
+def _check_blobs(blobs: FileBlobs, refs: Iterable[BlobRef]) -> tuple[str, ...]:
+    problems: list[str] = []
+    for ref in sorted(refs, key=lambda ref: ref.sha256):
+        try:
+            blobs.get(ref)
+        except (BlobMissingError, BlobCorruptError) as error:
+            problems.append(error.message)
+    return tuple(problems)
+
+
+def collect_blobs(
+    directory: str | os.PathLike[str], *, keep: Iterable[str] = (), disk: Disk | None = None
+) -> int:
+    """Remove the blobs that no entry refers to; return how many. Takes the lock, so nobody owns the journal meanwhile.
+
+    Args:
+        directory: Where the journal is.
+        keep: Checksums of blobs to keep although no entry refers to them yet.
+        disk: Where it is kept; the operating system's files by default.
+
+    Raises:
+        JournalLockedError: Somebody owns the journal.
+        JournalCorruptError: The journal is damaged, so what it refers to is not known; nothing was removed.
+    """
+    disk = disk or RealDisk()
+    root = os.fspath(directory)
+    if not disk.exists(os.path.join(root, NAME)):
+        raise JournalNotFoundError(root)
+    lock = take_lock(disk, root)
+    try:
+        with open_reader(root, disk=disk) as reader:
+            referred = {entry.ref.sha256 for entry in reader.read() if entry.ref is not None}
+        return FileBlobs(os.path.join(root, BLOBS), disk).collect({*referred, *keep})
+    finally:
+        lock.close()
