@@ -1,0 +1,164 @@
+"""Doors, private modules, direction of imports, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import grimp
+import pytest
+from importlinter.cli import lint_imports
+
+ROOT = Path(__file__).parents[2]
+SRC = ROOT / "src"
+MODULES = sorted((SRC / "bartack").rglob("*.py"))
+PACKAGES = sorted(path.parent.name for path in (SRC / "bartack").glob("*/__init__.py"))
+
+JOURNAL_NAMES = {"Journal", "FileJournal", "MemoryJournal", "Entry", "open_journal"}
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def package_of(path: Path) -> str:
+    return ".".join(path.relative_to(SRC).parent.parts)
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Everything a file imports, as absolute dotted names."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            anchor = package_of(path).split(".")[: -node.level + 1 or None] if node.level else []
+            base = ".".join([*anchor, *([node.module] if node.module else [])])
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def private_home(name: str) -> str | None:
+    """The package that a private module belongs to; ``None`` if no part of ``name`` is private."""
+    parts = name.split(".")
+    for index, part in enumerate(parts):
+        if part.startswith("_") and not part.startswith("__"):
+            return ".".join(parts[:index])
+    return None
+
+
+def is_foreign(name: str, path: Path) -> bool:
+    home = private_home(name)
+    return home is not None and not f"{package_of(path)}.".startswith(f"{home}.")
+
+
+def foreign_imports(path: Path) -> list[str]:
+    return [name for name in imports_of(path) if name.startswith("bartack.") and is_foreign(name, path)]
+
+
+def run_python(code: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    found: list[str] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_exports_what_its_door_lists_and_nothing_private(package: str) -> None:
+    door = importlib.import_module(f"bartack.{package}")
+    exported: list[str] = door.__all__
+
+    assert [name for name in exported if name.startswith("_") or not hasattr(door, name)] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_exported_class_and_function_says_what_it_promises(package: str) -> None:
+    door = importlib.import_module(f"bartack.{package}")
+    exported = {name: getattr(door, name) for name in door.__all__}
+
+    silent = [
+        name
+        for name, thing in exported.items()
+        if getattr(thing, "__module__", "").startswith("bartack") and not thing.__doc__
+    ]
+    assert silent == []
+
+
+def test_the_journal_exports_the_names_that_users_need() -> None:
+    assert set(importlib.import_module("bartack.journal").__all__) >= JOURNAL_NAMES
+
+
+def test_the_modules_of_a_package_are_private() -> None:
+    inside = [path for path in MODULES if len(path.relative_to(SRC).parts) > 2]
+
+    assert [dotted(path) for path in inside if not path.name.startswith("_")] == []
+
+
+def test_a_private_module_is_imported_by_its_own_package_only() -> None:
+    assert [(dotted(path), name) for path in MODULES for name in foreign_imports(path)] == []
+
+
+def test_an_import_from_inside_another_package_is_seen() -> None:
+    module = SRC / "bartack/journal/_made_up.py"
+
+    assert is_foreign("bartack.core._disk.RealDisk", module)
+    assert not is_foreign("bartack.core.RealDisk", module)
+    assert not is_foreign("bartack.journal._format", module)
+
+
+def test_every_module_says_what_it_owns() -> None:
+    trees = {dotted(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+
+    assert [name for name, tree in trees.items() if not ast.get_docstring(tree)] == []
+
+
+def test_no_import_cycle_at_any_depth() -> None:
+    graph = grimp.build_graph("bartack", cache_dir=None)
+
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()
+
+
+def test_imports_only_go_down() -> None:
+    assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
+
+
+def test_every_package_has_its_layer() -> None:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers: list[str] = config["tool"]["importlinter"]["contracts"][0]["layers"]
+
+    placed = {name.strip() for layer in layers for name in layer.split("|")}
+    assert placed == {*PACKAGES, "errors"}
+
+
+def test_importing_bartack_loads_no_asyncio_and_no_third_party_but_msgspec() -> None:
+    loaded = run_python(
+        "import json, sys; before = set(sys.modules); import bartack\n"
+        "print(json.dumps(sorted({name.split('.')[0] for name in set(sys.modules) - before})))"
+    )
+
+    assert "asyncio" not in loaded
+    assert {name for name in loaded if name not in sys.stdlib_module_names} <= {"bartack", "msgspec"}
+
+
+@pytest.mark.parametrize("package", ["core", "telemetry", "journal"])
+def test_the_foundation_needs_no_asyncio(package: str) -> None:
+    assert (
+        run_python(
+            f"import json, sys, bartack.{package}\nprint(json.dumps([*{{'asyncio'}} & set(sys.modules)]))"
+        )
+        == []
+    )
+
+
+def test_telemetry_imports_nothing_of_open_telemetry() -> None:
+    names = {name for path in MODULES for name in imports_of(path)}
+
+    assert [name for name in names if name.startswith("opentelemetry")] == []
