@@ -123,7 +123,7 @@ class InternalError(BartackError):
 class RunIdError(BartackError, ValueError):
     """Something was given as the id of a run that does not have its form."""
 
-    code = "BT106"
+    code = "BT105"
     remedy = "Give an id as 'bartack run' prints it: run-YYYYMMDD-HHMMSS and eight hex digits."
 
     def __init__(self, text: str) -> None:
