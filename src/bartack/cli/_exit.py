@@ -41,6 +41,7 @@ MEANINGS: dict[Exit, str] = {
 
 _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.ConfigError: Exit.USAGE,
+    errors.RunIdError: Exit.USAGE,
     errors.UnsafePathError: Exit.USAGE,
     errors.UsageError: Exit.USAGE,
     errors.UnknownCodeError: Exit.NOT_FOUND,
