@@ -7,6 +7,8 @@
 
 from bartack.testing._clock import VirtualClock
 from bartack.testing._disk import FaultyDisk, Operation, PowerCut
+from bartack.testing._journal_contract import JournalContract
+from bartack.testing._journal_harness import JournalEngine
 from bartack.testing._platter import (
     SECTOR,
     Choose,
@@ -22,6 +24,8 @@ __all__ = [
     "Choose",
     "Doubt",
     "FaultyDisk",
+    "JournalContract",
+    "JournalEngine",
     "Operation",
     "PowerCut",
     "VirtualClock",
