@@ -129,7 +129,8 @@ def _url_forms(text: str) -> Iterator[str]:
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:
-    for form in (_base64(raw), *_base64_cores(raw)):
+    whole = _base64(raw)
+    for form in (whole, whole.rstrip("="), *_base64_cores(raw)):
         yield form
         yield form.replace("+", "-").replace("/", "_")
 
