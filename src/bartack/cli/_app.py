@@ -35,11 +35,15 @@ COMMANDS: Final = (
 
 
 class PlainGroup(click.Group):
-    """A group that shows its help when it is called without a command."""
+    """A group that shows its help when it is called without a command, and its commands in the order of the code."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See ``click.Command.parse_args``."""
         return super().parse_args(ctx, args or ["--help"])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order in which the commands were added."""
+        return list(self.commands)
 
 
 class LazyGroup(PlainGroup):

@@ -33,6 +33,7 @@ _ALL_ROWS: Final = 40
     "--steps",
     type=click.IntRange(len(MOMENTS) + 1, 100_000),
     default=20,
+    metavar="N",
     show_default=True,
     help="How many steps to do.",
 )

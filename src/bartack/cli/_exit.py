@@ -26,7 +26,7 @@ class Exit(IntEnum):
 
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "the command did its work",
-    Exit.FAILED: "the command failed, or found what it looked for a fault in",
+    Exit.FAILED: "the command failed, or found a fault",
     Exit.USAGE: "the command line or a setting cannot be used",
     Exit.OWNED: "another process owns the run",
     Exit.DISK: "the disk is full, not writable or could not sync; nothing acknowledged is lost",
