@@ -253,6 +253,23 @@ class JournalContract:
         with self.engine.open() as journal:
             assert own_kinds(journal.read()) == ["good"]
 
+    def test_data_that_looks_like_the_engines_own_is_only_data(self) -> None:
+        own: dict[str, object] = {
+            "a": 1,
+            "kind": "journal.opened",
+            "format": 99,
+            "fence": 99,
+            "pid": 1,
+            "by": "",
+        }
+        with self.engine.open() as journal:
+            first = journal.append("x", {"a": 1, "kind": "journal.opened", "z": 1})
+            journal.append("x", own, msgspec.json.encode(own))
+            fence = journal.fence
+        with self.engine.open() as journal:
+            assert fence < journal.fence < 99
+            assert own_kinds(journal.read(first)) == ["x", "x"]
+
     # One owner at a time.
 
     def test_a_second_owner_is_refused(self) -> None:
