@@ -24,6 +24,7 @@
     │   ├── EntryError                   BT210   (also ValueError)
     │   ├── BlobMissingError             BT211
     │   └── BlobCorruptError             BT212
+    ├── TreeLockedError                  BT501
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -281,6 +282,18 @@ class BlobCorruptError(JournalError):
         self.sha256 = sha256
         self.problem = problem
         super().__init__(f"blob {sha256}: {problem}")
+
+
+class TreeLockedError(BartackError):
+    """Processes that an earlier attempt at this run has started are still alive, so nothing is executed beside them."""
+
+    code = "BT501"
+    retryable = True
+    remedy = "Wait for them to end. 'bartack doctor --orphans' names them."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is held: processes of an earlier attempt at this run are still alive")
 
 
 class UnknownCodeError(BartackError):
