@@ -141,6 +141,7 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_line(record_property: Recor
 
 
 @pytest.mark.requirement("acknowledged-place-is-checked")
+@pytest.mark.requirement("acknowledged-place-is-checked")
 def test_a_journal_cut_before_a_place_known_to_be_acknowledged_is_refused() -> None:
     last = len(HISTORY.entries)
     for size in range(len(HISTORY.lines[0]), len(HISTORY.content)):
@@ -170,6 +171,7 @@ CHANGES: dict[str, Callable[[int], int]] = {
 
 @pytest.mark.requirement("changed-byte-is-found")
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.requirement("changed-byte-is-found")
 def test_any_changed_byte_that_was_acknowledged_is_found_and_named(
     change: str, record_property: Record
 ) -> None:
@@ -193,6 +195,7 @@ def test_any_changed_byte_that_was_acknowledged_is_found_and_named(
 
 
 @pytest.mark.parametrize("inserted", [b"", b"x", b"\n", b"\0" * 7, b'{"seq":9,"c":9,"at":1,"kind":"'])
+@pytest.mark.requirement("changed-byte-is-found")
 def test_any_byte_lost_or_put_in_between_is_found(inserted: bytes, record_property: Record) -> None:
     for place in range(len(HISTORY.content)):
         behind = place if inserted else place + 1
@@ -255,6 +258,7 @@ def shuffled() -> Iterable[tuple[str, int, list[bytes]]]:
 
 
 @pytest.mark.requirement("lines-cannot-move")
+@pytest.mark.requirement("lines-cannot-move")
 def test_a_line_that_is_missing_doubled_or_moved_is_never_part_of_the_history(
     record_property: Record,
 ) -> None:
@@ -272,6 +276,7 @@ def test_a_line_that_is_missing_doubled_or_moved_is_never_part_of_the_history(
     record_property("damaged_journals", total)
 
 
+@pytest.mark.requirement("lines-cannot-move")
 def test_lines_of_another_journal_do_not_continue_this_one() -> None:
     disk = FaultyDisk()
     with open_journal(RUN, disk=disk) as journal:
@@ -286,6 +291,7 @@ def test_lines_of_another_journal_do_not_continue_this_one() -> None:
 
 @pytest.mark.requirement("blank-end-is-legal")
 @pytest.mark.parametrize("blank", [b"\n", b"\n" * 5000])
+@pytest.mark.requirement("blank-end-is-legal")
 def test_blank_lines_at_the_end_mean_nothing(blank: bytes) -> None:
     disk = disk_with(HISTORY.content + blank)
 
@@ -296,6 +302,7 @@ def test_blank_lines_at_the_end_mean_nothing(blank: bytes) -> None:
         assert list(journal.read())[:-1] == HISTORY.entries
 
 
+@pytest.mark.requirement("torn-line-is-kept-aside")
 def test_whatever_else_stands_at_the_end_is_cut_and_kept() -> None:
     for tail in (
         b"\0" * 4096,
@@ -350,6 +357,7 @@ def test_what_is_not_a_journal_is_refused_and_left_alone(name: str) -> None:
         list(reader.read())
 
 
+@pytest.mark.requirement("newer-format-is-refused")
 @pytest.mark.requirement("newer-format-is-refused")
 def test_a_journal_of_a_newer_format_is_refused_and_left_alone() -> None:
     newer = HISTORY.content.replace(b'"format":1,', b'"format":2,', 1)
