@@ -119,7 +119,9 @@ def test_what_an_owner_could_not_sync_is_durable_before_the_next_one_shows_it() 
     with opened(disk) as journal:
         disk.fail_sync(path=f"{RUN}/journal.ndjson")
         with pytest.raises(JournalSyncError):
-            journal.append("doubtful")
+            journal.append(
+                "doubtful", {"x": "x" * 5_000}
+            )  # over several sectors, so that its neighbours do not save it
     disk.mend()
     with opened(disk) as journal:
         shown = kinds(journal)
