@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from bartack.errors import JournalFullError, JournalSyncError
 from bartack.journal import INLINE_LIMIT, Durability, FileJournal, open_journal
+from bartack.telemetry import Telemetry
 from bartack.testing import FaultyDisk, VirtualClock
 
 RUN = "/run"
@@ -130,3 +132,32 @@ def test_what_an_owner_could_not_sync_is_durable_before_the_next_one_shows_it() 
 
     assert shown == ["journal.opened", "doubtful", "journal.opened"]
     assert kept[:3] == shown
+
+
+@pytest.mark.requirement("journal-tells-what-happens")
+def test_a_journal_tells_of_opening_committing_recovering_and_poison() -> None:
+    disk, telemetry = FaultyDisk(), Telemetry()
+    heard: list[tuple[str, dict[str, int], dict[str, object]]] = []
+
+    def note(
+        name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
+    ) -> None:
+        heard.append((name, dict(measurements), dict(metadata)))
+
+    with opened(disk) as journal:
+        journal.append("step.finished")
+    whole = disk.tree()[f"{RUN}/journal.ndjson"]
+    disk.put(f"{RUN}/journal.ndjson", whole + b"torn")
+    telemetry.attach("test", "journal.*", note)
+    with open_journal(RUN, disk=disk, clock=VirtualClock(), telemetry=telemetry) as journal:
+        size = journal.size_bytes
+        disk.fail_sync()
+        with pytest.raises(JournalSyncError):
+            journal.append("doubtful")
+
+    assert heard == [
+        ("journal.recovered", {"size_bytes": 4}, {"seq": 3, "kept_as": f"{RUN}/journal.torn-3"}),
+        ("journal.committed", {"entries": 1, "size_bytes": size - len(whole), "duration_ns": 0}, {}),
+        ("journal.opened", {"entries": 3, "size_bytes": size, "duration_ns": 0}, {"path": RUN, "fence": 2}),
+        ("journal.poisoned", {}, {"reason": os.strerror(errno.EIO)}),
+    ]
