@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+from zlib import crc32
 
 import pytest
 
@@ -287,6 +288,17 @@ def test_lines_of_another_journal_do_not_continue_this_one() -> None:
     for count in range(1, len(HISTORY.lines)):
         outcome = open_damaged(b"".join(HISTORY.lines[:count] + foreign[count:]))
         assert corrupt_at(outcome) == sum(map(len, HISTORY.lines[:count]))
+
+
+@pytest.mark.parametrize("place", [b'"seq":%d,"c":%d', b'"seq":%d,"c":1%d'])
+def test_a_line_that_says_the_wrong_place_is_refused_even_with_a_right_checksum(place: bytes) -> None:
+    last = len(HISTORY.entries)
+    wrong = last + 3 if place.endswith(b":%d") else last + 1
+    seed = int(HISTORY.lines[-1][-11:-3], 16)
+    text = b'{%b,"at":1,"kind":"forged","data":{}' % (place % (wrong, wrong))
+    line = b'%b,"crc":"%08x"}\n' % (text, crc32(text, seed))
+
+    assert corrupt_at(open_damaged(HISTORY.content + line)) == len(HISTORY.content)
 
 
 @pytest.mark.requirement("blank-end-is-legal")
