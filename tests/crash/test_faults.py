@@ -369,6 +369,17 @@ def test_an_owner_whose_file_was_deleted_acknowledges_nothing_more() -> None:
             journal.append("to.nowhere")
 
 
+def test_an_owner_whose_lock_was_deleted_acknowledges_nothing_more(tmp_path: Path) -> None:
+    with open_journal(tmp_path) as first:
+        first.append("kept")
+        (tmp_path / "lock").unlink()
+
+        with pytest.raises(JournalLostError):
+            first.append("after")
+
+        assert first.lost
+
+
 def test_an_owner_whose_directory_was_deleted_acknowledges_nothing_more(tmp_path: Path) -> None:
     with open_journal(tmp_path / "run") as journal:
         journal.append("safe")

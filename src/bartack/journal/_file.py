@@ -432,12 +432,12 @@ class FileJournal:
             write_all(self._disk, self._fd, lines, self.size_bytes)
             if self._sync:
                 self._disk.sync(self._fd)
-            links = self._disk.facts(self._fd).links
+            kept = self._disk.facts(self._fd).links > 0 and self._lock.is_named
         except OSError as error:
             self._fail(error)
-        if links == 0:
+        if not kept:
             self.lost = True
-            self._give_up(JournalLostError(self.path, "the file was deleted or replaced under its owner"))
+            self._give_up(JournalLostError(self.path, "it or its lock was deleted or replaced under its owner"))
         self._marks += marks
         self._crc = crc
         self.size_bytes += len(lines)
