@@ -303,8 +303,10 @@ class FileJournal:
             with access(self.path):
                 for chunk in read_chunks(self._disk, self._fd, mark.offset, self.size_bytes):
                     for line, text in scanner.feed(chunk):
-                        if line.seq + line.entries > from_seq:
-                            yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+                        if line.seq >= from_seq:
+                            yield from decode_line(text)
+                        elif line.seq + line.entries > from_seq:
+                            yield from decode_line(text)[from_seq - line.seq :]
         except LineError as error:
             raise JournalCorruptError(self.path, scanner.offset, str(error)) from None
 

@@ -122,7 +122,7 @@ class FileReader:
                         if line.seq == 1:
                             check_first(self.path, text)
                         if line.seq + line.entries > from_seq:
-                            yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+                            yield from decode_line(text)[max(from_seq - line.seq, 0) :]
         except LineError as error:
             with access(self.path):
                 damage = judge(scanner, chunks, str(error))
