@@ -28,6 +28,7 @@ def failing(error: BaseException) -> Callable[[], int]:
     return work
 
 
+@pytest.mark.requirement("no-traceback")
 def test_an_error_is_shown_with_its_code_its_remedy_and_where_to_read_more(capsys: Capture) -> None:
     error = JournalCorruptError("a/journal.ndjson", 7, "checksum does not match")
 
@@ -43,6 +44,7 @@ def test_an_error_is_shown_with_its_code_its_remedy_and_where_to_read_more(capsy
     ]
 
 
+@pytest.mark.requirement("json-errors")
 def test_for_programs_an_error_is_one_json_object_on_stderr(capsys: Capture) -> None:
     error = JournalLockedError("a", 42)
 
@@ -69,6 +71,7 @@ def test_json_behind_two_dashes_is_no_option(call: Call) -> None:
     assert call("explain", "--", "--json").stderr.startswith("error[BT1001]")
 
 
+@pytest.mark.requirement("no-traceback")
 def test_a_failure_without_a_name_is_an_internal_error_without_a_traceback(capsys: Capture) -> None:
     code = run_guarded(failing(ZeroDivisionError("division by zero")))
 

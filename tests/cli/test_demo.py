@@ -41,6 +41,7 @@ def failed_checks(lives: list[Life], directory: Path) -> list[str]:
     return [check.name for check in prove(lives, str(directory), 10) if not check.ok]
 
 
+@pytest.mark.requirement("demo-proves-it")
 def test_the_demo_shows_that_nothing_was_lost_or_done_twice(run: Call, temporary: Path) -> None:
     shown = run("demo")
 

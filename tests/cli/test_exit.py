@@ -33,6 +33,7 @@ def test_every_exit_code_has_a_meaning() -> None:
         (errors.JournalFormatError, 1),
     ],
 )
+@pytest.mark.requirement("exit-codes-have-meanings")
 def test_an_error_ends_with_its_code(kind: type[errors.BartackError], code: int) -> None:
     assert exit_code_of(kind) == code
 

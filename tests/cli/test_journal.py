@@ -175,6 +175,7 @@ def test_follow_ends_when_the_journal_is_deleted(start: Start, journal_dir: Path
 # verify
 
 
+@pytest.mark.requirement("verify-tells-by-exit-code")
 def test_verify_says_that_a_journal_is_whole(call: Call, journal_dir: Path) -> None:
     shown = call("journal", "verify", str(journal_dir))
 
@@ -200,6 +201,7 @@ def test_verify_for_programs(call: Call, journal_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("lost", [1, 5, 100])
+@pytest.mark.requirement("verify-tells-by-exit-code")
 def test_an_unfinished_line_is_no_damage(call: Call, damaged: Callable[[Damage], Path], lost: int) -> None:
     directory = damaged(lambda content: content[:-lost])
 
@@ -220,6 +222,7 @@ def test_an_unfinished_line_is_no_damage(call: Call, damaged: Callable[[Damage],
     ],
     ids=["early", "group", "newline"],
 )
+@pytest.mark.requirement("verify-tells-by-exit-code", "show-prints-what-is-left")
 def test_damage_is_named_and_nothing_behind_it_is_shown(
     call: Call, damaged: Callable[[Damage], Path], found: bytes, put: bytes, entry: int
 ) -> None:
@@ -347,6 +350,7 @@ def test_a_journal_that_may_not_be_read_is_one_clear_error(
 # export
 
 
+@pytest.mark.requirement("export-is-complete")
 def test_export_prints_every_entry_with_its_value(call: Call, journal_dir: Path) -> None:
     shown = call("journal", "export", str(journal_dir))
 
@@ -450,6 +454,7 @@ def test_an_export_to_an_impossible_place_is_one_clear_error(
     assert str(tmp_path) in shown.stderr.splitlines()[0]
 
 
+@pytest.mark.requirement("looking-takes-no-lock")
 def test_a_journal_can_be_looked_at_while_somebody_owns_it(call: Call, journal_dir: Path) -> None:
     with open_journal(journal_dir) as journal:
         journal.append("note", {})
@@ -462,6 +467,7 @@ def test_a_journal_can_be_looked_at_while_somebody_owns_it(call: Call, journal_d
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.requirement("looking-takes-no-lock")
 def test_looking_changes_nothing(call: Call, journal_dir: Path, command: str) -> None:
     before = files_below(journal_dir)
 
