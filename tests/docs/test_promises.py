@@ -43,6 +43,28 @@ def test_a_journal_keeps_its_files_to_its_owner(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("journal-tells-what-happens")
+def test_a_journal_tells_of_large_values_and_whether_they_were_there_already() -> None:
+    telemetry = Telemetry()
+    heard: list[tuple[int, object]] = []
+
+    def note(
+        name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
+    ) -> None:
+        heard.append((measurements["size_bytes"], metadata["deduplicated"]))
+
+    telemetry.attach("test", "journal.blob_written", note)
+    value = b'"%s"' % (b"x" * 100_000)
+    disk = FaultyDisk()
+    with open_journal(RUN, disk=disk, telemetry=telemetry) as journal:
+        journal.append("step.finished", value=value)
+        journal.append("step.finished", value=value)
+    with open_journal(RUN, disk=disk, telemetry=telemetry) as journal:
+        journal.append("step.finished", value=value)
+
+    assert heard == [(len(value), False), (len(value), True), (len(value), True)]
+
+
+@pytest.mark.requirement("journal-tells-what-happens")
 def test_a_journal_tells_of_opening_committing_recovering_and_poison() -> None:
     disk, telemetry = FaultyDisk(), Telemetry()
     heard: list[tuple[str, dict[str, int], dict[str, object]]] = []

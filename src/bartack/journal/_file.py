@@ -252,7 +252,7 @@ class FileJournal:
         self._fd = -1
         self._crc = 0
         self._marks: list[Mark] = []
-        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk)
+        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk, telemetry)
         self._stage = Stage(self._blobs, clock, 0)
         self._poison: JournalPoisonedError | None = None
         self._writing = Lock()
@@ -439,7 +439,9 @@ class FileJournal:
             self._fail(error)
         if not kept:
             self.lost = True
-            self._give_up(JournalLostError(self.path, "it or its lock was deleted or replaced under its owner"))
+            self._give_up(
+                JournalLostError(self.path, "it or its lock was deleted or replaced under its owner")
+            )
         self._marks += marks
         self._crc = crc
         self.size_bytes += len(lines)
