@@ -37,14 +37,9 @@ def open_file(path: str, disk: Disk) -> int:
             fd = disk.open(path)
         except FileNotFoundError:
             raise JournalNotFoundError(path) from None
-        try:
-            disk.read(fd, 1, 0)
-        except IsADirectoryError:
+        if not disk.facts(fd).regular:
             disk.close(fd)
-            raise JournalNotFoundError(path) from None
-        except OSError:
-            disk.close(fd)
-            raise
+            raise JournalNotFoundError(path)
     return fd
 
 
