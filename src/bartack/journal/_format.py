@@ -30,6 +30,11 @@ OPENED: Final = "journal.opened"
 INTERRUPTED: Final = "journal.interrupted"
 CRC_SIZE: Final = len(b',"crc":"00000000"}')
 CHUNK: Final = 1 << 20
+LONGEST: Final = 32 * CHUNK
+"""No line that is written comes near this length. (A group of entries takes at most half of it.)"""
+
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a line raises that is no entry although its checksum is right."""
 
 _HEAD = re.compile(
     rb'\{"seq":([0-9]{1,18}),"c":([0-9]{1,18}),"at":-?[0-9]{1,19},"(?:n":([0-9]{1,9}),"entries":\[|kind":")'
@@ -129,16 +134,16 @@ class Scanner:
         self.crc = crc
         self.last_commit = offset
         self._commit: int = 0
-        self._rest = b""
+        self._parts: list[bytes] = []
 
     @property
     def rest(self) -> bytes:
         """The bytes behind the last newline that was fed."""
-        return self._rest
+        return b"".join(self._parts)
 
     def forget_rest(self) -> None:
         """Drop what stands behind the last newline: the caller will feed it again from ``offset`` on."""
-        self._rest = b""
+        self._parts = []
 
     def feed(self, chunk: bytes) -> Iterator[tuple[Line, bytes]]:
         """The intact lines that ``chunk`` completes, each with its text.
@@ -146,14 +151,19 @@ class Scanner:
         Raises:
             LineError: A whole line is not the continuation of this history; ``offset`` and ``next_seq`` name the place.
         """
-        texts = (self._rest + chunk).split(b"\n")
-        self._rest = texts.pop()
+        self._parts.append(chunk)
+        if b"\n" not in chunk:
+            if sum(map(len, self._parts)) > LONGEST:
+                raise LineError("the line is longer than any that is written")
+            return
+        texts = self.rest.split(b"\n")
+        self._parts = [texts.pop()]
         index = 0
         try:
             for index, text in enumerate(texts):  # noqa: B007 - names the line that failed
                 yield self._next(text), text
         except LineError:
-            self._rest = b"\n".join([*texts[index:], self._rest])
+            self._parts = [b"\n".join([*texts[index:], *self._parts])]
             raise
 
     def _next(self, text: bytes) -> Line:
@@ -216,18 +226,25 @@ def judge(scanner: Scanner, chunks: Iterable[bytes], problem: str) -> Damage | N
 
 
 def _physical_lines(rest: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    parts = [rest]
     for chunk in chunks:
-        texts = (rest + chunk).split(b"\n")
-        rest = texts.pop()
-        yield from texts
-    yield from rest.split(b"\n")
+        parts.append(chunk)
+        if b"\n" in chunk:
+            texts = b"".join(parts).split(b"\n")
+            parts = [texts.pop()]
+            yield from texts
+    yield from b"".join(parts).split(b"\n")
 
 
 def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
     """Whether ``text`` is, or ends with, a valid line of a commit that began behind ``seq``.
 
-    A damaged newline leaves two lines in one text, so a line is also looked for inside it.
+    A damaged newline leaves two lines in one text, so a line is also looked for inside it: behind one that is intact but
+    for its newline, and, where more is damaged, at the first few places that look like a beginning. (Data may quote
+    any number of lines, and to try them all would take for ever.)
     """
+    if any(_is_later_behind_intact(text, seed, seq) for seed in seeds):
+        return True
     for head in islice(_HEAD.finditer(text), 4):
         if int(head[2]) <= seq:
             continue
@@ -235,6 +252,20 @@ def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
         tried = seeds | {int(before[1], 16)} if before else seeds
         if any(_fits(text[head.start() :], seed) for seed in tried):
             return True
+    return False
+
+
+def _is_later_behind_intact(text: bytes, seed: int, seq: int) -> bool:
+    view, crc, done = memoryview(text), seed, 0
+    for tail in _TAIL.finditer(text):
+        crc = crc32(view[done : tail.start()], crc)
+        done = tail.start()
+        if crc == int(tail[1], 16):
+            behind = text[tail.end() + 1 :]
+            head = _HEAD.match(behind)
+            if head is None:
+                return False
+            return (int(head[2]) > seq and _fits(behind, crc)) or _is_later_behind_intact(behind, crc, seq)
     return False
 
 
@@ -260,7 +291,7 @@ def format_of(first_line: bytes) -> int | None:
     try:
         line = _decode_envelope(first_line)
         return _decode_opened(line.data).format if line.kind == OPENED and line.seq == 1 else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         return None
 
 
