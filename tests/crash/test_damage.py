@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 
 from bartack.errors import BartackError, JournalCorruptError, JournalError, JournalFormatError
-from bartack.journal import Draft, Entry, open_journal, open_reader, verify_journal
+from bartack.journal import Draft, Entry, Journal, open_journal, open_reader, verify_journal
 from bartack.testing import FaultyDisk, VirtualClock
 
 RUN = "/run"
@@ -246,6 +246,39 @@ def test_damage_is_found_wherever_it_stands_in_a_long_journal(record_property: R
             open_journal(RUN, disk=disk_with(bytes(damaged)))
         assert caught.value.offset == content.rfind(b"\n", 0, place) + 1
     record_property("damaged_journals", len(places))
+
+
+def test_fetching_reads_only_the_parts_of_the_file_that_the_entries_are_in() -> None:
+    disk = FaultyDisk()
+    with open_journal(RUN, disk=disk) as journal:
+        for number in range(200):
+            journal.append("long", {"n": number}, b'"' + b"x" * 10_000 + b'"')
+    with open_journal(RUN, disk=disk) as journal:
+        log = len(disk.log)
+        fetched = list(journal.fetch([20, 21, 100, 180]))
+        read = sum(operation.size for operation in disk.log[log:] if operation.name == "read")
+
+        assert [entry.data["n"] for entry in fetched] == [18, 19, 98, 178]
+        assert read < journal.size_bytes / 5
+
+
+def test_an_owner_whose_file_was_cut_or_changed_under_it_is_told_when_it_reads() -> None:
+    calls: list[Callable[[Journal], object]] = [
+        lambda journal: list(journal.read()),
+        lambda journal: list(journal.fetch([3, 5])),
+    ]
+    for call in calls:
+        disk = disk_with(HISTORY.content)
+        with open_journal(RUN, disk=disk) as journal:
+            fd = disk.open(JOURNAL, write=True)
+            disk.write(fd, b"X", len(HISTORY.lines[0]) + 30)
+            with pytest.raises(JournalCorruptError) as changed:
+                call(journal)
+            disk.truncate(fd, len(HISTORY.lines[0]) + 30)
+            with pytest.raises(JournalCorruptError, match="ends before") as cut:
+                call(journal)
+
+            assert changed.value.offset == cut.value.offset == len(HISTORY.lines[0])
 
 
 # Shuffled.

@@ -19,8 +19,9 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import groupby
 from threading import Lock
 from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Self
@@ -39,15 +40,13 @@ from bartack.errors import (
 )
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Recovery
+from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Recovery, check_place
 from bartack.journal._format import (
     CHUNK,
     DECODE_ERRORS,
     INTERRUPTED,
     OPENED,
     Damage,
-    Line,
-    LineError,
     Opened,
     Scanner,
     decode_line,
@@ -55,6 +54,7 @@ from bartack.journal._format import (
     fence_of,
     format_of,
     judge,
+    place_of,
 )
 from bartack.journal._lock import FileLock, take_lock
 from bartack.journal._stage import Group, Stage
@@ -71,9 +71,6 @@ NAME: Final = "journal.ndjson"
 BLOBS: Final = "blobs"
 RESERVE: Final = "reserve"
 RESERVE_SIZE: Final = 64 * 1024
-MARK_EVERY: Final = 32 * 1024
-"""A mark, from which reading can begin, is set about every this many bytes."""
-
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -122,47 +119,55 @@ def survey(disk: Disk, fd: int, path: str) -> Survey:
     scanner = Scanner()
     chunks = read_chunks(disk, fd, 0)
     marks: list[Mark] = []
-    fence = 0
-    problem = "the line is not complete"
-    try:
-        for chunk in chunks:
-            before = scanner.crc
-            for line, text in scanner.feed(chunk):
-                if line.seq == 1:
-                    check_first(path, text)
-                if not marks or line.offset - marks[-1].offset >= MARK_EVERY:
-                    marks.append(Mark(line.seq, line.offset, before))
-                before = line.crc
-                fence = _fence_of(path, line, text) or fence
-    except LineError as error:
-        problem = str(error)
-    if scanner.next_seq == 1:
+    for chunk in chunks:
+        mark = Mark(scanner.next_seq, scanner.offset, scanner.crc)
+        texts = scanner.feed(chunk)
+        if texts:
+            if not marks:
+                check_first(path, texts[0])
+            marks.append(mark)
+        if scanner.problem:
+            break
+    if not marks:
         check_first(path, scanner.rest.split(b"\n", 1)[0])
         raise JournalCorruptError(path, 0, "this is not a journal")
+    fence = 0
+    for offset, text in scanner.openings:
+        fence = _fence_of(path, offset, text)
+    problem = scanner.problem or "the line is not complete"
     return Survey(scanner, judge(scanner, chunks, problem), fence, marks)
 
 
-def _fence_of(path: str, line: Line, text: bytes) -> int:
+def _fence_of(path: str, offset: int, text: bytes) -> int:
     try:
         return fence_of(text)
     except DECODE_ERRORS as error:
-        raise _no_entry(path, line, error) from error
+        raise _no_entry(path, offset, text, error) from error
 
 
-def decode_entries(path: str, line: Line, text: bytes) -> list[Entry]:
-    """The entries of a line whose checksum is right.
+def iter_entries(path: str, texts: list[bytes], end: int, from_seq: int) -> Iterator[Entry]:
+    """The entries of intact lines that end at ``end``, from the place ``from_seq`` on."""
+    first = max(bisect_right(texts, from_seq, key=place_of) - 1, 0)
+    for index in range(first, len(texts)):
+        entries = _decode(path, texts, index, end)
+        yield from entries if index > first else (entry for entry in entries if entry.seq >= from_seq)
+
+
+def _decode(path: str, texts: list[bytes], index: int, end: int) -> list[Entry]:
+    """The entries of one of several intact lines that end at ``end``.
 
     Raises:
         JournalCorruptError: It is no JSON, or not what an entry is made of: nobody but a forger writes such a line.
     """
     try:
-        return decode_line(text)
+        return decode_line(texts[index])
     except DECODE_ERRORS as error:
-        raise _no_entry(path, line, error) from error
+        offset = end - sum(len(text) + 1 for text in texts[index:])
+        raise _no_entry(path, offset, texts[index], error) from error
 
 
-def _no_entry(path: str, line: Line, error: Exception) -> JournalCorruptError:
-    return JournalCorruptError(path, line.offset, f"entry {line.seq} cannot be read: {error}")
+def _no_entry(path: str, offset: int, text: bytes, error: Exception) -> JournalCorruptError:
+    return JournalCorruptError(path, offset, f"entry {place_of(text)} cannot be read: {error}")
 
 
 def check_first(path: str, text: bytes) -> None:
@@ -334,20 +339,39 @@ class FileJournal:
     def read(self, from_seq: int = 1) -> Iterator[Entry]:
         """The acknowledged entries from ``from_seq`` on, in order; a copy of what is there at the first step."""
         self._check_open()
-        mark = self._marks[max(bisect_right(self._marks, (max(from_seq, 1), 1 << 62, 0)) - 1, 0)]
+        for texts, end in self._read_lines(self._section(from_seq), self.size_bytes):
+            yield from iter_entries(self.path, texts, end, from_seq)
+
+    def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
+        """The acknowledged entries at these places, which must rise; reads only the parts of the file they are in."""
+        self._check_open()
+        last, size = self.synced_seq, self.size_bytes
+        for section, group in groupby(places, self._section):
+            end = self._marks[section + 1].offset if section + 1 < len(self._marks) else size
+            texts = [text for lines, _ in self._read_lines(section, end) for text in lines]
+            for place in group:
+                check_place(place, last)
+                index = bisect_right(texts, place, key=place_of) - 1
+                entries = _decode(self.path, texts, index, end)
+                yield entries[place - entries[0].seq]
+
+    def _section(self, place: int) -> int:
+        """The mark from which on an acknowledged place is found."""
+        return max(bisect_right(self._marks, (place, 1 << 62, 0)) - 1, 0)
+
+    def _read_lines(self, section: int, end: int) -> Iterator[tuple[list[bytes], int]]:
+        """The lines between a mark and ``end``, some at a time, and where these end."""
+        mark = self._marks[section]
         scanner = Scanner(mark.offset, mark.seq, mark.crc)
-        try:
-            with access(self.path):
-                for chunk in read_chunks(self._disk, self._fd, mark.offset, self.size_bytes):
-                    for line, text in scanner.feed(chunk):
-                        if line.seq >= from_seq:
-                            yield from decode_entries(self.path, line, text)
-                        elif line.seq + line.entries > from_seq:
-                            yield from decode_entries(self.path, line, text)[from_seq - line.seq :]
-                    # Closed meanwhile, its descriptor may be another file by now.
-                    self._check_open()
-        except LineError as error:
-            raise JournalCorruptError(self.path, scanner.offset, str(error)) from None
+        with access(self.path):
+            for chunk in read_chunks(self._disk, self._fd, mark.offset, end):
+                yield scanner.feed(chunk), scanner.offset
+                # Closed meanwhile, its descriptor may be another file by now.
+                self._check_open()
+                if scanner.problem:
+                    raise JournalCorruptError(self.path, scanner.offset, scanner.problem)
+        if scanner.offset < end:
+            raise JournalCorruptError(self.path, scanner.offset, "the file ends before what was acknowledged")
 
     def load_value(self, entry: Entry) -> bytes | None:
         """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
@@ -495,14 +519,14 @@ class FileJournal:
         lines: list[bytes] = []
         marks: list[Mark] = []
         crc, offset, commit = self._crc, self.size_bytes, groups[0].seq
-        marked = self._marks[-1].offset if self._marks else -MARK_EVERY
+        marked = self._marks[-1].offset
         place = self.synced_seq + 1
         for group in groups:
             if group.seq != place:
                 # An interrupted ``stage`` may leave a place taken twice, and this would be no history.
                 self._give_up(JournalPoisonedError(self.path, "staging an entry was interrupted"))
             place += len(group.bodies)
-            if offset - marked >= MARK_EVERY:
+            if offset - marked >= CHUNK:
                 marks.append(Mark(group.seq, offset, crc))
                 marked = offset
             line, crc = encode_line(group.bodies, group.seq, commit, group.at, crc)

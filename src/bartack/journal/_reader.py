@@ -17,8 +17,8 @@ from bartack.errors import JournalClosedError, JournalCorruptError, JournalLostE
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
-from bartack.journal._file import BLOBS, NAME, check_first, decode_entries, load_value, read_chunks
-from bartack.journal._format import Damage, LineError, Scanner, judge
+from bartack.journal._file import BLOBS, NAME, check_first, iter_entries, load_value, read_chunks
+from bartack.journal._format import Damage, Scanner, judge
 
 
 def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
@@ -115,21 +115,18 @@ class FileReader:
     def _advance(self, scanner: Scanner, from_seq: int) -> Iterator[Entry]:
         """Feed the scanner what was written since; yield the entries wanted."""
         self._check_open()
-        scanner.forget_rest()
+        scanner.look_again()
         chunks = read_chunks(self._disk, self._fd, scanner.offset)
-        try:
-            with access(self.path):
-                for chunk in chunks:
-                    for line, text in scanner.feed(chunk):
-                        if line.seq == 1:
-                            check_first(self.path, text)
-                        if line.seq + line.entries > from_seq:
-                            yield from decode_entries(self.path, line, text)[max(from_seq - line.seq, 0) :]
-                    self._check_open()
-        except LineError as error:
-            with access(self.path):
-                damage = judge(scanner, chunks, str(error))
-            self._check_damage(scanner, damage)
+        with access(self.path):
+            for chunk in chunks:
+                first = scanner.next_seq == 1
+                texts = scanner.feed(chunk)
+                if first and texts:
+                    check_first(self.path, texts[0])
+                yield from iter_entries(self.path, texts, scanner.offset, from_seq)
+                self._check_open()
+                if scanner.problem:
+                    self._check_damage(scanner, judge(scanner, chunks, scanner.problem))
         if scanner.next_seq == 1:
             check_first(self.path, scanner.rest.split(b"\n", 1)[0])
             raise JournalCorruptError(self.path, 0, "this is not a journal")

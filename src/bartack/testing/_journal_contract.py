@@ -138,6 +138,33 @@ class JournalContract:
                 assert list(journal.read(start)) == entries[start - 1 :]
             assert list(journal.read(0)) == entries
 
+    def test_entries_are_fetched_by_their_places(self) -> None:
+        with self.engine.open() as journal:
+            for number in range(40):
+                journal.append("single", {"n": number}, b'"' + b"x" * 9000 + b'"')
+                journal.stage(*(Draft("grouped", {"n": number}) for _ in range(3)))
+                journal.stage(Draft("single", {"n": number}))
+                journal.commit()
+        with self.engine.open() as journal:
+            journal.append("last")
+            entries = list(journal.read())
+
+            for wanted in (entries, entries[::7], entries[1:60:2], entries[-2:], entries[100:101], []):
+                assert list(journal.fetch(entry.seq for entry in wanted)) == wanted
+            for entry in entries:
+                assert list(journal.fetch([entry.seq])) == [entry]
+
+    def test_fetching_an_entry_that_is_not_acknowledged_is_refused(self) -> None:
+        with self.engine.open() as journal:
+            last = journal.append("acknowledged")
+            journal.stage(Draft("staged"))
+            for place in (0, -1, last + 1, last + 100):
+                raised(ValueError, partial(next, journal.fetch([place])))
+
+            fetched = journal.fetch([last, last + 1])
+            assert next(fetched).kind == "acknowledged"
+            raised(ValueError, partial(next, fetched))
+
     def test_an_entry_has_the_time_at_which_it_was_staged(self) -> None:
         clock = VirtualClock()
         with self.engine.open(clock=clock) as journal:
@@ -370,6 +397,7 @@ class JournalContract:
             lambda: journal.stage(Draft("more")),
             lambda: journal.append("more"),
             lambda: list(journal.read()),
+            lambda: list(journal.fetch([1])),
             lambda: journal.put_blob(b"more"),
             lambda: journal.get_blob(ref),
         ]
