@@ -24,6 +24,17 @@
     │   ├── EntryError                   BT210   (also ValueError)
     │   ├── BlobMissingError             BT211
     │   └── BlobCorruptError             BT212
+    ├── ResilienceError                  BT700
+    │   ├── StoreTooNewError             BT701
+    │   ├── StoreUnavailableError        BT703
+    │   ├── UnsafeBindError              BT707
+    │   └── LineageError                 BT720
+    │       ├── LineageCycleError        BT721
+    │       ├── PatternNotFoundError     BT722
+    │       ├── EventConflictError       BT723
+    │       ├── EventInvalidError        BT724   (also ValueError)
+    │       ├── CursorError              BT725   (also ValueError)
+    │       └── TokenFileError           BT726
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -281,6 +292,128 @@ class BlobCorruptError(JournalError):
         self.sha256 = sha256
         self.problem = problem
         super().__init__(f"blob {sha256}: {problem}")
+
+
+class ResilienceError(BartackError):
+    """Something is wrong with what keeps events until they are delivered, or with what they are delivered to."""
+
+    code = "BT700"
+    remedy = "Look at 'bartack track status'; it says what waits and why."
+
+
+class StoreTooNewError(ResilienceError):
+    """A database was written by a newer version of Bartack. Nothing was changed."""
+
+    code = "BT701"
+    remedy = "Use the Bartack version that wrote it, or a newer one."
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        self.path = path
+        self.found = found
+        self.known = known
+        super().__init__(f"{path} has schema version {found}; this version knows versions up to {known}")
+
+
+class StoreUnavailableError(ResilienceError):
+    """A database cannot be read or written now. What it acknowledged before is safe."""
+
+    code = "BT703"
+    retryable = True
+    remedy = "Check that the disk has room and that you may write to the directory, then try again."
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path} cannot be used now: {reason}")
+
+
+class UnsafeBindError(ResilienceError):
+    """A service was told to listen where other machines could reach it."""
+
+    code = "BT707"
+    remedy = "Listen on 127.0.0.1. To reach it from elsewhere, put a server with TLS in front of it."
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(f"{host} is no loopback address; other machines could reach the service there")
+
+
+class LineageError(ResilienceError):
+    """The lineage of patterns was asked for, or told, something that it cannot answer or keep."""
+
+    code = "BT720"
+    remedy = "Read the message; it names the pattern, the event or the file."
+
+
+class LineageCycleError(LineageError):
+    """A pattern was said to come from one of its own descendants. Nothing was recorded."""
+
+    code = "BT721"
+    remedy = "Give the event a version of its own; returning to earlier code makes a new version of it."
+
+    def __init__(self, parent: str, child: str) -> None:
+        self.parent = parent
+        self.child = child
+        super().__init__(f"{child} cannot come from {parent}, which comes from it")
+
+
+class PatternNotFoundError(LineageError):
+    """No event has told of this pattern, or of this version of it."""
+
+    code = "BT722"
+    remedy = "Find the id with 'bartack lineage search TEXT'."
+
+    def __init__(self, pattern_id: str, version: str | None = None) -> None:
+        self.pattern_id = pattern_id
+        self.version = version
+        what = f"version {version} of pattern {pattern_id}" if version else f"pattern {pattern_id}"
+        super().__init__(f"{what} is not known")
+
+
+class EventConflictError(LineageError):
+    """An event has the id of another event that says something else. Nothing was recorded."""
+
+    code = "BT723"
+    remedy = "Give every event an id of its own, or none: it is then made from what the event says."
+
+    def __init__(self, event_id: str) -> None:
+        self.event_id = event_id
+        super().__init__(f"event {event_id} was recorded already, with another content")
+
+
+class EventInvalidError(LineageError, ValueError):
+    """A member of a request is missing, of the wrong type or out of its range. Nothing was recorded."""
+
+    code = "BT724"
+    remedy = "Correct the member that the message names; the reference of the lineage service lists all of them."
+
+    def __init__(self, problem: str, field: str = "") -> None:
+        self.problem = problem
+        self.field = field
+        super().__init__(f"{field}: {problem}" if field else problem)
+
+
+class CursorError(LineageError, ValueError):
+    """A cursor was not made for this query."""
+
+    code = "BT725"
+    remedy = "Use a cursor with the very query whose answer it came with, or ask again without one."
+
+    def __init__(self, cursor: str) -> None:
+        self.cursor = cursor
+        super().__init__(f"{cursor!r} is no cursor of this query")
+
+
+class TokenFileError(LineageError):
+    """The file with the token of a service cannot be used."""
+
+    code = "BT726"
+    remedy = "Name a file that only you can read, with a token of at least 16 characters on its first line."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
 
 
 class UnknownCodeError(BartackError):

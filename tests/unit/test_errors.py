@@ -16,6 +16,7 @@ SAMPLES: dict[str, str | int | tuple[str, ...]] = {
     "str": "a fact",
     "int": 17,
     "int | None": 17,
+    "str | None": "another fact",
     "tuple[str, ...]": ("one", "two"),
 }
 
