@@ -26,8 +26,14 @@
     │   └── BlobCorruptError             BT212
     ├── ResilienceError                  BT700
     │   ├── StoreTooNewError             BT701
+    │   ├── OutboxFullError              BT702
     │   ├── StoreUnavailableError        BT703
+    │   ├── CircuitOpenError             BT704
+    │   ├── SettingsError                BT705
+    │   ├── TokenScopeError              BT706
     │   ├── UnsafeBindError              BT707
+    │   ├── ServiceAnswerError           BT708
+    │   ├── EventNotFoundError           BT709
     │   └── LineageError                 BT720
     │       ├── LineageCycleError        BT721
     │       ├── PatternNotFoundError     BT722
@@ -314,6 +320,19 @@ class StoreTooNewError(ResilienceError):
         super().__init__(f"{path} has schema version {found}; this version knows versions up to {known}")
 
 
+class OutboxFullError(ResilienceError):
+    """An event does not fit into the outbox, so it was not kept."""
+
+    code = "BT702"
+    remedy = "Raise tracking.max_size_mb, or deliver what waits with 'bartack track sync'."
+
+    def __init__(self, path: str, size_bytes: int, quota_bytes: int) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self.quota_bytes = quota_bytes
+        super().__init__(f"{path}: an event of {size_bytes} bytes does not fit into {quota_bytes} bytes")
+
+
 class StoreUnavailableError(ResilienceError):
     """A database cannot be read or written now. What it acknowledged before is safe."""
 
@@ -327,6 +346,45 @@ class StoreUnavailableError(ResilienceError):
         super().__init__(f"{path} cannot be used now: {reason}")
 
 
+class CircuitOpenError(ResilienceError):
+    """A call was not made, because the service failed too often a short time ago."""
+
+    code = "BT704"
+    retryable = True
+    remedy = "Wait for the service to come back; 'bartack track breaker status' says when it is tried next."
+
+    def __init__(self, name: str, state: str, retry_after: float) -> None:
+        self.name = name
+        self.state = state
+        self.retry_after = retry_after
+        super().__init__(f"{name}: the circuit is {state}; next try in {retry_after:.1f} s")
+
+
+class SettingsError(ResilienceError):
+    """A settings file of the coding agent cannot be changed safely. It was left as it is."""
+
+    code = "BT705"
+    remedy = "Correct the file by hand so that it is valid and has the expected shape, then install again."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}; the file was left as it is")
+
+
+class TokenScopeError(ResilienceError):
+    """A token would have been written into a file that is shared with others."""
+
+    code = "BT706"
+    remedy = "Use --scope local or --scope user with --mode http, or another mode."
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        super().__init__(
+            f"http hooks carry a token, and the settings of scope {scope!r} are shared with others"
+        )
+
+
 class UnsafeBindError(ResilienceError):
     """A service was told to listen where other machines could reach it."""
 
@@ -336,6 +394,34 @@ class UnsafeBindError(ResilienceError):
     def __init__(self, host: str) -> None:
         self.host = host
         super().__init__(f"{host} is no loopback address; other machines could reach the service there")
+
+
+class ServiceAnswerError(ResilienceError):
+    """A service answered a call with a failure."""
+
+    code = "BT708"
+    retryable = True
+    remedy = "Look at the service's own log for the cause."
+
+    def __init__(self, url: str, status: int, retry_after: float | None = None, detail: str = "") -> None:
+        self.url = url
+        self.status = status
+        self.retry_after = retry_after
+        self.detail = detail
+        told = f"{': ' if detail else ''}{detail}"
+        wait = f"; it asks to wait {retry_after} s" if retry_after else ""
+        super().__init__(f"{url} answered {status}{told}{wait}")
+
+
+class EventNotFoundError(ResilienceError):
+    """No event of the outbox has this id."""
+
+    code = "BT709"
+    remedy = "'bartack track outbox list' shows the ids."
+
+    def __init__(self, event_id: str) -> None:
+        self.event_id = event_id
+        super().__init__(f"no event has the id {event_id!r}")
 
 
 class LineageError(ResilienceError):
@@ -385,7 +471,9 @@ class EventInvalidError(LineageError, ValueError):
     """A member of a request is missing, of the wrong type or out of its range. Nothing was recorded."""
 
     code = "BT724"
-    remedy = "Correct the member that the message names; the reference of the lineage service lists all of them."
+    remedy = (
+        "Correct the member that the message names; the reference of the lineage service lists all of them."
+    )
 
     def __init__(self, problem: str, field: str = "") -> None:
         self.problem = problem
