@@ -39,6 +39,7 @@
     │       ├── PatternNotFoundError     BT722
     │       ├── EventConflictError       BT723
     │       ├── EventInvalidError        BT724   (also ValueError)
+    │       │   └── EventValueError      BT727
     │       ├── CursorError              BT725   (also ValueError)
     │       └── TokenFileError           BT726
     ├── UnknownCodeError                 BT1001
@@ -479,6 +480,13 @@ class EventInvalidError(LineageError, ValueError):
         self.problem = problem
         self.field = field
         super().__init__(f"{field}: {problem}" if field else problem)
+
+
+class EventValueError(EventInvalidError):
+    """A member of a request has the right type, but none of the values it may have. Nothing was recorded."""
+
+    code = "BT727"
+    remedy = "Give the member one of the values that the reference of the lineage service lists."
 
 
 class CursorError(LineageError, ValueError):
