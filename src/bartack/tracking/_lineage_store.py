@@ -58,6 +58,10 @@ class LineageStore:
         path: The database. ``open`` makes it if it is not there; only its owner may read it.
         read_only: Open what exists and never write.
         clock: Says when an event was received.
+
+    Attributes:
+        path: The database.
+        write_failed: Whether the last write did.
     """
 
     def __init__(self, path: str | Path, *, read_only: bool = False, clock: Clock | None = None) -> None:
@@ -68,6 +72,7 @@ class LineageStore:
         self._writing = threading.Lock()
         self._readers: list[sqlite3.Connection] = []
         self._is_open = False
+        self.write_failed = False
 
     def open(self) -> Self:
         """Open the database.
@@ -204,11 +209,13 @@ class LineageStore:
         with self._writing, _translated(self.path):
             if self._writer is None:
                 raise StoreUnavailableError(str(self.path), "it is not open for writing")
-            self._writer.execute("BEGIN IMMEDIATE")
             try:
+                self._writer.execute("BEGIN IMMEDIATE")
                 yield self._writer
                 self._writer.execute("COMMIT")
-            except BaseException:
+                self.write_failed = False
+            except BaseException as error:
+                self.write_failed = isinstance(error, sqlite3.Error)
                 # A full disk may have ended the transaction already.
                 with suppress(sqlite3.Error):
                     self._writer.execute("ROLLBACK")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType, field
@@ -57,7 +57,7 @@ Cursor = Annotated[
     Meta(max_length=200, description="Where the last answer ended: its next_cursor. Belongs to one query."),
 ]
 Moment = Annotated[datetime, Meta(tz=True)]
-JsonObject = dict[str, object]
+JsonObject = dict[str, Any]
 
 
 class TrackRequest(Struct, kw_only=True):
@@ -124,7 +124,7 @@ class BatchAnswer(Struct, frozen=True):
     results: list[BatchItem]
 
 
-class LineageQuery(Struct, frozen=True):
+class LineageQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which part of a pattern's lineage is asked for."""
 
     query_type: QueryType = "ancestry"
@@ -134,7 +134,7 @@ class LineageQuery(Struct, frozen=True):
     cursor: Cursor | UnsetType = UNSET
 
 
-class PageQuery(Struct, frozen=True):
+class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """Which part of a long answer is asked for."""
 
     limit: Limit = 100
@@ -324,9 +324,11 @@ def parse_event(body: object) -> Event:
 
 def _digest(body: object) -> str:
     try:
-        return hashlib.sha256(canonical(body)).hexdigest()
-    except CanonicalJsonError as error:
-        raise EventValueError(error.problem, error.place.removeprefix("$.")) from error
+        encoded = canonical(body)
+    except CanonicalJsonError:
+        # An integer beyond 2^53 has no canonical form; to lose the event for that would be worse than another form.
+        encoded = msgspec.json.encode(body, order="sorted")
+    return hashlib.sha256(encoded).hexdigest()
 
 
 def utc_text(moment: datetime | None, field_name: str) -> str | None:
@@ -366,14 +368,22 @@ def convert(value: object, kind: type[S], *, from_text: bool = False) -> S:
     Raises:
         EventInvalidError: Something is missing or of the wrong type; as ``EventValueError``, out of its range.
     """
+    if isinstance(value, dict) and not from_text:
+        value = {name: _whole(member) for name, member in cast("dict[str, object]", value).items()}
     try:
         return msgspec.convert(value, kind, strict=not from_text)
     except msgspec.ValidationError as error:
         raise _explained(str(error)) from error
 
 
+def _whole(number: object) -> object:
+    """In JSON 1.0 is an integer."""
+    return int(number) if isinstance(number, float) and number.is_integer() else number
+
+
 _PLACE = re.compile(r" - at `\$\.?(?P<place>.*)`$")
 _MISSING = re.compile(r"missing required field `(?P<name>.*)`")
+_UNKNOWN = re.compile(r"contains unknown field `(?P<name>.*)`")
 
 
 def _explained(text: str) -> EventInvalidError:
@@ -383,6 +393,9 @@ def _explained(text: str) -> EventInvalidError:
     missing = _MISSING.search(text)
     if missing:
         return EventInvalidError("is missing", f"{place}.{missing['name']}".lstrip("."))
+    unknown = _UNKNOWN.search(text)
+    if unknown:
+        return EventInvalidError("is not known here", unknown["name"])
     wrong_type = ", got " in problem or not place
     kind = EventInvalidError if wrong_type else EventValueError
     return kind(problem[:1].lower() + problem[1:], place)

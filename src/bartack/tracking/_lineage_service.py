@@ -1,0 +1,153 @@
+"""The lineage service: an ASGI application, its token, and a server that only this machine can reach.
+
+Starlette and uvicorn are imported when a service is used, not before. The requests are answered in ``_lineage_http.py``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from bartack.core import FILE_MODE, new_token
+from bartack.errors import ConfigError, TokenFileError, UnsafeBindError
+from bartack.tracking._lineage_store import LineageStore
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+DEFAULT_PORT: Final = 8053
+TOKEN_LENGTH: Final = 16
+"""A token has at least so many characters."""
+
+_BACKLOG: Final = 2048
+
+
+class LineageService:
+    """Answers requests about a lineage database over HTTP; an ASGI application.
+
+    Every request needs ``Authorization: Bearer <token>``, but for the one that asks whether the service works. Requests that
+    name another host, or come from a web page, are refused.
+
+    Args:
+        store: The database; it has to be open while the service is used.
+        token: What a request has to know.
+    """
+
+    def __init__(self, store: LineageStore, token: str) -> None:
+        self.store = store
+        self._token = token
+
+    @cached_property
+    def app(self) -> ASGIApp:
+        """The application behind the service."""
+        from bartack.tracking._lineage_http import build_app  # noqa: PLC0415 - slow, and only a server needs it
+
+        return build_app(self.store, self._token)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await self.app(scope, receive, send)
+
+    def serve(self, listener: socket.socket, ready: Callable[[], None] | None = None) -> None:
+        """Answer requests until SIGINT or SIGTERM; those under way are finished first.
+
+        Args:
+            listener: Where they come in; see ``open_listener``.
+            ready: Called when the first of them will be answered.
+        """
+        import asyncio  # noqa: PLC0415 - only a server needs it
+
+        import uvicorn  # noqa: PLC0415 - only a server needs it
+
+        config = uvicorn.Config(
+            self,
+            access_log=False,
+            lifespan="off",
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=5,
+            ws="none",
+        )
+        server = uvicorn.Server(config)
+        if ready is not None:
+            ready()
+        # The server repeats the signal that ended it, for whoever else waits for it.
+        with suppress(KeyboardInterrupt, SystemExit):
+            asyncio.run(server.serve(sockets=[listener]))
+
+
+def open_listener(host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> socket.socket:
+    """A socket that listens on this machine only; port 0 takes a free one.
+
+    Raises:
+        UnsafeBindError: Other machines could reach it.
+        ConfigError: The port is taken.
+    """
+    address = _loopback(host)
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((str(address), port))
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise ConfigError("port", f"cannot listen on {host} port {port}: {error}") from error
+    return listener
+
+
+def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
+    except ValueError:
+        raise UnsafeBindError(host) from None
+    if not address.is_loopback:
+        raise UnsafeBindError(host)
+    return address
+
+
+def load_token(path: str | Path) -> str:
+    """The token in a file; a file that is not there is made, for its owner only.
+
+    Raises:
+        TokenFileError: Others can read the file, or there is no token in it.
+    """
+    path = Path(path)
+    try:
+        if not path.exists():
+            _make_token_file(path)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
+            _check_owner(path, os.fstat(fd))
+            token = file.readline(1000).strip()
+    except OSError as error:
+        raise TokenFileError(str(path), error.strerror or str(error)) from error
+    if len(token) < TOKEN_LENGTH or not (token.isascii() and token.isprintable()) or " " in token:
+        raise TokenFileError(str(path), f"its first line is no token of {TOKEN_LENGTH} characters or more")
+    return token
+
+
+def _check_owner(path: Path, facts: os.stat_result) -> None:
+    if stat.S_IMODE(facts.st_mode) & 0o077:
+        raise TokenFileError(str(path), "others than its owner can read or write it")
+
+
+def _make_token_file(path: Path) -> None:
+    """Make the file whole or not at all, and leave it alone if another process was faster."""
+    os.makedirs(path.parent, mode=0o700, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{new_token()[:8]}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    try:
+        with os.fdopen(fd, "w", encoding="ascii") as file:
+            file.write(new_token() + "\n")
+        with suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        os.unlink(temporary)
