@@ -40,6 +40,7 @@ from bartack.telemetry import NO_TELEMETRY, Telemetry
 _log = logging.getLogger("bartack.resilience")
 _OLDER_FOLDER: Final = "~/.claude/hooks/.cache/patterns"
 _TRANSIENT_4XX: Final = {408, 425, 429}
+_ID_PART: Final = 150
 Beside = Callable[[sqlite3.Connection], None]
 
 
@@ -48,6 +49,10 @@ class Kept(NamedTuple):
 
     event_id: str
     claim: Claim | None = None
+
+
+class TakenBackError(Exception):
+    """Raised beside an insert, to take the event back with everything that was done for it."""
 
 
 class PatternCache:
@@ -99,7 +104,7 @@ class PatternCache:
 
     def new_event_id(self, pattern_id: object) -> str:
         """An id for an event: when, what, and something random."""
-        return f"{self.store.clock.now_us() // 1000}_{pattern_id or 'unknown'}_{os.urandom(4).hex()}"
+        return f"{self.store.clock.now_us() // 1000}_{str(pattern_id or 'unknown')[:_ID_PART]}_{os.urandom(4).hex()}"
 
     def keep(
         self,
@@ -110,7 +115,11 @@ class PatternCache:
         lease: bool = False,
         beside: Beside | None = None,
     ) -> Kept:
-        """Make an event durable now; never raises. ``beside`` is done in the same transaction."""
+        """Make an event durable now. ``beside`` is done in the same transaction.
+
+        Raises:
+            TakenBackError: By ``beside``, and by nothing else.
+        """
         event_id = event_id or self.new_event_id(event.get("pattern_id"))
         recipient = recipient or self.recipient
         payload = b""
@@ -119,6 +128,8 @@ class PatternCache:
             new = NewEvent(event_id, PATTERN, recipient, payload)
             claim = self.outbox.insert([new], lease=lease, busy_s=INGEST_BUSY_S, beside=beside)[0]
             return Kept(event_id, claim if lease else None)
+        except TakenBackError:
+            raise
         except OutboxFullError as error:
             return self._lose(event_id, error, count=True)
         except ResilienceError as error:

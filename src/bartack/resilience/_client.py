@@ -17,7 +17,7 @@ from bartack.resilience._breaker import CircuitBreaker
 from bartack.resilience._cache import Beside, Kept, PatternCache, verdict_of
 from bartack.resilience._executor import ResilientExecutor
 from bartack.resilience._health import DOWN, HealthChecker
-from bartack.resilience._http import CALL_TIMEOUT_S, TRACK, call_once, check_answer, origin_of
+from bartack.resilience._http import CALL_TIMEOUT_S, TRACK, call_once, check_answer, origin_of, token_for
 from bartack.resilience._outbox import DELIVERED, RELEASED
 from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded, Outcome
 from bartack.resilience._settings import URL, given, load_settings
@@ -162,7 +162,8 @@ class ResilientAPIClient:
         self, endpoint: str, method: str, data: Mapping[str, object] | None, timeout_s: float
     ) -> Body:
         url = f"{self.base_url}{endpoint}"
-        return check_answer(url, await call_once(url, method=method, data=data, timeout_s=timeout_s))
+        answer = await call_once(url, method=method, data=data, timeout_s=timeout_s, token=token_for(url))
+        return check_answer(url, answer)
 
     async def _attempt(self, event: Body) -> Outcome[Body]:
         if not await self.health_checker.check_health():

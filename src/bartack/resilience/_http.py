@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import ssl
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from bartack.errors import ServiceAnswerError
 from bartack.resilience._backoff import parse_retry_after
+from bartack.resilience._home import user_home
+from bartack.resilience._settings import load_settings
 
 if TYPE_CHECKING:
     import httpx
@@ -32,6 +35,18 @@ class Answer(NamedTuple):
     body: dict[str, object] | None
     retry_after: float | None = None
     text: str = ""
+
+
+def token_for(url: str) -> str:
+    """The token to send to a service: that of this user for one on this machine, else the one of the settings, else none."""
+    named = load_settings().token_file
+    if not named and urlsplit(url).hostname not in _LOOPBACK:
+        return ""
+    try:
+        text = Path(named or user_home() / "token").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
+    return text.partition("\n")[0].strip()
 
 
 def origin_of(url: str) -> str:

@@ -335,6 +335,7 @@ class Outbox:
                 (wall, oldest, *early),
             ).fetchall()
             _forget_seen(connection, [event_id for event_id, _ in died])
+            bump(connection, "died", len(died))
             self._forget_finished(connection, wall)
             return [event_id for event_id, kind in died if kind == PATTERN]
 

@@ -66,6 +66,7 @@ class Settings(NamedTuple):
     dead_days: float
     compress: bool
     embedded: bool
+    token_file: str
 
 
 class _Option(NamedTuple):
@@ -157,6 +158,7 @@ _OPTIONS: Final = (
     _Option("dead_days", "", "outbox.dead_days", 30, _number(0)),
     _Option("compress", "", "outbox.compress", True, _switch),
     _Option("embedded", "", "lineage.embedded", True, _switch),
+    _Option("token_file", "", "tracking.token_file", "", _path),
 )
 
 

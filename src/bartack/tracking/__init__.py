@@ -1,0 +1,57 @@
+"""Pattern tracking: what code agents write, how it comes from earlier code, and who keeps that knowledge.
+
+The tracker makes events durable (``_tracker.py``), the daemon delivers them (``_daemon.py``), the lineage service keeps the graph
+(``_lineage_store.py``). Names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bartack.tracking._daemon import run_daemon
+    from bartack.tracking._lineage_service import LineageService
+    from bartack.tracking._lineage_store import LineageStore
+    from bartack.tracking._pattern import normalise, pattern_id
+    from bartack.tracking._similarity import next_version, similarity
+    from bartack.tracking._start import start_daemon, stop_daemon
+    from bartack.tracking._tracker import PatternTracker, track_edit_tool_pattern, track_write_tool_pattern
+
+_HOMES: Final = {
+    "LineageService": "_lineage_service",
+    "LineageStore": "_lineage_store",
+    "PatternTracker": "_tracker",
+    "next_version": "_similarity",
+    "normalise": "_pattern",
+    "pattern_id": "_pattern",
+    "run_daemon": "_daemon",
+    "similarity": "_similarity",
+    "start_daemon": "_start",
+    "stop_daemon": "_start",
+    "track_edit_tool_pattern": "_tracker",
+    "track_write_tool_pattern": "_tracker",
+}
+
+__all__ = [
+    "LineageService",
+    "LineageStore",
+    "PatternTracker",
+    "next_version",
+    "normalise",
+    "pattern_id",
+    "run_daemon",
+    "similarity",
+    "start_daemon",
+    "stop_daemon",
+    "track_edit_tool_pattern",
+    "track_write_tool_pattern",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
