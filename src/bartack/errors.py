@@ -41,7 +41,8 @@
     │       ├── EventInvalidError        BT724   (also ValueError)
     │       │   └── EventValueError      BT727
     │       ├── CursorError              BT725   (also ValueError)
-    │       └── TokenFileError           BT726
+    │       ├── TokenFileError           BT726
+    │       └── LineageMissingError      BT728
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -510,6 +511,17 @@ class TokenFileError(LineageError):
         self.path = path
         self.problem = problem
         super().__init__(f"{path}: {problem}")
+
+
+class LineageMissingError(LineageError):
+    """There is no lineage database here: no event was ever delivered to a lineage service that keeps it in this file."""
+
+    code = "BT728"
+    remedy = "Name the database with --db, or start the service with 'bartack lineage serve'; it makes one."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"no lineage database at {path}")
 
 
 class UnknownCodeError(BartackError):

@@ -11,21 +11,44 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from bartack.tracking._daemon import run_daemon
-    from bartack.tracking._lineage_service import LineageService
+    from bartack.tracking._lineage_draw import draw_page, draw_svg
+    from bartack.tracking._lineage_graph import LineagePicture
+    from bartack.tracking._lineage_service import LineageService, load_token, open_listener, serve_lineage
     from bartack.tracking._lineage_store import LineageStore
+    from bartack.tracking._lineage_tree import TreeLine, iter_tree
+    from bartack.tracking._lineage_wire import (
+        LineageNode,
+        LineageQuery,
+        PageQuery,
+        SearchRequest,
+        ValidateRequest,
+    )
     from bartack.tracking._pattern import normalise, pattern_id
     from bartack.tracking._similarity import next_version, similarity
     from bartack.tracking._start import start_daemon, stop_daemon
     from bartack.tracking._tracker import PatternTracker, track_edit_tool_pattern, track_write_tool_pattern
 
 _HOMES: Final = {
+    "LineageNode": "_lineage_wire",
+    "LineagePicture": "_lineage_graph",
+    "LineageQuery": "_lineage_wire",
     "LineageService": "_lineage_service",
     "LineageStore": "_lineage_store",
+    "PageQuery": "_lineage_wire",
     "PatternTracker": "_tracker",
+    "SearchRequest": "_lineage_wire",
+    "TreeLine": "_lineage_tree",
+    "ValidateRequest": "_lineage_wire",
+    "draw_page": "_lineage_draw",
+    "draw_svg": "_lineage_draw",
+    "iter_tree": "_lineage_tree",
+    "load_token": "_lineage_service",
     "next_version": "_similarity",
     "normalise": "_pattern",
+    "open_listener": "_lineage_service",
     "pattern_id": "_pattern",
     "run_daemon": "_daemon",
+    "serve_lineage": "_lineage_service",
     "similarity": "_similarity",
     "start_daemon": "_start",
     "stop_daemon": "_start",
@@ -34,13 +57,26 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "LineageNode",
+    "LineagePicture",
+    "LineageQuery",
     "LineageService",
     "LineageStore",
+    "PageQuery",
     "PatternTracker",
+    "SearchRequest",
+    "TreeLine",
+    "ValidateRequest",
+    "draw_page",
+    "draw_svg",
+    "iter_tree",
+    "load_token",
     "next_version",
     "normalise",
+    "open_listener",
     "pattern_id",
     "run_daemon",
+    "serve_lineage",
     "similarity",
     "start_daemon",
     "stop_daemon",

@@ -21,7 +21,7 @@ from bartack.tracking._lineage_wire import (
     EvolutionAnswer,
     LineageAnswer,
     LineageQuery,
-    Node,
+    LineageNode,
     OrphansAnswer,
     PageQuery,
     QueryType,
@@ -43,13 +43,13 @@ NODE_COLUMNS: Final = (
 
 _STEP: Final[dict[Direction, str]] = {
     "up": (
-        "SELECT e.source_node_id, e.edge_type, e.source_node_id, e.target_node_id, e.edge_weight,"
-        " e.transformation_type FROM json_each(?) j JOIN edges e ON e.target_node_id = j.value"
+        "SELECT e.source_node_id, e.edge_type, e.target_node_id"
+        " FROM json_each(?) j JOIN edges e ON e.target_node_id = j.value"
         " WHERE e.seq <= ? ORDER BY e.seq"
     ),
     "down": (
-        "SELECT e.target_node_id, e.edge_type, e.source_node_id, e.target_node_id, e.edge_weight,"
-        " e.transformation_type FROM json_each(?) j JOIN edges e ON e.source_node_id = j.value"
+        "SELECT e.target_node_id, e.edge_type, e.source_node_id"
+        " FROM json_each(?) j JOIN edges e ON e.source_node_id = j.value"
         " WHERE e.seq <= ? ORDER BY e.seq"
     ),
 }
@@ -67,20 +67,19 @@ class Walk(NamedTuple):
     """All that a walk saw, nearest first. ``cut``: nodes from which it would have gone on, had it been allowed to."""
 
     steps: list[Step]
-    edges: list[Edge]
     cut: frozenset[str]
 
 
-class Picture(NamedTuple):
+class LineagePicture(NamedTuple):
     """A part of the graph around one node, ready to be drawn."""
 
-    root: Node
-    nodes: dict[str, Node]
+    root: LineageNode
+    nodes: dict[str, LineageNode]
     edges: list[Edge]
     cut: frozenset[str]
 
 
-def find_node(db: sqlite3.Connection, pattern_id: str, version: str | None) -> Node:
+def find_node(db: sqlite3.Connection, pattern_id: str, version: str | None) -> LineageNode:
     """A version of a pattern, by default its newest.
 
     Raises:
@@ -96,10 +95,10 @@ def find_node(db: sqlite3.Connection, pattern_id: str, version: str | None) -> N
     return node_of(row)
 
 
-def node_of(row: tuple[Any, ...]) -> Node:
+def node_of(row: tuple[Any, ...]) -> LineageNode:
     """A row of ``NODE_COLUMNS`` as a node."""
     node_id, pattern_id, name, kind, language, version, generation, stub, deprecated, created_at = row
-    return Node(
+    return LineageNode(
         node_id=node_id,
         pattern_id=pattern_id,
         pattern_name=name,
@@ -113,7 +112,7 @@ def node_of(row: tuple[Any, ...]) -> Node:
     )
 
 
-def load_nodes(db: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, Node]:
+def load_nodes(db: sqlite3.Connection, node_ids: Iterable[str]) -> dict[str, LineageNode]:
     """Nodes by their ids."""
     rows = db.execute(
         f"SELECT {NODE_COLUMNS} FROM json_each(?) j JOIN nodes n ON n.node_id = j.value",  # noqa: S608 - our own words
@@ -127,11 +126,9 @@ def walk(db: sqlite3.Connection, start: str, direction: Direction, depth: int, l
     seen = {start}
     level = [start]
     steps: list[Step] = []
-    edges: list[Edge] = []
     for distance in range(1, depth + 1):
         below: list[str] = []
-        for node_id, edge_type, *edge in db.execute(_STEP[direction], (_json(level), last_edge)):
-            edges.append(Edge(edge[0], edge[1], edge_type, edge[2], edge[3]))
+        for node_id, edge_type, _ in db.execute(_STEP[direction], (_json(level), last_edge)):
             if node_id not in seen:
                 seen.add(node_id)
                 below.append(node_id)
@@ -139,15 +136,14 @@ def walk(db: sqlite3.Connection, start: str, direction: Direction, depth: int, l
         level = below
         if not level:
             break
-    return Walk(steps, edges, _cut(db, level, direction, last_edge, seen))
+    return Walk(steps, _cut(db, level, direction, last_edge, seen))
 
 
 def _cut(
     db: sqlite3.Connection, level: list[str], direction: Direction, last_edge: int, seen: set[str]
 ) -> frozenset[str]:
     rows = db.execute(_STEP[direction], (_json(level), last_edge)).fetchall() if level else []
-    nearer = 3 if direction == "up" else 2
-    return frozenset(row[nearer] for row in rows if row[0] not in seen)
+    return frozenset(row[2] for row in rows if row[0] not in seen)
 
 
 def last_seq(db: sqlite3.Connection, table: Literal["nodes", "edges"]) -> int:
@@ -186,7 +182,7 @@ def find_lineage(db: sqlite3.Connection, pattern_id: str, query: LineageQuery) -
     )
 
 
-def _relative(node: Node, step: Step) -> Relative:
+def _relative(node: LineageNode, step: Step) -> Relative:
     return Relative(
         pattern_id=node.pattern_id,
         pattern_name=node.pattern_name,
@@ -199,7 +195,7 @@ def _relative(node: Node, step: Step) -> Relative:
 
 def find_picture(
     db: sqlite3.Connection, pattern_id: str, version: str | None, query_type: QueryType, depth: int
-) -> Picture:
+) -> LineagePicture:
     """The part of the graph around a pattern.
 
     Raises:
@@ -209,11 +205,15 @@ def find_picture(
     last_edge = last_seq(db, "edges")
     ways = [walk(db, root.node_id, direction, depth, last_edge) for direction in DIRECTIONS[query_type]]
     nodes = load_nodes(db, {step.node_id for way in ways for step in way.steps} | {root.node_id})
-    # An edge into a node beyond the depth has nowhere to be drawn to.
-    edges = {
-        (edge.parent_node_id, edge.child_node_id, edge.edge_type): edge for way in ways for edge in way.edges
-    }
-    return Picture(root, nodes, list(edges.values()), frozenset().union(*(way.cut for way in ways)))
+    rows = db.execute(
+        "SELECT e.source_node_id, e.target_node_id, e.edge_type, e.edge_weight, e.transformation_type"
+        " FROM json_each(:nodes) j JOIN edges e ON e.target_node_id = j.value"
+        " WHERE e.source_node_id IN (SELECT value FROM json_each(:nodes)) AND e.seq <= :last ORDER BY e.seq",
+        {"nodes": _json(list(nodes)), "last": last_edge},
+    )
+    return LineagePicture(
+        root, nodes, [Edge(*row) for row in rows], frozenset().union(*(way.cut for way in ways))
+    )
 
 
 _CHAIN: Final = """

@@ -1,7 +1,7 @@
 """The tables of a lineage database, and the ids of what is in them.
 
 Nodes and edges are only ever added, never taken away, so ``seq`` says what was there at a moment: a cursor carries it and the
-pages after the first show the graph as the first one saw it. Node and edge ids are made from what is unique about them: a
+pages after the first show the graph as the first one saw it. LineageNode and edge ids are made from what is unique about them: a
 replay on another machine gives the same ids.
 """
 

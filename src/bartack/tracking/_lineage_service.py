@@ -11,7 +11,7 @@ import socket
 import stat
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -81,6 +81,39 @@ class LineageService:
         # The server repeats the signal that ended it, for whoever else waits for it.
         with suppress(KeyboardInterrupt, SystemExit):
             asyncio.run(server.serve(sockets=[listener]))
+
+
+def serve_lineage(
+    db: str | Path,
+    token_file: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = DEFAULT_PORT,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve a lineage database until SIGINT or SIGTERM.
+
+    Args:
+        db: The database; made if it is not there.
+        token_file: Holds the token; made if it is not there.
+        host: An address of this machine that no other can reach.
+        port: 0 takes a free one.
+        ready: Called with the URL when requests will be answered.
+
+    Raises:
+        UnsafeBindError: Other machines could reach the address.
+        ConfigError: The port is taken.
+        TokenFileError: The token cannot be used.
+        StoreTooNewError: A newer version of Bartack wrote the database.
+        StoreUnavailableError: The database cannot be opened.
+    """
+    with open_listener(host, port) as listener:
+        token = load_token(token_file)
+        address, number = listener.getsockname()[:2]
+        name = f"[{address}]" if ":" in address else address
+        with LineageStore(db) as store:
+            told = None if ready is None else partial(ready, f"http://{name}:{number}")
+            LineageService(store, token).serve(listener, told)
 
 
 def open_listener(host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> socket.socket:

@@ -19,7 +19,7 @@ from typing import Self, TypeVar
 from bartack.core import Clock, SystemClock
 from bartack.errors import LineageError, StoreUnavailableError
 from bartack.tracking._lineage_graph import (
-    Picture,
+    LineagePicture,
     find_evolution,
     find_lineage,
     find_orphans,
@@ -171,7 +171,7 @@ class LineageStore:
 
     def picture(
         self, pattern_id: str, version: str | None = None, *, query_type: QueryType = "both", depth: int = 10
-    ) -> Picture:
+    ) -> LineagePicture:
         """The part of the graph around a pattern, to be drawn."""
         return self._read(lambda db: find_picture(db, pattern_id, version, query_type, depth))
 

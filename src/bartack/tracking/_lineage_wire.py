@@ -141,7 +141,7 @@ class PageQuery(Struct, frozen=True, forbid_unknown_fields=True):
     cursor: Cursor | UnsetType = UNSET
 
 
-class Node(Struct, frozen=True):
+class LineageNode(Struct, frozen=True):
     """One version of a pattern. ``stub``: others named it, but no event of its own has come yet."""
 
     node_id: str
@@ -170,7 +170,7 @@ class Relative(Struct, frozen=True):
 class LineageAnswer(Struct, frozen=True):
     """A node and where it came from or what came from it, nearest first. ``truncated``: ``max_depth`` cut something off."""
 
-    node: Node
+    node: LineageNode
     ancestors: list[Relative]
     descendants: list[Relative]
     truncated: bool
@@ -191,7 +191,7 @@ class EvolutionAnswer(Struct, frozen=True):
     """The versions that are connected by modification and replacement, in the order in which they became known."""
 
     total_versions: int
-    evolution_nodes: list[Node]
+    evolution_nodes: list[LineageNode]
     evolution_edges: list[Edge]
     next_cursor: str | None
 
@@ -199,7 +199,7 @@ class EvolutionAnswer(Struct, frozen=True):
 class OrphansAnswer(Struct, frozen=True):
     """Nodes that nothing is known of but their name, and nodes all of whose parents are such."""
 
-    orphans: list[Node]
+    orphans: list[LineageNode]
     next_cursor: str | None
 
 
