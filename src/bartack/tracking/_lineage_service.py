@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 import socket
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -76,11 +78,29 @@ class LineageService:
             ws="none",
         )
         server = uvicorn.Server(config)
-        if ready is not None:
-            ready()
-        # The server repeats the signal that ended it, for whoever else waits for it.
-        with suppress(KeyboardInterrupt, SystemExit):
+
+        def stop(number: int, frame: object) -> None:
+            server.should_exit = True
+
+        # The server has handlers of its own while it runs, and repeats the signal that ended it. Both ends are covered: a
+        # signal before it runs stops it, and the repeated one does no harm.
+        with _handled(stop):
+            if ready is not None:
+                ready()
             asyncio.run(server.serve(sockets=[listener]))
+
+
+@contextmanager
+def _handled(stop: Callable[[int, object], None]) -> Generator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def serve_lineage(
