@@ -20,18 +20,21 @@ if TYPE_CHECKING:
     from bartack.resilience._graceful import graceful_tracking
     from bartack.resilience._health import HealthChecker
     from bartack.resilience._health import HealthChecker as Phase4HealthChecker
-    from bartack.resilience._home import state_home, user_home
+    from bartack.resilience._home import make_private, state_home, user_home
     from bartack.resilience._http import origin_of
     from bartack.resilience._importing import hook_event, import_spool
     from bartack.resilience._link import DaemonLink, register_outbox
     from bartack.resilience._mirror import encode_event, iso, parse_object
-    from bartack.resilience._outbox import Claim, Limits, NewEvent, Outbox, bump
+    from bartack.resilience._outbox import Claim, Limits, NewEvent, Outbox, Verdict, bump
     from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded
     from bartack.resilience._settings import ENABLED, Settings, given, load_settings
-    from bartack.resilience._spool import Header, Spool, split_event
+    from bartack.resilience._spool import Header, Spool, hook_event_id, split_event
     from bartack.resilience._store import StateStore
 
 _HOMES: Final = {
+    "make_private": "_home",
+    "hook_event_id": "_spool",
+    "Verdict": "_outbox",
     "Backoff": "_backoff",
     "CallFailed": "_outcome",
     "CallIgnored": "_outcome",
@@ -100,15 +103,18 @@ __all__ = [
     "Spool",
     "StateStore",
     "TakenBackError",
+    "Verdict",
     "breaker_names",
     "bump",
     "encode_event",
     "given",
     "graceful_tracking",
     "hook_event",
+    "hook_event_id",
     "import_spool",
     "iso",
     "load_settings",
+    "make_private",
     "origin_of",
     "parse_object",
     "register_outbox",

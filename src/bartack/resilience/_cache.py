@@ -199,9 +199,9 @@ class PatternCache:
             "size_bytes": counted.get("bytes", 0),
         }
 
-    def take_in(self) -> int:
+    def take_in(self, *, spool: bool = True) -> int:
         """Import what others have left: the spool, and copies without a row; how many events that were."""
-        taken = import_spool(self.outbox, Spool(self.cache_dir), self._redactor)
+        taken = import_spool(self.outbox, Spool(self.cache_dir), self._redactor) if spool else 0
         taken += import_files(self.outbox, self.cache_dir, self.recipient)
         if self._may_adopt:
             taken += self._adopt_older()
@@ -268,6 +268,7 @@ class PatternCache:
             PATTERN_EVENT,
             self.store.clock.now_us() * 1000,
             str(self.cache_dir),
+            home=str(self.cache_dir),
             event_id=event_id,
             recipient=recipient,
         )

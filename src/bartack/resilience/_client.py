@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Protocol
 
 from bartack.errors import ResilienceError
-from bartack.resilience._breaker import CircuitBreaker
+from bartack.resilience._breaker import CircuitBreaker, status_of
 from bartack.resilience._cache import Beside, Kept, PatternCache, verdict_of
 from bartack.resilience._executor import ResilientExecutor
 from bartack.resilience._health import DOWN, HealthChecker
@@ -205,6 +205,8 @@ class ResilientAPIClient:
         note = getattr(self.health_checker, "note", None)  # a replaced checker may have none
         if note is not None and isinstance(outcome, CallSucceeded | CallIgnored):
             note(usable=True)
+        elif note is not None and isinstance(outcome, CallFailed) and not status_of(outcome.error):
+            note(usable=False)
 
     async def _conclude(self, event: Body, kept: Kept | None, outcome: Outcome[Body]) -> Body:
         event_id = event.get("event_id", "")

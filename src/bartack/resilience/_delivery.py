@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from bartack.errors import ResilienceError, ServiceAnswerError
-from bartack.resilience._breaker import CircuitBreaker
+from bartack.resilience._breaker import CircuitBreaker, status_of
 from bartack.resilience._cache import verdict_of
 from bartack.resilience._health import HealthChecker
 from bartack.resilience._http import (
@@ -153,7 +153,14 @@ class Deliverer:
         if isinstance(outcome, CallSucceeded):
             self._note_answer()
             return DELIVERED
-        return RELEASED if isinstance(outcome, CallRejected) else verdict_of(outcome.error)
+        if isinstance(outcome, CallRejected):
+            return RELEASED
+        self._note_failure(outcome.error)
+        return verdict_of(outcome.error)
+
+    def _note_failure(self, error: Exception) -> None:
+        if not status_of(error):
+            self.health.note(usable=False)
 
     async def _send_batch(self, events: list[dict[str, object]]) -> list[Verdict] | None:
         """One call for all; ``None`` if the service knows no batches."""
@@ -169,6 +176,7 @@ class Deliverer:
             # The batch as a whole was refused: only one by one it shows which event is at fault.
             self._batches = self._batches and getattr(outcome.error, "status", 0) not in _NO_BATCH
             return None
+        self._note_failure(outcome.error)
         return [verdict_of(outcome.error)] * len(events)
 
     def _note_answer(self) -> None:

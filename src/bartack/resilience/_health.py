@@ -29,6 +29,7 @@ HEALTHY: Final = "healthy"
 DEGRADED: Final = "degraded"
 DOWN: Final = "down"
 GOOD: Final = {HEALTHY, DEGRADED}
+_FAILURES_DOWN: Final = 3
 _LOG_S: Final = 30 * 86_400.0
 
 
@@ -110,8 +111,11 @@ class HealthChecker:
         known = self._load()
         if usable:
             self._learn(known.level if known.level in GOOD else HEALTHY, known.data)
-        else:
+        elif known.failures + 1 >= _FAILURES_DOWN:
             self._learn(DOWN, known.data)
+        else:  # one lost call is no reason to keep all others waiting
+            self._own = known._replace(failures=known.failures + 1, successes=0)
+            self._share(known, self._own)
 
     async def _ask(self) -> bool:
         try:

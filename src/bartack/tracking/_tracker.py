@@ -204,9 +204,9 @@ class PatternTracker:
             result = {
                 "success": False,
                 "cached": bool(kept and kept.event_id),
+                "event_id": event.get("event_id", ""),
                 "message": "kept: no answer in time",
             }
-            result["event_id"] = event.get("event_id", "")
         if result.get("cached"):
             self._register()
         return {**result, **facts}
