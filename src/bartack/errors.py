@@ -24,6 +24,7 @@
     │   ├── EntryError                   BT210   (also ValueError)
     │   ├── BlobMissingError             BT211
     │   └── BlobCorruptError             BT212
+    ├── TreeLockedError                  BT501
     ├── ResilienceError                  BT700
     │   ├── StoreTooNewError             BT701
     │   ├── OutboxFullError              BT702
@@ -142,7 +143,7 @@ class InternalError(BartackError):
 class RunIdError(BartackError, ValueError):
     """Something was given as the id of a run that does not have its form."""
 
-    code = "BT106"
+    code = "BT105"
     remedy = "Give an id as 'bartack run' prints it: run-YYYYMMDD-HHMMSS and eight hex digits."
 
     def __init__(self, text: str) -> None:
@@ -300,6 +301,18 @@ class BlobCorruptError(JournalError):
         self.sha256 = sha256
         self.problem = problem
         super().__init__(f"blob {sha256}: {problem}")
+
+
+class TreeLockedError(BartackError):
+    """Processes that an earlier attempt at this run has started are still alive, so nothing is executed beside them."""
+
+    code = "BT501"
+    retryable = True
+    remedy = "Wait for them to end. 'bartack doctor --orphans' names them."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is held: processes of an earlier attempt at this run are still alive")
 
 
 class ResilienceError(BartackError):

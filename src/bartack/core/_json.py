@@ -1,7 +1,7 @@
 """Canonical JSON (RFC 8785): equal values have equal bytes, so that they can be compared by their checksum.
 
 Most values are *plain*: only built-in types, whose numbers and key order a common encoder writes just as RFC
-8785 wants them. ``msgspec`` writes those, some twenty times faster than Python code could. Everything else
+8785 wants them. ``msgspec`` writes those, many times faster than Python code could. Everything else
 goes through ``_encode_slowly``, which is the rule; the short way is taken only where both give the same
 bytes.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import cast
 
 from bartack.errors import CanonicalJsonError
@@ -22,8 +22,6 @@ DEPTH_LIMIT = 1000
 """Arrays and objects may be nested this deep."""
 
 _WORDS: frozenset[type] = frozenset({str, bool, type(None)})
-_NESTED: frozenset[type] = frozenset({list, tuple, dict})
-_PLAIN: frozenset[type] = _WORDS | _NESTED | {int, float}
 
 # The first byte in UTF-8 of every character beyond U+FFFF.
 _ASTRAL = (b"\xf0", b"\xf1", b"\xf2", b"\xf3", b"\xf4")
@@ -36,12 +34,13 @@ def canonical(value: object) -> bytes:
         CanonicalJsonError: It has none; ``place`` says which part is to blame.
     """
     try:
-        encoded = _encoder()(value) if _all_plain((value,)) else None
-    except (RecursionError, UnicodeEncodeError):
-        encoded = None
-    if encoded is None or _order_may_differ(encoded):
-        return _encode_slowly(value)
-    return encoded
+        plain = _plain(value)
+        encoded = _encoder()(plain)
+        if not _has_astral(encoded) or _is_in_order(plain):
+            return encoded
+    except (_NotPlainError, RecursionError, UnicodeEncodeError):
+        pass
+    return _encode_slowly(value)
 
 
 @functools.cache
@@ -51,30 +50,70 @@ def _encoder() -> Callable[[object], bytes]:
     return msgspec.json.Encoder(order="sorted").encode
 
 
-def _all_plain(values: Collection[object]) -> bool:
-    kinds = {*map(type, values)}
-    return kinds <= _WORDS or (kinds <= _PLAIN and all(map(_is_plain, values)))
+class _NotPlainError(Exception):
+    """The value has to be written by the letter, or not at all."""
 
 
-def _is_plain(value: object) -> bool:
+def _plain(value: object) -> object:
+    """The value as the common encoder may have it: itself, or a copy with whole floats as integers."""
     kind = type(value)
+    if kind in _WORDS:
+        return value
     if kind is dict:
-        members = cast("dict[object, object]", value)
-        return {*map(type, members)} <= {str} and _all_plain(members.values())
+        return _plain_dict(cast("dict[object, object]", value))
     if kind is list or kind is tuple:
-        return _all_plain(cast("list[object]", value))
+        return _plain_list(cast("list[object]", value))
     if kind is int:
-        return -INT_LIMIT <= cast("int", value) <= INT_LIMIT
-    # Between these bounds JavaScript writes a fraction as everybody does; beyond them, and for whole numbers,
-    # it does not.
-    return kind is not float or (
-        1e-4 <= abs(cast("float", value)) < 1e16 and not cast("float", value).is_integer()
-    )
+        if -INT_LIMIT <= cast("int", value) <= INT_LIMIT:
+            return value
+    elif kind is float:
+        return _plain_float(cast("float", value))
+    raise _NotPlainError
 
 
-def _order_may_differ(encoded: bytes) -> bool:
-    """Whether keys may be out of order: by UTF-16 units, not by code points, U+1F600 comes before U+FF5E."""
+def _plain_dict(members: dict[object, object]) -> dict[object, object]:
+    changed: dict[object, object] | None = None
+    for key, member in members.items():
+        if type(key) is not str:
+            raise _NotPlainError
+        if type(member) not in _WORDS and (plain := _plain(member)) is not member:
+            changed = changed or members.copy()
+            changed[key] = plain
+    return changed or members
+
+
+def _plain_list(members: list[object]) -> list[object]:
+    changed: list[object] | None = None
+    for index, member in enumerate(members):
+        if type(member) not in _WORDS and (plain := _plain(member)) is not member:
+            changed = changed or [*members]
+            changed[index] = plain
+    return changed or members
+
+
+def _plain_float(value: float) -> float:
+    # Between these bounds everybody writes a fraction as JavaScript does, and a whole number as an integer.
+    if value.is_integer():
+        if -INT_LIMIT <= value <= INT_LIMIT:
+            return int(value)
+    elif 1e-4 <= abs(value) < 1e16:
+        return value
+    raise _NotPlainError
+
+
+def _has_astral(encoded: bytes) -> bool:
     return not encoded.isascii() and any(map(encoded.__contains__, _ASTRAL))
+
+
+def _is_in_order(value: object) -> bool:
+    """Whether sorting keys by code points and by UTF-16 units is the same: U+1F600 or U+FF5E may be first."""
+    if isinstance(value, dict):
+        members = cast("dict[str, object]", value)
+        near = all(key.isascii() or max(key) <= "\uffff" for key in members)
+        return near and all(map(_is_in_order, members.values()))
+    if isinstance(value, list | tuple):
+        return all(map(_is_in_order, cast("list[object]", value)))
+    return True
 
 
 # One container that is being written: what comes before each member, its key or index, the member.

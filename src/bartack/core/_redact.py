@@ -97,8 +97,7 @@ def _known_forms(environ: Mapping[str, str]) -> dict[str, str]:
     secrets = [(name, value) for name, value in sorted(environ.items()) if is_secret_name(name)]
     for name, value in secrets:
         for form in _forms(value):
-            if len(form) >= SHORTEST:
-                forms.setdefault(form, f"$env:{name}")
+            forms.setdefault(form, f"$env:{name}")
     return forms
 
 
@@ -129,7 +128,8 @@ def _url_forms(text: str) -> Iterator[str]:
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:
-    for form in (_base64(raw), *_base64_cores(raw)):
+    whole = _base64(raw)
+    for form in (whole, whole.rstrip("="), *_base64_cores(raw)):
         yield form
         yield form.replace("+", "-").replace("/", "_")
 

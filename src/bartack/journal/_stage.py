@@ -76,7 +76,7 @@ class Stage:
         if value is not None:
             if ref is not None:
                 raise EntryError(draft.kind, "an entry has a value or a reference, not both")
-            _check_value(draft.kind, value)
+            _check_text(draft.kind, "value", value)
             if len(value) <= INLINE_LIMIT:
                 return b'%b,"value":%b' % (body, value)
             ref = self._blobs.put(value)
@@ -104,13 +104,18 @@ def _encode_data(draft: Draft) -> bytes:
         raise EntryError(
             draft.kind, f"data takes {len(data)} bytes, more than {DATA_LIMIT}; put it into the value"
         )
+    # What was encoded already (msgspec.Raw) goes through the encoder unseen.
+    _check_text(draft.kind, "data", data)
     return data
 
 
-def _check_value(kind: str, value: bytes) -> None:
-    if b"\n" in value:
-        raise EntryError(kind, "the value holds a line break; encode it as one line")
+def _check_text(kind: str, part: str, text: bytes) -> None:
+    """Refuse what would not come back as it went in: a line is one line of UTF-8, and JSON all through."""
+    if b"\n" in text:
+        raise EntryError(kind, f"{part} holds a line break; encode it as one line")
     try:
-        _check_json(value)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise EntryError(kind, f"the value is no JSON: {error}") from error
+        _check_json(text)
+        if not text.isascii():
+            text.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise EntryError(kind, f"{part} is no JSON: {error}") from error

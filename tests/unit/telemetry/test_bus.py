@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import timeit
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -138,6 +139,7 @@ def test_an_event_is_wanted_exactly_while_a_handler_matches_it() -> None:
     assert (before, during, other, telemetry.wanted(JournalCommitted)) == (False, True, False, False)
 
 
+@pytest.mark.requirement("handler-cannot-harm")
 def test_a_failing_handler_is_detached_reported_and_not_noticed_by_the_emitter() -> None:
     telemetry = Telemetry()
     heard = Recorder()
@@ -305,6 +307,18 @@ def test_an_event_without_a_handler_is_emitted_to_nobody() -> None:
     telemetry.emit(TelemetryHandlerFailed(handler="h", event="e", error="x"))
 
     assert heard.calls == []
+
+
+@pytest.mark.requirement("silence-is-cheap")
+def test_an_event_that_nobody_wants_costs_under_a_microsecond() -> None:
+    telemetry = Telemetry()
+    telemetry.attach("log", "journal.poisoned", Recorder())
+
+    def ask() -> None:
+        if telemetry.wanted(JournalCommitted):
+            telemetry.emit(COMMITTED)
+
+    assert min(timeit.repeat(ask, number=1_000, repeat=20)) / 1_000 < 1e-6
 
 
 def _in_two_threads(work: Callable[[], None]) -> None:

@@ -1,0 +1,105 @@
+"""What telemetry costs the code that emits: nobody listening, somebody listening elsewhere, one handler.
+
+The floor is a call of an empty function. The first two races are what every commit of a journal pays.
+
+Run with ``python -m bench.telemetry [--json] [--quick] [--rounds N] [--check]``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Final
+
+from bartack.telemetry import JournalCommitted, Telemetry
+from bench._harness import OURS, Bench, Contestant, Race, main
+from bench._report import Goal
+from bench._runner import Sample
+
+EVENTS: Final = 200_000
+
+
+def nobody_listens(directory: str, size: int) -> Sample:
+    """Nanoseconds per event that nobody wants."""
+    del directory
+    return _time(_emitter(), size)
+
+
+def somebody_listens_elsewhere(directory: str, size: int) -> Sample:
+    """Nanoseconds per event while only another one is wanted."""
+    del directory
+    return _time(_emitter("journal.opened"), size)
+
+
+def one_handler(directory: str, size: int) -> Sample:
+    """Nanoseconds per event that is built and handed to one handler."""
+    del directory
+    return _time(_emitter("journal.*"), size)
+
+
+def empty_call(directory: str, size: int) -> Sample:
+    """Nanoseconds per call of a function that does nothing."""
+    del directory
+    return _time(_nothing, size)
+
+
+def _emitter(*patterns: str) -> Callable[[], None]:
+    telemetry = Telemetry()
+    for number, pattern in enumerate(patterns):
+        telemetry.attach(f"listener-{number}", pattern, _nothing)
+
+    def emit() -> None:
+        if telemetry.wanted(JournalCommitted):
+            telemetry.emit(JournalCommitted(entries=1, size_bytes=120, duration_ns=150_000))
+
+    return emit
+
+
+def _nothing(*_: object) -> None:
+    return None
+
+
+def _time(call: Callable[[], None], size: int) -> Sample:
+    started = perf_counter_ns()
+    for _ in range(size):
+        call()
+    return Sample(value=(perf_counter_ns() - started) / size)
+
+
+def _race(key: str, title: str, measure: Callable[[str, int], Sample]) -> Race:
+    return Race(
+        key=key,
+        title=title,
+        unit="ns",
+        better="lower",
+        contestants=(
+            Contestant(key=OURS, label="bartack", measure=measure, size=EVENTS),
+            Contestant(key="floor", label="floor: an empty call", measure=empty_call, size=EVENTS),
+        ),
+    )
+
+
+BENCH: Final = Bench(
+    name="telemetry",
+    title="Telemetry",
+    races=(
+        _race("nobody", "one event, nobody listens", nobody_listens),
+        _race("elsewhere", "one event, others are listened to", somebody_listens_elsewhere),
+        _race("heard", "one event, one handler", one_handler),
+    ),
+    goals=(
+        Goal(race="nobody", title="an event that nobody wants", bound="at most", target=1_000, stretch=100),
+        Goal(
+            race="elsewhere",
+            title="an event that nobody wants, others wanted",
+            bound="at most",
+            target=1_000,
+            stretch=100,
+        ),
+    ),
+    notes=("the loop around the call is included",),
+)
+
+if __name__ == "__main__":
+    sys.exit(main(BENCH))

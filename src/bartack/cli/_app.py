@@ -1,0 +1,104 @@
+"""The commands, as a table. A command's module is imported when the command is called, not before.
+
+To add a command: write its module, add a line to ``COMMANDS``, regenerate the reference (``_reference.py``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final, NamedTuple
+
+import click
+
+from bartack import __version__
+
+
+class Listed(NamedTuple):
+    """One line of the table: where a command is shown, its name, where it lives and what it is for."""
+
+    group: str
+    name: str
+    target: str
+    help: str
+
+
+GROUPS: Final = ("run", "look", "write", "operate", "track")
+"""The headings of ``bartack --help``, in their order."""
+
+COMMANDS: Final = (
+    Listed("run", "demo", "_demo:demo", "Watch work survive kill -9, with proof."),
+    Listed("look", "journal", "_journal:journal", "Read, check and export the journal of a run."),
+    Listed("operate", "doctor", "_doctor:doctor", "Check that this machine has what Bartack needs."),
+    Listed("operate", "explain", "_explain:explain", "Say what an error code means and what to do."),
+    Listed("operate", "completion", "_completion:completion", "Print the completion script for a shell."),
+)
+
+
+class PlainGroup(click.Group):
+    """A group that shows its help when it is called without a command, and its commands in the order of the code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See ``click.Command.parse_args``."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order in which the commands were added."""
+        return list(self.commands)
+
+
+class LazyGroup(PlainGroup):
+    """The group whose commands are the lines of the table."""
+
+    table: tuple[Listed, ...] = COMMANDS
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return [listed.name for listed in self.table]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command and return the command."""
+        for listed in self.table:
+            if listed.name == cmd_name:
+                return load_command(listed)
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See ``click.Group.resolve_command``; a wrong name is answered with near ones."""
+        if not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            ctx.fail(f"no such command {args[0]!r}{self._near(ctx, args[0])}")
+        return super().resolve_command(ctx, args)
+
+    def _near(self, ctx: click.Context, name: str) -> str:
+        from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+        near = get_close_matches(name, self.list_commands(ctx))
+        return f"; did you mean {' or '.join(near)}?" if near else ""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table under its headings, without importing a command."""
+        width = max(len(listed.name) for listed in self.table)
+        for group in GROUPS:
+            rows = [(listed.name.ljust(width), listed.help) for listed in self.table if listed.group == group]
+            if rows:
+                with formatter.section(group.capitalize()):
+                    formatter.write_dl(rows)
+
+
+def load_command(listed: Listed) -> click.Command:
+    """The command that a line of the table names."""
+    module, _, attribute = listed.target.partition(":")
+    command = getattr(importlib.import_module(f"bartack.cli.{module}"), attribute)
+    assert isinstance(command, click.Command)
+    return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="'bartack COMMAND --help' says more about a command, 'bartack explain' about an error.",
+)
+@click.version_option(__version__, prog_name="bartack", message="%(prog)s %(version)s")
+def app() -> None:
+    """Run teams of AI coding agents that never lose work."""

@@ -1,0 +1,60 @@
+"""What an exit code says, in one table, and which error ends with which code."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from bartack import errors
+
+
+class Exit(IntEnum):
+    """The exit codes of every command. ``MEANINGS`` says what each of them tells a script."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    OWNED = 5
+    DISK = 6
+    NOT_FOUND = 7
+    TIMED_OUT = 8
+    NOT_ACTIVE = 9
+    CORRUPT = 10
+    INTERRUPTED = 130
+    PIPE_CLOSED = 141
+    TERMINATED = 143
+
+
+MEANINGS: dict[Exit, str] = {
+    Exit.OK: "the command did its work",
+    Exit.FAILED: "the command failed, or found a fault",
+    Exit.USAGE: "the command line or a setting cannot be used",
+    Exit.OWNED: "another process owns the run",
+    Exit.DISK: "the disk is full, not writable or could not sync; nothing acknowledged is lost",
+    Exit.NOT_FOUND: "what was named does not exist",
+    Exit.TIMED_OUT: "a deadline passed",
+    Exit.NOT_ACTIVE: "the run is not active",
+    Exit.CORRUPT: "a journal, or a value it refers to, is damaged",
+    Exit.INTERRUPTED: "Ctrl-C",
+    Exit.PIPE_CLOSED: "the reader of the output went away",
+    Exit.TERMINATED: "SIGTERM",
+}
+
+_BY_ERROR: dict[type[errors.BartackError], Exit] = {
+    errors.ConfigError: Exit.USAGE,
+    errors.RunIdError: Exit.USAGE,
+    errors.UnsafePathError: Exit.USAGE,
+    errors.UsageError: Exit.USAGE,
+    errors.UnknownCodeError: Exit.NOT_FOUND,
+    errors.JournalLockedError: Exit.OWNED,
+    errors.JournalPoisonedError: Exit.DISK,
+    errors.JournalLostError: Exit.FAILED,
+    errors.JournalNotFoundError: Exit.NOT_FOUND,
+    errors.JournalCorruptError: Exit.CORRUPT,
+    errors.BlobMissingError: Exit.CORRUPT,
+    errors.BlobCorruptError: Exit.CORRUPT,
+}
+
+
+def exit_code_of(kind: type[errors.BartackError]) -> Exit:
+    """The exit code of the nearest class that has one, 1 if none has."""
+    return next((_BY_ERROR[cls] for cls in kind.__mro__ if cls in _BY_ERROR), Exit.FAILED)

@@ -1,0 +1,126 @@
+"""``bartack explain``: what an error code means and what to do. All texts come from ``errors.py``."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from itertools import groupby
+
+import click
+
+from bartack.cli._exit import MEANINGS, exit_code_of
+from bartack.cli._options import json_option, write_json
+from bartack.cli._terminal import Screen
+from bartack.errors import BartackError, UnknownCodeError, iter_errors
+
+HUNDREDS = {
+    1: "core and configuration",
+    2: "journal",
+    3: "runs and replay",
+    4: "messaging",
+    5: "supervision",
+    6: "language at run time",
+    7: "resilience and tracking",
+    8: "agents",
+    9: "pipeline",
+    10: "plugin, command line and web",
+}
+
+
+@click.command(short_help="Say what an error code means and what to do.")
+@click.argument("code", required=False)
+@json_option
+def explain(code: str | None, *, as_json: bool) -> None:
+    """Say what an error code means and what to do.
+
+    CODE is written as in an error message (BT201), in any case, with or without its letters. Without CODE all codes are
+    listed.
+    """
+    if code is None:
+        _list_all(as_json=as_json)
+    elif as_json:
+        write_json(facts_of(find_error(code)))
+    else:
+        _show(find_error(code))
+
+
+def find_error(asked: str) -> type[BartackError]:
+    """The class that has a code."""
+    digits = asked.strip().upper().removeprefix("BT")
+    for kind in iter_errors():
+        if kind.code == f"BT{digits}":
+            return kind
+    raise UnknownCodeError(asked, _near(digits))
+
+
+def meaning_of(kind: type[BartackError]) -> str:
+    """What an error means, as its class says it."""
+    return inspect.cleandoc(kind.__doc__ or "")
+
+
+def summary_of(kind: type[BartackError]) -> str:
+    """The first sentence of the meaning."""
+    return meaning_of(kind).partition("\n\n")[0].partition(". ")[0].rstrip(".")
+
+
+def by_hundred() -> list[tuple[str, list[type[BartackError]]]]:
+    """All errors under the names of their hundreds."""
+    groups = groupby(iter_errors(), key=lambda kind: int(kind.code.removeprefix("BT")) // 100)
+    return [(HUNDREDS[hundred], list(kinds)) for hundred, kinds in groups]
+
+
+def facts_of(kind: type[BartackError]) -> dict[str, object]:
+    """Everything about an error, for programs."""
+    return {
+        "code": kind.code,
+        "name": kind.__name__,
+        "meaning": " ".join(meaning_of(kind).split()),
+        "help": kind.remedy,
+        "retryable": kind.retryable,
+        "exit_code": int(exit_code_of(kind)),
+    }
+
+
+def retry_sentence(kind: type[BartackError]) -> str:
+    """Whether the same call may succeed later, in words."""
+    return (
+        "The same call may succeed later."
+        if kind.retryable
+        else "The same call fails again until the cause is gone."
+    )
+
+
+def _near(digits: str) -> tuple[str, ...]:
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+    return tuple(get_close_matches(f"BT{digits}", [kind.code for kind in iter_errors()], n=3, cutoff=0.7))
+
+
+def _list_all(*, as_json: bool) -> None:
+    if as_json:
+        write_json([facts_of(kind) for kind in iter_errors()])
+        return
+    screen = Screen(sys.stdout)
+    width = max(len(kind.__name__) for kind in iter_errors())
+    for heading, kinds in by_hundred():
+        screen.line(screen.paint(heading.capitalize(), "bold"))
+        for kind in kinds:
+            name = f"  {kind.code:<6}  {kind.__name__:<{width}}  "
+            screen.line(screen.paint(name, "cyan") + screen.fit(summary_of(kind), len(name)))
+        screen.line()
+    screen.line("'bartack explain CODE' says what to do about one of them.")
+
+
+def _show(kind: type[BartackError]) -> None:
+    screen = Screen(sys.stdout)
+    code = exit_code_of(kind)
+    screen.line(f"{screen.paint(kind.code, 'cyan')}  {screen.paint(kind.__name__, 'bold')}")
+    for heading, text in (
+        ("What it means", meaning_of(kind)),
+        ("What to do", kind.remedy),
+        ("Try again?", retry_sentence(kind)),
+        ("Exit code", f"{code:d}: {MEANINGS[code]}."),
+    ):
+        screen.line()
+        screen.line(screen.paint(heading, "bold"))
+        screen.paragraph(text)

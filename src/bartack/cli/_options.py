@@ -1,0 +1,21 @@
+"""Options and arguments that several commands share, so that they mean the same everywhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import click
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON for programs; errors become one JSON object on stderr.",
+)
+"""Every command that shows something has it."""
+
+
+def write_json(value: object) -> None:
+    """Print one JSON value on a line of its own."""
+    sys.stdout.write(json.dumps(value) + "\n")

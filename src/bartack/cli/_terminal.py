@@ -1,0 +1,122 @@
+"""Lines for people: colour only where a terminal shows it, widths that fit, nothing that could steer the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import Literal, TextIO
+
+Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
+
+_CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+
+
+class Screen:
+    """Writes lines to one stream.
+
+    Attributes:
+        width: Columns of the terminal; ``None`` when the stream is none, and lines may have any length.
+        colour: Whether ``paint`` paints.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        terminal = stream.isatty()
+        self.width = _columns(stream) if terminal else None
+        self.colour = terminal and _colour_is_welcome()
+
+    def line(self, text: str = "") -> None:
+        """Write one line."""
+        self._stream.write(text + "\n")
+
+    def flush(self) -> None:
+        """Bring every line to the reader."""
+        self._stream.flush()
+
+    def paint(self, text: str, style: Style) -> str:
+        """``text`` in a style, or as it is where there is no colour."""
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.colour else text
+
+    def fit(self, text: str, used: int = 0) -> str:
+        """``text`` shortened to what is left of the terminal's width when ``used`` columns are taken."""
+        return text if self.width is None else shorten(text, max(self.width - used, 8))
+
+    def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
+        """Write rows with their columns aligned, two spaces apart; the last column is never padded."""
+        widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            padded = [text + " " * (width - cells(text)) for text, width in zip(row, widths, strict=True)]
+            self.line((" " * indent + "  ".join(padded)).rstrip())
+
+    def paragraph(self, text: str, indent: int = 2) -> None:
+        """Write text wrapped to the terminal's width, at most 100 columns."""
+        import textwrap  # noqa: PLC0415 - few commands have so much to say
+
+        width, margin = min(self.width or 100, 100), " " * indent
+        blocks = [" ".join(block.split()) for block in text.split("\n\n")]
+        filled = [
+            textwrap.fill(block, width, initial_indent=margin, subsequent_indent=margin) for block in blocks
+        ]
+        self.line("\n\n".join(filled))
+
+
+def printable(text: str) -> str:
+    """``text`` with every character that is not to be seen, or that a terminal would obey, written as its escape."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def cells(text: str) -> int:
+    """How many columns a terminal gives to ``text``; styles take none."""
+    if "\x1b" in text:
+        text = "".join(part.partition("m")[2] if i else part for i, part in enumerate(text.split("\x1b[")))
+    return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+def shorten(text: str, width: int) -> str:
+    """``text`` if it fits ``width`` columns, else its beginning and three dots."""
+    if cells(text) <= width:
+        return text
+    kept, left = 0, width - 3
+    while (left := left - _cell(text[kept])) >= 0:
+        kept += 1
+    return text[:kept] + "..."
+
+
+def human_size(count: int) -> str:
+    """A number of bytes as people read it."""
+    size = float(count)
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words as a sentence has them: ``a, b and c``."""
+    *head, last = words
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def _cell(character: str) -> int:
+    import unicodedata  # noqa: PLC0415 - plain text does without
+
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def _columns(stream: TextIO) -> int:
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def _colour_is_welcome() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

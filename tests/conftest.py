@@ -1,0 +1,17 @@
+"""What holds for every test: a machine may be slow, and nobody's own settings may decide a result."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+settings.register_profile("bartack", deadline=None, print_blob=True)
+settings.load_profile("bartack")
+
+for _name in [
+    name
+    for name in os.environ
+    if name.startswith("BARTACK_") or name in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+]:
+    del os.environ[_name]

@@ -1,0 +1,164 @@
+"""The journal contract on every engine: files on the real disk, files on the simulated one, memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from bartack.core import Clock, RealDisk
+from bartack.journal import (
+    BlobRef,
+    FileJournal,
+    FileReader,
+    Journal,
+    MemoryJournal,
+    MemoryReader,
+    MemoryStore,
+    collect_blobs,
+    open_journal,
+    open_reader,
+)
+from bartack.testing import FaultyDisk, JournalContract, JournalEngine
+
+
+class BreakableDisk(RealDisk):
+    """The operating system's files, with a sync that can be made to fail."""
+
+    def __init__(self) -> None:
+        self.breaks = False
+
+    def sync(self, fd: int) -> None:
+        breaks, self.breaks = self.breaks, False
+        if breaks:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync(fd)
+
+
+class FilesOnRealDisk:
+    def __init__(self) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="bartack-contract-"))
+        self.run = self.directory / "run"
+        self.disk = BreakableDisk()
+
+    def open(self, *, clock: Clock | None = None) -> FileJournal:
+        return open_journal(self.run, disk=self.disk, clock=clock)
+
+    def open_reader(self) -> FileReader:
+        return open_reader(self.run, disk=self.disk)
+
+    def steal(self) -> FileJournal:
+        copy = self.run / "copy"
+        shutil.copy(self.run / "journal.ndjson", copy)
+        copy.rename(self.run / "journal.ndjson")
+        (self.run / "lock").unlink()
+        return self.open()
+
+    def break_next_commit(self, journal: Journal) -> None:
+        del journal
+        self.disk.breaks = True
+
+    def collect(self, keep: Iterable[str] = ()) -> int:
+        return collect_blobs(self.run, keep=keep, disk=self.disk)
+
+    def damage_blob(self, ref: BlobRef) -> None:
+        blob = self._blob(ref)
+        content = bytearray(blob.read_bytes())
+        content[len(content) // 2] ^= 1
+        blob.write_bytes(content)
+
+    def remove_blob(self, ref: BlobRef) -> None:
+        self._blob(ref).unlink()
+
+    def close(self) -> None:
+        shutil.rmtree(self.directory)
+
+    def _blob(self, ref: BlobRef) -> Path:
+        return self.run / "blobs" / ref.sha256[:2] / ref.sha256[2:]
+
+
+class FilesOnFaultyDisk:
+    def __init__(self) -> None:
+        self.disk = FaultyDisk()
+
+    def open(self, *, clock: Clock | None = None) -> FileJournal:
+        return open_journal("/run", disk=self.disk, clock=clock)
+
+    def open_reader(self) -> FileReader:
+        return open_reader("/run", disk=self.disk, watch=self.disk.open_watch)
+
+    def steal(self) -> FileJournal:
+        self.disk.put("/run/journal.ndjson", self.disk.tree()["/run/journal.ndjson"])
+        self.disk.unlink("/run/lock")
+        return self.open()
+
+    def break_next_commit(self, journal: Journal) -> None:
+        del journal
+        self.disk.fail_sync()
+
+    def collect(self, keep: Iterable[str] = ()) -> int:
+        return collect_blobs("/run", keep=keep, disk=self.disk)
+
+    def damage_blob(self, ref: BlobRef) -> None:
+        content = bytearray(self.disk.tree()[self._blob(ref)])
+        content[len(content) // 2] ^= 1
+        self.disk.put(self._blob(ref), bytes(content))
+
+    def remove_blob(self, ref: BlobRef) -> None:
+        self.disk.unlink(self._blob(ref))
+
+    def close(self) -> None:
+        """Nothing is left of it."""
+
+    def _blob(self, ref: BlobRef) -> str:
+        return f"/run/blobs/{ref.sha256[:2]}/{ref.sha256[2:]}"
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+
+    def open(self, *, clock: Clock | None = None) -> MemoryJournal:
+        return MemoryJournal(self.store, clock=clock)
+
+    def open_reader(self) -> MemoryReader:
+        return MemoryReader(self.store)
+
+    def steal(self) -> MemoryJournal:
+        return MemoryJournal(self.store, take_over=True)
+
+    def break_next_commit(self, journal: Journal) -> None:
+        assert isinstance(journal, MemoryJournal)
+        journal.poison("broken by the test")
+
+    def collect(self, keep: Iterable[str] = ()) -> int:
+        return self.store.collect(keep)
+
+    def damage_blob(self, ref: BlobRef) -> None:
+        content = bytearray(self.store.blobs[ref.sha256])
+        content[len(content) // 2] ^= 1
+        self.store.blobs[ref.sha256] = bytes(content)
+
+    def remove_blob(self, ref: BlobRef) -> None:
+        del self.store.blobs[ref.sha256]
+
+    def close(self) -> None:
+        """Nothing is left of it."""
+
+
+class TestFileJournal(JournalContract):
+    def make_engine(self) -> JournalEngine:
+        return FilesOnRealDisk()
+
+
+class TestFileJournalOnFaultyDisk(JournalContract):
+    def make_engine(self) -> JournalEngine:
+        return FilesOnFaultyDisk()
+
+
+class TestMemoryJournal(JournalContract):
+    def make_engine(self) -> JournalEngine:
+        return Memory()

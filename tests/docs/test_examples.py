@@ -1,0 +1,168 @@
+"""Runs every page: its Python blocks and its commands, in order, in one directory.
+
+A block ``python title="work.py"`` is saved under that name; any other Python block is executed, and what it prints has
+to be what its ``#>`` lines show, no less and no more. In a ``console`` block the lines behind ``$ `` are commands and the
+others what they print, with ``…`` for anything; a block without ``$ `` is commands only. A command has to succeed,
+unless the next one is ``echo $?``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pytest_examples import CodeExample, EvalExample, find_examples
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+CONSOLE = re.compile(r"^( *)```console\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+PROMPT = "$ "
+SHOW_CODE = "echo $?"
+MARK = "\x1e"
+
+
+class Step(NamedTuple):
+    """A command of a console block and what it should print; ``None`` if the page does not say."""
+
+    command: str
+    output: str | None
+
+
+class Result(NamedTuple):
+    """What became of a command."""
+
+    output: str
+    code: int
+
+
+def console_blocks(page: Path) -> dict[int, list[Step]]:
+    """The console blocks of a page by their place in it."""
+    text = page.read_text(encoding="utf-8")
+    found: dict[int, list[Step]] = {}
+    for block in CONSOLE.finditer(text):
+        lines = [line.removeprefix(block[1]) for line in block[2].splitlines()]
+        found[text.count("\n", 0, block.start()) + 1] = steps(lines)
+    return found
+
+
+def steps(lines: list[str]) -> list[Step]:
+    if not any(line.startswith(PROMPT) for line in lines):
+        return [Step(line, None) for line in lines if line]
+    found: list[Step] = []
+    for line in lines:
+        if line.startswith(PROMPT):
+            found.append(Step(line.removeprefix(PROMPT), ""))
+        else:
+            found[-1] = Step(found[-1].command, f"{found[-1].output}{line}\n")
+    return found
+
+
+def python_blocks(page: Path) -> dict[int, CodeExample]:
+    return {example.start_line: example for example in find_examples(page)}
+
+
+def run_commands(commands: list[str], folder: Path) -> list[Result]:
+    """Run commands in one shell; ``$?`` is what the command before left, as for a person who types them."""
+    report = f"__code=$?; printf '{MARK}%d{MARK}' $__code; (exit $__code)"
+    script = "".join(f"{command}\n{report}\n" for command in commands)
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    parts = done.stdout.split(MARK)
+    return [Result(output, int(code)) for output, code in zip(parts[:-1:2], parts[1::2], strict=True)]
+
+
+def as_shown(expected: str) -> re.Pattern[str]:
+    """Matches what a page shows: ``…`` is anything, alone on its line any number of lines."""
+    lines = [
+        "(?:.*\n)*" if line == "…" else re.escape(line).replace("…", ".*") + "\n"
+        for line in expected.splitlines()
+    ]
+    return re.compile("".join(lines))
+
+
+def check_console(block: list[Step], folder: Path) -> None:
+    runnable = [step for step in block if not step.command.startswith("make ")]
+    results = run_commands([step.command for step in runnable], folder)
+    following = [*(step.command for step in runnable[1:]), ""][: len(runnable)]
+    for step, result, after in zip(runnable, results, following, strict=True):
+        assert result.code == 0 or after == SHOW_CODE, (
+            f"{step.command} ended with {result.code}:\n{result.output}"
+        )
+        if step.output is not None:
+            assert as_shown(step.output).fullmatch(result.output), f"{step.command} printed:\n{result.output}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.requirement("pages-are-run")
+def test_a_page_does_what_it_says(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    eval_example: EvalExample,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks: dict[int, list[Step] | CodeExample] = {**console_blocks(page), **python_blocks(page)}
+    for _, block in sorted(blocks.items()):
+        if isinstance(block, list):
+            check_console(block, tmp_path)
+        elif title := block.prefix_settings().get("title"):
+            (tmp_path / title).write_text(block.source, encoding="utf-8")
+        else:
+            eval_example.run(block)
+            assert capsys.readouterr().out.splitlines() == re.findall(
+                r"^ *#> (.*)$", block.source, re.MULTILINE
+            )
+
+
+def test_make_is_only_asked_for_targets_it_has() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    asked = {target for page in PAGES for target in re.findall(r"\bmake ([a-z]+)\b", code_in(page))}
+
+    assert {"demo", "test"} <= asked <= targets
+
+
+def code_in(page: Path) -> str:
+    text = page.read_text(encoding="utf-8")
+    return "\n".join(re.findall(r"`[^`\n]+`|^```.*?^```", text, re.MULTILINE | re.DOTALL))
+
+
+def test_a_command_that_fails_or_prints_something_else_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="ended with 3"):
+        check_console([Step("(exit 3)", "")], tmp_path)
+    with pytest.raises(AssertionError, match=r"printed:\s+bye"):
+        check_console([Step("echo bye", "hello\n")], tmp_path)
+
+
+def test_an_expected_failure_shows_its_code(tmp_path: Path) -> None:
+    check_console([Step("(exit 3)", ""), Step("echo $?", "3\n"), Step("seq 4", "1\n…\n")], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "fits"),
+    [
+        ("a …\n", "a b\n", True),
+        ("a …\nc\n", "a b\nc\n", True),
+        ("a …\n", "a b\nc\n", False),
+        ("a\n…\n", "a\nb\nc\n", True),
+        ("a\n…\n", "a\n", True),
+        ("a\n…\nd\n", "a\nb\nc\nd\n", True),
+        ("a.c\n", "abc\n", False),
+    ],
+)
+def test_an_ellipsis_stands_for_anything(shown: str, printed: str, *, fits: bool) -> None:
+    assert bool(as_shown(shown).fullmatch(printed)) is fits

@@ -1,0 +1,234 @@
+"""Atomic replacement of files: on a disk that fails, and by many processes at once."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bartack.core import FILE_MODE, RealDisk, replace_file
+from bartack.testing import FaultyDisk, PowerCut
+
+OLD = b"old content"
+NEW = b"new content"
+
+
+class _Recorder(RealDisk):
+    """The real disk, which notes what is done to it and fails at one operation if told so."""
+
+    def __init__(self, fail_at: str = "", short: int | None = None) -> None:
+        self.done: list[str] = []
+        self._fail_at = fail_at
+        self._short = short
+
+    def _note(self, operation: str) -> None:
+        self.done.append(operation)
+        if operation == self._fail_at:
+            raise OSError(5, "no")
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        self._note("write")
+        return super().write(fd, data[: self._short], offset)
+
+    def sync(self, fd: int) -> None:
+        self._note("sync")
+        super().sync(fd)
+
+    def close(self, fd: int) -> None:
+        super().close(fd)
+        self._note("close")
+
+    def rename(self, source: str, target: str) -> None:
+        assert Path(source).parent == Path(target).parent
+        self._note("rename")
+        super().rename(source, target)
+
+    def sync_dir(self, path: str) -> None:
+        self._note(f"sync_dir {path}")
+        super().sync_dir(path)
+
+
+def test_makes_a_file_that_only_its_owner_may_read(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+
+    replace_file(target, NEW)
+
+    assert target.read_bytes() == NEW
+    assert target.stat().st_mode & 0o777 == FILE_MODE
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_gives_the_file_the_mode_that_was_asked_for(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+
+    replace_file(str(target), NEW, mode=0o644)
+
+    assert target.stat().st_mode & 0o777 == 0o644
+
+
+def test_syncs_the_content_before_the_rename_and_the_directory_after(tmp_path: Path) -> None:
+    disk = _Recorder()
+
+    replace_file(tmp_path / "file", NEW, disk=disk)
+
+    assert disk.done == ["write", "sync", "close", "rename", f"sync_dir {tmp_path}"]
+
+
+def test_goes_on_after_short_writes(tmp_path: Path) -> None:
+    disk = _Recorder(short=3)
+
+    replace_file(tmp_path / "file", NEW, disk=disk)
+
+    assert (tmp_path / "file").read_bytes() == NEW
+    assert disk.done.count("write") == 4
+
+
+@pytest.mark.parametrize("operation", ["write", "sync", "close", "rename"])
+def test_keeps_the_old_content_and_leaves_nothing_behind_on_failure(tmp_path: Path, operation: str) -> None:
+    target = tmp_path / "file"
+    target.write_bytes(OLD)
+
+    with pytest.raises(OSError, match="no"):
+        replace_file(target, NEW, disk=_Recorder(fail_at=operation))
+
+    assert target.read_bytes() == OLD
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_reports_a_directory_that_cannot_be_synced(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no"):
+        replace_file(tmp_path / "file", NEW, disk=_Recorder(fail_at=f"sync_dir {tmp_path}"))
+
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_cleans_up_when_it_is_interrupted(tmp_path: Path) -> None:
+    class Interrupted(RealDisk):
+        def sync(self, fd: int) -> None:
+            del fd
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replace_file(tmp_path / "file", NEW, disk=Interrupted())
+
+    assert os.listdir(tmp_path) == []
+
+
+def test_refuses_a_directory_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        replace_file(tmp_path / "none" / "file", NEW)
+
+
+def test_does_not_replace_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+
+    with pytest.raises(IsADirectoryError):
+        replace_file(tmp_path / "file", NEW)
+
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_works_beside_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    replace_file("file", NEW)
+
+    assert (tmp_path / "file").read_bytes() == NEW
+
+
+def test_takes_names_of_the_greatest_length(tmp_path: Path) -> None:
+    for name in ("n" * 255, "\u00e4" * 127, "\U0001f600" * 63):
+        replace_file(tmp_path / name, NEW)
+
+        assert (tmp_path / name).read_bytes() == NEW
+
+
+def test_replaces_a_symbolic_link_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "other").write_bytes(OLD)
+    (tmp_path / "file").symlink_to("other")
+
+    replace_file(tmp_path / "file", NEW)
+
+    assert (tmp_path / "other").read_bytes() == OLD
+    assert not (tmp_path / "file").is_symlink()
+
+
+@pytest.mark.parametrize("operations", range(1, 6))
+def test_a_power_cut_leaves_the_old_content_or_the_new(operations: int) -> None:
+    disk = FaultyDisk()
+    disk.put("/run/file", OLD)
+    disk.crash_after(operations)
+
+    with contextlib.suppress(PowerCut):
+        replace_file("/run/file", NEW, disk=disk)
+
+    found = {after.tree().get("/run/file") for after in disk.survivors(samples=20)}
+    assert found <= {OLD, NEW}
+    assert OLD in found or operations == 5
+
+
+def test_the_new_content_survives_a_power_cut_right_after() -> None:
+    disk = FaultyDisk()
+    disk.put("/run/file", OLD)
+
+    replace_file("/run/file", NEW, disk=disk)
+
+    assert [after.tree() for after in disk.survivors(samples=20)] == [{"/run/file": NEW}]
+
+
+def test_a_full_disk_keeps_the_old_content() -> None:
+    disk = FaultyDisk()
+    disk.put("/run/file", OLD)
+    disk.fail_write(errno.ENOSPC, after_bytes=4)
+
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        replace_file("/run/file", NEW, disk=disk)
+
+    assert disk.tree() == {"/run/file": OLD}
+
+
+WRITER = """
+import sys
+from bartack.core import replace_file
+
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in range(20):
+    replace_file(sys.argv[1], sys.argv[2].encode() * 20_000)
+"""
+
+
+def test_many_writers_of_one_file_never_mix_their_contents(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_bytes(b"0" * 20_000)
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(target), str(number)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(1, 6)
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    seen: list[bytes] = []
+    while any(writer.poll() is None for writer in writers):
+        seen.append(target.read_bytes())
+    for writer in writers:
+        writer.communicate(timeout=30)
+
+    assert [writer.returncode for writer in writers] == [0] * 5
+    assert {len(content) for content in seen} == {20_000}
+    assert all(len(set(content)) == 1 for content in seen)
+    assert os.listdir(tmp_path) == ["file"]
