@@ -24,6 +24,9 @@ SCHEMA_VERSION = 1
 
 BUSY_MS = 5000
 
+CACHE_KIB = 32 * 1024
+"""What a connection keeps of the file in memory; SQLite's own 2 MiB do not hold the indexes of a large graph."""
+
 _SCHEMA = """
 CREATE TABLE nodes(
   seq INTEGER PRIMARY KEY,
@@ -135,13 +138,15 @@ def _refuse_foreign(path: Path) -> None:
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     # Transactions are begun by hand; connections are handed from thread to thread, one user at a time.
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"file:{quote(str(path.absolute()))}?mode={mode}",
         timeout=BUSY_MS / 1000,
         isolation_level=None,
         check_same_thread=False,
         uri=True,
     )
+    connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+    return connection
 
 
 def _create(connection: sqlite3.Connection, path: Path) -> None:

@@ -124,6 +124,7 @@ def _told_by(event: Event) -> str:
 def _fill_node(db: sqlite3.Connection, node_id: str, event: Event, now: str) -> None:
     request = event.request
     told_by = _told_by(event)
+    (stub,) = db.execute("SELECT stub FROM nodes WHERE node_id = ?", (node_id,)).fetchone()
     row = db.execute(
         "UPDATE nodes SET pattern_name = ?, pattern_type = ?, language = ?, pattern_data = ?, metadata = ?,"
         " created_at = ?, told_by = ?, stub = 0 WHERE node_id = ? AND (stub OR told_by > ?) RETURNING seq",
@@ -140,13 +141,14 @@ def _fill_node(db: sqlite3.Connection, node_id: str, event: Event, now: str) -> 
         ),
     ).fetchone()
     if row is not None:
+        if not stub:
+            db.execute("DELETE FROM search WHERE rowid = ?", row)
         _index(db, row[0], request)
 
 
 def _index(db: sqlite3.Connection, seq: int, request: TrackRequest) -> None:
     code = request.pattern_data.get("code")
     text = code[:INDEXED_CHARACTERS] if isinstance(code, str) else ""
-    db.execute("DELETE FROM search WHERE rowid = ?", (seq,))
     db.execute(
         "INSERT INTO search(rowid, pattern_name, language, pattern_type, code) VALUES (?, ?, ?, ?, ?)",
         (seq, request.pattern_name, request.language or "unknown", request.pattern_type, text),
@@ -154,6 +156,9 @@ def _index(db: sqlite3.Connection, seq: int, request: TrackRequest) -> None:
 
 
 def _refuse_cycle(db: sqlite3.Connection, parents: list[str], child: str) -> None:
+    has_children = db.execute("SELECT 1 FROM edges WHERE source_node_id = ? LIMIT 1", (child,)).fetchone()
+    if has_children is None and child not in parents:
+        return
     # UNION, not UNION ALL: each node below is looked at once, also where a cycle was imported.
     row = db.execute(
         "WITH RECURSIVE below(node_id) AS (SELECT ? UNION"
@@ -197,7 +202,10 @@ def _edge_facts(request: TrackRequest) -> dict[str, object]:
 
 def _regenerate(db: sqlite3.Connection, node_id: str) -> None:
     """Give a node, and what comes from it, the generation that its parents now demand."""
-    waiting = {node_id, *(row[0] for row in db.execute("DELETE FROM stale RETURNING node_id"))}
+    stale = {row[0] for row in db.execute("SELECT node_id FROM stale")}
+    if stale:
+        db.execute("DELETE FROM stale")
+    waiting = stale | {node_id}
     # No path is longer than there are nodes: beyond that it is a cycle that was imported.
     (highest,) = db.execute("SELECT max(seq) FROM nodes").fetchone()
     left = REGENERATE_LIMIT
@@ -211,7 +219,8 @@ def _regenerate(db: sqlite3.Connection, node_id: str) -> None:
         rest = {changed_id for _, changed_id in changed[left:]}
         left -= len(changed)
         waiting = rest | _children(db, [changed_id for _, changed_id in changed])
-    db.executemany("INSERT INTO stale VALUES (?) ON CONFLICT DO NOTHING", [(name,) for name in waiting])
+    if waiting:
+        db.executemany("INSERT INTO stale VALUES (?) ON CONFLICT DO NOTHING", [(name,) for name in waiting])
 
 
 def _demanded(db: sqlite3.Connection, nodes: Iterable[str]) -> list[tuple[str, int, int]]:
