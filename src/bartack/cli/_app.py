@@ -31,6 +31,7 @@ COMMANDS: Final = (
     Listed("operate", "doctor", "_doctor:doctor", "Check that this machine has what Bartack needs."),
     Listed("operate", "explain", "_explain:explain", "Say what an error code means and what to do."),
     Listed("operate", "completion", "_completion:completion", "Print the completion script for a shell."),
+    Listed("track", "lineage", "_lineage:lineage", "See which code came from which."),
 )
 
 

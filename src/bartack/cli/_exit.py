@@ -52,6 +52,10 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.JournalCorruptError: Exit.CORRUPT,
     errors.BlobMissingError: Exit.CORRUPT,
     errors.BlobCorruptError: Exit.CORRUPT,
+    errors.UnsafeBindError: Exit.USAGE,
+    errors.TokenFileError: Exit.USAGE,
+    errors.PatternNotFoundError: Exit.NOT_FOUND,
+    errors.LineageMissingError: Exit.NOT_FOUND,
 }
 
 
