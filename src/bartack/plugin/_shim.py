@@ -184,6 +184,7 @@ def main() -> None:
     """Record the event that the command line names."""
     if os.environ.get("PATTERN_TRACKING_ENABLED", "").strip().lower() in OFF:
         return
+    os.umask(0o077)
     event = sys.argv[1] if len(sys.argv) > 1 else "unknown"
     home = find_home()
     signal.signal(signal.SIGALRM, lambda number, frame: _give_up(home, event))

@@ -30,8 +30,10 @@ if TYPE_CHECKING:
     from bartack.resilience._settings import ENABLED, Settings, given, load_settings
     from bartack.resilience._spool import Header, Spool, hook_event_id, split_event
     from bartack.resilience._store import StateStore
+    from bartack.resilience._token import load_token
 
 _HOMES: Final = {
+    "load_token": "_token",
     "make_private": "_home",
     "hook_event_id": "_spool",
     "Verdict": "_outbox",
@@ -114,6 +116,7 @@ __all__ = [
     "import_spool",
     "iso",
     "load_settings",
+    "load_token",
     "make_private",
     "origin_of",
     "parse_object",

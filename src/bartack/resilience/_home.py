@@ -54,7 +54,10 @@ def _configured_dir(environ: Mapping[str, str], start: str | os.PathLike[str] | 
 
 def make_private(directory: str | os.PathLike[str]) -> None:
     """Make a directory for its owner only, with whatever is missing above it."""
-    os.makedirs(directory, DIR_MODE, exist_ok=True)
+    place = Path(directory)
+    if not place.is_dir():
+        make_private(place.parent)
+        place.mkdir(DIR_MODE, exist_ok=True)
 
 
 @cache

@@ -308,6 +308,14 @@ class Outbox:
 
         return self.store.write(work, durable=False)
 
+    def hasten(self, recipient: str | None = None) -> int:
+        """Make every waiting row due now, whatever its backoff says."""
+        now = self.store.now()
+        query = "UPDATE outbox SET next_attempt_at=?1 WHERE state='pending' AND next_attempt_at>?1 AND (?2 IS NULL OR recipient=?2)"
+        return self.store.write(
+            lambda connection: connection.execute(query, (now, recipient)).rowcount, durable=False
+        )
+
     def release_own(self) -> int:
         """Give back every lease of this object."""
         return self.store.write(

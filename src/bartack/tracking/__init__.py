@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from bartack.tracking._analytics import analytics_of
     from bartack.tracking._daemon import run_daemon
     from bartack.tracking._lineage_draw import draw_page, draw_svg
     from bartack.tracking._lineage_graph import LineagePicture
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from bartack.tracking._pattern import normalise, pattern_id
     from bartack.tracking._similarity import next_version, similarity
     from bartack.tracking._start import start_daemon, stop_daemon
+    from bartack.tracking._sync import SyncReport, sync_now
     from bartack.tracking._tracker import PatternTracker, track_edit_tool_pattern, track_write_tool_pattern
 
 _HOMES: Final = {
@@ -51,6 +53,9 @@ _HOMES: Final = {
     "serve_lineage": "_lineage_service",
     "similarity": "_similarity",
     "start_daemon": "_start",
+    "SyncReport": "_sync",
+    "analytics_of": "_analytics",
+    "sync_now": "_sync",
     "stop_daemon": "_start",
     "track_edit_tool_pattern": "_tracker",
     "track_write_tool_pattern": "_tracker",
@@ -65,8 +70,10 @@ __all__ = [
     "PageQuery",
     "PatternTracker",
     "SearchRequest",
+    "SyncReport",
     "TreeLine",
     "ValidateRequest",
+    "analytics_of",
     "draw_page",
     "draw_svg",
     "iter_tree",
@@ -80,6 +87,7 @@ __all__ = [
     "similarity",
     "start_daemon",
     "stop_daemon",
+    "sync_now",
     "track_edit_tool_pattern",
     "track_write_tool_pattern",
 ]

@@ -36,13 +36,14 @@ from bartack.resilience import (
     Spool,
     hook_event,
     load_settings,
+    load_token,
     make_private,
     register_outbox,
     state_home,
     user_home,
 )
 from bartack.tracking._door import Ingest, SocketDoor, build_door
-from bartack.tracking._lineage_service import LineageService, load_token, open_listener
+from bartack.tracking._lineage_service import LineageService, open_listener
 from bartack.tracking._lineage_store import LineageStore
 from bartack.tracking._station import Station
 
