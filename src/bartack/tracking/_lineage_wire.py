@@ -65,17 +65,32 @@ class TrackRequest(Struct, kw_only=True):
 
     event_type: EventType
     pattern_id: PatternId
-    event_id: EventId | None = None
+    event_id: Annotated[
+        EventId | None, Meta(description="Without it, one is made from what the event says.")
+    ] = None
     pattern_name: Name = ""
     pattern_type: Word = "code"
     language: Word | None = None
-    pattern_version: Version | None = None
-    pattern_data: JsonObject = field(default_factory=dict)
+    pattern_version: Annotated[
+        Version | None,
+        Meta(
+            description="Without it 1.0.0, or the newest that is known if the pattern was applied or deprecated."
+        ),
+    ] = None
+    pattern_data: Annotated[JsonObject, Meta(description="What the pattern is; its code is searched.")] = (
+        field(default_factory=dict)
+    )
     parent_pattern_ids: Annotated[list[PatternId], Meta(max_length=64)] = field(default_factory=list)
     parent_versions: Annotated[
-        list[Version | None], Meta(max_length=64, description="Empty, or one for each parent.")
+        list[Version | None],
+        Meta(max_length=64, description="Empty, or one for each parent; null is its newest."),
     ] = field(default_factory=list)
-    edge_type: EdgeTypeGiven | None = None
+    edge_type: Annotated[
+        EdgeTypeGiven | None,
+        Meta(
+            description="Without it the one that belongs to the event; created_from is another name of derived_from."
+        ),
+    ] = None
     edge_weight: Annotated[float, Meta(ge=0.0, le=1.0, description="How alike parent and child are.")] = 1.0
     transformation_type: Word | None = None
     reason: Annotated[str, Meta(max_length=10_000)] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -14,10 +15,12 @@ from schemathesis import Case
 from schemathesis.checks import positive_data_acceptance
 
 from bartack.tracking._lineage_api import BASE, ENDPOINTS, REFUSALS, openapi, refusals_of
+from bartack.tracking._lineage_reference import reference_page
 from bartack.tracking._lineage_service import LineageService, open_listener
 from bartack.tracking._lineage_store import LineageStore
 
 TOKEN = "a-token-for-tests-only"  # noqa: S105 - it guards nothing
+REFERENCE = Path(__file__).parents[3] / "docs/reference/lineage-api.md"
 EXAMPLES = 30
 SLOW = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
@@ -71,3 +74,9 @@ def test_the_description_lists_the_refusals_of_every_endpoint() -> None:
 
     assert {path.removeprefix(BASE) for path in paths} == {endpoint.path for endpoint in ENDPOINTS}
     assert {status for endpoint in ENDPOINTS for status in refusals_of(endpoint)} | {405} == set(REFUSALS)
+
+
+def test_the_reference_page_says_what_the_table_says() -> None:
+    hint = "python -m bartack.tracking._lineage_reference > docs/reference/lineage-api.md"
+
+    assert REFERENCE.read_text(encoding="utf-8") == reference_page(), hint
