@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import random
 import signal
 import sqlite3
@@ -17,7 +16,7 @@ import pytest
 
 from bartack.tracking import LineageStore, load_token, open_listener
 
-KILLS = int(os.environ.get("BARTACK_LINEAGE_KILLS", "8"))
+KILLS = 10
 PRODUCERS = 4
 BATCH = 5
 

@@ -53,6 +53,7 @@ from bartack.tracking._lineage_wire import (
     convert,
     decode_json,
     parse_event,
+    try_event,
 )
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -227,7 +228,7 @@ class Handlers:
     async def track_batch(self, request: Request) -> object:
         """See ``ENDPOINTS``."""
         batch = convert(await read_json(request), BatchRequest)
-        parsed = [_parse_or_refuse(body) for body in batch.events]
+        parsed = [try_event(body) for body in batch.events]
         events = [one for one in parsed if isinstance(one, Event)]
         written = iter(await self._writer.write(events) if events else [])
         return BatchAnswer([_item(next(written) if isinstance(one, Event) else one) for one in parsed])
@@ -286,13 +287,6 @@ class Handlers:
     async def openapi(self, request: Request) -> object:
         """See ``ENDPOINTS``."""
         return openapi()
-
-
-def _parse_or_refuse(body: object) -> Event | EventInvalidError:
-    try:
-        return parse_event(body)
-    except EventInvalidError as error:
-        return error
 
 
 def _item(result: Tracked | BartackError) -> BatchItem:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,6 +43,7 @@ from bartack.tracking._lineage_wire import (
     ValidateAnswer,
     ValidateRequest,
     parse_event,
+    try_event,
 )
 from bartack.tracking._lineage_write import record_event
 
@@ -120,8 +121,18 @@ class LineageStore:
             raise result
         return result
 
+    def track_all(self, bodies: Iterable[Mapping[str, object]]) -> list[Tracked | LineageError]:
+        """Record several events with one sync; what became of each, in their order. One that is wrong stops no other.
+
+        Raises:
+            StoreUnavailableError: They could not be written; none was recorded.
+        """
+        parsed = [try_event(dict(body)) for body in bodies]
+        written = iter(self.track_many([one for one in parsed if isinstance(one, Event)]))
+        return [next(written) if isinstance(one, Event) else one for one in parsed]
+
     def track_many(self, events: Sequence[Event]) -> list[Tracked | LineageError]:
-        """Record events with one sync; each of them is recorded whole or refused on its own.
+        """Record checked events with one sync; each of them is recorded whole or refused on its own.
 
         Raises:
             StoreUnavailableError: They could not be written; none was recorded.

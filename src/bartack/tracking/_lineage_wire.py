@@ -337,6 +337,14 @@ def parse_event(body: object) -> Event:
     return Event(request, event_id, digest, utc_text(request.occurred_at, "occurred_at"))
 
 
+def try_event(body: object) -> Event | EventInvalidError:
+    """As ``parse_event``, but what is wrong is a value."""
+    try:
+        return parse_event(body)
+    except EventInvalidError as error:
+        return error
+
+
 def _digest(body: object) -> str:
     try:
         encoded = canonical(body)

@@ -706,6 +706,13 @@ def test_one_refused_event_leaves_the_others_of_its_batch(store: LineageStore) -
     assert rows(store, "SELECT event_id FROM events ORDER BY 1") == [("1",), ("3",)]
 
 
+def test_one_wrong_event_stops_no_other(store: LineageStore) -> None:
+    results = store.track_all([created("a"), {"event_type": "nonsense"}, created("b", "a")])
+
+    assert [type(result).__name__ for result in results] == ["Tracked", "EventValueError", "Tracked"]
+    assert len(store.lineage("b").ancestors) == 1
+
+
 def test_the_database_is_for_its_owner_only(store: LineageStore) -> None:
     store.track(created("a"))
 
