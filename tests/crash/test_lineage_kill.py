@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.tracking import LineageStore, load_token, open_listener
+from bartack.resilience import load_token
+from bartack.tracking import LineageStore, open_listener
 
 KILLS = 10
 PRODUCERS = 4

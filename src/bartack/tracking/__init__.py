@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bartack.tracking._daemon import run_daemon
     from bartack.tracking._lineage_draw import draw_page, draw_svg
     from bartack.tracking._lineage_graph import LineagePicture
-    from bartack.tracking._lineage_service import LineageService, load_token, open_listener, serve_lineage
+    from bartack.tracking._lineage_service import LineageService, open_listener, serve_lineage
     from bartack.tracking._lineage_store import LineageStore
     from bartack.tracking._lineage_tree import TreeLine, iter_tree
     from bartack.tracking._lineage_wire import (
@@ -44,7 +44,6 @@ _HOMES: Final = {
     "draw_page": "_lineage_draw",
     "draw_svg": "_lineage_draw",
     "iter_tree": "_lineage_tree",
-    "load_token": "_lineage_service",
     "next_version": "_similarity",
     "normalise": "_pattern",
     "open_listener": "_lineage_service",
@@ -77,7 +76,6 @@ __all__ = [
     "draw_page",
     "draw_svg",
     "iter_tree",
-    "load_token",
     "next_version",
     "normalise",
     "open_listener",

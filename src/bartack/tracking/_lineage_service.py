@@ -6,28 +6,23 @@ Starlette and uvicorn are imported when a service is used, not before. The reque
 from __future__ import annotations
 
 import ipaddress
-import os
 import signal
 import socket
-import stat
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from bartack.core import FILE_MODE, new_token
-from bartack.errors import ConfigError, TokenFileError, UnsafeBindError
+from bartack.errors import ConfigError, UnsafeBindError
+from bartack.resilience import load_token
 from bartack.tracking._lineage_store import LineageStore
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 DEFAULT_PORT: Final = 8053
-TOKEN_LENGTH: Final = 16
-"""A token has at least so many characters."""
-
 _BACKLOG: Final = 2048
 
 
@@ -164,43 +159,3 @@ def _loopback(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     if not address.is_loopback:
         raise UnsafeBindError(host)
     return address
-
-
-def load_token(path: str | Path) -> str:
-    """The token in a file; a file that is not there is made, for its owner only.
-
-    Raises:
-        TokenFileError: Others can read the file, or there is no token in it.
-    """
-    path = Path(path)
-    try:
-        if not path.exists():
-            _make_token_file(path)
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        with os.fdopen(fd, encoding="utf-8", errors="replace") as file:
-            _check_owner(path, os.fstat(fd))
-            token = file.readline(1000).strip()
-    except OSError as error:
-        raise TokenFileError(str(path), error.strerror or str(error)) from error
-    if len(token) < TOKEN_LENGTH or not (token.isascii() and token.isprintable()) or " " in token:
-        raise TokenFileError(str(path), f"its first line is no token of {TOKEN_LENGTH} characters or more")
-    return token
-
-
-def _check_owner(path: Path, facts: os.stat_result) -> None:
-    if stat.S_IMODE(facts.st_mode) & 0o077:
-        raise TokenFileError(str(path), "others than its owner can read or write it")
-
-
-def _make_token_file(path: Path) -> None:
-    """Make the file whole or not at all, and leave it alone if another process was faster."""
-    os.makedirs(path.parent, mode=0o700, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{new_token()[:8]}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    try:
-        with os.fdopen(fd, "w", encoding="ascii") as file:
-            file.write(new_token() + "\n")
-        with suppress(FileExistsError):
-            os.link(temporary, path)
-    finally:
-        os.unlink(temporary)

@@ -14,9 +14,10 @@ import httpx
 import pytest
 
 from bartack.errors import ConfigError, LineageError, StoreUnavailableError, TokenFileError, UnsafeBindError
+from bartack.resilience import load_token
 from bartack.tracking._lineage_api import BASE, BODY_LIMIT, ENDPOINTS, REFUSALS
 from bartack.tracking._lineage_http import Handlers, Writer, host_name
-from bartack.tracking._lineage_service import LineageService, load_token, open_listener
+from bartack.tracking._lineage_service import LineageService, open_listener
 from bartack.tracking._lineage_store import LineageStore
 from bartack.tracking._lineage_wire import Event, Tracked, parse_event
 
