@@ -126,6 +126,7 @@ def event_of(producer: int, number: int) -> dict[str, object]:
     }
 
 
+@pytest.mark.requirement("lineage-survives-kills")
 @pytest.mark.filterwarnings("default::ResourceWarning")
 def test_no_acknowledged_event_is_lost_and_none_counts_twice_whenever_the_service_is_killed(
     tmp_path: Path,

@@ -133,6 +133,7 @@ class Tags(HTMLParser):
         self.attributes.update(name for name, _ in attrs)
 
 
+@pytest.mark.requirement("drawings-stand-alone")
 def test_a_page_loads_nothing_and_runs_nothing(store: LineageStore) -> None:
     page = draw_page(diamond(store))
     seen = Tags()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 import schemathesis
@@ -52,9 +52,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 schema = schemathesis.openapi.from_dict(openapi())
+Test = TypeVar("Test", bound=Callable[..., None])
 
 
-@schema.parametrize()  # pyright: ignore[reportUntypedFunctionDecorator, reportUnknownMemberType] - not typed there
+def every_operation(test: Test) -> Test:
+    """Runs a test for each operation of the description."""
+    return cast("Test", schema.parametrize()(test))  # pyright: ignore[reportUnknownMemberType] - not typed there
+
+
+@every_operation
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=SLOW)
 def test_every_request_is_answered_as_the_description_says(case: Case[Any], server: str) -> None:
     answer = case.call_and_validate(  # pyright: ignore[reportUnknownMemberType] - its checks are not typed there

@@ -274,6 +274,7 @@ def test_a_body_that_is_too_long_is_refused(client: Client, streamed: bool) -> N
     assert [post(fits), post(over)] == [200, 413]
 
 
+@pytest.mark.requirement("lineage-needs-its-token")
 @pytest.mark.parametrize(
     "header",
     [

@@ -289,6 +289,7 @@ def history() -> list[Body]:
     return [*bodies, applied, gone]
 
 
+@pytest.mark.requirement("lineage-takes-any-order")
 @settings(max_examples=30, deadline=None)
 @given(order=st.permutations(range(len(history()))), repeats=st.integers(1, 2))
 def test_the_order_of_arrival_changes_nothing(
