@@ -220,10 +220,8 @@ _CHAIN: Final = """
 WITH RECURSIVE chain(node_id) AS (
   SELECT node_id FROM nodes WHERE pattern_id = :pattern AND seq <= :last_node
   UNION
-  SELECT e.target_node_id FROM chain JOIN edges e ON e.source_node_id = chain.node_id
-    WHERE e.edge_type IN ('modified_from', 'replaced_by') AND e.seq <= :last_edge
-  UNION
-  SELECT e.source_node_id FROM chain JOIN edges e ON e.target_node_id = chain.node_id
+  SELECT CASE chain.node_id WHEN e.source_node_id THEN e.target_node_id ELSE e.source_node_id END
+    FROM chain JOIN edges e ON e.source_node_id = chain.node_id OR e.target_node_id = chain.node_id
     WHERE e.edge_type IN ('modified_from', 'replaced_by') AND e.seq <= :last_edge)
 SELECT seq, node_id FROM chain JOIN nodes USING (node_id) ORDER BY seq
 """

@@ -24,8 +24,8 @@ SCHEMA_VERSION = 1
 
 BUSY_MS = 5000
 
-CACHE_KIB = 32 * 1024
-"""What a connection keeps of the file in memory; SQLite's own 2 MiB do not hold the indexes of a large graph."""
+CACHE_KIB = {"rw": 32 * 1024, "ro": 8 * 1024}
+"""What a connection keeps of the file in memory. There is one that writes; there may be many that read."""
 
 _SCHEMA = """
 CREATE TABLE nodes(
@@ -145,7 +145,7 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         uri=True,
     )
-    connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
+    connection.execute(f"PRAGMA cache_size=-{CACHE_KIB[mode]}")
     return connection
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final
 
 from msgspec import UNSET
@@ -152,12 +152,13 @@ def validate(db: sqlite3.Connection, request: ValidateRequest) -> ValidateAnswer
     """Make the checks that are asked for, by default all of them."""
     asked = request.checks or CHECKS
     checks: list[Check] = [check for check in CHECKS if check in asked]
-    issues = list(islice((issue for check in checks for issue in _FINDERS[check](db)), ISSUE_LIMIT + 1))
-    cycles = len(find_cycles(db, PageQuery(limit=ISSUE_LIMIT)).cycles) if "cycles" in checks else 0
+    cycles = find_cycles(db, PageQuery(limit=ISSUE_LIMIT)).cycles if "cycles" in checks else []
+    found = [_cycle_issues(cycles), *(_FINDERS[check](db) for check in checks if check != "cycles")]
+    issues = list(islice(chain.from_iterable(found), ISSUE_LIMIT + 1))
     return ValidateAnswer(
         lineage_valid=not issues,
         orphans_found=count_orphans(db) if "orphans" in checks else 0,
-        cycles_found=cycles,
+        cycles_found=len(cycles),
         issues=issues[:ISSUE_LIMIT],
         truncated=len(issues) > ISSUE_LIMIT,
     )
@@ -169,8 +170,8 @@ def _orphan_issues(db: sqlite3.Connection) -> Iterator[Issue]:
         yield Issue("orphans", node.node_id, f"{node.pattern_id} {node.version} {what}")
 
 
-def _cycle_issues(db: sqlite3.Connection) -> Iterator[Issue]:
-    for cycle in find_cycles(db, PageQuery(limit=ISSUE_LIMIT)).cycles:
+def _cycle_issues(cycles: list[list[str]]) -> Iterator[Issue]:
+    for cycle in cycles:
         yield Issue("cycles", cycle[0], f"a cycle of {len(cycle)} nodes: {', '.join(cycle[:10])}")
 
 
@@ -207,7 +208,6 @@ def _dangling_issues(db: sqlite3.Connection) -> Iterator[Issue]:
 
 _FINDERS: Final[dict[Check, Callable[[sqlite3.Connection], Iterator[Issue]]]] = {
     "orphans": _orphan_issues,
-    "cycles": _cycle_issues,
     "generations": _generation_issues,
     "versions": _version_issues,
     "dangling": _dangling_issues,

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from bartack.core import Clock, SystemClock
 from bartack.errors import LineageError, StoreUnavailableError
@@ -48,6 +48,9 @@ from bartack.tracking._lineage_wire import (
 from bartack.tracking._lineage_write import record_event
 
 T = TypeVar("T")
+
+READERS_KEPT: Final = 4
+"""So many connections wait for the next reader; those of a crowd are closed behind it."""
 
 
 class LineageStore:
@@ -213,7 +216,13 @@ class LineageStore:
                 finally:
                     db.execute("ROLLBACK")
         finally:
+            self._keep(db)
+
+    def _keep(self, db: sqlite3.Connection) -> None:
+        if self._is_open and len(self._readers) < READERS_KEPT:
             self._readers.append(db)
+        else:
+            db.close()
 
     @contextmanager
     def _transaction(self) -> Generator[sqlite3.Connection]:

@@ -124,26 +124,22 @@ def _told_by(event: Event) -> str:
 def _fill_node(db: sqlite3.Connection, node_id: str, event: Event, now: str) -> None:
     request = event.request
     told_by = _told_by(event)
-    (stub,) = db.execute("SELECT stub FROM nodes WHERE node_id = ?", (node_id,)).fetchone()
-    row = db.execute(
-        "UPDATE nodes SET pattern_name = ?, pattern_type = ?, language = ?, pattern_data = ?, metadata = ?,"
-        " created_at = ?, told_by = ?, stub = 0 WHERE node_id = ? AND (stub OR told_by > ?) RETURNING seq",
-        (
-            request.pattern_name,
-            request.pattern_type,
-            request.language or "unknown",
-            _json(request.pattern_data),
-            _json(request.metadata),
-            event.occurred_at or now,
-            told_by,
-            node_id,
-            told_by,
-        ),
+    seq, stub, believed = db.execute(
+        "SELECT seq, stub, told_by FROM nodes WHERE node_id = ?", (node_id,)
     ).fetchone()
-    if row is not None:
-        if not stub:
-            db.execute("DELETE FROM search WHERE rowid = ?", row)
-        _index(db, row[0], request)
+    if not stub and believed <= told_by:
+        return
+    db.execute(
+        "UPDATE nodes SET pattern_name = ?, pattern_type = ?, language = ?, pattern_data = ?, metadata = ?,"
+        " created_at = ?, told_by = ?, stub = 0 WHERE seq = ?",
+        (
+            *(request.pattern_name, request.pattern_type, request.language or "unknown"),
+            *(_json(request.pattern_data), _json(request.metadata), event.occurred_at or now, told_by, seq),
+        ),
+    )
+    if not stub:
+        db.execute("DELETE FROM search WHERE rowid = ?", (seq,))
+    _index(db, seq, request)
 
 
 def _index(db: sqlite3.Connection, seq: int, request: TrackRequest) -> None:
