@@ -207,13 +207,11 @@ def find_picture(
     nodes = load_nodes(db, {step.node_id for way in ways for step in way.steps} | {root.node_id})
     rows = db.execute(
         "SELECT e.source_node_id, e.target_node_id, e.edge_type, e.edge_weight, e.transformation_type"
-        " FROM json_each(:nodes) j JOIN edges e ON e.target_node_id = j.value"
-        " WHERE e.source_node_id IN (SELECT value FROM json_each(:nodes)) AND e.seq <= :last ORDER BY e.seq",
-        {"nodes": _json(list(nodes)), "last": last_edge},
+        " FROM json_each(?) j JOIN edges e ON e.target_node_id = j.value WHERE e.seq <= ? ORDER BY e.seq",
+        (_json(list(nodes)), last_edge),
     )
-    return LineagePicture(
-        root, nodes, [Edge(*row) for row in rows], frozenset().union(*(way.cut for way in ways))
-    )
+    edges = [Edge(*row) for row in rows if row[0] in nodes]
+    return LineagePicture(root, nodes, edges, frozenset().union(*(way.cut for way in ways)))
 
 
 _CHAIN: Final = """

@@ -136,27 +136,34 @@ def _settle(
         for place in column
     }
     column.sort(key=lambda place: wish[place])
-    blocks: list[list[str]] = []
+    blocks: list[_Block] = []
     for place in column:
-        blocks.append([place])
-        while len(blocks) > 1 and _top(blocks[-1], wish, room) < _bottom(blocks[-2], wish, room):
+        blocks.append(_Block([place], wish[place] - room[place] / 2, room[place]))
+        while len(blocks) > 1 and blocks[-1].top < blocks[-2].top + blocks[-2].size:
             last = blocks.pop()
-            blocks[-1] += last
+            blocks[-1].join(last)
     for block in blocks:
-        top = _top(block, wish, room)
-        for place in block:
+        top = block.top
+        for place in block.places:
             height[place] = top + room[place] / 2
             top += room[place]
 
 
-def _top(block: list[str], wish: dict[str, float], room: dict[str, float]) -> float:
-    """Where a block begins that stands as near to the wishes of its members as it can."""
-    offset, total = 0.0, 0.0
-    for place in block:
-        total += wish[place] - (offset + room[place] / 2)
-        offset += room[place]
-    return total / len(block)
+class _Block:
+    """Places that stand one upon the other, as near to their wishes, all together, as that allows."""
 
+    def __init__(self, places: list[str], wishes: float, size: float) -> None:
+        self.places = places
+        self.size = size
+        self._wishes = wishes
 
-def _bottom(block: list[str], wish: dict[str, float], room: dict[str, float]) -> float:
-    return _top(block, wish, room) + sum(room[place] for place in block)
+    @property
+    def top(self) -> float:
+        """Where it begins: the mean of where its members would have it begin."""
+        return self._wishes / len(self.places)
+
+    def join(self, below: _Block) -> None:
+        """Put another block under this one."""
+        self._wishes += below._wishes - len(below.places) * self.size
+        self.places += below.places
+        self.size += below.size
