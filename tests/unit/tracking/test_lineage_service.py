@@ -471,6 +471,24 @@ def test_a_service_listens_on_this_machine(host: str) -> None:
         assert listener.getsockname()[0].startswith("127.")
 
 
+def test_answers_are_not_held_back() -> None:
+    async def accept() -> int:
+        accepted = asyncio.get_running_loop().create_future()
+
+        def seen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            accepted.set_result(
+                writer.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            )
+            writer.close()
+
+        listener = open_listener(port=0)
+        async with await asyncio.start_server(seen, sock=listener):
+            with socket.create_connection(listener.getsockname()):
+                return int(await accepted)
+
+    assert asyncio.run(accept()) == 1
+
+
 def test_a_port_that_is_taken_is_named() -> None:
     with open_listener("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
@@ -485,7 +503,7 @@ def test_a_port_out_of_range_is_named(port: int) -> None:
 
 
 def test_a_token_file_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
-    path = tmp_path / "home/token"
+    path = tmp_path / "kept/token"
 
     first = load_token(path)
 
