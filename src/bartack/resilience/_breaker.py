@@ -13,7 +13,7 @@ import sqlite3
 from collections.abc import Awaitable, Callable
 from inspect import isawaitable
 from threading import Lock
-from typing import Final, Protocol, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast, overload
 
 from bartack.core import Clock, SystemClock
 from bartack.errors import ResilienceError
@@ -91,6 +91,12 @@ class CircuitBreaker:
         self.name = name
         self._shared = _RowKeeper(store, name)
 
+    @overload
+    async def execute(self, func: Callable[[], Awaitable[T]], *, call_timeout: float = 2.0) -> Outcome[T]: ...
+
+    @overload
+    async def execute(self, func: Callable[[], T], *, call_timeout: float = 2.0) -> Outcome[T]: ...
+
     async def execute(self, func: Callable[[], T | Awaitable[T]], *, call_timeout: float = 2.0) -> Outcome[T]:
         """Make a call if the breaker allows it, and say what became of it.
 
@@ -98,6 +104,9 @@ class CircuitBreaker:
             func: The call; returns a value or an awaitable. It fails by raising.
             call_timeout: How long the call may take; a probe that is not back after twice that time is given up.
         """
+        return await self._execute(func, call_timeout)
+
+    async def _execute(self, func: Callable[[], T | Awaitable[T]], call_timeout: float) -> Outcome[T]:
         if self.max_in_flight and self._in_flight >= self.max_in_flight:
             return CallRejected(0.0, self._look().record.state.value, self.name)
         ticket = self._admit(call_timeout)
@@ -109,9 +118,15 @@ class CircuitBreaker:
         finally:
             self._in_flight -= 1
 
+    @overload
+    async def call(self, func: Callable[[], Awaitable[T]]) -> T | None: ...
+
+    @overload
+    async def call(self, func: Callable[[], T]) -> T | None: ...
+
     async def call(self, func: Callable[[], T | Awaitable[T]]) -> T | None:
         """The value of a call, or ``None`` if it failed or was not made. ``execute`` tells these apart."""
-        outcome = await self.execute(func)
+        outcome: Outcome[T] = await self._execute(func, 2.0)
         return outcome.value if isinstance(outcome, CallSucceeded) else None
 
     def get_state(self) -> dict[str, object]:
