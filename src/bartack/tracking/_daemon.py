@@ -132,7 +132,7 @@ class Daemon:
         _log.info("started, version %s, pid %d", bartack.__version__, os.getpid())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
+            loop.add_signal_handler(number, self._end)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
         async with asyncio.TaskGroup() as group:
             try:
@@ -251,10 +251,13 @@ class Daemon:
             self._station(Path(header.cwd)).ring()
             return "rung"
         if header.event == "stop":
-            self._stop.set()
-            self._look.set()
+            self._end()
             return "stopping"
         return None
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._look.set()
 
     async def _import_spool(self) -> None:
         """Take in what the shim has left, each event where it belongs."""
