@@ -92,6 +92,7 @@ class Station:
 
     def _look_after(self) -> None:
         self.cache.take_in(spool=self._own_spool)
+        self.outbox.release_dead()
         now = self.outbox.store.now()
         if now - self._expired_at >= _EXPIRE_S:
             self._expired_at = now

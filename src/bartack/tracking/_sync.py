@@ -27,6 +27,7 @@ async def sync_now(cache: PatternCache, settings: Settings, timeout_s: float) ->
         StoreUnavailableError: The database cannot be used.
     """
     cache.take_in()
+    cache.outbox.release_dead()
     processor = HookProcessor(cache.outbox, settings)
     while processor.process():
         pass

@@ -328,3 +328,22 @@ def test_the_bounds_of_the_backoff_double_up_to_the_cap() -> None:
 )
 def test_retry_after_is_read_in_both_forms(text: str | None, seconds: float | None) -> None:
     assert parse_retry_after(text, wall_s=60.0) == seconds
+
+
+LEASER = """
+import sys
+from bartack.resilience import NewEvent, Outbox, StateStore
+Outbox(StateStore(sys.argv[1])).put([NewEvent("a", "pattern", "http://x", b"{}")], lease=True)
+"""
+
+
+def test_the_leases_of_processes_that_are_gone_are_given_back_at_once(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", LEASER, str(tmp_path)], check=True, timeout=30)
+    with StateStore(tmp_path) as store:
+        outbox = Outbox(store)
+        outbox.put([event("mine")], lease=True)
+        Outbox(store, owner="7@elsewhere-0").put([event("elsewhere")], lease=True)
+
+        assert outbox.release_dead() == 1
+
+        assert [claim.event_id for claim in outbox.claim()] == ["a"]
