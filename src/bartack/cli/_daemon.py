@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import cast
 
 import click
 
@@ -81,11 +82,11 @@ def status(*, as_json: bool) -> int:
 
 
 def _listed(value: object) -> list[object]:
-    return list(value) if isinstance(value, list) else []  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - printed, whatever it holds
+    return cast("list[object]", value) if isinstance(value, list) else []
 
 
 def _http_line(http: object) -> str:
-    facts = {str(key): str(value) for key, value in http.items()} if isinstance(http, dict) else {}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - as above
+    facts = cast("dict[str, object]", http) if isinstance(http, dict) else {}
     if facts.get("state") == "listening":
         return f"127.0.0.1:{facts.get('port')}"
     return f"no: port {facts.get('port')} is taken"

@@ -45,6 +45,8 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.UnsafePathError: Exit.USAGE,
     errors.UsageError: Exit.USAGE,
     errors.UnknownCodeError: Exit.NOT_FOUND,
+    errors.EventNotFoundError: Exit.NOT_FOUND,
+    errors.TokenScopeError: Exit.USAGE,
     errors.JournalLockedError: Exit.OWNED,
     errors.JournalPoisonedError: Exit.DISK,
     errors.JournalLostError: Exit.FAILED,

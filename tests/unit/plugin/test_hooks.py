@@ -48,7 +48,7 @@ def test_the_default_records_tool_events_without_making_the_agent_wait(home: Pat
     shim = home / "state" / "bartack" / "bin" / "bartack-hook.py"
     (group,) = hooks["PostToolUse"]
     assert change.changed
-    assert group["matcher"] == "Write|Edit|MultiEdit|NotebookEdit"
+    assert dict[str, object](group)["matcher"] == "Write|Edit|MultiEdit|NotebookEdit"
     assert group["hooks"] == [
         {
             "type": "command",

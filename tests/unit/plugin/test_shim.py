@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -208,7 +208,7 @@ def test_switched_off_it_does_nothing_at_all(state: Path) -> None:
 
 
 @contextmanager
-def listening(state: Path, answer: bytes | None) -> Iterator[list[bytes]]:
+def listening(state: Path, answer: bytes | None) -> Generator[list[bytes]]:
     """Somebody on the daemon's socket who takes one frame and answers, or never does."""
     frames: list[bytes] = []
     server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import httpx
 import pytest
@@ -156,8 +157,8 @@ def test_an_edit_is_read_from_the_answer_or_from_the_disk(daemon: Daemon, tmp_pa
     daemon.send("PostToolUse", json.dumps(disk).encode())
 
     assert daemon.service.wait_for(2)
-    codes = [body["pattern_data"] for body in daemon.service.bodies.values()]
-    assert {str(data["code"]) for data in codes if isinstance(data, dict)} == {
+    codes = [cast("dict[str, str]", body["pattern_data"])["code"] for body in daemon.service.bodies.values()]
+    assert set(codes) == {
         "def told():\n    return 2\n",
         "def on_disk():\n    return 1\n",
     }

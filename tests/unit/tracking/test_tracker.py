@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -226,8 +227,7 @@ def test_with_store_hash_no_code_leaves(home: Path, service: CountingService) ->
 
     result = run(PatternTracker(service.url).track_pattern_creation(AREA, {"file_path": "/p/a.py"}))
 
-    data = body(service, result)["pattern_data"]
-    assert isinstance(data, dict)
+    data = cast("dict[str, object]", body(service, result)["pattern_data"])
     assert "code" not in data
     assert len(str(data["sha256"])) == 64
 
@@ -283,10 +283,10 @@ def test_the_numbers_tell_how_tracking_goes(tracker: PatternTracker) -> None:
     stats = asyncio.run(tracker.get_tracker_stats())
 
     assert stats["tracker"] == {"enabled": True, "base_url": tracker.base_url, "cached_patterns": 1}
-    analytics = stats["analytics"]
-    assert isinstance(analytics, dict)
+    analytics = cast("dict[str, object]", stats["analytics"])
     assert (analytics["success_rate"], analytics["dedup_hit_rate"]) == (1.0, 1 / 3)
-    assert [day["healthy"] for day in analytics["health_trend"]] == [1.0]  # pyright: ignore[reportUnknownVariableType] - days and shares
+    trend = cast("list[dict[str, object]]", analytics["health_trend"])
+    assert [day["healthy"] for day in trend] == [1.0]
 
 
 def test_without_data_the_numbers_are_null(tracker: PatternTracker) -> None:
