@@ -116,9 +116,8 @@ class ResilientAPIClient:
         except Exception as error:  # noqa: BLE001 - tracking never fails its caller
             outcome, released = CallFailed(error), False
         finally:
-            if (
-                released and kept and kept.claim
-            ):  # cancelled: the event must not wait for the end of its lease
+            # Cancelled: the event must not wait for the end of its lease.
+            if released and kept and kept.claim:
                 self._settle(kept, None)
         return await self._conclude(event, kept, outcome)
 

@@ -98,6 +98,17 @@ def test_a_second_install_changes_no_byte() -> None:
 
 
 @pytest.mark.requirement("install-touches-nothing-else")
+def test_what_others_add_behind_our_entries_stays_there() -> None:
+    install_hooks()
+    value = load(local())
+    value["hooks"]["PostToolUse"].append({"hooks": [{"type": "command", "command": "theirs"}]})
+    text = write(local(), value, 2)
+
+    assert not install_hooks().changed
+    assert local().read_text("utf-8") == text
+
+
+@pytest.mark.requirement("install-touches-nothing-else")
 def test_uninstalling_restores_the_file(home: Path) -> None:
     text = write(local(), FOREIGN)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.resilience import DaemonLink, Header, PatternCache, Spool, StateStore
+from bartack.resilience import DaemonLink, Header, NewEvent, PatternCache, Spool, StateStore
 from bartack.testing import VirtualClock
 
 EVENT: dict[str, object] = {"event_type": "pattern_created", "pattern_id": "p", "pattern_data": {"code": "x"}}
@@ -60,14 +60,15 @@ def test_an_event_is_kept_with_a_readable_copy(cache: PatternCache) -> None:
     assert copy["timestamp"].endswith("+00:00")
 
 
-def test_ids_are_unique_within_a_millisecond(tmp_path: Path) -> None:
+def test_a_thousand_events_of_one_pattern_in_one_millisecond_are_a_thousand_rows(tmp_path: Path) -> None:
     cache = PatternCache(tmp_path / "cache", clock=VirtualClock())
+    ids = [cache.new_event_id("same") for _ in range(1000)]
 
-    ids = keep(cache, 200)
+    cache.outbox.put([NewEvent(one, "pattern", "http://x", b'{"pattern_id":"same"}') for one in ids])
 
-    assert len(set(ids)) == 200
     assert len({event_id.split("_")[0] for event_id in ids}) == 1
-    assert cache.get_stats()["pending_events"] == 200
+    assert cache.get_stats()["pending_events"] == 1000
+    assert len(files(cache)) == 1000
 
 
 def test_what_is_delivered_leaves_no_file(cache: PatternCache) -> None:

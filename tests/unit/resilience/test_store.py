@@ -13,6 +13,7 @@ import pytest
 
 from bartack.errors import StoreTooNewError, StoreUnavailableError
 from bartack.resilience import NewEvent, Outbox, StateStore
+from bartack.resilience._salvage import put_aside
 from bartack.resilience._schema import MIGRATIONS, VERSION
 from bartack.telemetry import Telemetry
 
@@ -107,6 +108,21 @@ def test_who_has_the_damaged_file_open_goes_on_with_the_fresh_one(tmp_path: Path
     assert Outbox(first).known(["later"]) == {"later"}
     first.close()
     second.close()
+
+
+def test_what_went_to_a_database_that_was_put_aside_meanwhile_is_done_again(outbox: Outbox) -> None:
+    fill(outbox, 1)
+    aside: list[Path] = []
+
+    def work(connection: sqlite3.Connection) -> None:
+        if not aside:  # another process, in the middle of our transaction
+            aside.append(put_aside(outbox.store.directory))
+        connection.execute("INSERT INTO counters VALUES('mine', 1)")
+
+    outbox.store.write(work)
+
+    assert outbox.counters()["mine"] == 1
+    assert (aside[0] / "outbox.db").exists()
 
 
 def test_a_damaged_database_is_told_to_telemetry(tmp_path: Path) -> None:

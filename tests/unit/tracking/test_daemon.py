@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ import pytest
 from bartack.plugin import install_shim
 from bartack.resilience import DaemonLink, Header, NewEvent, Outbox, Spool, StateStore, user_home
 from bartack.testing import CountingService
+from bartack.tracking import _daemon as daemon_module
 from bartack.tracking import stop_daemon
 from bartack.tracking._daemon import take_lock
 
@@ -476,3 +478,14 @@ def test_a_full_outbox_says_so_and_others_are_taken(idle: Daemon) -> None:
 
     assert idle.send("Stop", b'{"a":"' + b"x" * 20_000 + b'"}') == "full"
     assert idle.send("Stop", b'{"a":"x"}').startswith("ok hk_")
+
+
+def test_a_replaced_installation_ends_the_daemon(idle: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = iter(["as it was", "as it was", "replaced"])
+    monkeypatch.setattr("bartack.tracking._daemon._fingerprint", lambda: next(states))
+    monkeypatch.setattr("bartack.tracking._daemon._LOOK_S", 0.05)
+
+    asyncio.run(daemon_module.Daemon(idle.home).run())
+
+    assert next(states, "no state is left") == "no state is left"
+    assert not idle.link.is_running()

@@ -149,6 +149,17 @@ def test_going_back_to_old_code_makes_a_new_version_of_it(
     )
 
 
+def test_a_version_that_has_other_parents_already_is_passed_over(tracker: PatternTracker) -> None:
+    first = run(tracker.track_pattern_creation(AREA, {"file_path": "/p/a.py"}))
+    other = run(tracker.track_pattern_creation(AREA.replace("*", "-"), {"file_path": "/p/b.py"}))
+
+    one = run(tracker.track_pattern_modification(str(first["pattern_id"]), PLUS, {"file_path": "/p/a.py"}))
+    two = run(tracker.track_pattern_modification(str(other["pattern_id"]), PLUS, {"file_path": "/p/b.py"}))
+
+    assert one["pattern_id"] == two["pattern_id"]
+    assert (one["version"], two["version"]) == ("1.0.1", "1.0.2")
+
+
 def test_a_merge_is_a_major_version_above_its_sources(
     tracker: PatternTracker, service: CountingService
 ) -> None:
