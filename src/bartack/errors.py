@@ -182,7 +182,7 @@ class JournalLockedError(JournalError):
 
     code = "BT202"
     retryable = True
-    remedy = "Wait for the owner to end, or look at what it does with 'bartack status'."
+    remedy = "Wait for the owner to end, or look at what it writes with 'bartack journal show PATH --follow'."
 
     def __init__(self, path: str, pid: int | None) -> None:
         self.path = path

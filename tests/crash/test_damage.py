@@ -142,7 +142,6 @@ def test_a_journal_cut_at_any_byte_keeps_every_whole_line(record_property: Recor
 
 
 @pytest.mark.requirement("acknowledged-place-is-checked")
-@pytest.mark.requirement("acknowledged-place-is-checked")
 def test_a_journal_cut_before_a_place_known_to_be_acknowledged_is_refused() -> None:
     last = len(HISTORY.entries)
     for size in range(len(HISTORY.lines[0]), len(HISTORY.content)):
@@ -155,6 +154,14 @@ def test_a_journal_cut_before_a_place_known_to_be_acknowledged_is_refused() -> N
         assert disk.names(RUN) == ["journal.ndjson", "lock"]
     with open_journal(RUN, disk=disk_with(HISTORY.content), at_least=last) as journal:
         assert journal.synced_seq == last + 1
+
+
+def test_no_journal_where_a_place_is_known_to_be_acknowledged_is_refused_and_none_is_made() -> None:
+    disk = FaultyDisk()
+    with pytest.raises(JournalCorruptError, match="entry 1 was acknowledged"):
+        open_journal(RUN, disk=disk, at_least=1)
+
+    assert disk.names(RUN) == ["lock"]
 
 
 # Changed.
@@ -172,7 +179,6 @@ CHANGES: dict[str, Callable[[int], int]] = {
 
 @pytest.mark.requirement("changed-byte-is-found")
 @pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.requirement("changed-byte-is-found")
 def test_any_changed_byte_that_was_acknowledged_is_found_and_named(
     change: str, record_property: Record
 ) -> None:
@@ -259,7 +265,6 @@ def shuffled() -> Iterable[tuple[str, int, list[bytes]]]:
 
 
 @pytest.mark.requirement("lines-cannot-move")
-@pytest.mark.requirement("lines-cannot-move")
 def test_a_line_that_is_missing_doubled_or_moved_is_never_part_of_the_history(
     record_property: Record,
 ) -> None:
@@ -301,9 +306,57 @@ def test_a_line_that_says_the_wrong_place_is_refused_even_with_a_right_checksum(
     assert corrupt_at(open_damaged(HISTORY.content + line)) == len(HISTORY.content)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'"kind":"forged","data":{{',
+        b'"kind":"forged\xff","data":{}',
+        b'"kind":"forged","data":' + b"[" * 5000 + b"]" * 5000,
+        b'"kind":"journal.opened","data":{}',
+    ],
+)
+def test_a_line_that_is_no_entry_is_refused_even_with_a_right_checksum(body: bytes) -> None:
+    seed = int(HISTORY.lines[-1][-11:-3], 16)
+    text = b'{"seq":%d,"c":%d,"at":1,%b' % (len(HISTORY.entries) + 1, len(HISTORY.entries) + 1, body)
+    disk = disk_with(HISTORY.content + b'%b,"crc":"%08x"}\n' % (text, crc32(text, seed)))
+
+    with pytest.raises(JournalCorruptError, match="cannot be read") as caught:
+        verify_journal(RUN, disk=disk)
+    assert caught.value.offset == len(HISTORY.content)
+    with pytest.raises(JournalCorruptError), open_journal(RUN, disk=disk) as journal:
+        list(journal.read())
+
+
+@pytest.mark.parametrize("changed", [b"\0", b",", b"x"])
+def test_a_changed_newline_is_found_behind_an_entry_that_quotes_journals(changed: bytes) -> None:
+    quoted = b"[" + HISTORY.content.strip().replace(b"\n", b",") + b"]"
+    disk = FaultyDisk()
+    with open_journal(RUN, disk=disk) as journal:
+        journal.append("quoting", {}, quoted)
+        journal.append("last", {}, quoted)
+    first, second, last = disk.tree()[JOURNAL].splitlines()
+    damaged = disk_with(first + b"\n" + second + changed + last + b"\n")
+
+    with pytest.raises(JournalCorruptError) as caught:
+        open_journal(RUN, disk=damaged)
+    assert caught.value.offset == len(first) + 1
+
+
+@pytest.mark.parametrize("before", [b"", HISTORY.content])
+def test_a_line_longer_than_any_is_judged_without_copying_it_again_and_again(before: bytes) -> None:
+    disk = disk_with(before + bytes(40 << 20))
+
+    if before:
+        damage = verify_journal(RUN, disk=disk).damage
+        assert damage is not None
+        assert damage.torn
+    else:
+        with pytest.raises(JournalCorruptError, match="not a journal"):
+            verify_journal(RUN, disk=disk)
+
+
 @pytest.mark.requirement("blank-end-is-legal")
 @pytest.mark.parametrize("blank", [b"\n", b"\n" * 5000])
-@pytest.mark.requirement("blank-end-is-legal")
 def test_blank_lines_at_the_end_mean_nothing(blank: bytes) -> None:
     disk = disk_with(HISTORY.content + blank)
 
@@ -369,7 +422,6 @@ def test_what_is_not_a_journal_is_refused_and_left_alone(name: str) -> None:
         list(reader.read())
 
 
-@pytest.mark.requirement("newer-format-is-refused")
 @pytest.mark.requirement("newer-format-is-refused")
 def test_a_journal_of_a_newer_format_is_refused_and_left_alone() -> None:
     newer = HISTORY.content.replace(b'"format":1,', b'"format":2,', 1)

@@ -11,7 +11,7 @@ import click
 from bartack.cli._app import PlainGroup
 from bartack.cli._exit import Exit
 from bartack.cli._options import json_option, write_json
-from bartack.cli._terminal import Screen, listed, printable
+from bartack.cli._terminal import Screen, printable
 from bartack.plugin import (
     EVENTS,
     MODES,
@@ -113,7 +113,7 @@ def _show_status(found: dict[str, object]) -> None:
         facts = _members(one)
         events = [str(event) for event in cast("tuple[object, ...]", facts["events"])]
         if events:
-            rows.append((scope, f"{facts['mode']}: {listed(events)}"))
+            rows.append((scope, f"{facts['mode']}: {', '.join(events)}"))
     daemon = _members(found["daemon"])
     rows += [
         ("daemon", "running" if daemon["running"] else "not running; the next event starts it"),

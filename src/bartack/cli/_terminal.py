@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, TextIO
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
@@ -92,12 +92,6 @@ def human_size(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
-
-
-def listed(words: Iterable[str]) -> str:
-    """Words as a sentence has them: ``a, b and c``."""
-    *head, last = words
-    return f"{', '.join(head)} and {last}" if head else last
 
 
 def _cell(character: str) -> int:

@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import sys
+from stat import S_ISREG
 from typing import NamedTuple, Protocol
 
 FILE_MODE = 0o600
@@ -22,6 +23,8 @@ class FileFacts(NamedTuple):
     size: int
     links: int
     inode: int
+    regular: bool = True
+    """Whether it is a file, not a device, a pipe or a directory."""
 
 
 class Disk(Protocol):
@@ -89,7 +92,8 @@ class RealDisk:
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         """See ``Disk.open``."""
-        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+        # Without O_NONBLOCK, reading a named pipe would wait for somebody who writes; files do not care.
+        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY | os.O_NONBLOCK)
         if create or exclusive:
             flags |= os.O_CREAT
         if exclusive:
@@ -119,7 +123,7 @@ class RealDisk:
     def facts(self, fd: int) -> FileFacts:
         """See ``Disk.facts``."""
         found = os.fstat(fd)
-        return FileFacts(found.st_size, found.st_nlink, found.st_ino)
+        return FileFacts(found.st_size, found.st_nlink, found.st_ino, S_ISREG(found.st_mode))
 
     def lock(self, fd: int) -> bool:
         """See ``Disk.lock``."""

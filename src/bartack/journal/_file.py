@@ -6,7 +6,7 @@ lines in ``_stage.py``; reading without ownership in ``_reader.py``.
 The order that everything rests on:
 
 - *commit*: write all staged lines, sync, check that the file still has a name, only then acknowledge. The next commit
-  is written only after this one is synced.
+  is written only after this one is synced. One that does not come to its end, for whatever reason, is poison.
 - *open*: lock, read and judge everything, change nothing unless all of it is judged sound; then keep and cut a torn tail,
   rewrite the last commit, sync file and directory; only then serve. What an earlier owner left in the page cache after a
   failed sync looks written but is not: rewriting it makes it so.
@@ -42,9 +42,11 @@ from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Recovery
 from bartack.journal._format import (
     CHUNK,
+    DECODE_ERRORS,
     INTERRUPTED,
     OPENED,
     Damage,
+    Line,
     LineError,
     Opened,
     Scanner,
@@ -131,13 +133,36 @@ def survey(disk: Disk, fd: int, path: str) -> Survey:
                 if not marks or line.offset - marks[-1].offset >= MARK_EVERY:
                     marks.append(Mark(line.seq, line.offset, before))
                 before = line.crc
-                fence = fence_of(text) or fence
+                fence = _fence_of(path, line, text) or fence
     except LineError as error:
         problem = str(error)
     if scanner.next_seq == 1:
         check_first(path, scanner.rest.split(b"\n", 1)[0])
         raise JournalCorruptError(path, 0, "this is not a journal")
     return Survey(scanner, judge(scanner, chunks, problem), fence, marks)
+
+
+def _fence_of(path: str, line: Line, text: bytes) -> int:
+    try:
+        return fence_of(text)
+    except DECODE_ERRORS as error:
+        raise _no_entry(path, line, error) from error
+
+
+def decode_entries(path: str, line: Line, text: bytes) -> list[Entry]:
+    """The entries of a line whose checksum is right.
+
+    Raises:
+        JournalCorruptError: It is no JSON, or not what an entry is made of: nobody but a forger writes such a line.
+    """
+    try:
+        return decode_line(text)
+    except DECODE_ERRORS as error:
+        raise _no_entry(path, line, error) from error
+
+
+def _no_entry(path: str, line: Line, error: Exception) -> JournalCorruptError:
+    return JournalCorruptError(path, line.offset, f"entry {line.seq} cannot be read: {error}")
 
 
 def check_first(path: str, text: bytes) -> None:
@@ -213,8 +238,14 @@ def _create(disk: Disk, root: str, first: Group) -> None:
     finally:
         disk.close(fd)
     disk.rename(temporary, os.path.join(root, NAME))
+    _sync_names(disk, root)
+
+
+def _sync_names(disk: Disk, root: str) -> None:
+    """Make the names in a directory durable, and its own: whoever made it may have been killed before it did."""
     disk.sync_dir(root)
-    disk.sync_dir(os.path.dirname(os.path.abspath(root)))
+    with suppress(PermissionError):  # not readable, so it cannot be synced; most likely it is not ours either
+        disk.sync_dir(os.path.dirname(os.path.abspath(root)))
 
 
 def _opened(fence: int) -> Opened:
@@ -252,9 +283,10 @@ class FileJournal:
         self._fd = -1
         self._crc = 0
         self._marks: list[Mark] = []
-        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk)
+        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk, telemetry)
         self._stage = Stage(self._blobs, clock, 0)
         self._poison: JournalPoisonedError | None = None
+        self._pid = os.getpid()
         self._writing = Lock()
         """Held while the end of the file is written: by a commit, or for the last entry when there is no room."""
 
@@ -275,11 +307,16 @@ class FileJournal:
         """Make everything staged durable, with one write and one sync. See ``Journal.commit``."""
         with self._writing:
             self._check_usable()
-            groups = self._stage.take()
-            if not groups:
-                return self.synced_seq
+            self._check_owner()
             started = self._clock.monotonic_ns()
-            size = self._write(groups)
+            try:
+                groups = self._stage.take()
+                if not groups:
+                    return self.synced_seq
+                size = self._write(groups)
+            except BaseException as error:
+                self._note_interruption(error)
+                raise
         if self._telemetry.wanted(JournalCommitted):
             duration = self._clock.monotonic_ns() - started
             entries = self.synced_seq - groups[0].seq + 1
@@ -303,8 +340,12 @@ class FileJournal:
             with access(self.path):
                 for chunk in read_chunks(self._disk, self._fd, mark.offset, self.size_bytes):
                     for line, text in scanner.feed(chunk):
-                        if line.seq + line.entries > from_seq:
-                            yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+                        if line.seq >= from_seq:
+                            yield from decode_entries(self.path, line, text)
+                        elif line.seq + line.entries > from_seq:
+                            yield from decode_entries(self.path, line, text)[from_seq - line.seq :]
+                    # Closed meanwhile, its descriptor may be another file by now.
+                    self._check_open()
         except LineError as error:
             raise JournalCorruptError(self.path, scanner.offset, str(error)) from None
 
@@ -345,6 +386,9 @@ class FileJournal:
     def _open(self, at_least: int) -> None:
         fresh = not self._disk.exists(self.path)
         if fresh:
+            if at_least:
+                problem = f"there is no journal, but entry {at_least} was acknowledged"
+                raise JournalCorruptError(self.path, 0, problem)
             self._stage.add_own(OPENED, _opened(fence=1))
             _create(self._disk, self.directory, self._stage.take()[0])
         self._fd = self._disk.open(self.path, write=True)
@@ -384,7 +428,7 @@ class FileJournal:
         self._disk.truncate(self._fd, self.size_bytes)
         write_all(self._disk, self._fd, last, start)
         self._disk.sync(self._fd)
-        self._disk.sync_dir(self.directory)
+        _sync_names(self._disk, self.directory)
 
     def _keep_torn(self, damage: Damage) -> None:
         torn = b"".join(read_chunks(self._disk, self._fd, damage.offset))
@@ -432,12 +476,14 @@ class FileJournal:
             write_all(self._disk, self._fd, lines, self.size_bytes)
             if self._sync:
                 self._disk.sync(self._fd)
-            links = self._disk.facts(self._fd).links
+            kept = self._disk.facts(self._fd).links > 0 and self._lock.is_named
         except OSError as error:
             self._fail(error)
-        if links == 0:
+        if not kept:
             self.lost = True
-            self._give_up(JournalLostError(self.path, "the file was deleted or replaced under its owner"))
+            self._give_up(
+                JournalLostError(self.path, "it or its lock was deleted or replaced under its owner")
+            )
         self._marks += marks
         self._crc = crc
         self.size_bytes += len(lines)
@@ -450,7 +496,12 @@ class FileJournal:
         marks: list[Mark] = []
         crc, offset, commit = self._crc, self.size_bytes, groups[0].seq
         marked = self._marks[-1].offset if self._marks else -MARK_EVERY
+        place = self.synced_seq + 1
         for group in groups:
+            if group.seq != place:
+                # An interrupted ``stage`` may leave a place taken twice, and this would be no history.
+                self._give_up(JournalPoisonedError(self.path, "staging an entry was interrupted"))
+            place += len(group.bodies)
             if offset - marked >= MARK_EVERY:
                 marks.append(Mark(group.seq, offset, crc))
                 marked = offset
@@ -479,10 +530,19 @@ class FileJournal:
         return JournalSyncError(self.path, error.strerror or str(error))
 
     def _give_up(self, poison: JournalPoisonedError) -> NoReturn:
+        self._set_poison(poison)
+        raise poison
+
+    def _set_poison(self, poison: JournalPoisonedError) -> None:
         self._poison = poison
         if self._telemetry.wanted(JournalPoisoned):
             self._telemetry.emit(JournalPoisoned(reason=poison.problem))
-        raise poison
+
+    def _note_interruption(self, error: BaseException) -> None:
+        """Ctrl-C, or whatever else a signal's handler raises, in the middle of a commit: what is on the disk is unknown."""
+        if self._poison is None:
+            problem = f"a commit was interrupted ({type(error).__name__})"
+            self._set_poison(JournalPoisonedError(self.path, problem))
 
     def _write_last_words(self, error: OSError) -> None:
         """Free the reserve and say why the journal ends here. The commit that did not fit was never acknowledged."""
@@ -510,6 +570,13 @@ class FileJournal:
         self._check_open()
         if self._poison is not None:
             raise self._poison.again(self._poison)
+
+    def _check_owner(self) -> None:
+        """The lock is shared with a forked child, so it does not keep the child from writing."""
+        if os.getpid() != self._pid:
+            raise JournalLostError(
+                self.path, f"process {self._pid} owns it, and this one was forked from that"
+            )
 
 
 def load_value(blobs: FileBlobs, entry: Entry) -> bytes | None:

@@ -30,6 +30,11 @@ OPENED: Final = "journal.opened"
 INTERRUPTED: Final = "journal.interrupted"
 CRC_SIZE: Final = len(b',"crc":"00000000"}')
 CHUNK: Final = 1 << 20
+LONGEST: Final = 32 * CHUNK
+"""No line that is written comes near this length. (A group of entries takes at most half of it.)"""
+
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a line raises that is no entry although its checksum is right."""
 
 _HEAD = re.compile(
     rb'\{"seq":([0-9]{1,18}),"c":([0-9]{1,18}),"at":-?[0-9]{1,19},"(?:n":([0-9]{1,9}),"entries":\[|kind":")'
@@ -100,14 +105,12 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_opened = msgspec.json.Decoder(Opened).decode
 
 
-def decode_line(text: bytes) -> Iterator[Entry]:
+def decode_line(text: bytes) -> list[Entry]:
     """The entries of one intact line."""
     line = _decode_envelope(text)
     if line.entries is None:
-        yield _entry(line.seq, line, line)
-        return
-    for place, body in enumerate(line.entries, line.seq):
-        yield _entry(place, line, body)
+        return [_entry(line.seq, line, line)]
+    return [_entry(place, line, body) for place, body in enumerate(line.entries, line.seq)]
 
 
 def _entry(seq: int, line: _Envelope, body: _Envelope | _Body) -> Entry:
@@ -131,16 +134,16 @@ class Scanner:
         self.crc = crc
         self.last_commit = offset
         self._commit: int = 0
-        self._rest = b""
+        self._parts: list[bytes] = []
 
     @property
     def rest(self) -> bytes:
         """The bytes behind the last newline that was fed."""
-        return self._rest
+        return b"".join(self._parts)
 
     def forget_rest(self) -> None:
         """Drop what stands behind the last newline: the caller will feed it again from ``offset`` on."""
-        self._rest = b""
+        self._parts = []
 
     def feed(self, chunk: bytes) -> Iterator[tuple[Line, bytes]]:
         """The intact lines that ``chunk`` completes, each with its text.
@@ -148,30 +151,36 @@ class Scanner:
         Raises:
             LineError: A whole line is not the continuation of this history; ``offset`` and ``next_seq`` name the place.
         """
-        texts = (self._rest + chunk).split(b"\n")
-        self._rest = texts.pop()
-        for index, text in enumerate(texts):
-            try:
-                line = self._next(text)
-            except LineError:
-                self._rest = b"\n".join([*texts[index:], self._rest])
-                raise
-            yield line, text
+        self._parts.append(chunk)
+        if b"\n" not in chunk:
+            if sum(map(len, self._parts)) > LONGEST:
+                raise LineError("the line is longer than any that is written")
+            return
+        texts = self.rest.split(b"\n")
+        self._parts = [texts.pop()]
+        index = 0
+        try:
+            for index, text in enumerate(texts):  # noqa: B007 - names the line that failed
+                yield self._next(text), text
+        except LineError:
+            self._parts = [b"\n".join([*texts[index:], *self._parts])]
+            raise
 
     def _next(self, text: bytes) -> Line:
         seq, commit, count, crc = _parse(text, self.crc)
         if seq != self.next_seq:
             raise LineError(f"entry {seq} where {self.next_seq} belongs")
-        if commit > seq or commit < self._commit:
-            raise LineError(f"commit {commit} where {self._commit} to {seq} belongs")
         if commit != self._commit:
+            if not self._commit < commit <= seq:
+                raise LineError(f"commit {commit} where {self._commit} to {seq} belongs")
             self._commit = commit
             self.last_commit = self.offset
-        line = Line(self.offset, len(text) + 1, seq, count, commit, crc)
-        self.offset += line.size
+        offset = self.offset
+        size = len(text) + 1
+        self.offset = offset + size
         self.next_seq = seq + count
         self.crc = crc
-        return line
+        return Line(offset, size, seq, count, commit, crc)
 
 
 class LineError(Exception):
@@ -179,18 +188,21 @@ class LineError(Exception):
 
 
 def _parse(text: bytes, previous_crc: int) -> tuple[int, int, int, int]:
-    if not text:
-        raise LineError("empty line")
-    tail = _TAIL.fullmatch(text, max(len(text) - CRC_SIZE, 0))
-    if tail is None:
-        raise LineError("line does not end with its checksum")
-    crc = int(tail[1], 16)
-    if crc32(memoryview(text)[:-CRC_SIZE], previous_crc) != crc:
-        raise LineError("checksum does not match")
+    crc = crc32(text[:-CRC_SIZE], previous_crc)
+    if text[-CRC_SIZE:] != b',"crc":"%08x"}' % crc:
+        raise LineError(_explain_tail(text))
     head = _HEAD.match(text)
     if head is None:
         raise LineError("line does not begin with its place")
-    return int(head[1]), int(head[2]), int(head[3] or 1), crc
+    seq, commit, count = head.groups()
+    return int(seq), int(commit), int(count or 1), crc
+
+
+def _explain_tail(text: bytes) -> str:
+    if not text:
+        return "empty line"
+    tail = _TAIL.fullmatch(text, max(len(text) - CRC_SIZE, 0))
+    return "checksum does not match" if tail else "line does not end with its checksum"
 
 
 def judge(scanner: Scanner, chunks: Iterable[bytes], problem: str) -> Damage | None:
@@ -214,18 +226,25 @@ def judge(scanner: Scanner, chunks: Iterable[bytes], problem: str) -> Damage | N
 
 
 def _physical_lines(rest: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    parts = [rest]
     for chunk in chunks:
-        texts = (rest + chunk).split(b"\n")
-        rest = texts.pop()
-        yield from texts
-    yield from rest.split(b"\n")
+        parts.append(chunk)
+        if b"\n" in chunk:
+            texts = b"".join(parts).split(b"\n")
+            parts = [texts.pop()]
+            yield from texts
+    yield from b"".join(parts).split(b"\n")
 
 
 def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
     """Whether ``text`` is, or ends with, a valid line of a commit that began behind ``seq``.
 
-    A damaged newline leaves two lines in one text, so a line is also looked for inside it.
+    A damaged newline leaves two lines in one text, so a line is also looked for inside it: behind one that is intact but
+    for its newline, and, where more is damaged, at the first few places that look like a beginning. (Data may quote
+    any number of lines, and to try them all would take for ever.)
     """
+    if any(_is_later_behind_intact(text, seed, seq) for seed in seeds):
+        return True
     for head in islice(_HEAD.finditer(text), 4):
         if int(head[2]) <= seq:
             continue
@@ -233,6 +252,20 @@ def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
         tried = seeds | {int(before[1], 16)} if before else seeds
         if any(_fits(text[head.start() :], seed) for seed in tried):
             return True
+    return False
+
+
+def _is_later_behind_intact(text: bytes, seed: int, seq: int) -> bool:
+    view, crc, done = memoryview(text), seed, 0
+    for tail in _TAIL.finditer(text):
+        crc = crc32(view[done : tail.start()], crc)
+        done = tail.start()
+        if crc == int(tail[1], 16):
+            behind = text[tail.end() + 1 :]
+            head = _HEAD.match(behind)
+            if head is None:
+                return False
+            return (int(head[2]) > seq and _fits(behind, crc)) or _is_later_behind_intact(behind, crc, seq)
     return False
 
 
@@ -258,13 +291,13 @@ def format_of(first_line: bytes) -> int | None:
     try:
         line = _decode_envelope(first_line)
         return _decode_opened(line.data).format if line.kind == OPENED and line.seq == 1 else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         return None
 
 
 def fence_of(text: bytes) -> int:
     """The fence an owner wrote when it opened the journal; 0 if ``text`` is another entry."""
     # The first look is the fast one; data of another entry may hold the same words, so it does not decide.
-    if b',"kind":"journal.opened",' not in text[:96] or not _OPENED_HEAD.match(text):
+    if text.find(b"journal.opened", 0, 96) < 0 or not _OPENED_HEAD.match(text):
         return 0
     return _decode_opened(_decode_envelope(text).data).fence

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from bartack.core import Disk, RealDisk, Watch, open_watch
-from bartack.errors import JournalCorruptError, JournalLostError, JournalNotFoundError
+from bartack.errors import JournalClosedError, JournalCorruptError, JournalLostError, JournalNotFoundError
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
-from bartack.journal._file import BLOBS, NAME, check_first, load_value, read_chunks
-from bartack.journal._format import Damage, LineError, Scanner, decode_line, judge
+from bartack.journal._file import BLOBS, NAME, check_first, decode_entries, load_value, read_chunks
+from bartack.journal._format import Damage, LineError, Scanner, judge
 
 
 def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
@@ -37,14 +38,9 @@ def open_file(path: str, disk: Disk) -> int:
             fd = disk.open(path)
         except FileNotFoundError:
             raise JournalNotFoundError(path) from None
-        try:
-            disk.read(fd, 1, 0)
-        except IsADirectoryError:
+        if not disk.facts(fd).regular:
             disk.close(fd)
-            raise JournalNotFoundError(path) from None
-        except OSError:
-            disk.close(fd)
-            raise
+            raise JournalNotFoundError(path)
     return fd
 
 
@@ -86,11 +82,16 @@ class FileReader:
         """Like ``read``, then wait for more. See ``JournalReader.follow``."""
         scanner = Scanner()
         with self._watch(self._directory) as watch:
+            end = _end_of(timeout_s)
             while True:
+                left = None if end is None else end - monotonic()
                 before = scanner.offset
                 yield from self._advance(scanner, from_seq)
                 self._check_kept(scanner)
-                if scanner.offset == before and not watch.wait(timeout_s):
+                if scanner.offset != before:
+                    end = _end_of(timeout_s)
+                # Other files of the directory change as well: that is a reason to look, not to wait longer.
+                elif (left is not None and left <= 0) or not watch.wait(left):
                     return
 
     def load_value(self, entry: Entry) -> bytes | None:
@@ -113,6 +114,7 @@ class FileReader:
 
     def _advance(self, scanner: Scanner, from_seq: int) -> Iterator[Entry]:
         """Feed the scanner what was written since; yield the entries wanted."""
+        self._check_open()
         scanner.forget_rest()
         chunks = read_chunks(self._disk, self._fd, scanner.offset)
         try:
@@ -122,13 +124,19 @@ class FileReader:
                         if line.seq == 1:
                             check_first(self.path, text)
                         if line.seq + line.entries > from_seq:
-                            yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+                            yield from decode_entries(self.path, line, text)[max(from_seq - line.seq, 0) :]
+                    self._check_open()
         except LineError as error:
             with access(self.path):
                 damage = judge(scanner, chunks, str(error))
             self._check_damage(scanner, damage)
         if scanner.next_seq == 1:
             check_first(self.path, scanner.rest.split(b"\n", 1)[0])
+            raise JournalCorruptError(self.path, 0, "this is not a journal")
+
+    def _check_open(self) -> None:
+        if self._fd < 0:
+            raise JournalClosedError(self.path)
 
     def _check_damage(self, scanner: Scanner, damage: Damage | None) -> None:
         self._check_kept(scanner)
@@ -141,3 +149,7 @@ class FileReader:
             raise JournalLostError(self.path, "the file was deleted or replaced while it was followed")
         if facts.size < scanner.offset:
             raise JournalLostError(self.path, "entries that were seen have been taken back")
+
+
+def _end_of(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else monotonic() + timeout_s

@@ -28,6 +28,7 @@ from bartack.errors import (
     BlobMissingError,
     EntryError,
     JournalClosedError,
+    JournalError,
     JournalLockedError,
     JournalLostError,
     JournalPoisonedError,
@@ -547,6 +548,35 @@ class JournalContract:
             journal.append("third")
         with self.engine.open() as journal:
             assert own_kinds(journal.read()) == ["first", "second", "third"]
+
+    def test_closing_a_group_commits_what_waits_and_tells_everybody(self) -> None:
+        for slow_s in (1.0, -1.0):
+            told = Told()
+            with self.engine.open() as journal:
+                group = GroupCommit(journal, slow_s=slow_s)
+                for number in range(4):
+                    group.append((Draft("waiting"),), partial(told.note, number))
+                    if number < 3:
+                        group.flush()
+                group.close()
+                group.close()
+
+                assert told.answers == [(number, None) for number in range(4)]
+                assert journal.synced_seq == journal.last_seq
+                raised(JournalClosedError, partial(group.append, (Draft("late"),), partial(told.note, 4)))
+
+    def test_an_appender_that_raises_keeps_the_news_from_nobody(self) -> None:
+        told = Told()
+
+        def fail(_: JournalError | None) -> None:
+            raise LookupError
+
+        with self.engine.open() as journal, closing(GroupCommit(journal)) as group:
+            group.append((Draft("one"),), fail)
+            group.append((Draft("two"),), partial(told.note, 2))
+            raised(LookupError, group.flush)
+
+        assert told.answers == [(2, None)]
 
     def test_all_appenders_learn_that_their_commit_broke(self) -> None:
         told = Told()
