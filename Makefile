@@ -49,6 +49,9 @@ check: $(VENV)/.dev  ## formatting, lint, types, layers, dependencies
 bench: $(VENV)/.bench  ## speed, against the floor and the peers
 	@$(BIN)/python -m bench
 
+soak: $(VENV)/.dev  ## the crash tests of tracking at their full size
+	@SOAK=1 $(BIN)/python -m pytest -n $(JOBS) tests/crash/test_tracking_kill.py
+
 format: $(VENV)/.dev  ## put the code into its canonical form
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .

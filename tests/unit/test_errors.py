@@ -12,10 +12,13 @@ from bartack.errors import BartackError, JournalCorruptError, JournalFullError, 
 
 ERRORS = pytest.mark.parametrize("cls", iter_errors(), ids=lambda cls: cls.__name__)
 
-SAMPLES: dict[str, str | int | tuple[str, ...]] = {
+SAMPLES: dict[str, str | int | float | tuple[str, ...]] = {
     "str": "a fact",
     "int": 17,
     "int | None": 17,
+    "float": 1.5,
+    "float | None": 1.5,
+    "str | None": "another fact",
     "tuple[str, ...]": ("one", "two"),
 }
 

@@ -45,6 +45,8 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.UnsafePathError: Exit.USAGE,
     errors.UsageError: Exit.USAGE,
     errors.UnknownCodeError: Exit.NOT_FOUND,
+    errors.EventNotFoundError: Exit.NOT_FOUND,
+    errors.TokenScopeError: Exit.USAGE,
     errors.JournalLockedError: Exit.OWNED,
     errors.JournalPoisonedError: Exit.DISK,
     errors.JournalLostError: Exit.FAILED,
@@ -52,6 +54,10 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.JournalCorruptError: Exit.CORRUPT,
     errors.BlobMissingError: Exit.CORRUPT,
     errors.BlobCorruptError: Exit.CORRUPT,
+    errors.UnsafeBindError: Exit.USAGE,
+    errors.TokenFileError: Exit.USAGE,
+    errors.PatternNotFoundError: Exit.NOT_FOUND,
+    errors.LineageMissingError: Exit.NOT_FOUND,
 }
 
 
