@@ -10,21 +10,14 @@ import errno
 import fcntl
 import os
 import sys
-from stat import S_ISREG
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from functools import cache
+from typing import Protocol
+
+from bartack.core._facts import FileFacts, ask_with_times
 
 FILE_MODE = 0o600
 DIR_MODE = 0o700
-
-
-class FileFacts(NamedTuple):
-    """What the disk knows of an open file."""
-
-    size: int
-    links: int
-    inode: int
-    regular: bool = True
-    """Whether it is a file, not a device, a pipe or a directory."""
 
 
 class Disk(Protocol):
@@ -122,8 +115,7 @@ class RealDisk:
 
     def facts(self, fd: int) -> FileFacts:
         """See ``Disk.facts``."""
-        found = os.fstat(fd)
-        return FileFacts(found.st_size, found.st_nlink, found.st_ino, S_ISREG(found.st_mode))
+        return _best_way_to_ask()(fd)
 
     def lock(self, fd: int) -> bool:
         """See ``Disk.lock``."""
@@ -178,6 +170,16 @@ if sys.platform == "darwin":
 
 else:
     _sync = os.fdatasync
+
+
+@cache
+def _best_way_to_ask() -> Callable[[int], FileFacts]:
+    try:
+        from bartack.core._statx import ask_without_times  # noqa: PLC0415 - ctypes is slow to import
+    except (ImportError, AttributeError):
+        # Not Linux, an old C library, or an interpreter without ctypes.
+        return ask_with_times
+    return ask_without_times
 
 
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:

@@ -1,0 +1,78 @@
+"""What is known of an open file is the same, by whichever call it was asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bartack.core import FileFacts, RealDisk
+from bartack.core._facts import ask_with_times
+
+
+def open_file(path: Path) -> int:
+    path.write_bytes(b"some text")
+    os.link(path, path.with_suffix(".link"))
+    return os.open(path, os.O_RDWR)
+
+
+def open_deleted(path: Path) -> int:
+    path.write_bytes(b"gone")
+    fd = os.open(path, os.O_RDWR)
+    path.unlink()
+    return fd
+
+
+def open_grown(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.pwrite(fd, b"x", (1 << 33) + 5)
+    return fd
+
+
+OPENERS: dict[str, Callable[[Path], int]] = {
+    "a file with two names": open_file,
+    "a file without a name": open_deleted,
+    "a file of many gigabytes": open_grown,
+    "a directory": lambda path: os.open(path.parent, os.O_RDONLY),
+    "a device": lambda _: os.open(os.devnull, os.O_RDONLY),
+}
+
+
+@pytest.mark.parametrize("what", OPENERS)
+def test_facts_are_those_of_fstat(what: str, tmp_path: Path) -> None:
+    fd = OPENERS[what](tmp_path / "file")
+    try:
+        found = os.fstat(fd)
+        facts = RealDisk().facts(fd)
+
+        assert facts[:3] == (found.st_size, found.st_nlink, found.st_ino)
+        assert facts == ask_with_times(fd)
+        assert facts.regular == what.startswith("a file")
+    finally:
+        os.close(fd)
+
+
+def test_a_closed_descriptor_is_an_error(tmp_path: Path) -> None:
+    fd = open_file(tmp_path / "file")
+    os.close(fd)
+
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        RealDisk().facts(fd)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has another call to fall back from")
+def test_where_the_kernel_refuses_statx_the_other_call_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        return -1
+
+    monkeypatch.setattr("bartack.core._statx._statx", refuse)
+    fd = open_file(tmp_path / "file")
+    try:
+        assert RealDisk().facts(fd) == FileFacts(9, 2, os.fstat(fd).st_ino)
+    finally:
+        os.close(fd)
