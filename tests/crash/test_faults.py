@@ -36,15 +36,22 @@ from bartack.testing._disk import FaultyWatch
 RUN = "/run"
 JOURNAL = f"{RUN}/journal.ndjson"
 RESERVE = f"{RUN}/reserve"
+FILLING = 128 * 1024
 LARGE = b'"' + b"x" * INLINE_LIMIT + b'"'
 
 
-def disk_with_history() -> FaultyDisk:
+def disk_with_history(*, filled: bool = False) -> FaultyDisk:
+    """A disk with a journal that was closed; ``filled`` if its owner had been killed instead."""
     disk = FaultyDisk()
     with open_journal(RUN, disk=disk) as journal:
         journal.append("earlier", {"n": 1}, LARGE)
         journal.append("earlier", {"n": 2})
-    return disk.after_power_cut(keep_nothing)
+    found = disk.after_power_cut(keep_nothing)
+    content = found.tree()[JOURNAL]
+    assert len(content) == FILLING
+    if not filled:
+        found.put(JOURNAL, content.rstrip(b"\n") + b"\n")
+    return found
 
 
 def kinds(disk: FaultyDisk) -> list[str]:
@@ -70,9 +77,12 @@ REFUSALS: dict[str, Callable[[FaultyDisk], object]] = {
 }
 
 
+@pytest.mark.parametrize("filled", [True, False])
 @pytest.mark.parametrize("reason", REFUSALS)
-def test_a_disk_that_refuses_gives_one_clear_error_and_an_unchanged_journal(reason: str) -> None:
-    disk = disk_with_history()
+def test_a_disk_that_refuses_gives_one_clear_error_and_an_unchanged_journal(
+    reason: str, *, filled: bool
+) -> None:
+    disk = disk_with_history(filled=filled)
     before = disk.tree()
     REFUSALS[reason](disk)
 
@@ -161,7 +171,7 @@ def use(disk: FaultyDisk, acknowledged: list[str]) -> None:
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EACCES])
-@pytest.mark.parametrize("torn", [b"", b'{"seq":'])
+@pytest.mark.parametrize("torn", [b"", b'{"seq":', b"\n" * 1000, b'{"seq":' + b"\n" * 1000])
 def test_any_operation_that_fails_gives_an_error_of_ours_and_loses_nothing(error: int, torn: bytes) -> None:
     start = disk_with_history()
     start.put(JOURNAL, start.tree()[JOURNAL] + torn)
@@ -199,7 +209,7 @@ def test_a_full_disk_stops_the_journal_with_a_last_entry_that_says_so() -> None:
         journal.append("fits")
         disk.fail_write(errno.ENOSPC, after_bytes=50)
         with pytest.raises(JournalFullError):
-            journal.append("does.not.fit", {}, b'"' + b"x" * 5000 + b'"')
+            journal.append("does.not.fit", {"text": "x" * FILLING})
         with pytest.raises(JournalFullError):
             journal.append("small")
         assert RESERVE not in disk.tree()
@@ -227,22 +237,27 @@ def test_a_disk_that_is_full_after_any_byte_loses_nothing() -> None:
     for room in range(0, 1200, 7):
         disk = disk_with_history()
         with open_journal(RUN, disk=disk) as journal:
+            journal.append("filler", {"text": "x" * (FILLING - journal.size_bytes - 600)})
             disk.fail_write(errno.ENOSPC, after_bytes=room)
             fitting = append_until_full(journal)
 
         assert kinds(disk.after_power_cut(keep_nothing)) == [
             "earlier",
             "earlier",
+            "filler",
             *["fitting"] * fitting,
             "journal.interrupted",
         ]
 
 
 @pytest.mark.parametrize("reserve", [True, False])
-def test_a_journal_is_opened_on_a_full_disk_or_refused_and_loses_nothing(*, reserve: bool) -> None:
+@pytest.mark.parametrize("filled", [True, False])
+def test_a_journal_is_opened_on_a_full_disk_or_refused_and_loses_nothing(
+    *, filled: bool, reserve: bool
+) -> None:
     opened = 0
     for room in range(0, 400, 3):
-        disk = disk_with_history()
+        disk = disk_with_history(filled=filled)
         if not reserve:
             disk.unlink(RESERVE)
         disk.fail_write(errno.ENOSPC, after_bytes=room)
@@ -255,7 +270,7 @@ def test_a_journal_is_opened_on_a_full_disk_or_refused_and_loses_nothing(*, rese
         found = kinds(disk.after_power_cut(keep_nothing))
         assert found[:2] == ["earlier", "earlier"]
         assert set(found[2:]) <= {"journal.interrupted"}
-    assert 0 < opened < 134
+    assert opened == 134 if filled else 0 < opened < 134
 
 
 def test_no_room_for_a_new_journal_leaves_none_and_the_next_try_makes_one() -> None:

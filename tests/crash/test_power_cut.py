@@ -1,9 +1,9 @@
 """A power cut at every operation of a history, with every kind of remainder on the disk: nothing acknowledged is ever lost.
 
 The history has single entries, atomic groups, large values, five owners one after the other, a sync that fails and a disk
-that is full. It is run once for each of its operations, with the power cut right after it. For each such run the disks that
-may be found afterwards are built, and each of them is opened, checked, appended to and opened again. Some are cut a
-second time, at every operation of their recovery.
+that is full. Its file is filled with blank lines in small steps, so that it often grows. It is run once for each of its
+operations, with the power cut right after it. For each such run the disks that may be found afterwards are built, and each
+of them is opened, checked, appended to and opened again. Some are cut a second time, at every operation of their recovery.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ PARTS = 5
 LEAST_STATES = 700
 LEAST_STATES_OF_RECOVERY = 350
 """The fewest states of each part: together well over 5,000."""
+FILLING = 4096
 RUN = "/runs/run"
 JOURNAL = f"{RUN}/journal.ndjson"
 
@@ -82,6 +83,11 @@ class Ledger:
         return self._numbers
 
 
+@pytest.fixture(autouse=True)
+def fill_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bartack.journal._file.FILLING", FILLING)
+
+
 def opened(disk: FaultyDisk, ledger: Ledger) -> FileJournal:
     journal = open_journal(RUN, disk=disk, clock=VirtualClock(), at_least=ledger.last_seq)
     ledger.check(journal)
@@ -125,7 +131,7 @@ def live_through_history(disk: FaultyDisk, ledger: Ledger) -> None:
         ledger.write(journal, [text(4000), None])
         disk.fail_write(errno.ENOSPC, after_bytes=1500)
         with pytest.raises(JournalFullError):
-            ledger.write(journal, [text(300)], [text(2000), None])
+            ledger.write(journal, [text(300)], [text(FILLING), None])
     disk.mend()
     with opened(disk, ledger) as journal:
         ledger.write(journal, [None, None])
@@ -138,6 +144,14 @@ def go_on(disk: FaultyDisk, ledger: Ledger) -> None:
     disk.mend()
     with opened(disk, ledger) as journal:
         ledger.write(journal, [text(600), None])
+
+
+def outgrow(disk: FaultyDisk, ledger: Ledger) -> None:
+    """What two owners do whose files are filled with 128 KiB at a time."""
+    for _ in range(2):
+        with opened(disk, ledger) as journal:
+            ledger.write(journal, [text(600), None])
+            ledger.write(journal, [text(50_000), None], [text(50_000), text(50_000)])
 
 
 def cut(disk: FaultyDisk, work: Callable[[FaultyDisk, Ledger], None], ledger: Ledger, mutations: int) -> bool:
@@ -179,8 +193,9 @@ def check_recovery(disk: FaultyDisk, ledger: Ledger) -> None:
         ledger.write(journal, [None, text(600)])
     after = disk.tree()
     if recovery is not None:
-        assert after[recovery.kept_as] == before[recovery.offset :]
-        assert recovery.size_bytes == len(before) - recovery.offset
+        torn = before[recovery.offset : len(before.rstrip(b"\n")) + 1]
+        assert after[recovery.kept_as] == torn
+        assert recovery.size_bytes == len(torn) > 0
     settled = disk.after_power_cut()
     with opened(settled, ledger) as journal:
         assert journal.recovery is None
@@ -235,6 +250,24 @@ def test_nothing_acknowledged_is_lost_at_a_power_cut_during_recovery(
 
     record_property("power_cut_states", states)
     assert states >= LEAST_STATES_OF_RECOVERY
+
+
+@pytest.mark.requirement("power-cut-loses-nothing")
+def test_nothing_acknowledged_is_lost_when_the_power_goes_while_a_file_is_filled_far_ahead(
+    monkeypatch: pytest.MonkeyPatch, record_property: Record
+) -> None:
+    monkeypatch.undo()
+    total = operations_of(outgrow, new_disk(), Ledger())
+    states = 0
+    for mutations in range(total):
+        disk, ledger = new_disk(), Ledger()
+        assert cut(disk, outgrow, ledger, mutations)
+        for state in distinct(disk.survivors(samples=30, seed=mutations)):
+            states += 1
+            check_recovery(state, ledger.copy())
+
+    record_property("power_cut_states", states)
+    assert states >= 3 * total
 
 
 @pytest.mark.requirement("power-cut-loses-nothing", "kill-loses-nothing")

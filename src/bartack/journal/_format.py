@@ -72,7 +72,12 @@ def encode_line(bodies: list[bytes], seq: int, commit: int, at: int, previous_cr
         joined = b"},{".join(bodies)
         text = b'{"seq":%d,"c":%d,"at":%d,"n":%d,"entries":[{%b}]' % (seq, commit, at, len(bodies), joined)
     crc = crc32(text, previous_crc)
-    return b'%b,"crc":"%08x"}\n' % (text, crc), crc
+    return text + seal(crc), crc
+
+
+def seal(crc: int) -> bytes:
+    """How a line with this CRC ends."""
+    return b',"crc":"%08x"}\n' % crc
 
 
 class _Body(msgspec.Struct, gc=False):

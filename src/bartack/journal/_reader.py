@@ -7,7 +7,7 @@ can take back go through the owner instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from time import monotonic
 from types import TracebackType
 from typing import Self
@@ -18,7 +18,7 @@ from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
 from bartack.journal._file import BLOBS, NAME, check_first, iter_entries, load_value, read_chunks
-from bartack.journal._format import Damage, Scanner, judge
+from bartack.journal._format import Damage, Scanner, judge, seal
 
 
 def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
@@ -114,7 +114,24 @@ class FileReader:
 
     def _advance(self, scanner: Scanner, from_seq: int) -> Iterator[Entry]:
         """Feed the scanner what was written since; yield the entries wanted."""
-        self._check_open()
+        suspect: int | None = None
+        while True:
+            self._check_open()
+            damage = yield from self._look(scanner, from_seq)
+            if damage is None or damage.torn:
+                break
+            self._check_kept(scanner)
+            if damage.offset == suspect:
+                raise JournalCorruptError(self.path, damage.offset, damage.problem)
+            # The owner writes over blank lines, and may have done so between two of our reads: then the second one saw
+            # lines for which the first was too early. Whatever stands before them is written now: look again.
+            suspect = damage.offset
+        if scanner.next_seq == 1:
+            check_first(self.path, scanner.rest.split(b"\n", 1)[0])
+            raise JournalCorruptError(self.path, 0, "this is not a journal")
+
+    def _look(self, scanner: Scanner, from_seq: int) -> Generator[Entry, None, Damage | None]:
+        """One pass over what was written since; returns the damage it ends at, if any."""
         scanner.look_again()
         chunks = read_chunks(self._disk, self._fd, scanner.offset)
         with access(self.path):
@@ -126,25 +143,24 @@ class FileReader:
                 yield from iter_entries(self.path, texts, scanner.offset, from_seq)
                 self._check_open()
                 if scanner.problem:
-                    self._check_damage(scanner, judge(scanner, chunks, scanner.problem))
-        if scanner.next_seq == 1:
-            check_first(self.path, scanner.rest.split(b"\n", 1)[0])
-            raise JournalCorruptError(self.path, 0, "this is not a journal")
+                    return judge(scanner, chunks, scanner.problem)
+        return None
 
     def _check_open(self) -> None:
         if self._fd < 0:
             raise JournalClosedError(self.path)
 
-    def _check_damage(self, scanner: Scanner, damage: Damage | None) -> None:
-        self._check_kept(scanner)
-        if damage is not None and not damage.torn:
-            raise JournalCorruptError(self.path, damage.offset, damage.problem)
-
     def _check_kept(self, scanner: Scanner) -> None:
-        facts = self._disk.facts(self._fd)
-        if facts.links == 0:
+        """Raise unless the last line that was seen is still there."""
+        tail = seal(scanner.crc)
+        with access(self.path):
+            named = self._disk.facts(self._fd).links > 0
+            kept = not scanner.offset or tail == self._disk.read(
+                self._fd, len(tail), scanner.offset - len(tail)
+            )
+        if not named:
             raise JournalLostError(self.path, "the file was deleted or replaced while it was followed")
-        if facts.size < scanner.offset:
+        if not kept:
             raise JournalLostError(self.path, "entries that were seen have been taken back")
 
 

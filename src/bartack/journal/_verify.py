@@ -13,7 +13,7 @@ from bartack.errors import BlobCorruptError, BlobMissingError, JournalNotFoundEr
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import FORMAT, BlobRef
-from bartack.journal._file import BLOBS, NAME, survey
+from bartack.journal._file import BLOBS, NAME, Survey, find_end, survey
 from bartack.journal._lock import take_lock
 from bartack.journal._reader import FileReader, find_journal, open_file, open_reader
 
@@ -35,6 +35,7 @@ class JournalReport(msgspec.Struct, frozen=True):
     entries: int
     commits: int
     size_bytes: int
+    """Without the blank lines that the file may end with."""
     owners: int
     """How many times it was opened by an owner."""
     first_at: int | None
@@ -62,8 +63,8 @@ def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) ->
     fd = open_file(file, disk)
     try:
         with access(file):
-            found = survey(disk, fd, file)
-            size = disk.facts(fd).size
+            found = _survey_settled(disk, fd, file)
+            size = find_end(disk, fd)
     finally:
         disk.close(fd)
     last = found.scanner.next_seq - 1
@@ -82,6 +83,16 @@ def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) ->
         blob_problems=_check_blobs(FileBlobs(os.path.join(os.path.dirname(file), BLOBS), disk), refs),
         damage=None if found.damage is None else JournalDamage(*found.damage),
     )
+
+
+def _survey_settled(disk: Disk, fd: int, file: str) -> Survey:
+    """What reading the file found, and found again: its owner may write between two reads of it."""
+    suspect: int | None = None
+    while True:
+        found = survey(disk, fd, file)
+        if found.damage is None or found.damage.torn or found.damage.offset == suspect:
+            return found
+        suspect = found.damage.offset
 
 
 def _tally(reader: FileReader, last: int) -> tuple[int, tuple[int, int] | None, set[BlobRef]]:
