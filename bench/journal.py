@@ -142,6 +142,23 @@ def write_sequential(directory: str, size: int) -> Sample:
     return Sample(value=size / seconds, facts={"bytes a line": str(len(line))})
 
 
+def write_in_place(directory: str, size: int) -> Sample:
+    """Lines per second, each written over a part of the file that was filled before: its size does not change."""
+    line = _line(directory)
+    fd = os.open(os.path.join(directory, "floor"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        os.pwrite(fd, b"\n" * len(line) * size, 0)
+        sync(fd)
+        started = perf_counter()
+        for number in range(size):
+            os.pwrite(fd, line, number * len(line))
+            sync(fd)
+        seconds = perf_counter() - started
+    finally:
+        os.close(fd)
+    return Sample(value=size / seconds)
+
+
 def write_groups(directory: str, size: int) -> Sample:
     """Lines per second, one write and one sync for as many as there are appenders."""
     lines = _line(directory) * APPENDERS
@@ -206,6 +223,9 @@ BENCH: Final = Bench(
             contestants=(
                 Contestant(key=OURS, label="bartack", measure=append_sequential, size=500),
                 Contestant(key="floor", label="floor: write + fdatasync", measure=write_sequential, size=500),
+                Contestant(
+                    key="in_place", label="write in place + fdatasync", measure=write_in_place, size=500
+                ),
                 Contestant(
                     key="dbos_default",
                     label="DBOS on SQLite, as it comes",
