@@ -47,7 +47,7 @@
     │   │   ├── StepTimeoutError         BT320
     │   │   ├── ShellTimeoutError        BT321
     │   │   ├── QuestionTimeoutError     BT322
-    │   │   └── ReceiveTimeoutError      BT406
+    │   │   └── ReceiveTimeoutError      BT333
     │   ├── NoAnswerError                BT323
     │   ├── QuestionAnsweredError        BT324
     │   ├── QuestionNotFoundError        BT325
@@ -512,7 +512,7 @@ class StepError(RunError):
         self.kind = kind
         self.problem = problem
         self.data = data or {}
-        super().__init__(f"{kind}: {problem}")
+        super().__init__(f"{kind}: {problem}" + (f" {data}" if data else ""))
 
 
 class StepCancelledError(StepError):
@@ -522,6 +522,7 @@ class StepCancelledError(StepError):
     remedy = "Tidy up and let it pass on."
 
     def __init__(self, reason: str) -> None:
+        self.reason = reason
         super().__init__("cancelled", reason)
 
 
@@ -536,6 +537,7 @@ class StepCrashedError(StepError):
     def __init__(self, step: str, crashes: int, reason: str) -> None:
         self.step = step
         self.crashes = crashes
+        self.reason = reason
         super().__init__("crashed", f"its worker died {crashes} times in step {step} (last: {reason})")
 
 
@@ -564,8 +566,8 @@ class ShellError(RunError):
         self.status = status
         self.stderr = stderr
         self.problem = problem
-        tail = problem or stderr.strip()[-400:]
-        super().__init__(f"{' '.join(argv)!r} ended with status {status}" + (f": {tail}" if tail else ""))
+        tail = "".join(f": {part}" for part in (problem, stderr.strip()[-400:]) if part)
+        super().__init__(f"{argv} ended with status {status}{tail}")
 
 
 class DeadlineExceededError(RunError, TimeoutError):
@@ -586,24 +588,28 @@ class StepTimeoutError(DeadlineExceededError):
     """The body of a step took longer than it was allowed to."""
 
     code = "BT320"
+    remedy = "Give the step a longer timeout_s, or make its body end sooner."
 
 
 class ShellTimeoutError(DeadlineExceededError):
     """A command took longer than it was allowed to, and was ended with everything it had started."""
 
     code = "BT321"
+    remedy = "Give the command a longer timeout_s, or find out what it waits for."
 
 
 class QuestionTimeoutError(DeadlineExceededError):
     """Nobody answered a question in time."""
 
     code = "BT322"
+    remedy = "Answer with 'bartack answer RUN', or give the question a default or more time."
 
 
 class ReceiveTimeoutError(DeadlineExceededError):
     """No message came in time."""
 
-    code = "BT406"
+    code = "BT333"
+    remedy = "Give the receive a longer timeout_s, or find out why nobody sends with 'bartack show RUN'."
 
 
 class NoAnswerError(RunError):
@@ -724,6 +730,7 @@ class MessagingError(BartackError):
     """Something is wrong with a message or a mailbox."""
 
     code = "BT400"
+    remedy = "Read the message; it names the mailbox or the place in the value."
 
 
 class MessageValueError(MessagingError, ValueError):

@@ -12,11 +12,14 @@ from bartack.errors import BartackError, JournalCorruptError, JournalFullError, 
 
 ERRORS = pytest.mark.parametrize("cls", iter_errors(), ids=lambda cls: cls.__name__)
 
-SAMPLES: dict[str, str | int | tuple[str, ...]] = {
+SAMPLES: dict[str, object] = {
     "str": "a fact",
     "int": 17,
     "int | None": 17,
+    "float": 2.5,
     "tuple[str, ...]": ("one", "two"),
+    "list[str]": ["one", "two"],
+    "dict[str, object] | None": {"some": "fact"},
 }
 
 DESTRUCTIVE = re.compile(

@@ -267,8 +267,8 @@ ToHub = Hello | Step | Note | Begin | Done | Out | Cancel | Result | Failed | As
 ToPeer = Welcome | History | Live | Answer | Refusal | Fired | SessionFailed | Leave
 
 _encode = msgspec.json.Encoder().encode
-_decode_to_hub = msgspec.json.Decoder(ToHub).decode
-_decode_to_peer = msgspec.json.Decoder(ToPeer).decode
+_to_hub: msgspec.json.Decoder[ToHub] = msgspec.json.Decoder(ToHub)
+_to_peer: msgspec.json.Decoder[ToPeer] = msgspec.json.Decoder(ToPeer)
 
 
 def encode(frame: Frame) -> bytes:
@@ -311,7 +311,7 @@ class FrameReader:
 def decode_to_hub(body: bytes) -> ToHub:
     """A frame that a worker or a foreign process sent."""
     try:
-        return _decode_to_hub(body)
+        return _to_hub.decode(body)
     except msgspec.DecodeError as error:
         raise FrameError(str(error)) from None
 
@@ -319,6 +319,6 @@ def decode_to_hub(body: bytes) -> ToHub:
 def decode_to_peer(body: bytes) -> ToPeer:
     """A frame that the hub sent."""
     try:
-        return _decode_to_peer(body)
+        return _to_peer.decode(body)
     except msgspec.DecodeError as error:
         raise FrameError(str(error)) from None
