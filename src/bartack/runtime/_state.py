@@ -1,0 +1,439 @@
+"""The state of a run: what its entries add up to.
+
+``State.apply`` is the only way it changes, and takes the same entries when the hub writes them and when a journal is read again:
+that is what makes recovery one code path. It decides nothing; ``_core.py`` and the desks decide, by writing entries.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from bartack.journal import BlobRef, Entry
+from bartack.messaging import Mailbox, Message
+from bartack.runtime import _entries as e
+from bartack.runtime._frames import ErrorData
+from bartack.runtime._steps import CLEANUP
+
+WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
+RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
+
+ROOT_STEP: Final = ("", 0)
+
+T = TypeVar("T", bound=e.EntryData)
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A payload, in the entry or as a blob."""
+
+    raw: msgspec.Raw | None = None
+    ref: BlobRef | None = None
+
+
+NO_VALUE: Final = Value()
+
+
+class OpenStep(msgspec.Struct, gc=False):
+    """A step without an outcome."""
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str
+    at: int
+    dead_us: int
+    """Time that nobody ran the run, before this step began."""
+    attempt: int = 1
+    once: bool = False
+    timeout_s: float | None = None
+    due: int = 0
+    question: str = ""
+    reserved_usd: float = 0.0
+    max_crashes: int = 0
+    asked: Value = NO_VALUE
+    recovered: bool = False
+    """It was open when the hub of before was gone: whatever did it is gone, too."""
+    cleanup: bool = False
+
+
+class Worker:
+    """One worker of the run, as far as the journal tells."""
+
+    def __init__(self, data: e.WorkerSpawned, arguments: Value) -> None:
+        self.path = data.path
+        self.worker = data.worker
+        self.parent = (data.p, data.n)
+        self.spawned = data.spawned
+        self.collect = data.collect
+        self.arguments = arguments
+        self.status: WorkerStatus = "waiting"
+        self.history = array("Q")
+        """Places of the entries that are outcomes of its steps, in order."""
+        self.open: dict[tuple[str, int], OpenStep] = {}
+        self.crashes: dict[tuple[str, int], int] = {}
+        self.crashes_in_a_row = 0
+        self.rewinds = 0
+        self.result = NO_VALUE
+        self.error: ErrorData | None = None
+        self.error_is_final = False
+        self.origin: tuple[str, int] | None = None
+        self.origin_seq = 0
+        self.handled = ""
+        """What was done behind the step that may be the failing one, if that makes the failure history."""
+        self.cancel_next = ""
+        self.failed_steps: dict[tuple[str, int], int] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it is left to do."""
+        return self.status in {"completed", "failed", "cancelled"}
+
+
+class Question(msgspec.Struct, frozen=True):
+    """An open question."""
+
+    id: str
+    worker: str
+    p: str
+    n: int
+    at: int
+    asked: Value
+
+
+class State:
+    """Everything the journal of a run says, added up."""
+
+    def __init__(self) -> None:
+        self.run: e.RunCreated | None = None
+        self.created_at = 0
+        self.arguments = NO_VALUE
+        self.workers: dict[str, Worker] = {}
+        self.children: dict[tuple[str, int], list[str]] = {}
+        self.mailboxes: dict[str, Mailbox] = {}
+        self.failure: e.FailureRecorded | None = None
+        self.failed_at = 0
+        self.suppressed = 0
+        self.ended: e.RunEnded | None = None
+        self.stopped = ""
+        self.result = NO_VALUE
+        self.hub = 0
+        self.dead_us = 0
+        self.spent_usd = 0.0
+        self.reserved_usd = 0.0
+        self.questions: dict[str, tuple[str, str, int]] = {}
+        self.questions_asked = 0
+        self.last_at = 0
+        self._owners: dict[str, Worker] = {}
+
+    @property
+    def status(self) -> RunStatus:
+        """What the run is doing, as far as the journal can tell."""
+        if self.ended is not None:
+            return (
+                "completed"
+                if self.ended.status == "completed"
+                else "failed"
+                if self.ended.status == "failed"
+                else "cancelled"
+            )
+        if self.stopped:
+            return "interrupted"
+        return "waiting" if self.questions else "running"
+
+    def worker_of(self, p: str) -> Worker | None:
+        """The worker that a path belongs to: its own, or that of one of its branches."""
+        found = self._owners.get(p)
+        if found is None:
+            found = self.workers.get(p) or self._by_branch(p)
+            if found is not None:
+                self._owners[p] = found
+        return found
+
+    def mailbox(self, name: str) -> Mailbox:
+        """The mailbox of this name; it exists from its first use on."""
+        found = self.mailboxes.get(name)
+        if found is None:
+            found = self.mailboxes[name] = Mailbox(name)
+        return found
+
+    def apply_all(self, entries: Iterable[Entry]) -> None:
+        """Add up the entries of a journal."""
+        for entry in entries:
+            data = e.decode_entry(entry.kind, entry.raw)
+            if data is not None:
+                self.apply(data, entry.seq, entry.at, Value(entry.value, entry.ref))
+
+    def apply(self, data: e.EntryData, seq: int, at: int, value: Value) -> None:
+        """Add one entry."""
+        self.last_at = at
+        _APPLY[type(data)](self, data, seq, at, value)
+
+    def _by_branch(self, p: str) -> Worker | None:
+        """A branch has its worker's path, a dot, and pairs of numbers: ``main.4.1``."""
+        head = p
+        while "." in head:
+            head = head.rpartition(".")[0]
+            if head in self.workers:
+                return self.workers[head]
+        return None
+
+    def _open(self, data: e.StepStarted, at: int, value: Value) -> None:
+        worker = self.worker_of(data.p)
+        if worker is None:
+            return
+        self.reserved_usd += data.reserved_usd
+        known = worker.open.get((data.p, data.n))
+        if known is not None:
+            self.reserved_usd -= known.reserved_usd
+        worker.open[data.p, data.n] = OpenStep(
+            p=data.p,
+            n=data.n,
+            step=data.step,
+            fp=data.fp,
+            about=data.about,
+            at=known.at if known else at,
+            dead_us=known.dead_us if known else self.dead_us,
+            attempt=data.attempt,
+            once=data.once,
+            timeout_s=data.timeout_s,
+            due=data.due,
+            question=data.question,
+            reserved_usd=data.reserved_usd,
+            max_crashes=data.max_crashes,
+            asked=value,
+            cleanup=data.cleanup,
+        )
+        if data.question:
+            self.questions[data.question] = (worker.path, data.p, data.n)
+            self.questions_asked += 1
+
+    def close_step(self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: bool) -> None:
+        """A step has its outcome."""
+        worker = self.worker_of(p)
+        if worker is None:
+            return
+        was = worker.open.pop((p, n), None)
+        if was is not None:
+            self.reserved_usd -= was.reserved_usd
+            self.questions.pop(was.question, None)
+        worker.crashes_in_a_row = 0
+        if cleanup:
+            return
+        worker.history.append(seq)
+        worker.cancel_next = ""
+        if failed:
+            worker.failed_steps[p, n] = seq
+        elif step not in CLEANUP and worker.failed_steps:
+            # Whatever failed before this was handled: it is history, and no failing step to go back to.
+            worker.failed_steps.clear()
+            worker.handled = f"{step} (step {p}:{n})"
+
+
+def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Value) -> None:
+    state.run = data
+    state.created_at = at
+    state.arguments = value
+    state.hub = 1
+
+
+def _run_resumed(state: State, data: e.RunResumed, seq: int, at: int, value: Value) -> None:
+    state.hub = data.hub
+    state.dead_us += data.dead_us
+    state.stopped = ""
+    state.failure = None
+    state.failed_at = 0
+    state.suppressed = 0
+    state.ended = None
+    for worker in state.workers.values():
+        for step in [step for step in worker.open.values() if step.cleanup]:
+            del worker.open[step.p, step.n]
+        for step in worker.open.values():
+            step.recovered = True
+        if not worker.ended:
+            worker.status = "waiting"
+
+
+def _run_ended(state: State, data: e.RunEnded, seq: int, at: int, value: Value) -> None:
+    state.ended = data
+    state.result = value
+
+
+def _hub_stopped(state: State, data: e.HubStopped, seq: int, at: int, value: Value) -> None:
+    state.stopped = data.reason
+
+
+def _worker_spawned(state: State, data: e.WorkerSpawned, seq: int, at: int, value: Value) -> None:
+    state.workers[data.path] = Worker(data, value)
+    state.children.setdefault((data.p, data.n), []).append(data.path)
+
+
+def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    worker.result = value
+    worker.error = data.error
+    worker.error_is_final = data.final
+    worker.status = "failed" if data.error else "completed"
+    worker.origin = data.origin
+    worker.origin_seq = worker.failed_steps.get(data.origin, 0) if data.origin else 0
+    worker.open.clear()
+    for name in [f"@{data.path}"]:
+        if name in state.mailboxes:
+            state.mailboxes[name].close()
+
+
+def _worker_crashed(state: State, data: e.WorkerCrashed, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    worker.crashes_in_a_row += 1
+    if data.n:
+        step = (data.p, data.n)
+        worker.crashes[step] = worker.crashes.get(step, 0) + 1
+
+
+def _worker_rewound(state: State, data: e.WorkerRewound, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    worker.history = (
+        array("Q", (place for place in worker.history if place < data.to)) if data.to else worker.history
+    )
+    worker.failed_steps = {
+        step: place for step, place in worker.failed_steps.items() if not data.to or place < data.to
+    }
+    worker.rewinds += 1
+    worker.status = "waiting"
+    worker.error = None
+    worker.origin = None
+    worker.origin_seq = 0
+
+
+def _worker_cancelled(state: State, data: e.WorkerCancelled, seq: int, at: int, value: Value) -> None:
+    state.workers[data.path].cancel_next = data.reason
+
+
+def _step_started(state: State, data: e.StepStarted, seq: int, at: int, value: Value) -> None:
+    state._open(data, at, value)  # noqa: SLF001 - the appliers are the state's own
+
+
+def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: Value) -> None:
+    worker = state.worker_of(data.p)
+    step = worker.open.get((data.p, data.n)) if worker else None
+    if step is not None:
+        step.attempt = data.attempt + 1
+        step.due = data.due
+
+
+def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
+    state.spent_usd += data.usd
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=False)
+
+
+def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=True)
+
+
+def _output(state: State, data: e.Output, seq: int, at: int, value: Value) -> None:
+    state.close_step(data.p, data.n, data.channel, seq, cleanup=data.cleanup, failed=False)
+
+
+def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: Value) -> None:
+    state.mailbox(data.mailbox).put(
+        Message(
+            id=data.id,
+            order=seq,
+            sender=data.sender,
+            size=data.size,
+            at=at,
+            value=value.raw,
+            ref=value.ref,
+            key=data.key,
+            metadata=data.metadata,
+            reply_to=data.reply_to,
+            not_before=data.not_before,
+        )
+    )
+    if data.n and not data.reply_to:
+        state.close_step(data.p, data.n, "send", seq, cleanup=False, failed=False)
+
+
+def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:
+    mailbox = state.mailbox(data.mailbox)
+    if data.attempt:
+        mailbox.hold(data.id, data.attempt)
+    else:
+        mailbox.take(data.id)
+    state.close_step(data.p, data.n, data.step, seq, cleanup=False, failed=False)
+
+
+def _messages_drained(state: State, data: e.MessagesDrained, seq: int, at: int, value: Value) -> None:
+    mailbox = state.mailbox(data.mailbox)
+    for message_id in data.ids:
+        mailbox.take(message_id)
+    state.close_step(data.p, data.n, "drain", seq, cleanup=False, failed=False)
+
+
+def _message_held(state: State, data: e.MessageHeld, seq: int, at: int, value: Value) -> None:
+    state.mailbox(data.mailbox).hold(data.id, data.attempt)
+
+
+def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value: Value) -> None:
+    mailbox = state.mailbox(data.mailbox)
+    if data.to == "processed":
+        mailbox.take(data.id)
+    elif data.to == "returned":
+        mailbox.give_back(data.id)
+    elif data.to == "due":
+        mailbox.release(data.id, seq)
+    else:
+        mailbox.drop(data.id)
+
+
+def _mailbox_changed(state: State, data: e.MailboxChanged, seq: int, at: int, value: Value) -> None:
+    mailbox = state.mailbox(data.mailbox)
+    if data.closed:
+        mailbox.close()
+    if data.capacity:
+        mailbox.declare(data.capacity, data.max_bytes, msgspec.convert(data.overflow, type=_Overflow))
+
+
+def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:
+    if data.suppressed or state.failure is not None:
+        state.suppressed += 1
+        return
+    state.failure = data
+    state.failed_at = at
+
+
+def _peer_joined(state: State, data: e.PeerJoined, seq: int, at: int, value: Value) -> None:
+    """Kept for people; changes nothing."""
+
+
+_Overflow = Literal["block", "reject", "drop_oldest", "drop_newest"]
+
+_Apply = Callable[[State, T, int, int, Value], None]
+
+_APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
+    e.RunCreated: _run_created,
+    e.RunResumed: _run_resumed,
+    e.RunEnded: _run_ended,
+    e.HubStopped: _hub_stopped,
+    e.WorkerSpawned: _worker_spawned,
+    e.WorkerEnded: _worker_ended,
+    e.WorkerCrashed: _worker_crashed,
+    e.WorkerRewound: _worker_rewound,
+    e.WorkerCancelled: _worker_cancelled,
+    e.StepStarted: _step_started,
+    e.StepRetried: _step_retried,
+    e.StepFinished: _step_finished,
+    e.StepFailed: _step_failed,
+    e.Output: _output,
+    e.MessageSent: _message_sent,
+    e.MessageTaken: _message_taken,
+    e.MessagesDrained: _messages_drained,
+    e.MessageHeld: _message_held,
+    e.MessageMoved: _message_moved,
+    e.MailboxChanged: _mailbox_changed,
+    e.FailureRecorded: _session_failed,
+    e.PeerJoined: _peer_joined,
+}
