@@ -144,6 +144,8 @@ class StepStarted(EntryData, frozen=True, gc=False):
     question: str = ""
     reserved_usd: float = 0.0
     max_crashes: int = 0
+    limit: int = 0
+    """How many workers of a delegate run at a time; 0: all."""
     cleanup: bool = False
 
 

@@ -1,20 +1,19 @@
 """One turn of the hub: what was decided, to be made durable, and what is to be done once it is.
 
-The desks decide by calling a ``Ledger``. It stages entries, applies them to the state at once, and collects actions; whoever drives the
-hub commits the journal and only then performs the actions. Nothing here waits, starts a process or talks to a socket.
+The desks decide by calling a ``Ledger``. It stages entries, applies them to the state at once, and collects actions; whoever
+drives the hub commits the journal and only then performs the actions. Nothing here waits or talks to a process.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
 
 from bartack.core import Clock
 from bartack.errors import BartackError
-from bartack.journal import BlobRef, Draft, Journal
+from bartack.journal import INLINE_LIMIT, BlobRef, Draft, Journal
 from bartack.runtime import _frames as f
 from bartack.runtime._entries import EntryData, StepFailed, StepFinished, StepStarted
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
@@ -143,7 +142,10 @@ class Ledger:
         self.peers: dict[int, Peer] = {}
         self.by_worker: dict[str, Peer] = {}
         self._journal = journal
+        self.exposed = False
+        """Whether a program has seen an outcome that is not durable yet."""
         self._actions: list[Action] = []
+        self._at_once: list[Action] = []
         self._tokens = 0
 
     # Writing.
@@ -218,17 +220,53 @@ class Ledger:
 
     # Doing.
 
-    def act(self, action: Action, *, durable: bool = True) -> None:
-        """Do something when the turn is durable; ``durable=False`` does not insist on a sync for it."""
+    def act(self, action: Action) -> None:
+        """Do something when everything so far is durable, and see to it that it soon is."""
         self._actions.append(action)
-        if durable:
-            self.must_sync = True
+        self.must_sync = True
 
-    def take_actions(self) -> list[Action]:
-        """What is to be done now that the turn is durable."""
+    def act_later(self, action: Action) -> None:
+        """Do something when everything so far is durable, whenever that is."""
+        self._actions.append(action)
+
+    def act_now(self, action: Action) -> None:
+        """Do something that need not wait for the disk, unless the program saw something that is not yet there."""
+        if self.exposed:
+            self.act(action)
+        else:
+            self._at_once.append(action)
+
+    def take_at_once(self) -> list[Action]:
+        """What can be done before anything is durable."""
+        actions, self._at_once = self._at_once, []
+        return actions
+
+    def committed(self) -> list[Action]:
+        """Everything so far is durable: what is to be done now."""
         actions, self._actions = self._actions, []
         self.must_sync = False
+        self.exposed = False
         return actions
+
+    def pack(self, value: object) -> Value:
+        """A value of the hub's own, encoded; as a blob if it is long."""
+        return self.pack_raw(_encode(value))
+
+    def pack_raw(self, encoded: bytes) -> Value:
+        """An encoded value; as a blob if it is long."""
+        if len(encoded) > INLINE_LIMIT:
+            return Value(None, self._journal.put_blob(encoded))
+        return Value(msgspec.Raw(encoded))
+
+    def next_message(self) -> int:
+        """A number for a message that no other message of the run has."""
+        return self._journal.last_seq + 1
+
+    def load(self, raw: msgspec.Raw | None, ref: BlobRef | None) -> bytes:
+        """A payload, wherever it is kept; ``null`` if there is none."""
+        if raw is not None:
+            return bytes(raw)
+        return b"null" if ref is None else self._journal.get_blob(ref)
 
     def next_token(self) -> int:
         """A number for work that is started outside."""
@@ -256,13 +294,5 @@ def describe(error: BaseException, worker: str = "") -> f.ErrorData:
     )
 
 
-def encode_value(value: object) -> Value:
-    """A value of the hub's own, encoded."""
-    return Value(msgspec.Raw(_encode(value)))
-
-
 def _bytes(raw: msgspec.Raw | None) -> bytes | None:
     return None if raw is None else bytes(raw)
-
-
-Load = Callable[[BlobRef], bytes]

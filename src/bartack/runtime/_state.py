@@ -54,6 +54,7 @@ class OpenStep(msgspec.Struct, gc=False):
     question: str = ""
     reserved_usd: float = 0.0
     max_crashes: int = 0
+    limit: int = 0
     asked: Value = NO_VALUE
     recovered: bool = False
     """It was open when the hub of before was gone: whatever did it is gone, too."""
@@ -82,10 +83,13 @@ class Worker:
         self.error_is_final = False
         self.origin: tuple[str, int] | None = None
         self.origin_seq = 0
+        self.origin_facts = ("", "")
+        """Kind and fingerprint of the step that an uncaught error came from."""
         self.handled = ""
         """What was done behind the step that may be the failing one, if that makes the failure history."""
         self.cancel_next = ""
-        self.failed_steps: dict[tuple[str, int], int] = {}
+        self.failed_steps: dict[tuple[str, int], tuple[int, str, str]] = {}
+        """Steps that failed and may be what a failure of the worker goes back to: place, kind, fingerprint."""
 
     @property
     def ended(self) -> bool:
@@ -204,6 +208,7 @@ class State:
             question=data.question,
             reserved_usd=data.reserved_usd,
             max_crashes=data.max_crashes,
+            limit=data.limit,
             asked=value,
             cleanup=data.cleanup,
         )
@@ -211,7 +216,7 @@ class State:
             self.questions[data.question] = (worker.path, data.p, data.n)
             self.questions_asked += 1
 
-    def close_step(self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: bool) -> None:
+    def close_step(self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: str = "") -> None:
         """A step has its outcome."""
         worker = self.worker_of(p)
         if worker is None:
@@ -226,7 +231,7 @@ class State:
         worker.history.append(seq)
         worker.cancel_next = ""
         if failed:
-            worker.failed_steps[p, n] = seq
+            worker.failed_steps[p, n] = (seq, step, failed)
         elif step not in CLEANUP and worker.failed_steps:
             # Whatever failed before this was handled: it is history, and no failing step to go back to.
             worker.failed_steps.clear()
@@ -278,7 +283,10 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
     worker.error_is_final = data.final
     worker.status = "failed" if data.error else "completed"
     worker.origin = data.origin
-    worker.origin_seq = worker.failed_steps.get(data.origin, 0) if data.origin else 0
+    failed = worker.failed_steps.get(data.origin) if data.origin else None
+    if failed is not None:
+        worker.origin_seq = failed[0]
+        worker.origin_facts = failed[1:]
     worker.open.clear()
     for name in [f"@{data.path}"]:
         if name in state.mailboxes:
@@ -326,15 +334,15 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
 
 def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
-    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=False)
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup)
 
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
-    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=True)
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data.fp)
 
 
 def _output(state: State, data: e.Output, seq: int, at: int, value: Value) -> None:
-    state.close_step(data.p, data.n, data.channel, seq, cleanup=data.cleanup, failed=False)
+    state.close_step(data.p, data.n, data.channel, seq, cleanup=data.cleanup)
 
 
 def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: Value) -> None:
@@ -354,7 +362,7 @@ def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: V
         )
     )
     if data.n and not data.reply_to:
-        state.close_step(data.p, data.n, "send", seq, cleanup=False, failed=False)
+        state.close_step(data.p, data.n, "send", seq, cleanup=False)
 
 
 def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:
@@ -363,14 +371,14 @@ def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value:
         mailbox.hold(data.id, data.attempt)
     else:
         mailbox.take(data.id)
-    state.close_step(data.p, data.n, data.step, seq, cleanup=False, failed=False)
+    state.close_step(data.p, data.n, data.step, seq, cleanup=False)
 
 
 def _messages_drained(state: State, data: e.MessagesDrained, seq: int, at: int, value: Value) -> None:
     mailbox = state.mailbox(data.mailbox)
     for message_id in data.ids:
         mailbox.take(message_id)
-    state.close_step(data.p, data.n, "drain", seq, cleanup=False, failed=False)
+    state.close_step(data.p, data.n, "drain", seq, cleanup=False)
 
 
 def _message_held(state: State, data: e.MessageHeld, seq: int, at: int, value: Value) -> None:
