@@ -66,6 +66,7 @@
     │   ├── MailboxFullError             BT405
     │   ├── MailboxClosedError           BT407
     │   └── MailboxConfigError           BT408
+    ├── TreeLockedError                  BT501
     ├── AgentError                       BT800
     │   ├── AgentConfigError             BT801
     │   ├── ScriptError                  BT802
@@ -850,6 +851,18 @@ class ReplyInvalidError(AgentError):
 
     code = "BT803"
     remedy = "Say in the prompt what is wanted, or ask for a wider type."
+
+
+class TreeLockedError(BartackError):
+    """Processes that an earlier attempt at this run has started are still alive, so nothing is executed beside them."""
+
+    code = "BT501"
+    retryable = True
+    remedy = "Wait for them to end. 'bartack doctor --orphans' names them."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is held: processes of an earlier attempt at this run are still alive")
 
 
 class UnknownCodeError(BartackError):

@@ -99,11 +99,7 @@ def _close_with(error: BaseException, *, as_json: bool) -> int:
     if isinstance(error, BrokenPipeError):
         return Exit.PIPE_CLOSED
     known = _as_known(error)
-    code = (
-        Exit.DISK
-        if isinstance(error, OSError) and error.errno in _DISK_TROUBLE
-        else exit_code_of(type(known))
-    )
+    code = Exit.DISK if _errno_behind(error) in _DISK_TROUBLE else exit_code_of(type(known))
     with suppress(OSError):  # nobody is left to tell when stderr is gone as well
         _report(known, code, as_json=as_json)
     return code
@@ -113,9 +109,16 @@ def _as_known(error: BaseException) -> BartackError:
     if isinstance(error, BartackError):
         return error
     if isinstance(error, OSError):
-        place = error.filename if isinstance(error.filename, str) else "output"
+        # Reading and writing an open file fail without its name.
+        place = error.filename if isinstance(error.filename, str) else "input or output"
         return FileAccessError(place, error.strerror or str(error))
     return InternalError(f"{type(error).__name__}: {error}")
+
+
+def _errno_behind(error: BaseException) -> int | None:
+    """What the operating system said, to us or to whoever made an error of it."""
+    cause = error.__cause__ if isinstance(error, FileAccessError) else error
+    return cause.errno if isinstance(cause, OSError) else None
 
 
 def _report(error: BartackError, code: Exit, *, as_json: bool) -> None:

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
 
 from bartack.cli._demo_worker import (
+    HELD_SIGNALS,
     MOMENTS,
     STEP_FINISHED,
     Acknowledged,
@@ -91,23 +93,36 @@ def iter_lives(directory: str, steps: int, *, as_json: bool) -> Iterator[Life]:
 
 
 def _live(orders: Orders, death: Death | None, elapsed: Callable[[], float]) -> Life:
-    # -P: nothing in the current directory is imported by accident.
-    command = [sys.executable, "-P", "-m", "bartack.cli._demo_worker", msgspec.json.encode(orders).decode()]
     started = Started(0, 0, 0)
     acks: list[Ack] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:  # noqa: S603 - our own interpreter and module
-        try:
-            assert child.stdout is not None
-            for line in child.stdout:
-                said = _decode(line)
-                if isinstance(said, Started):
-                    started = said
-                else:
-                    acks.append(Ack(child.pid, elapsed(), said))
-        except BaseException:
-            child.kill()  # nobody would read what it says from here on
-            raise
+    with _worker(orders) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            said = _decode(line)
+            if isinstance(said, Started):
+                started = said
+            else:
+                acks.append(Ack(child.pid, elapsed(), said))
     return Life(child.pid, started.found, started.cut_bytes, acks, death, child.returncode)
+
+
+@contextmanager
+def _worker(orders: Orders) -> Generator[subprocess.Popen[bytes]]:
+    """A worker process that does not outlive this one's interest in it."""
+    # -P: nothing in the current directory is imported by accident.
+    command = [sys.executable, "-P", "-m", "bartack.cli._demo_worker", msgspec.json.encode(orders).decode()]
+    # A signal between the start of a process and the knowledge of its id would leave it alone in the world.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
+    try:
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:  # noqa: S603 - our own interpreter and module
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                yield child
+            except BaseException:
+                child.kill()
+                raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def prove(lives: list[Life], directory: str, steps: int) -> list[Check]:

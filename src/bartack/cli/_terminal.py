@@ -52,12 +52,12 @@ class Screen:
         """Write text wrapped to the terminal's width, at most 100 columns."""
         import textwrap  # noqa: PLC0415 - few commands have so much to say
 
-        width = min(self.width or 100, 100)
-        for block in text.split("\n\n"):
-            joined = " ".join(block.split())
-            self.line(
-                textwrap.fill(joined, width, initial_indent=" " * indent, subsequent_indent=" " * indent)
-            )
+        width, margin = min(self.width or 100, 100), " " * indent
+        blocks = [" ".join(block.split()) for block in text.split("\n\n")]
+        filled = [
+            textwrap.fill(block, width, initial_indent=margin, subsequent_indent=margin) for block in blocks
+        ]
+        self.line("\n\n".join(filled))
 
 
 def printable(text: str) -> str:

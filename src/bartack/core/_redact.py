@@ -97,8 +97,7 @@ def _known_forms(environ: Mapping[str, str]) -> dict[str, str]:
     secrets = [(name, value) for name, value in sorted(environ.items()) if is_secret_name(name)]
     for name, value in secrets:
         for form in _forms(value):
-            if len(form) >= SHORTEST:
-                forms.setdefault(form, f"$env:{name}")
+            forms.setdefault(form, f"$env:{name}")
     return forms
 
 

@@ -73,10 +73,9 @@ def open_watch(path: str, *, kind: WatchKind | None = None) -> Watch:
         return _open_kind(path, kind)
     try:
         return _open_kind(path, _best_kind())
-    except OSError as error:
-        # Also a system that has inotify allows only so many: then it is better to look than to fail.
-        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.EACCES}:
-            raise
+    except OSError:
+        # A system that has inotify allows only so many: then it is better to look than to fail. Looking fails
+        # by itself where there is no directory to look at.
         return _PollWatch(path)
 
 
@@ -285,7 +284,7 @@ if sys.platform != "linux" and sys.platform != "win32":
         def wait(self, timeout_s: float | None) -> bool:
             if self._ended:
                 raise _gone(self._path)
-            changed = self._queue.control(None, 64, timeout_s)
+            changed = self._queue.control(None, 64, None if timeout_s is None else max(0.0, timeout_s))
             for event in changed:
                 if event.ident == self._directory:
                     self._ended = self._ended or bool(event.fflags & select.KQ_NOTE_DELETE)

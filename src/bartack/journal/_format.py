@@ -34,6 +34,7 @@ CHUNK: Final = 1 << 20
 _HEAD = re.compile(
     rb'\{"seq":([0-9]{1,18}),"c":([0-9]{1,18}),"at":-?[0-9]{1,19},"(?:n":([0-9]{1,9}),"entries":\[|kind":")'
 )
+_OPENED_HEAD = re.compile(rb'\{"seq":[0-9]+,"c":[0-9]+,"at":-?[0-9]+,"kind":"journal\.opened",')
 _TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
 
 
@@ -263,6 +264,7 @@ def format_of(first_line: bytes) -> int | None:
 
 def fence_of(text: bytes) -> int:
     """The fence an owner wrote when it opened the journal; 0 if ``text`` is another entry."""
-    if b',"kind":"journal.opened",' not in text[:96]:
+    # The first look is the fast one; data of another entry may hold the same words, so it does not decide.
+    if b',"kind":"journal.opened",' not in text[:96] or not _OPENED_HEAD.match(text):
         return 0
     return _decode_opened(_decode_envelope(text).data).fence

@@ -19,6 +19,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 import msgspec
 
@@ -40,8 +41,8 @@ from bartack.testing._journal_harness import (
     JournalEngine,
     Order,
     Pair,
+    Told,
     append_from_many_tasks,
-    drain,
     own_kinds,
     raised,
     start_and_let_run,
@@ -210,7 +211,7 @@ class JournalContract:
                 "journal.opened",
                 "journal.x",
             ):
-                error = raised(EntryError, lambda kind=kind: journal.stage(Draft(kind)))
+                error = raised(EntryError, partial(journal.stage, Draft(kind)))
                 assert error.kind == kind
 
             journal.append("x" * 64)
@@ -228,7 +229,7 @@ class JournalContract:
         ]
         with self.engine.open() as journal:
             for data in bad:
-                raised(EntryError, lambda data=data: journal.append("bad", data))
+                raised(EntryError, partial(journal.append, "bad", data))
 
             journal.append("good", {"big": "x" * (1024 * 1024 - 10)})
         with self.engine.open() as journal:
@@ -246,11 +247,28 @@ class JournalContract:
                 b"nul",
                 b'"' + b"\xff" * INLINE_LIMIT + b'"',
             ):
-                raised(EntryError, lambda value=value: journal.append("bad", {}, value))
+                raised(EntryError, partial(journal.append, "bad", {}, value))
 
             journal.append("good", {}, b"[1, 2]")
         with self.engine.open() as journal:
             assert own_kinds(journal.read()) == ["good"]
+
+    def test_data_that_looks_like_the_engines_own_is_only_data(self) -> None:
+        own: dict[str, object] = {
+            "a": 1,
+            "kind": "journal.opened",
+            "format": 99,
+            "fence": 99,
+            "pid": 1,
+            "by": "",
+        }
+        with self.engine.open() as journal:
+            first = journal.append("x", {"a": 1, "kind": "journal.opened", "z": 1})
+            journal.append("x", own, msgspec.json.encode(own))
+            fence = journal.fence
+        with self.engine.open() as journal:
+            assert fence < journal.fence < 99
+            assert own_kinds(journal.read(first)) == ["x", "x"]
 
     # One owner at a time.
 
@@ -275,11 +293,11 @@ class JournalContract:
     def test_an_owner_that_lost_the_journal_acknowledges_nothing_more(self) -> None:
         with self.engine.open() as first:
             first.append("before")
-            assert not first.lost
+            lost_before = first.lost
             first.stage(Draft("too.late"))
             with self.engine.steal() as second:
                 raised(JournalLostError, first.commit)
-                assert first.lost
+                assert (lost_before, first.lost) == (False, True)
                 raised(JournalLostError, lambda: first.append("too.late"))
                 second.append("after")
 
@@ -505,20 +523,17 @@ class JournalContract:
         assert len({entry.commit for entry in entries}) <= len(entries) // 8
 
     def test_a_writer_thread_keeps_every_entry_and_its_order(self) -> None:
-        done: list[int] = []
+        told = Told()
         with self.engine.open() as journal, closing(GroupCommit(journal, slow_s=-1.0)) as group:
             for number in range(200):
-                group.append(
-                    (Draft("n", {"n": number}),),
-                    lambda error, n=number: done.append(n if error is None else -1),
-                )
+                group.append((Draft("n", {"n": number}),), partial(told.note, number))
                 group.flush()
                 group.collect()
-            drain(group, done, 200)
+            told.drain(group, 200)
         with self.engine.open() as journal:
             assert [entry.data["n"] for entry in journal.read() if entry.kind == "n"] == list(range(200))
 
-        assert done == list(range(200))
+        assert told.answers == [(number, None) for number in range(200)]
 
     def test_an_entry_staged_while_another_thread_commits_is_not_lost(self) -> None:
         clock = InterruptingClock()
@@ -534,11 +549,12 @@ class JournalContract:
             assert own_kinds(journal.read()) == ["first", "second", "third"]
 
     def test_all_appenders_learn_that_their_commit_broke(self) -> None:
-        told: list[object] = []
+        told = Told()
         with self.engine.open() as journal, closing(GroupCommit(journal)) as group:
-            for _ in range(3):
-                group.append((Draft("doubtful"),), told.append)
+            for number in range(3):
+                group.append((Draft("doubtful"),), partial(told.note, number))
             self.engine.break_next_commit(journal)
             group.flush()
 
-            assert [isinstance(error, JournalPoisonedError) for error in told] == [True] * 3
+            assert [number for number, _ in told.answers] == [0, 1, 2]
+            assert all(isinstance(error, JournalPoisonedError) for _, error in told.answers)

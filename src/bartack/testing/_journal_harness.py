@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from bartack.core import Clock
+from bartack.errors import JournalError
 from bartack.journal import AsyncAppender, BlobRef, Draft, Entry, GroupCommit, Journal, JournalReader
 from bartack.testing._clock import VirtualClock
 
@@ -131,6 +132,24 @@ class Following:
         self._arrived.put(None)
 
 
+class Told:
+    """What the appenders of a ``GroupCommit`` were told, in its order."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, JournalError | None]] = []
+
+    def note(self, number: int, error: JournalError | None) -> None:
+        """Appender ``number`` is told."""
+        self.answers.append((number, error))
+
+    def drain(self, group: GroupCommit, wanted: int) -> None:
+        """Collect until so many have been told."""
+        while len(self.answers) < wanted:
+            ready, _, _ = select.select([group], [], [], PATIENCE_S)
+            assert ready, "the writer thread did not finish"
+            group.collect()
+
+
 async def append_from_many_tasks(journal: Journal, tasks: int, times: int) -> dict[tuple[int, int], int]:
     """Append from many tasks at once; return the place of each entry by task and time."""
     appender = AsyncAppender(journal, asyncio.get_running_loop())
@@ -145,14 +164,6 @@ async def append_from_many_tasks(journal: Journal, tasks: int, times: int) -> di
             for task in range(tasks):
                 group.create_task(work(task))
     return places
-
-
-def drain(group: GroupCommit, done: list[int], wanted: int) -> None:
-    """Collect until so many appends are done."""
-    while len(done) < wanted:
-        ready, _, _ = select.select([group], [], [], PATIENCE_S)
-        assert ready, "the writer thread did not finish"
-        group.collect()
 
 
 def start_and_let_run(thread: threading.Thread) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bartack.core import FILE_MODE, RealDisk, replace_file
+from bartack.testing import FaultyDisk, PowerCut
 
 OLD = b"old content"
 NEW = b"new content"
@@ -153,6 +156,40 @@ def test_replaces_a_symbolic_link_and_not_what_it_leads_to(tmp_path: Path) -> No
 
     assert (tmp_path / "other").read_bytes() == OLD
     assert not (tmp_path / "file").is_symlink()
+
+
+@pytest.mark.parametrize("operations", range(1, 6))
+def test_a_power_cut_leaves_the_old_content_or_the_new(operations: int) -> None:
+    disk = FaultyDisk()
+    disk.put("/run/file", OLD)
+    disk.crash_after(operations)
+
+    with contextlib.suppress(PowerCut):
+        replace_file("/run/file", NEW, disk=disk)
+
+    found = {after.tree().get("/run/file") for after in disk.survivors(samples=20)}
+    assert found <= {OLD, NEW}
+    assert OLD in found or operations == 5
+
+
+def test_the_new_content_survives_a_power_cut_right_after() -> None:
+    disk = FaultyDisk()
+    disk.put("/run/file", OLD)
+
+    replace_file("/run/file", NEW, disk=disk)
+
+    assert [after.tree() for after in disk.survivors(samples=20)] == [{"/run/file": NEW}]
+
+
+def test_a_full_disk_keeps_the_old_content() -> None:
+    disk = FaultyDisk()
+    disk.put("/run/file", OLD)
+    disk.fail_write(errno.ENOSPC, after_bytes=4)
+
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        replace_file("/run/file", NEW, disk=disk)
+
+    assert disk.tree() == {"/run/file": OLD}
 
 
 WRITER = """

@@ -11,7 +11,7 @@ import pytest
 
 from bartack.core import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
 from bartack.errors import RunIdError
-from bartack.testing._clock import VirtualClock
+from bartack.testing import VirtualClock
 
 FIRST = "run-20260101-000000-00000abc"
 
@@ -108,7 +108,7 @@ def test_needs_the_parent_to_be_there(tmp_path: Path) -> None:
 CLAIMER = """
 import sys
 from bartack.core import claim_run_dir
-from bartack.testing._clock import VirtualClock
+from bartack.testing import VirtualClock
 
 clock = VirtualClock()
 print("ready", flush=True)

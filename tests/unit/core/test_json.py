@@ -7,7 +7,7 @@ import json
 import math
 import struct
 from collections import OrderedDict, defaultdict
-from typing import NamedTuple, cast
+from typing import NamedTuple, Self, cast
 
 import pytest
 import rfc8785
@@ -145,6 +145,21 @@ class _Colour(enum.StrEnum):
     RED = "red"
 
 
+class _Coded(enum.StrEnum):
+    """Has a value of its own beside the text that it is."""
+
+    def __new__(cls, text: str, value: str) -> Self:
+        made = str.__new__(cls, text)
+        made._value_ = value
+        return made
+
+    FIRST = ("first", "1st")
+
+
+class _Name(str):
+    __slots__ = ()
+
+
 class _Pair(NamedTuple):
     left: object
     right: object
@@ -163,6 +178,8 @@ class _Counted(int):
 SUBCLASSES: list[object] = [
     _Level.LOW,
     {_Colour.RED: _Colour.RED},
+    {_Coded.FIRST: _Coded.FIRST},
+    {_Name("b"): 1, "a": _Name("c")},
     _Pair(1, [_Pair("a", None)]),
     OrderedDict(b=1, a=2),
     defaultdict(int, {"b": 1, "a": 2}),

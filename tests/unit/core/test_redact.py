@@ -33,7 +33,9 @@ def test_leaves_other_variables_alone(name: str) -> None:
 def test_leaves_short_values_alone(value: str) -> None:
     redactor = Redactor({"A_TOKEN": value})
 
-    assert redactor.redact_text(f"a{value}b 12345 true") == f"a{value}b 12345 true"
+    encoded = base64.b64encode(value.encode()).decode()
+
+    assert redactor.redact_text(f"a{value}b {encoded} 12345 true") == f"a{value}b {encoded} 12345 true"
     assert redactor.redact_bytes(f"a{value}b".encode()) == f"a{value}b".encode()
 
 

@@ -188,6 +188,9 @@ def test_looks_for_itself_where_the_system_allows_no_more_watches(
 def test_does_not_look_for_a_directory_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         open_watch(str(tmp_path / "none"))
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        open_watch(str(tmp_path / "file"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a system without kqueue")

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bartack.core import Clock
-from bartack.testing._clock import START_US, VirtualClock
+from bartack.testing import VirtualClock
+from bartack.testing._clock import START_US
 
 
 def test_stands_still_until_it_is_told_to_go_on() -> None:

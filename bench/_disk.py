@@ -1,0 +1,96 @@
+"""The machine under a benchmark: its disk, its cores and what else it is doing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterable
+from time import perf_counter
+from typing import Final
+
+IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
+"""File systems on which a sync does nothing, so that nothing durable can be measured."""
+
+BENCH_DIR: Final = "BARTACK_BENCH_DIR"
+SYNCS: Final = 32
+
+
+class InMemoryError(Exception):
+    """The directory for benchmark data is not on a disk."""
+
+    def __init__(self, directory: str, file_system: str) -> None:
+        super().__init__(
+            f"{directory} is on {file_system}, where a sync costs nothing and proves nothing; "
+            f"set {BENCH_DIR} to a directory on a real disk"
+        )
+
+
+if sys.platform == "darwin":
+    import fcntl
+
+    def sync(fd: int) -> None:
+        """Return when the file would survive a power cut."""
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+
+else:
+    sync = os.fdatasync
+
+
+def data_directory(default: str) -> str:
+    """An empty directory for benchmark data, below ``$BARTACK_BENCH_DIR`` or else ``default``.
+
+    Raises:
+        InMemoryError: It would not be on a disk.
+    """
+    root = os.path.abspath(os.environ.get(BENCH_DIR) or default)
+    os.makedirs(root, exist_ok=True)
+    found = file_system(root)
+    if found in IN_MEMORY:
+        raise InMemoryError(root, found)
+    return tempfile.mkdtemp(prefix="data-", dir=root)
+
+
+def file_system(path: str) -> str:
+    """The type of the file system that holds ``path``; ``unknown`` where the system does not tell."""
+    try:
+        with open("/proc/self/mounts", encoding="utf-8") as mounts:
+            return type_of_mount(os.path.realpath(path), mounts)
+    except OSError:
+        return "unknown"
+
+
+def type_of_mount(path: str, mounts: Iterable[str]) -> str:
+    """The type in the line of ``mounts`` whose directory is the nearest above ``path``."""
+    best, found = "", "unknown"
+    for line in mounts:
+        fields = line.split()
+        place = fields[1].replace("\\040", " ").rstrip("/")
+        if len(place) >= len(best) and (path == place or path.startswith(place + "/")):
+            best, found = place, fields[2]
+    return found
+
+
+def time_sync(directory: str) -> float:
+    """Seconds that a short append and its sync take here, as the median of a few."""
+    times: list[float] = []
+    with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+        for _ in range(SYNCS):
+            started = perf_counter()
+            file.write(b"x" * 256)
+            sync(file.fileno())
+            times.append(perf_counter() - started)
+    return statistics.median(times)
+
+
+def describe_machine(directory: str) -> dict[str, str | int]:
+    """What has to be known to read the numbers, and nothing that names the machine."""
+    return {
+        "system": platform.system(),
+        "architecture": platform.machine(),
+        "cores": os.cpu_count() or 1,
+        "python": platform.python_version(),
+        "file_system": file_system(directory),
+    }

@@ -1,0 +1,240 @@
+"""How a comparison is made: contestants do the same work in turns, round after round, and only ratios within a round count.
+
+A machine is never quiet and never the same twice, so an absolute number says little. In each round every contestant is
+measured once, in an order that moves on by one from round to round; the ratio of two contestants is taken within the round,
+and the median of these ratios is the result. How far they spread is always shown with it.
+
+``_runner.py`` runs a contestant, ``_report.py`` computes and prints, ``_disk.py`` knows the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeVar
+
+from bench._disk import InMemoryError, data_directory, describe_machine, time_sync
+from bench._report import Goal, RaceResult, Report, as_json, as_table
+from bench._runner import Failure, Measure, Prepare, Runner, Sample
+
+T = TypeVar("T")
+
+RESULTS: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
+ROUNDS: Final = 7
+QUICK_ROUNDS: Final = 3
+QUICK_PART: Final = 10
+OURS: Final = "bartack"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contestant:
+    """Somebody who can do the work of a race.
+
+    Attributes:
+        key: Its name in the JSON result.
+        label: Its name in the table.
+        measure: Does ``size`` pieces of the work in a directory and returns the value in the race's unit.
+        size: How many pieces one measurement takes; slow contestants take fewer.
+        prepare: Fills the directory once; without it, every measurement gets an empty one.
+        needs: Distributions that have to be installed.
+        quick_size: As ``size``, for a quick run; a tenth of it if not given.
+    """
+
+    key: str
+    label: str
+    measure: Measure
+    size: int
+    prepare: Prepare | None = None
+    needs: tuple[str, ...] = ()
+    quick_size: int = 0
+
+    def size_for(self, *, quick: bool) -> int:
+        """How many pieces one measurement takes."""
+        return self.quick_size or max(1, self.size // QUICK_PART) if quick else self.size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race:
+    """The same work for several contestants; exactly one of them has the key ``bartack``."""
+
+    key: str
+    title: str
+    unit: str
+    better: Literal["higher", "lower"]
+    contestants: tuple[Contestant, ...]
+
+    def __post_init__(self) -> None:
+        keys = [contestant.key for contestant in self.contestants]
+        if len(set(keys)) != len(keys) or OURS not in keys:
+            raise ValueError(f"race {self.key}: keys must be unique and include {OURS!r}, not {keys}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bench:
+    """Races that are run together, and what is asked of them."""
+
+    name: str
+    title: str
+    races: tuple[Race, ...]
+    goals: tuple[Goal, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What the command line asks for."""
+
+    rounds: int = ROUNDS
+    quick: bool = False
+    json: bool = False
+    check: bool = False
+    only: tuple[str, ...] = field(default=())
+
+
+def main(bench: Bench, argv: Sequence[str] | None = None) -> int:
+    """Run a benchmark as a program; returns its exit code."""
+    options = parse_options(bench, argv)
+    try:
+        directory = data_directory(RESULTS)
+    except InMemoryError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    try:
+        report = run_bench(bench, options, directory)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    if not options.only:
+        save(report, RESULTS)
+    print(json.dumps(as_json(report)) if options.json else as_table(report))
+    return 1 if options.check and not report.passed else 0
+
+
+def parse_options(bench: Bench, argv: Sequence[str] | None) -> Options:
+    """What the command line asks for; ends the program if it makes no sense."""
+    parser = argparse.ArgumentParser(prog=f"python -m bench.{bench.name}", description=bench.title)
+    parser.add_argument(
+        "--rounds", type=_positive, help=f"how many rounds (default {ROUNDS}; quick: {QUICK_ROUNDS})"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer rounds of less work: a glance, not a result"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--check", action="store_true", help="end with 1 if a target is missed")
+    keys = [race.key for race in bench.races]
+    parser.add_argument(
+        "--only", action="append", choices=keys, default=[], help="run only this race; saves nothing"
+    )
+    given = parser.parse_args(argv)
+    return Options(
+        rounds=given.rounds or (QUICK_ROUNDS if given.quick else ROUNDS),
+        quick=given.quick,
+        json=given.json,
+        check=given.check,
+        only=tuple(given.only),
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return number
+
+
+def run_bench(bench: Bench, options: Options, directory: str) -> Report:
+    """All races, one after the other."""
+    before = os.getloadavg()
+    races = [race for race in bench.races if not options.only or race.key in options.only]
+    results = [run_race(race, options, directory) for race in races]
+    measured = {race.key for race in races}
+    return Report(
+        name=bench.name,
+        title=bench.title,
+        rounds=options.rounds,
+        quick=options.quick,
+        machine=describe_machine(directory),
+        load=(before, os.getloadavg()),
+        races=results,
+        goals=[goal for goal in bench.goals if goal.race in measured],
+        notes=bench.notes,
+    )
+
+
+def run_race(race: Race, options: Options, directory: str) -> RaceResult:
+    """All rounds of one race. A first round that does not count pays for imports and cold caches."""
+    result = RaceResult(
+        key=race.key,
+        title=race.title,
+        unit=race.unit,
+        better=race.better,
+        ours=OURS,
+        labels={contestant.key: contestant.label for contestant in race.contestants},
+    )
+    with contextlib.ExitStack() as stack:
+        runners = _start(race, result, directory, stack)
+        for number in range(options.rounds + 1):
+            print(f"{race.key}: round {number} of {options.rounds}", file=sys.stderr)
+            if number:
+                result.sync_s.append(time_sync(directory))
+            for contestant in rotate(race.contestants, number):
+                if contestant.key in runners and contestant.key not in result.absent:
+                    outcome = runners[contestant.key].run(contestant.size_for(quick=options.quick))
+                    _record(result, contestant.key, outcome, counts=number > 0)
+    return result
+
+
+def rotate(items: Sequence[T], by: int) -> list[T]:
+    """The same items in the same circle, beginning ``by`` places further on."""
+    start = by % len(items)
+    return [*items[start:], *items[:start]]
+
+
+def _start(race: Race, result: RaceResult, directory: str, stack: contextlib.ExitStack) -> dict[str, Runner]:
+    runners: dict[str, Runner] = {}
+    for contestant in race.contestants:
+        missing = _note_versions(contestant, result)
+        if missing:
+            result.absent[contestant.key] = f"not installed ({', '.join(missing)})"
+            continue
+        place = os.path.join(directory, race.key, contestant.key)
+        os.makedirs(place)
+        runner = Runner(contestant.measure, contestant.prepare, place)
+        stack.callback(runner.close)
+        runners[contestant.key] = runner
+    return runners
+
+
+def _note_versions(contestant: Contestant, result: RaceResult) -> list[str]:
+    """Write down the versions of what a contestant needs; return what is not there."""
+    missing: list[str] = []
+    for name in contestant.needs:
+        try:
+            result.facts.setdefault(contestant.key, {})[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+    return missing
+
+
+def _record(result: RaceResult, key: str, outcome: Sample | Failure, *, counts: bool) -> None:
+    if isinstance(outcome, Failure):
+        result.absent[key] = f"failed: {outcome.reason}"
+        result.values.pop(key, None)
+        return
+    result.facts.setdefault(key, {}).update(outcome.facts)
+    if counts:
+        result.values.setdefault(key, []).append(outcome.value)
+
+
+def save(report: Report, directory: str) -> None:
+    """Keep the result of a whole run."""
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, f"{report.name}.json"), "w", encoding="utf-8") as file:
+        json.dump(as_json(report), file, indent=2)
+        file.write("\n")

@@ -1,0 +1,124 @@
+"""To which child a process belongs that was found below a parent program.
+
+By its line of parents first. When a process between it and the child has died, the line is broken: the orphan is below the
+parent program itself (or, without a subreaper, below the first process). Then these tell, in this order: what was seen of it
+before, its process group and session, and the marks in its environment. An orphan that wiped out all of these belongs to one
+of the children that were there when it started; it is ended with the last of them.
+
+It reads; it signals nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from bartack.supervision._facts import ProcessFacts, ProcessId
+from bartack.supervision._system import system
+
+MARKS: Final = ("BARTACK_WORKER", "BARTACK_STEP")
+"""The variables that say for whom a process was started."""
+
+FIRST_PID: Final = 1
+
+
+class Kin:
+    """One child of a parent program, as far as the census needs it."""
+
+    def __init__(
+        self, token: int, pids: Iterable[int], group: int, started: int, env: Mapping[str, str]
+    ) -> None:
+        self.token = token
+        self.roots = set(pids)
+        """Its own processes that are not reaped yet: their numbers cannot be given again."""
+        self.group = group
+        self.started = started
+        self.marks = {name: env[name] for name in MARKS if name in env}
+        self.ending = False
+
+
+class Census:
+    """Which processes belong to which child, now and as far as it was seen before."""
+
+    def __init__(
+        self,
+        *,
+        scan: Callable[[], Iterable[ProcessFacts]] | None = None,
+        environment: Callable[[int], Mapping[str, str]] = system.read_environment,
+        subreaper: bool = system.SUBREAPER,
+        me: int | None = None,
+    ) -> None:
+        self._me = os.getpid() if me is None else me
+        self._scan = scan or (lambda: system.iter_family(self._me))
+        self._environment = environment
+        self._subreaper = subreaper
+        self._adopter = self._me if subreaper else FIRST_PID
+        self._kin: dict[int, Kin] = {}
+        self._seen: dict[ProcessId, int] = {}
+        self._groups: dict[int, int] = {}
+
+    def add(self, kin: Kin) -> None:
+        """Count ``kin`` in from now on."""
+        self._kin[kin.token] = kin
+        self._groups[kin.group] = kin.token
+
+    def remove(self, token: int) -> None:
+        """Forget a child and everything that belonged to it."""
+        del self._kin[token]
+        self._groups = {group: owner for group, owner in self._groups.items() if owner != token}
+        self._seen = {found: owner for found, owner in self._seen.items() if owner != token}
+
+    def iter_members(self) -> Iterator[tuple[int, ProcessFacts]]:
+        """Every process that belongs to a child, with the child's token, as soon as it is found; zombies included."""
+        roots = {pid: kin.token for kin in self._kin.values() for pid in kin.roots}
+        owners: dict[int, int] = {}
+        waiting: list[ProcessFacts] = []
+        for facts in self._scan():
+            token = self._owner(facts, roots, owners)
+            if token is None:
+                waiting.append(facts)
+            else:
+                yield self._note(token, facts, owners)
+        while late := [facts for facts in waiting if facts.ppid in owners]:
+            waiting = [facts for facts in waiting if facts.ppid not in owners]
+            for facts in late:
+                yield self._note(owners[facts.ppid], facts, owners)
+
+    def _note(self, token: int, facts: ProcessFacts, owners: dict[int, int]) -> tuple[int, ProcessFacts]:
+        owners[facts.pid] = token
+        self._seen[facts.id] = token
+        if facts.pid == facts.group:
+            self._groups.setdefault(facts.group, token)
+        return token, facts
+
+    def _owner(self, facts: ProcessFacts, roots: Mapping[int, int], owners: Mapping[int, int]) -> int | None:
+        token = roots.get(facts.pid)
+        if token is None:
+            token = owners.get(facts.ppid)
+        if token is None:
+            token = self._seen.get(facts.id)
+        if token is None and facts.ppid == self._adopter and facts.pid != self._me:
+            token = self._adopt(facts)
+        return token
+
+    def _adopt(self, facts: ProcessFacts) -> int | None:
+        for group in (facts.group, facts.session):
+            if group in self._groups:
+                return self._groups[group]
+        marked = self._marked(self._environment(facts.pid))
+        if marked is not None or not self._subreaper:
+            return marked
+        # Only children of ours have descendants here, so it belongs to one that was there when it started.
+        able = [kin for kin in self._kin.values() if kin.started <= facts.started]
+        if able and all(kin.ending for kin in able):
+            return able[-1].token
+        return None
+
+    def _marked(self, env: Mapping[str, str]) -> int | None:
+        """The one child whose marks are all in ``env``; the one with more marks if there are several."""
+        fitting = [kin for kin in self._kin.values() if kin.marks and kin.marks.items() <= env.items()]
+        fitting.sort(key=lambda kin: len(kin.marks), reverse=True)
+        if not fitting or (len(fitting) > 1 and len(fitting[0].marks) == len(fitting[1].marks)):
+            return None
+        return fitting[0].token

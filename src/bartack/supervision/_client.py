@@ -1,0 +1,184 @@
+"""The hub's side of a parent program: start it, tell it what to do, hear what happened.
+
+No thread and no event loop: the hub waits for ``fileno()`` in whichever way it likes and calls ``read_events``. Nothing here
+blocks but ``close``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from bartack.supervision._spawn import SLOT
+from bartack.supervision._tree import KILL_TIMEOUT_S
+from bartack.supervision._wire import (
+    EVENTS,
+    Bye,
+    Channel,
+    Exec,
+    Fork,
+    Kill,
+    ParentDied,
+    ParentEvent,
+    Signal,
+    Started,
+    Stop,
+)
+
+KEEPER: Final = "bartack.supervision._keeper"
+"""The module of the parent program that only executes programs."""
+
+_SLOT_BYTES: Final = 1024
+"""How long the name of a forked child may be to be readable in its environment from outside."""
+
+
+class ParentClient:
+    """A running parent program, and the only connection to it.
+
+    Tokens are the caller's numbers for its children. For each, ``Started``, ``Exited`` and ``Gone`` come in this order, or
+    ``StartFailed`` alone. After ``ParentDied`` nothing comes any more.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], sock: socket.socket) -> None:
+        self._process = process
+        self._channel = Channel(sock, EVENTS)
+        self._told = False
+
+    @classmethod
+    def start(
+        cls,
+        module: str,
+        lock_tree: str,
+        env: Mapping[str, str],
+        cwd: str,
+        *,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> ParentClient:
+        """Start a parent program in a process group of its own, with an environment of its own.
+
+        Args:
+            module: The module to run; it calls ``run_parent``.
+            lock_tree: The file whose shared lock it holds. The caller must not hold the exclusive one.
+            env: The whole environment of the program, and the start of that of the children it forks.
+            cwd: Its working directory.
+            stdout: Where its output and that of forked children goes; inherited without it. Its input is empty.
+            stderr: The same for errors.
+        """
+        ours, theirs = socket.socketpair()
+        fd = theirs.fileno()
+        command = [sys.executable, "-P", "-s", "-m", module, str(fd), str(os.getpid()), lock_tree]
+        with theirs:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**env, SLOT: " " * _SLOT_BYTES},
+                cwd=cwd,
+                pass_fds=[fd],
+                process_group=0,
+            )
+        return cls(process, ours)
+
+    @property
+    def pid(self) -> int:
+        """The program's process."""
+        return self._process.pid
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether frames wait for the socket to take more; call ``flush`` when it is writable."""
+        return self._channel.wants_write
+
+    def fileno(self) -> int:
+        """Readable when ``read_events`` has something to return."""
+        return self._channel.fileno()
+
+    def fork(self, token: int, payload: bytes, fds: Sequence[int], env: Mapping[str, str]) -> None:
+        """Fork a child that gets ``payload`` and copies of ``fds``; ``env`` is added to the program's environment."""
+        self._channel.send(Fork(token, payload, _encode(env)), fds)
+
+    def exec(
+        self,
+        token: int,
+        pipeline: Sequence[Sequence[str]],
+        cwd: str,
+        env: Mapping[str, str],
+        *,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+    ) -> None:
+        """Start commands, the output of each being the input of the next; ``env`` is all the environment they get.
+
+        The words are given to the programs as they are. A program without a slash is looked for in the ``PATH`` of ``env``.
+        What is not given of the descriptors is the null device.
+        """
+        words = [[os.fsencode(word) for word in argv] for argv in pipeline]
+        given = [fd for fd in (stdin, stdout, stderr) if fd is not None]
+        places = iter(range(len(given)))
+        first, second, third = (-1 if fd is None else next(places) for fd in (stdin, stdout, stderr))
+        self._channel.send(Exec(token, words, os.fsencode(cwd), _encode(env), (first, second, third)), given)
+
+    def signal(self, token: int, number: int) -> None:
+        """Signal the child's own processes, not what they have started."""
+        self._channel.send(Signal(token, number))
+
+    def stop(self, token: int, grace_s: float) -> None:
+        """Ask every process of the child's tree to end, and kill what is left of it after ``grace_s`` seconds."""
+        self._channel.send(Stop(token, grace_s))
+
+    def kill(self, token: int) -> None:
+        """Kill every process of the child's tree."""
+        self._channel.send(Kill(token))
+
+    def flush(self) -> None:
+        """Send what waits, as far as the socket takes it."""
+        self._channel.flush()
+
+    def read_events(self) -> list[ParentEvent]:
+        """What has happened since the last call; never waits. Descriptors in a ``Started`` belong to the caller."""
+        self._channel.flush()
+        events: list[ParentEvent] = []
+        for event, fds in self._channel.receive():
+            events.append(msgspec.structs.replace(event, pidfds=fds) if isinstance(event, Started) else event)
+        if not self._channel.alive and not self._told:
+            self._told = True
+            events.append(ParentDied())
+        return events
+
+    def close(self, timeout_s: float = KILL_TIMEOUT_S + 1) -> int:
+        """End the program and everything below it, or reap it if it is dead; return its exit status.
+
+        One that has not ended after ``timeout_s`` seconds is killed; end what it leaves with ``kill_descendants``.
+        """
+        if self._channel.alive:
+            self._channel.send(Bye())
+        self._told = True
+        self._channel.close()
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGKILL)
+            return self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _encode(env: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(os.fsencode(name), os.fsencode(value)) for name, value in env.items()]

@@ -1,0 +1,195 @@
+"""Linux: facts from ``/proc``, ``prctl``, pidfds. The same functions as in ``_darwin.py``; ``_system.py`` chooses."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from bartack.supervision._facts import ProcessFacts
+
+assert sys.platform == "linux"
+
+SUBREAPER: Final = True
+"""Whether orphans of a subreaper's descendants come to it instead of to the first process."""
+
+RSS_UNIT_BYTES: Final = 1024
+"""What one unit of ``ru_maxrss`` is."""
+
+RECEIVE_FLAGS: Final = int(socket.MSG_CMSG_CLOEXEC)
+"""How to receive descriptors so that no program started meanwhile gets them."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_STAT_BYTES: Final = 1024
+
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
+_prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
+_prctl.restype = ctypes.c_int
+
+
+def set_subreaper() -> bool:
+    """Become the parent of every descendant whose own parent dies; tell whether the system can do that."""
+    return bool(_prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
+
+
+def set_death_signal(number: int) -> bool:
+    """Ask for a signal when the thread that forked this process ends; tell whether the system can do that.
+
+    The parent may be dead already: compare ``getppid`` afterwards.
+    """
+    return bool(_prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
+
+
+def read_facts(pid: int) -> ProcessFacts | None:
+    """What is known of process ``pid``; ``None`` if there is none."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = os.read(fd, _STAT_BYTES)
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(fd)
+    return parse_stat(pid, text)
+
+
+def parse_stat(pid: int, text: bytes) -> ProcessFacts:
+    """Take one ``stat`` file apart. The name may hold anything, brackets and blanks too; the last bracket ends it."""
+    end = text.rfind(b")")
+    field = text[end + 2 :].split(b" ", 20)
+    name = text[text.find(b"(") + 1 : end].decode("utf-8", "replace")
+    return ProcessFacts(
+        pid,
+        int(field[1]),
+        int(field[2]),
+        int(field[3]),
+        chr(field[0][0]),
+        int(field[17]),
+        int(field[19]),
+        name,
+    )
+
+
+def iter_processes() -> Iterator[ProcessFacts]:
+    """Every process this one may see, by rising number. One that starts meanwhile may be missed."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            facts = read_facts(int(name))
+            if facts is not None:
+                yield facts
+
+
+def iter_family(pid: int) -> Iterator[ProcessFacts]:
+    """At least every descendant of ``pid``, parents before their children as far as the system lists them so.
+
+    Where the kernel lists the children of a thread, only these are looked at. Such a list is exact for a process that
+    alone reaps its children, so ``pid`` has to be the caller itself.
+    """
+    if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
+        yield from iter_processes()
+        return
+    waiting = _children(pid)
+    while waiting:
+        facts = read_facts(waiting.pop())
+        if facts is not None:
+            yield facts
+            waiting.extend(_children(facts.pid))
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found.extend(map(int, file.read().split()))
+    except (FileNotFoundError, ProcessLookupError):
+        pass  # it ended, or one of its threads did: what is left of its family is found below somebody else
+    return found
+
+
+def read_environment(pid: int) -> dict[str, str]:
+    """The environment ``pid`` was started with; empty if it is gone, or is not ours to read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            text = file.read()
+    except OSError:
+        return {}
+    pairs = (os.fsdecode(line).partition("=") for line in text.split(b"\0") if line)
+    return {name: value for name, _, value in pairs}
+
+
+def find_slot(name: str) -> tuple[int, int] | None:
+    """Where the value of ``name`` lies in this process's first environment, as address and size.
+
+    That memory is what others read as our environment; a fork that never calls exec can say there who it is.
+    """
+    with open("/proc/self/stat", "rb") as file:
+        field = file.read().rpartition(b")")[2].split()
+    with open("/proc/self/environ", "rb") as file:
+        text = b"\0" + file.read()
+    start = int(field[47])
+    found = text.find(f"\0{name}=".encode())
+    if not start or found < 0:
+        return None
+    first = found + len(name) + 2
+    return start + first - 1, text.find(b"\0", first) - first
+
+
+def fill_slot(slot: tuple[int, int], value: str) -> None:
+    """Put ``value`` where ``find_slot`` found room; one that is too long is left out."""
+    address, size = slot
+    text = os.fsencode(value)
+    if len(text) <= size:
+        ctypes.memmove(address, text.ljust(size, b"\0"), size)
+
+
+def thread_count() -> int:
+    """How many threads this process has, those of libraries included."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def open_pidfd(pid: int) -> int | None:
+    """A descriptor of process ``pid``, readable once it is dead; ``None`` if there is no such process or no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def send_signal(facts: ProcessFacts, number: int) -> bool:
+    """Signal exactly the process that ``facts`` are of; tell whether it was there and the signal was allowed."""
+    pidfd = open_pidfd(facts.pid)
+    try:
+        # The descriptor is opened before the comparison, so it belongs to what was compared or to nothing.
+        now = read_facts(facts.pid)
+        if now is None or now.id != facts.id:
+            return False
+        if pidfd is None:
+            os.kill(facts.pid, number)
+        else:
+            signal.pidfd_send_signal(pidfd, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+    return True
+
+
+def wait_deaths(processes: Iterable[ProcessFacts], timeout_s: float) -> None:
+    """Wait until one of the processes is dead, at most ``timeout_s`` seconds."""
+    poll = select.poll()
+    opened = [pidfd for facts in processes if (pidfd := open_pidfd(facts.pid)) is not None]
+    for pidfd in opened:
+        poll.register(pidfd, select.POLLIN)
+    poll.poll(timeout_s * 1000)
+    for pidfd in opened:
+        os.close(pidfd)

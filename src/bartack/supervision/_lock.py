@@ -1,0 +1,84 @@
+"""The lock of a run's process tree: an old attempt and a new one never overlap.
+
+Every parent program holds a shared lock on one file as long as anything below it lives. A new hub takes the exclusive one
+before it executes anything, lets go of it, and starts its own parents.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Final
+
+from bartack.core import FILE_MODE
+from bartack.errors import TreeLockedError
+
+SHARED_WAIT_S: Final = 10
+"""How long a parent program waits for whoever holds the exclusive lock."""
+
+_WAITER: Final = (
+    "import fcntl, signal, sys; signal.alarm(int(sys.argv[2])); fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)"
+)
+
+
+def take_tree_lock(path: str, timeout_s: float) -> int:
+    """Take the lock exclusively: nothing of the tree of an earlier hub is left. Close the descriptor to let go.
+
+    The lock is waited for by a process of its own, on the same open file: the lock it gets is ours. It can be ended at the
+    deadline, and ends itself should we be killed; a blocked thread or an alarm in our own process could do neither. It is
+    started only if somebody holds the lock.
+
+    Raises:
+        TreeLockedError: It was not free within ``timeout_s`` seconds.
+    """
+    until = time.monotonic() + timeout_s
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            _lock(fd, path, until)
+        except BaseException:
+            os.close(fd)
+            raise
+        if _names(path, fd):
+            return fd
+        # The file was removed or replaced meanwhile: what was locked is not what others will lock.
+        os.close(fd)
+
+
+def _lock(fd: int, path: str, until: float) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        left = until - time.monotonic()
+        if left <= 0 or not _wait(fd, left):
+            raise TreeLockedError(path) from None
+
+
+def _wait(fd: int, timeout_s: float) -> bool:
+    command = [sys.executable, "-I", "-S", "-c", _WAITER, str(fd), str(int(timeout_s) + 2)]
+    with subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL) as waiter:  # noqa: S603 - our own interpreter
+        try:
+            return waiter.wait(timeout_s) == 0
+        except subprocess.TimeoutExpired:
+            waiter.kill()
+            return False
+
+
+def _names(path: str, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def hold_tree_lock(path: str) -> int:
+    """Take the shared lock, in a process that may end by an alarm when it is not to be had."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    signal.alarm(SHARED_WAIT_S)
+    fcntl.flock(fd, fcntl.LOCK_SH)
+    signal.alarm(0)
+    return fd

@@ -1,0 +1,550 @@
+"""The program both parents run: it starts children for the hub, watches over their trees, and outlives none of them.
+
+One thread, one loop, nothing that blocks: frames from the hub, deaths from the kernel, deadlines. A child is asked for with a
+token and goes through these states:
+
+    running ──stop──▶ stopping ──grace over──▶ killing ──nothing left──▶ gone
+       │                  └──────nothing left──────────────────────────────▲
+       ├──kill, or it ended and left something──▶ killing                  │
+       └──it ended and left nothing────────────────────────────────────────┘
+
+When the hub dies, everything below is killed and the program ends; its lock goes with it. ``_spawn.py`` forks, ``_census.py``
+says who belongs to whom, ``_tree.py`` kills.
+"""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from types import FrameType
+from typing import Final, Literal
+
+from bartack.supervision._census import Census, Kin
+from bartack.supervision._facts import ProcessFacts, ProcessId
+from bartack.supervision._lock import hold_tree_lock
+from bartack.supervision._spawn import (
+    FAILURE,
+    OWN_SIGNALS,
+    SLOT,
+    Entry,
+    Home,
+    StartError,
+    Streams,
+    check_single_thread,
+    fork_entry,
+    fork_pipeline,
+    open_home,
+    plan_pipeline,
+)
+from bartack.supervision._system import system
+from bartack.supervision._tree import KILL_TIMEOUT_S, ROUND_S, iter_below_me, strike
+from bartack.supervision._wire import (
+    COMMANDS,
+    Bye,
+    Channel,
+    Command,
+    Exec,
+    Exited,
+    Fork,
+    Gone,
+    Kill,
+    ParentReady,
+    Signal,
+    Started,
+    StartFailed,
+    Stop,
+)
+
+EXIT_HUB_DEAD: Final = 3
+
+_CENSUS_S: Final = 1.0
+"""How often to look where orphans do not come to us, so that they are known before they are orphans."""
+
+_DEATH_SIGNAL: Final = signal.SIGHUP
+"""What the kernel tells us of the hub's death, should its socket live on in some other process."""
+
+
+class Child:
+    """What the hub asked for under one token: a forked entry, or the commands of a pipeline."""
+
+    def __init__(self, kin: Kin, pids: list[int], pidfds: list[int]) -> None:
+        self.kin = kin
+        self.token = kin.token
+        self.pids = pids
+        self.pidfds = pidfds
+        self.state: Literal["running", "stopping", "killing"] = "running"
+        self.until = 0.0
+        self.report: int | None = None
+        """Where its processes say that they could not become their programs; open until they have."""
+        self.failure: StartError | None = None
+        self.statuses: dict[int, int] = {}
+        self.max_rss_kb = 0
+        self.cpu_s = 0.0
+        self.leftovers: list[str] = []
+        self.watched: dict[int, ProcessId] = {}
+        """Descriptors of members that shall end by themselves."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether its own processes are all dead and reaped."""
+        return not self.kin.roots
+
+    @property
+    def ending(self) -> bool:
+        """Whether its tree has to become empty."""
+        return self.ended or self.state != "running"
+
+
+class Parent:
+    """The loop of a parent program."""
+
+    def __init__(
+        self, channel: Channel[Command], hub_pid: int, entry: Entry | None, home: Home, wakeup: int
+    ) -> None:
+        self._channel = channel
+        self._hub_pid = hub_pid
+        self._entry = entry
+        self._home = home
+        self._wakeup = wakeup
+        self._census = Census()
+        self._children: dict[int, Child] = {}
+        self._roots: dict[int, Child] = {}
+        self._watches: dict[int, Child] = {}
+        self._reports: dict[int, Child] = {}
+        self._look_at = 0.0
+        """When to look after the ending trees next; deaths bring it forward."""
+        self._leaving: int | None = None
+
+    def run(self) -> int:
+        """Serve until the hub is gone or says so; nothing is left below when this returns."""
+        try:
+            self._channel.send(ParentReady(self._home.pid))
+            while self._leaving is None:
+                self._turn()
+            return self._leaving
+        finally:
+            self._end_everything()
+
+    def _turn(self) -> None:
+        ready = self._wait()
+        if self._wakeup in ready:
+            self._take_signals()
+        self._take_commands()
+        if self._leaving is not None:
+            return
+        for fd in ready & self._reports.keys():
+            self._resolve_start(self._reports[fd])
+        for fd in ready & self._watches.keys():
+            self._unwatch(fd)
+            self._look_at = 0.0
+        if self._reap():
+            self._look_at = 0.0
+        if time.monotonic() >= self._look_at:
+            self._look_after_trees()
+        self._channel.flush()
+
+    def _wait(self) -> set[int]:
+        poll = select.poll()
+        wanted = select.POLLIN | (select.POLLOUT if self._channel.wants_write else 0)
+        poll.register(self._channel.fileno(), wanted)
+        for fd in (self._wakeup, *self._reports, *self._watches):
+            poll.register(fd, select.POLLIN)
+        return {fd for fd, _ in poll.poll(self._patience_ms())}
+
+    def _patience_ms(self) -> float | None:
+        limits = [child.until for child in self._children.values() if child.state == "stopping"]
+        if any(child.ending for child in self._children.values()):
+            limits.append(self._look_at)
+        if not system.SUBREAPER and self._children:
+            limits.append(self._look_at)
+        return max(0.0, (min(limits) - time.monotonic()) * 1000) if limits else None
+
+    def _take_signals(self) -> None:
+        numbers = os.read(self._wakeup, 4096)
+        if _DEATH_SIGNAL in numbers and self._hub_is_dead():
+            self._leaving = EXIT_HUB_DEAD
+        if signal.SIGTERM in numbers:
+            self._leaving = 0
+
+    def _hub_is_dead(self) -> bool:
+        return os.getppid() != self._hub_pid
+
+    def _take_commands(self) -> None:
+        received = self._channel.receive()
+        if not self._channel.alive and self._leaving is None:
+            # What a dead hub has said last is not begun any more: its successor may have begun it.
+            goodbye = bool(received) and isinstance(received[-1].message, Bye)
+            self._leaving = 0 if goodbye else EXIT_HUB_DEAD
+        for command, fds in received:
+            try:
+                if self._leaving is None:
+                    self._obey(command, fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    def _obey(self, command: Command, fds: list[int]) -> None:
+        match command:
+            case Fork() | Exec():
+                self._start(command, fds)
+            case Bye():
+                self._leaving = 0
+            case Signal() | Stop() | Kill():
+                child = self._children.get(command.token)
+                # A child that is gone meanwhile has been reported; there is nothing left to do for it.
+                if child is not None:
+                    self._control(child, command)
+
+    def _control(self, child: Child, command: Signal | Stop | Kill) -> None:
+        match command:
+            case Signal():
+                for pid in child.kin.roots:
+                    _signal_root(pid, command.number)
+            case Stop():
+                self._stop(child, command.grace_s)
+            case Kill():
+                self._doom(child)
+
+    # -- starting ---------------------------------------------------------------------------------------------------
+
+    def _start(self, command: Fork | Exec, fds: list[int]) -> None:
+        pids: list[int] = []
+        env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env}
+        try:
+            if self._hub_is_dead():
+                self._leaving = EXIT_HUB_DEAD
+                return
+            self._check_token(command.token)
+            check_single_thread()
+            report = self._exec(command, fds, pids) if isinstance(command, Exec) else None
+            if isinstance(command, Fork):
+                pids.append(self._fork(command, fds, env))
+        except (StartError, OSError) as error:
+            self._fail_start(command.token, env, pids, error)
+            return
+        child = self._adopt(command.token, env, pids)
+        if report is None:
+            self._tell_started(child)
+        else:
+            child.report = report
+            self._reports[report] = child
+
+    def _check_token(self, token: int) -> None:
+        if token in self._children:
+            raise StartError(errno.EEXIST, f"token {token} is in use")
+
+    def _fork(self, command: Fork, fds: list[int], env: dict[str, str]) -> int:
+        if self._entry is None:
+            raise StartError(errno.ENOSYS, "this parent program forks no entry")
+        return fork_entry(self._home, self._entry, command.payload, fds, env)
+
+    def _exec(self, command: Exec, fds: list[int], pids: list[int]) -> int:
+        env = dict(command.env)
+        plans = plan_pipeline(command.pipeline, command.cwd, env)
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            streams = Streams(*(null if place < 0 else fds[place] for place in command.stdio))
+            return fork_pipeline(self._home, plans, command.cwd, env, streams, pids)
+        finally:
+            os.close(null)
+
+    def _adopt(self, token: int, env: dict[str, str], pids: list[int]) -> Child:
+        facts = system.read_facts(pids[0])
+        kin = Kin(token, pids, pids[0], facts.started if facts else 0, env)
+        pidfds = [pidfd for pid in pids if (pidfd := system.open_pidfd(pid)) is not None]
+        child = Child(kin, pids, pidfds)
+        self._census.add(kin)
+        self._children[token] = child
+        self._roots.update(dict.fromkeys(pids, child))
+        return child
+
+    def _fail_start(
+        self, token: int, env: dict[str, str], pids: list[int], error: StartError | OSError
+    ) -> None:
+        failure = error if isinstance(error, StartError) else StartError(error.errno or errno.EIO, str(error))
+        if not pids:
+            self._channel.send(StartFailed(token, failure.errno, failure.problem, failure.index))
+            return
+        child = self._adopt(token, env, pids)
+        child.failure = failure
+        self._doom(child)
+
+    def _tell_started(self, child: Child) -> None:
+        self._channel.send(Started(child.token, child.pids), child.pidfds)
+        self._close_pidfds(child)
+
+    def _close_pidfds(self, child: Child) -> None:
+        for pidfd in child.pidfds:
+            os.close(pidfd)
+        child.pidfds = []
+
+    def _resolve_start(self, child: Child) -> None:
+        """Learn whether the processes of a pipeline became their programs."""
+        if child.report is None:
+            return
+        try:
+            text = os.read(child.report, FAILURE.size)
+        except BlockingIOError:
+            return
+        self._close_report(child)
+        if not text:
+            self._tell_started(child)
+            return
+        index, number = FAILURE.unpack(text)
+        child.failure = StartError(number, os.strerror(number), index)
+        self._close_pidfds(child)
+        self._doom(child)
+
+    def _close_report(self, child: Child) -> None:
+        if child.report is not None:
+            del self._reports[child.report]
+            os.close(child.report)
+            child.report = None
+
+    # -- deaths -----------------------------------------------------------------------------------------------------
+
+    def _reap(self) -> bool:
+        """Reap whatever has died, orphans that came to us included; tell whether there was anything."""
+        found = False
+        for pid, status, usage in _iter_dead():
+            found = True
+            child = self._roots.pop(pid, None)
+            if child is None:
+                continue
+            child.kin.roots.discard(pid)
+            child.statuses[pid] = os.waitstatus_to_exitcode(status)
+            child.max_rss_kb = max(child.max_rss_kb, usage.ru_maxrss * system.RSS_UNIT_BYTES // 1024)
+            child.cpu_s += usage.ru_utime + usage.ru_stime
+            if child.ended:
+                self._tell_exited(child)
+        return found
+
+    def _tell_exited(self, child: Child) -> None:
+        self._resolve_start(child)
+        child.kin.ending = True
+        if child.failure is None:
+            statuses = [child.statuses[pid] for pid in child.pids]
+            self._channel.send(Exited(child.token, statuses, child.max_rss_kb, round(child.cpu_s, 6)))
+
+    # -- ending trees -----------------------------------------------------------------------------------------------
+
+    def _stop(self, child: Child, grace_s: float) -> None:
+        until = time.monotonic() + grace_s
+        if child.state == "running":
+            child.state = "stopping"
+            child.kin.ending = True
+            child.until = until
+            for facts in self._members([child])[child.token]:
+                system.send_signal(facts, signal.SIGTERM)
+                system.send_signal(facts, signal.SIGCONT)
+                self._watch(child, facts)
+            self._look_at = 0.0
+        elif child.state == "stopping":
+            child.until = min(child.until, until)
+
+    def _end_grace(self, child: Child) -> None:
+        if child.ended:
+            child.leftovers = _names(self._members([child])[child.token])
+        self._doom(child)
+
+    def _doom(self, child: Child) -> None:
+        if child.state != "killing":
+            child.state = "killing"
+            child.kin.ending = True
+            child.until = time.monotonic() + KILL_TIMEOUT_S
+            self._look_at = 0.0
+
+    def _watch(self, child: Child, facts: ProcessFacts) -> None:
+        if facts.id not in child.watched.values():
+            pidfd = system.open_pidfd(facts.pid)
+            if pidfd is not None:
+                child.watched[pidfd] = facts.id
+                self._watches[pidfd] = child
+
+    def _unwatch(self, pidfd: int) -> None:
+        del self._watches.pop(pidfd).watched[pidfd]
+        os.close(pidfd)
+
+    def _members(self, children: Collection[Child]) -> dict[int, list[ProcessFacts]]:
+        """The living members of each child's tree."""
+        found: dict[int, list[ProcessFacts]] = {child.token: [] for child in children}
+        for token, facts in self._census.iter_members():
+            if token in found and not facts.dead:
+                found[token].append(facts)
+        return found
+
+    def _look_after_trees(self) -> None:
+        """Bring every tree that has to end one round further, and report those that are empty."""
+        now = time.monotonic()
+        self._look_at = now + _CENSUS_S
+        if not system.SUBREAPER:
+            self._members(self._children.values())
+        for child in self._children.values():
+            if child.state == "stopping" and now >= child.until:
+                self._end_grace(child)
+        self._strike([child for child in self._children.values() if child.state == "killing"])
+        self._reap()
+        ending = [child for child in self._children.values() if child.ending]
+        if not ending:
+            return
+        members = self._members(ending)
+        # Somebody who died during the look may have forked behind it: what seems empty then may not be.
+        certain = not self._reap()
+        for child in ending:
+            self._judge(child, members[child.token], now, certain=certain)
+
+    def _strike(self, doomed: list[Child]) -> None:
+        if doomed:
+            tokens = {child.token for child in doomed}
+            groups = [child.kin.group for child in doomed]
+            strike(lambda: self._iter_living(tokens), groups)
+
+    def _iter_living(self, tokens: set[int]) -> Iterator[ProcessFacts]:
+        return (facts for token, facts in self._census.iter_members() if token in tokens)
+
+    def _judge(self, child: Child, living: list[ProcessFacts], now: float, *, certain: bool) -> None:
+        if child.ended and not living:
+            if certain:
+                self._let_go(child, [])
+            else:
+                self._look_at = 0.0
+        elif child.state == "killing":
+            if now >= child.until:
+                self._let_go(child, living)
+            else:
+                self._look_at = min(self._look_at, now + ROUND_S)
+        elif child.state == "stopping":
+            for facts in living:
+                self._watch(child, facts)
+            if not child.watched:
+                self._look_at = min(self._look_at, now + ROUND_S)
+        else:
+            child.leftovers = _names(living)
+            self._doom(child)
+
+    def _let_go(self, child: Child, survivors: list[ProcessFacts]) -> None:
+        """The last word on a child."""
+        for pidfd in tuple(child.watched):
+            self._unwatch(pidfd)
+        for pid in child.kin.roots:
+            self._roots.pop(pid, None)
+        self._close_report(child)
+        self._close_pidfds(child)
+        self._census.remove(child.token)
+        del self._children[child.token]
+        if child.failure is not None:
+            failure = child.failure
+            self._channel.send(StartFailed(child.token, failure.errno, failure.problem, failure.index))
+        else:
+            self._channel.send(Gone(child.token, child.leftovers, _names(survivors)))
+
+    def _end_everything(self) -> None:
+        """Kill all that is below us, and come back only when nothing is left.
+
+        What cannot be killed is named once; as long as it lives we live too, and so does our lock.
+        """
+        until = time.monotonic() + KILL_TIMEOUT_S
+        named = False
+        while True:
+            strike(self._iter_all, [child.kin.group for child in self._children.values()])
+            childless = _reap_everything()
+            # A subreaper without children has no descendants at all: the kernel's own word, and no scan can miss any.
+            if childless and system.SUBREAPER:
+                return
+            living = [facts for facts in self._iter_all() if not facts.dead]
+            if childless and not living:
+                return
+            if not named and time.monotonic() > until:
+                named = True
+                _complain(living)
+            system.wait_deaths(living, _CENSUS_S if named else ROUND_S)
+
+    def _iter_all(self) -> Iterator[ProcessFacts]:
+        if not system.SUBREAPER:
+            yield from (facts for _, facts in self._census.iter_members())
+        yield from iter_below_me()
+
+
+def _iter_dead() -> Iterator[tuple[int, int, resource.struct_rusage]]:
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        yield pid, status, usage
+
+
+def _reap_everything() -> bool:
+    """Reap whatever has died; tell whether we have no child any more."""
+    while True:
+        try:
+            if not os.waitpid(-1, os.WNOHANG)[0]:
+                return False
+        except ChildProcessError:
+            return True
+
+
+def _signal_root(pid: int, number: int) -> None:
+    # It may have ended, be not ours to signal any more, or there is no such signal.
+    with suppress(OSError):
+        os.kill(pid, number)
+
+
+def _names(found: Iterable[ProcessFacts]) -> list[str]:
+    return sorted({facts.name for facts in found})
+
+
+def _complain(living: list[ProcessFacts]) -> None:
+    # Nobody reads our socket any more; where our errors go, somebody may look.
+    print(f"bartack: cannot end {', '.join(_names(living))}; waiting for it", file=sys.stderr)  # noqa: T201 - see above
+
+
+def _catch_signals() -> int:
+    """Have every signal of ours written to a descriptor that the loop waits for; return that."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    for number in OWN_SIGNALS:
+        signal.signal(number, signal.SIG_IGN if number == signal.SIGINT else _ignore)
+    signal.set_wakeup_fd(theirs.detach(), warn_on_full_buffer=False)
+    return ours.detach()
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """The number is in the wake-up descriptor already."""
+
+
+def run_parent(entry: Entry | None = None) -> int:
+    """Be the parent program that ``ParentClient.start`` has started; return the exit code.
+
+    Args:
+        entry: What a forked child does. Without one, only programs can be executed.
+    """
+    socket_fd, hub_pid, lock_path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    os.set_inheritable(socket_fd, False)
+    system.set_death_signal(_DEATH_SIGNAL)
+    system.set_subreaper()
+    wakeup = _catch_signals()
+    hold_tree_lock(lock_path)
+    if os.getppid() != hub_pid:
+        return EXIT_HUB_DEAD
+    home = open_home()
+    if not os.environ.get(SLOT, "-").strip():
+        del os.environ[SLOT]
+    channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
+    parent = Parent(channel, hub_pid, entry, home, wakeup)
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    return parent.run()
