@@ -167,6 +167,10 @@ class Journal(Protocol):
         """The acknowledged entries from ``from_seq`` on, in order."""
         ...
 
+    def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
+        """The acknowledged entries at these places, which must rise."""
+        ...
+
     def load_value(self, entry: Entry) -> bytes | None:
         """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
         ...

@@ -19,7 +19,8 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import groupby, islice
 from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Self
 
@@ -43,6 +44,7 @@ from bartack.journal._format import (
     INTERRUPTED,
     OPENED,
     Damage,
+    Line,
     LineError,
     Opened,
     Scanner,
@@ -293,13 +295,33 @@ class FileJournal:
     def read(self, from_seq: int = 1) -> Iterator[Entry]:
         """The acknowledged entries from ``from_seq`` on, in order; a copy of what is there at the first step."""
         self._check_open()
-        mark = self._marks[max(bisect_right(self._marks, (max(from_seq, 1), 1 << 62, 0)) - 1, 0)]
+        for line, text in self._lines(self._section(from_seq), self.size_bytes):
+            if line.seq + line.entries > from_seq:
+                yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+
+    def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
+        """The acknowledged entries at these places, which must rise; reads only the parts of the file they are in."""
+        self._check_open()
+        for section, wanted in groupby(places, self._section):
+            end = self._marks[section + 1].offset if section + 1 < len(self._marks) else self.size_bytes
+            place = next(wanted)
+            for line, text in self._lines(section, end):
+                while line.seq <= place < line.seq + line.entries:
+                    yield next(islice(decode_line(text), place - line.seq, None))
+                    place = next(wanted, 0)
+                if not place:
+                    break
+
+    def _section(self, place: int) -> int:
+        """The mark from which on a place is found."""
+        return max(bisect_right(self._marks, (max(place, 1), 1 << 62, 0)) - 1, 0)
+
+    def _lines(self, section: int, end: int) -> Iterator[tuple[Line, bytes]]:
+        mark = self._marks[section]
         scanner = Scanner(mark.offset, mark.seq, mark.crc)
-        for chunk in read_chunks(self._disk, self._fd, mark.offset, self.size_bytes):
+        for chunk in read_chunks(self._disk, self._fd, mark.offset, end):
             try:
-                for line, text in scanner.feed(chunk):
-                    if line.seq + line.entries > from_seq:
-                        yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+                yield from scanner.feed(chunk)
             except LineError as error:
                 raise JournalCorruptError(self.path, scanner.offset, str(error)) from None
 
