@@ -123,6 +123,8 @@ class Begin(Frame, tag="begin"):
     once: bool = False
     attempt: int = 1
     timeout_s: float = 0.0
+    grace_s: float = 0.0
+    """How long after ``timeout_s`` the hub waits before it ends the process: the time a body has to stop by itself."""
     max_crashes: int = 3
     a: Raw = Raw(b"{}")
 
@@ -150,6 +152,7 @@ class Out(Frame, tag="out"):
     n: int
     channel: str
     text: str
+    fp: str = ""
 
 
 class Cancel(Frame, tag="cancel"):
