@@ -302,7 +302,8 @@ class FileJournal:
     def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
         """The acknowledged entries at these places, which must rise; reads only the parts of the file they are in."""
         self._check_open()
-        for section, wanted in groupby(places, self._section):
+        for section, group in groupby(places, self._section):
+            wanted = iter(group)
             end = self._marks[section + 1].offset if section + 1 < len(self._marks) else self.size_bytes
             place = next(wanted)
             for line, text in self._lines(section, end):

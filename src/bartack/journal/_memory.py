@@ -212,9 +212,13 @@ class MemoryReader:
     def follow(self, from_seq: int = 1, *, timeout_s: float | None = None) -> Iterator[Entry]:
         """Like ``read``, then wait for more; ends when none came for ``timeout_s`` seconds."""
         seen = max(from_seq, 1) - 1
+
+        def has_more() -> bool:
+            return len(self._store.entries) > seen
+
         while True:
             with self._store.changed:
-                if not self._store.changed.wait_for(lambda at=seen: len(self._store.entries) > at, timeout_s):
+                if not self._store.changed.wait_for(has_more, timeout_s):
                     return
             for entry in self._store.entries[seen:]:
                 seen = entry.seq

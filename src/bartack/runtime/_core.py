@@ -179,6 +179,14 @@ class Core:
         """Commands are over."""
         self.effects.shell_ended(token, end)
 
+    def shell_lost(self, token: int) -> None:
+        """Commands died with the program that kept them: they are run again, under the same key."""
+        self.effects.shell_lost(token)
+
+    def shell_too_large(self, token: int) -> None:
+        """Commands write more than anybody could read."""
+        self.effects.shell_too_large(token)
+
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""
         self.effects.prompt_ended(token, outcome)

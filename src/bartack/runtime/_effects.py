@@ -65,6 +65,7 @@ class Job:
         self.verdict: BartackError | None = None
         """Why it was ended from here: its time was over, or it was cancelled."""
         self.check = True
+        self.start: StartShell | None = None
 
 
 class EffectDesk:
@@ -93,11 +94,32 @@ class EffectDesk:
         job.check = args.check
         self._watch(job, ShellTimeoutError("shell", limit, source), StopShell(job.token))
         key = self._office.ledger.key(worker, step.p, step.n)
-        start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref))
+        job.start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref))
         if args.once:
-            self._office.ledger.act(start)
+            self._office.ledger.act(job.start)
         else:
-            self._office.ledger.act_now(start)
+            self._office.ledger.act_now(job.start)
+
+    def shell_lost(self, token: int) -> None:
+        """Commands died with the program that kept them."""
+        job = self._jobs.get(token)
+        if job is None or job.start is None:
+            return
+        if job.step.once:
+            self._end(token)
+            error = OutcomeUnknownError(f"{job.step.p}:{job.step.n}", job.step.about)
+            self._office.ledger.fail_open(job.worker, job.step, error)
+        elif job.verdict is not None:
+            self.shell_ended(token, ShellEnd(0))
+        else:
+            self._office.ledger.act(job.start)
+
+    def shell_too_large(self, token: int) -> None:
+        """Commands write more than anybody could read: they are ended."""
+        job = self._jobs.get(token)
+        if job is not None and job.verdict is None:
+            job.verdict = MessageTooLargeError(f"the output of {job.argv[0]}", MAX_MESSAGE + 1, MAX_MESSAGE)
+            self._office.ledger.act(StopShell(token))
 
     def shell_ended(self, token: int, end: ShellEnd) -> None:
         """Commands are over, and nothing of their tree is left."""

@@ -68,6 +68,19 @@ class StackLine(msgspec.Struct, omit_defaults=True):
     text: str = ""
 
 
+class Order(msgspec.Struct, omit_defaults=True):
+    """What a new worker process is told before it can speak to the hub: who it is, and where its program is."""
+
+    path: str
+    incarnation: int
+    run_dir: str
+    workspace: str
+    program: str
+    """The directory that stands in for the project: modules are imported from here."""
+    root: str
+    """The project's own directory: modules must not be imported from there."""
+
+
 # Worker or foreign process → hub.
 
 

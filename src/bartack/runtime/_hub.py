@@ -1,0 +1,471 @@
+"""The hub: the process that owns a run. A loop around the core; everything it decides is decided there.
+
+One turn: take what is ready, look once more for who became ready meanwhile, commit once for all of them, then do and say what was
+decided. Processes are started by two parent programs, so that nothing the hub starts can outlive it: the zygote forks workers, the
+keeper runs commands.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Final, Protocol
+
+import msgspec
+
+from bartack.errors import BartackError, FrameError, JournalPoisonedError
+from bartack.journal import Journal
+from bartack.runtime import _frames as f
+from bartack.runtime import _ledger as act
+from bartack.runtime._commands import Commands
+from bartack.runtime._core import Core
+from bartack.runtime._history import iter_greeting
+from bartack.runtime._layout import RunDir
+from bartack.runtime._mirror import Mirror
+from bartack.runtime._peers import Gatekeeper
+from bartack.runtime._prompts import Prompts
+from bartack.runtime._state import State
+from bartack.runtime._wire import Connection
+from bartack.supervision import (
+    KEEPER,
+    Exited,
+    Gone,
+    ParentClient,
+    ParentDied,
+    ParentEvent,
+    StartFailed,
+    kill_descendants,
+    set_subreaper,
+    take_tree_lock,
+)
+
+ZYGOTE: Final = "bartack.runtime._zygote"
+IDLE_COMMIT_S: Final = 0.05
+"""Entries nobody waits for are made durable when nothing has happened for this long."""
+STAGED_LIMIT: Final = 1000
+"""More entries than this are never kept waiting."""
+HEARTBEAT_S: Final = 5.0
+
+
+class Observer(Protocol):
+    """Somebody who watches a run from inside the hub's process: the live view, or nobody."""
+
+    def show(self, channel: str, worker: str, text: str) -> None:
+        """Something was printed, logged or happened, and is durable."""
+        ...
+
+    def changed(self, state: State) -> None:
+        """The run changed its status."""
+        ...
+
+    def turn(self, state: State) -> None:
+        """A turn is over."""
+        ...
+
+
+class Hub:
+    """Drives one run until it ends or is interrupted."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        journal: Journal,
+        core: Core,
+        prompts: Prompts,
+        observer: Observer,
+        *,
+        config: msgspec.Raw,
+    ) -> None:
+        self._run = run
+        self._journal = journal
+        self._core = core
+        self._observer = observer
+        self._config = config
+        self._mirror = Mirror(run, core.state)
+        self._selector = selectors.DefaultSelector()
+        self._connections: dict[int, Connection] = {}
+        self._numbers = 0
+        self._tokens = 0
+        self._workers: dict[int, tuple[str, int]] = {}
+        self._statuses: dict[int, str] = {}
+        self._status = ""
+        self._listener: socket.socket | None = None
+        self._heartbeat = 0.0
+        self._signals: list[int] = []
+        self._zygote: ParentClient | None = None
+        self._keeper: ParentClient | None = None
+        self._commands = Commands(run, self._new_token, core.state)
+        self._prompts = prompts
+        self._gate = Gatekeeper(self._commands.token_key)
+        self._perform: dict[type[act.Action], Callable[..., None]] = {
+            act.Say: self._say,
+            act.Greet: self._greet,
+            act.Hang: self._hang,
+            act.StartWorker: self._start_worker,
+            act.StopWorker: self._stop_worker,
+            act.StartShell: self._start_shell,
+            act.StopShell: self._stop_shell,
+            act.StartPrompt: self._start_prompt,
+            act.StopPrompt: self._stop_prompt,
+            act.Show: self._show,
+            act.Transition: self._transition,
+            act.EndHub: self._end,
+        }
+
+    def run(self, begin: Callable[[Core], None]) -> str:
+        """Run until the run has ended or is interrupted; returns completed, failed, cancelled, interrupted or disk.
+
+        Args:
+            begin: Tells the core what to begin with: a new run, or one to resume.
+        """
+        set_subreaper()
+        os.close(take_tree_lock(str(self._run.tree_lock), 10.0))
+        with self._catching_signals():
+            try:
+                begin(self._core)
+                self._open()
+                self._turn_end()
+                while not self._status:
+                    self._turn()
+            except JournalPoisonedError as error:
+                self._observer.show("note", "", str(error))
+                self._status = "disk"
+            finally:
+                self._close()
+        return self._status
+
+    def interrupt(self) -> None:
+        """Stop in order at the end of this turn; the run stays resumable."""
+        if not self._status:
+            self._core.stop("interrupted")
+            self._turn_end()
+            self._status = "interrupted"
+
+    # The loop.
+
+    def _turn(self) -> None:
+        ready = self._selector.select(self._patience())
+        for key, events in ready:
+            key.data(events)
+        self._core.tick()
+        if ready:
+            # Late commit: whoever became ready meanwhile shares the sync.
+            for key, events in self._selector.select(0):
+                key.data(events)
+        if self._signals:
+            self.interrupt()
+        self._turn_end(idle=not ready)
+        self._beat()
+        self._observer.turn(self._core.state)
+
+    def _turn_end(self, *, idle: bool = False) -> None:
+        """Commit if anybody waits for it, then do what was decided; that may lead to more."""
+        while True:
+            self._do(self._core.take_at_once())
+            staged = self._journal.last_seq - self._journal.synced_seq
+            if not self._core.must_sync and staged < STAGED_LIMIT and not (idle and staged):
+                return
+            self._journal.commit()
+            self._do(self._core.committed())
+
+    def _do(self, actions: list[act.Action]) -> None:
+        for action in actions:
+            self._perform[type(action)](action)
+
+    def _patience(self) -> float:
+        waits = [1.0]
+        due = self._core.clockwork.next_in_s()
+        if due is not None:
+            waits.append(due)
+        if self._journal.last_seq > self._journal.synced_seq:
+            waits.append(IDLE_COMMIT_S)
+        prompt = self._prompts.next_in_s()
+        if prompt is not None:
+            waits.append(prompt)
+        return min(waits)
+
+    def _beat(self) -> None:
+        for token, outcome in self._prompts.take_ready():
+            self._core.prompt_ended(token, outcome)
+            self._turn_end()
+        now = time.monotonic()
+        if now - self._heartbeat >= HEARTBEAT_S:
+            self._heartbeat = now
+            self._run.touch_lock()
+            self._commands.check_sizes(self._core.shell_too_large)
+
+    # Opening and closing.
+
+    def _open(self) -> None:
+        self._zygote = self._start_parent(ZYGOTE)
+        self._keeper = self._start_parent(KEEPER)
+        self._listener = self._run.listen()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
+
+    def _start_parent(self, module: str) -> ParentClient:
+        env = {**os.environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
+        parent = ParentClient.start(
+            module, str(self._run.tree_lock), env, self._run.workspace(self._core.state)
+        )
+        self._selector.register(parent, selectors.EVENT_READ, lambda events: self._parent_ready(parent))
+        return parent
+
+    def _seed(self) -> int:
+        return self._run.seed(self._core.state)
+
+    def _close(self) -> None:
+        if self._listener is not None:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._run.remove_socket()
+        for parent in (self._zygote, self._keeper):
+            if parent is not None:
+                self._unregister(parent)
+                parent.close()
+        kill_descendants()
+        for connection in self._connections.values():
+            connection.flush()
+            connection.close()
+        self._commands.close()
+        self._selector.close()
+        self._mirror.write(self._journal.synced_seq, active=False, status=self._status)
+
+    # Connections.
+
+    def _accept(self, events: int) -> None:
+        assert self._listener is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        self._add(sock)
+
+    def _add(self, sock: socket.socket) -> Connection:
+        self._numbers += 1
+        connection = Connection(self._numbers, sock)
+        self._connections[connection.number] = connection
+        self._selector.register(
+            sock, selectors.EVENT_READ, lambda events: self._connection_ready(connection, events)
+        )
+        return connection
+
+    def _connection_ready(self, connection: Connection, events: int) -> None:
+        if events & selectors.EVENT_WRITE and not connection.flush():
+            self._drop(connection)
+            return
+        if events & selectors.EVENT_READ:
+            self._read(connection)
+        self._watch(connection)
+
+    def _read(self, connection: Connection) -> None:
+        try:
+            bodies = connection.receive()
+            if bodies is None:
+                self._drop(connection)
+                return
+            for body in bodies:
+                self._frame(connection, f.decode_to_hub(body))
+        except FrameError:
+            self._drop(connection)
+
+    def _frame(self, connection: Connection, frame: f.ToHub) -> None:
+        if not isinstance(frame, f.Hello):
+            self._core.frame(connection.number, frame)
+            return
+        peer = self._gate.admit(connection, frame, self._parents()) if frame.role != "worker" else None
+        if self._core.connect(connection.number, frame, peer) is None:
+            self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        if self._connections.pop(connection.number, None) is None:
+            return
+        self._core.lost(connection.number)
+        self._unregister(connection.sock)
+        connection.close()
+
+    def _watch(self, connection: Connection) -> None:
+        if connection.number not in self._connections:
+            return
+        if connection.closing and not connection.wants_write:
+            self._drop(connection)
+            return
+        events = selectors.EVENT_READ if connection.wants_read else 0
+        if connection.wants_write:
+            events |= selectors.EVENT_WRITE
+        key = self._selector.get_key(connection.sock)
+        if key.events != events:
+            self._selector.modify(connection.sock, events or selectors.EVENT_WRITE, key.data)
+
+    def _unregister(self, what: socket.socket | ParentClient) -> None:
+        try:
+            self._selector.unregister(what)
+        except (KeyError, ValueError):
+            return
+
+    def _parents(self) -> set[int]:
+        return {parent.pid for parent in (self._zygote, self._keeper) if parent is not None}
+
+    # Processes.
+
+    def _new_token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def _parent_ready(self, parent: ParentClient) -> None:
+        for event in parent.read_events():
+            if isinstance(event, ParentDied):
+                self._parent_died(parent)
+            elif parent is self._zygote:
+                self._worker_event(event)
+            else:
+                self._commands.event(event, self._core.shell_ended)
+
+    def _worker_event(self, event: ParentEvent) -> None:
+        match event:
+            case Exited(token=token, statuses=statuses):
+                self._statuses[token] = _reason(statuses[0])
+            case Gone(token=token):
+                path, incarnation = self._workers.pop(token, ("", 0))
+                reason = self._statuses.pop(token, "lost")
+                if path:
+                    self._core.process_gone(path, incarnation, reason)
+            case StartFailed(token=token, problem=problem):
+                path, incarnation = self._workers.pop(token, ("", 0))
+                if path:
+                    self._core.process_gone(path, incarnation, f"start failed: {problem}")
+            case _:
+                for fd in getattr(event, "pidfds", ()):
+                    os.close(fd)
+
+    def _parent_died(self, parent: ParentClient) -> None:
+        """A parent program was killed: everything below it dies with it; another takes its place."""
+        self._unregister(parent)
+        parent.close(0.0)
+        other = self._keeper if parent is self._zygote else self._zygote
+        kill_descendants(keep=[other.pid] if other is not None else [])
+        if parent is self._zygote:
+            lost, self._workers = self._workers, {}
+            self._zygote = self._start_parent(ZYGOTE)
+            for path, incarnation in lost.values():
+                self._core.process_gone(path, incarnation, "lost its parent", counted=False)
+        else:
+            self._keeper = self._start_parent(KEEPER)
+            for token in self._commands.all_lost():
+                self._core.shell_lost(token)
+
+    # Actions.
+
+    def _say(self, action: act.Say) -> None:
+        connection = self._connections.get(action.peer)
+        if connection is not None:
+            connection.send(action.data, urgent=action.urgent)
+            self._watch(connection)
+
+    def _greet(self, action: act.Greet) -> None:
+        connection = self._connections.get(action.peer)
+        if connection is not None:
+            worker = self._core.state.workers[action.path]
+            greeting = iter_greeting(
+                self._core.state, self._journal, worker, self._config, str(self._run.path)
+            )
+            connection.stream(greeting)
+            self._watch(connection)
+
+    def _hang(self, action: act.Hang) -> None:
+        connection = self._connections.get(action.peer)
+        if connection is not None:
+            connection.closing = True
+            self._watch(connection)
+
+    def _start_worker(self, action: act.StartWorker) -> None:
+        assert self._zygote is not None
+        ours, theirs = socket.socketpair()
+        token = self._new_token()
+        self._workers[token] = (action.path, action.incarnation)
+        self._add(ours)
+        payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
+        env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
+        self._zygote.fork(token, payload, [theirs.fileno()], env)
+        theirs.close()
+
+    def _stop_worker(self, action: act.StopWorker) -> None:
+        for token, (path, _) in self._workers.items():
+            if path == action.path and self._zygote is not None:
+                if action.grace_s:
+                    self._zygote.stop(token, action.grace_s)
+                else:
+                    self._zygote.kill(token)
+
+    def _start_shell(self, action: act.StartShell) -> None:
+        assert self._keeper is not None
+        try:
+            self._commands.start(self._keeper, action, self._journal)
+        except (BartackError, OSError) as error:
+            self._core.shell_ended(action.token, self._commands.refused(error))
+
+    def _stop_shell(self, action: act.StopShell) -> None:
+        assert self._keeper is not None
+        self._commands.stop(self._keeper, action.token)
+
+    def _start_prompt(self, action: act.StartPrompt) -> None:
+        self._prompts.start(action)
+
+    def _stop_prompt(self, action: act.StopPrompt) -> None:
+        self._prompts.stop(action.token)
+
+    def _show(self, action: act.Show) -> None:
+        self._mirror.transcribe(action)
+        self._observer.show(action.channel, action.worker, action.text)
+
+    def _transition(self, action: act.Transition) -> None:
+        self._mirror.write(self._journal.synced_seq, active=True)
+        self._observer.changed(self._core.state)
+
+    def _end(self, action: act.EndHub) -> None:
+        self._status = self._status or action.status
+
+    # Signals.
+
+    def _catching_signals(self) -> _Signals:
+        return _Signals(self._selector, self._signals)
+
+
+class _Signals:
+    """Ctrl-C and termination end the loop in order; a second one ends the process."""
+
+    def __init__(self, selector: selectors.BaseSelector, seen: list[int]) -> None:
+        self._selector = selector
+        self._seen = seen
+        self._previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+
+    def __enter__(self) -> None:
+        self._read, self._write = socket.socketpair()
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+        self._selector.register(self._read, selectors.EVENT_READ, lambda events: self._read.recv(64))
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._note)
+        self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+
+    def __exit__(self, *problem: object) -> None:
+        signal.set_wakeup_fd(self._old_fd)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._read.close()
+        self._write.close()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._seen:
+            # Asked twice: the parent programs end everything when this process is gone.
+            os._exit(128 + number)
+        self._seen.append(number)
+
+
+def _reason(status: int) -> str:
+    return f"signal:{signal.Signals(-status).name}" if status < 0 else f"exit:{status}"
