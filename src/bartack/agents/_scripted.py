@@ -139,7 +139,7 @@ class ScriptedAgent:
             index = self._choose(prompt)
             self._used[prompt.key] = index
             if self._memory is not None:
-                replace_file(self._memory, msgspec.json.encode(self._used))
+                replace_file(os.fspath(self._memory), msgspec.json.encode(self._used))
         if index < 0:
             return ScriptedReply("", None, 0.0, 0.0, 0)
         rule = self._script.prompts[index]

@@ -92,15 +92,11 @@ class Core:
 
     # Life of the hub.
 
-    def begin(self, created: e.RunCreated, arguments: Value) -> None:
-        """A new run."""
-        self.crew.begin(created, arguments)
-
-    def resume(self, dead_us: int, unknown: UnknownDecision | None = None) -> None:
-        """A run goes on: failed workers are set back to their failing step, and everybody starts again."""
+    def start(self, dead_us: int = 0, unknown: UnknownDecision | None = None) -> None:
+        """The run begins or goes on: failed workers are set back to their failing step, and everybody starts."""
         failed = [w for w in self.state.workers.values() if w.status == "failed" and not w.error_is_final]
         items: list[tuple[e.EntryData, Value]] = [
-            (e.RunResumed(hub=self.state.hub + 1, dead_us=max(dead_us, 0)), NO_VALUE)
+            (e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0)), NO_VALUE)
         ]
         for worker in failed:
             items += _rewind(worker, unknown)

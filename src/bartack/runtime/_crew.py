@@ -65,13 +65,6 @@ class CrewDesk:
 
     # Starting.
 
-    def begin(self, created: e.RunCreated, arguments: Value) -> None:
-        """A new run: its first worker."""
-        spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
-        self._office.ledger.record((created, arguments), (spawned, arguments))
-        self._office.ledger.act(Transition())
-        self.start_all()
-
     def start_all(self) -> None:
         """Start every worker that has something left to do."""
         for worker in list(self._office.state.workers.values()):
@@ -254,8 +247,7 @@ class CrewDesk:
         elif not worker.ended:
             if counted and not expected:
                 self._crashed(worker, incarnation, reason)
-            if not worker.ended and self._office.state.failure is None:
-                self._launch_again(worker)
+            self._launch_again(worker)
 
     def restart(self, worker: Worker) -> None:
         """End the process of a worker; it starts again and replays. Not counted as a crash."""
@@ -320,6 +312,8 @@ class CrewDesk:
         self._office.ledger.act(StartWorker(worker.path, number))
 
     def _launch_again(self, worker: Worker) -> None:
+        if worker.ended or self._office.state.failure is not None:
+            return
         delay = min(0.05 * 2 ** (worker.crashes_in_a_row - 1), 1.0) if worker.crashes_in_a_row > 1 else 0.0
         if delay == 0.0:
             self._launch(worker)

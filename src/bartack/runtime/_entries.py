@@ -41,10 +41,10 @@ class RunCreated(EntryData, frozen=True, gc=False):
     forked_from: str = ""
 
 
-class RunResumed(EntryData, frozen=True, gc=False):
-    """The run goes on under a new hub, or after a failure under the same."""
+class HubStarted(EntryData, frozen=True, gc=False):
+    """A hub runs the run from here on: the first one, or one that resumes it."""
 
-    kind = "run.resumed"
+    kind = "hub.started"
 
     hub: int
     dead_us: int = 0

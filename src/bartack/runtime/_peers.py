@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import socket
 import struct
-import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -40,12 +39,12 @@ class Gatekeeper:
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int]:
-    if sys.platform == "linux":
-        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid, uid, _ = _CREDENTIALS.unpack(raw)
-        return pid, uid
-    # The socket's directory and mode let in this user only; elsewhere the pid is not told.
-    return 0, os.getuid()
+    option: int | None = getattr(socket, "SO_PEERCRED", None)
+    if option is None:
+        # The socket's directory and mode let in this user only; this system does not tell the process.
+        return 0, os.getuid()
+    pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
+    return pid, uid
 
 
 def _is_below(pid: int, parents: set[int]) -> bool:

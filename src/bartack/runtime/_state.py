@@ -242,10 +242,9 @@ def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Val
     state.run = data
     state.created_at = at
     state.arguments = value
-    state.hub = 1
 
 
-def _run_resumed(state: State, data: e.RunResumed, seq: int, at: int, value: Value) -> None:
+def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Value) -> None:
     state.hub = data.hub
     state.dead_us += data.dead_us
     state.stopped = ""
@@ -307,7 +306,7 @@ def _worker_rewound(state: State, data: e.WorkerRewound, seq: int, at: int, valu
         array("Q", (place for place in worker.history if place < data.to)) if data.to else worker.history
     )
     worker.failed_steps = {
-        step: place for step, place in worker.failed_steps.items() if not data.to or place < data.to
+        step: place for step, place in worker.failed_steps.items() if not data.to or place[0] < data.to
     }
     worker.rewinds += 1
     worker.status = "waiting"
@@ -423,7 +422,7 @@ _Apply = Callable[[State, T, int, int, Value], None]
 
 _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.RunCreated: _run_created,
-    e.RunResumed: _run_resumed,
+    e.HubStarted: _hub_started,
     e.RunEnded: _run_ended,
     e.HubStopped: _hub_stopped,
     e.WorkerSpawned: _worker_spawned,

@@ -1,0 +1,148 @@
+"""Making a run, and running one: from a program to a directory with a journal, and from that to a hub."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from bartack.core import DIR_MODE, SystemClock, claim_run_dir
+from bartack.errors import ResumeRefusedError, RunNotFoundError
+from bartack.journal import FileJournal, open_journal
+from bartack.runtime import _entries as e
+from bartack.runtime._config import Config
+from bartack.runtime._core import Core, UnknownDecision
+from bartack.runtime._hub import Hub, Observer
+from bartack.runtime._layout import RunDir
+from bartack.runtime._mirror import RunFile
+from bartack.runtime._office import Settings
+from bartack.runtime._probe import Inquiry
+from bartack.runtime._program import find_program, pin, probe, project_root
+from bartack.runtime._prompts import Prompts
+from bartack.runtime._state import State, Value
+from bartack.runtime._steps import CallArgs
+from bartack.runtime._timeouts import Timeouts
+
+EXIT_CODES = {"completed": 0, "failed": 1, "cancelled": 4, "disk": 6, "interrupted": 130}
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """What to run."""
+
+    program: str
+    worker: str = ""
+    argv: list[str] = []
+    input: dict[str, msgspec.Raw] = {}
+    call: CallArgs | None = None
+    no_input: bool = False
+
+
+def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
+    """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
+
+    Raises:
+        ProgramImportError: The program cannot run; no run was made.
+        UsageError: The arguments do not fit; no run was made.
+    """
+    file, named = find_program(order.program, workspace)
+    root = project_root(file, workspace)
+    inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
+    finding = probe(inquiry, workspace)
+    runs = config.state_dir(workspace) / "runs"
+    runs.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    run_id, path = claim_run_dir(runs)
+    run = RunDir(path)
+    run.make()
+    pin(finding.files, root, run.program)
+    created = e.RunCreated(
+        run=run_id,
+        worker=finding.worker,
+        name=finding.name,
+        program=str(file),
+        workspace=str(workspace.resolve()),
+        root=str(root),
+        seed=secrets.randbelow(2**32),
+        no_input=order.no_input,
+        environment=finding.environment,
+    )
+    arguments = msgspec.json.encode(finding.call or CallArgs())
+    with open_journal(run.path, durability=config.durability) as journal:
+        value = _pack(journal, arguments)
+        spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
+        journal.stage(e.draft(created), e.draft(spawned, value.raw, value.ref))
+        journal.commit()
+    return run
+
+
+def _pack(journal: FileJournal, encoded: bytes) -> Value:
+    return (
+        Value(msgspec.Raw(encoded)) if len(encoded) <= 64 * 1024 else Value(None, journal.put_blob(encoded))
+    )
+
+
+def load_state(run: RunDir, journal: FileJournal) -> State:
+    """What the journal of a run adds up to.
+
+    Raises:
+        RunNotFoundError: The journal has no run in it.
+    """
+    state = State()
+    state.apply_all(journal.read())
+    if state.run is None:
+        raise RunNotFoundError(run.id)
+    return state
+
+
+def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecision | None = None) -> str:
+    """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
+
+    Raises:
+        JournalLockedError: Another process runs it.
+        ResumeRefusedError: It has ended for good, or needs a decision first.
+    """
+    clock = SystemClock()
+    last_life = run.last_sign_of_life_us()
+    journal = open_journal(run.path, durability=config.durability, at_least=_known_seq(run))
+    try:
+        state = load_state(run, journal)
+        check_resumable(run, state, unknown)
+        workspace = run.workspace(state)
+        settings = Settings(
+            no_input=bool(state.run and state.run.no_input),
+            max_usd=config.max_usd,
+            reserve_usd=config.reserve_usd,
+            agent=config.default_agent,
+        )
+        core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings)
+        prompts = Prompts(config.open_agents(Path(workspace), run.path), config.default_agent, workspace)
+        hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
+        dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
+        return hub.run(lambda core: core.start(dead_us, unknown))
+    finally:
+        journal.close()
+
+
+def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) -> None:
+    """Raise unless a run has something left to do."""
+    if state.ended is not None and state.ended.status in {"completed", "cancelled"}:
+        raise ResumeRefusedError(run.id, f"it is {state.ended.status}")
+    undecided = [
+        worker.path
+        for worker in state.workers.values()
+        if worker.error is not None
+        and worker.error.type.endswith(":OutcomeUnknownError")
+        and not worker.error_is_final
+    ]
+    if undecided and unknown is None:
+        reason = f"nobody knows whether the last step of {undecided[0]} happened; decide with --unknown"
+        raise ResumeRefusedError(run.id, reason)
+
+
+def _known_seq(run: RunDir) -> int:
+    """The last place that run.json knows to be durable; a journal that ends before it is damaged."""
+    try:
+        return msgspec.json.decode(run.mirror.read_bytes(), type=RunFile).seq
+    except (OSError, msgspec.DecodeError):
+        return 0

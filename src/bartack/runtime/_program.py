@@ -1,0 +1,112 @@
+"""The program of a run: found, looked at, and kept with the run, so that what runs is what was there when it began."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bartack.core import DIR_MODE
+from bartack.errors import ProgramImportError, UsageError
+
+if TYPE_CHECKING:
+    from bartack.runtime._probe import Finding, Inquiry
+
+PROBE_TIMEOUT_S: Final = 60.0
+
+
+def find_program(program: str, workspace: Path) -> tuple[Path, str]:
+    """The file and the worker that ``FILE.py`` or ``FILE.py:worker`` means.
+
+    Raises:
+        ProgramImportError: There is no such file.
+    """
+    name, colon, worker = program.rpartition(":")
+    file = Path(workspace, name if colon else program)
+    if colon and not file.is_file() and Path(workspace, program).is_file():
+        file, worker = Path(workspace, program), ""
+    if not colon:
+        worker = ""
+    if not file.is_file():
+        raise ProgramImportError(program, "there is no such file")
+    if file.suffix != ".py":
+        raise ProgramImportError(program, "this is no Python file")
+    return file.resolve(), worker
+
+
+def project_root(file: Path, workspace: Path) -> Path:
+    """The directory whose modules belong to the program: the workspace, if the file is in it, else the file's own."""
+    resolved = workspace.resolve()
+    return resolved if file.is_relative_to(resolved) else file.parent
+
+
+def probe(inquiry: Inquiry, workspace: Path) -> Finding:
+    """Look at a program in a process of its own.
+
+    Raises:
+        ProgramImportError: It cannot run.
+        UsageError: The arguments do not fit.
+    """
+    from bartack.runtime._probe import Finding  # noqa: PLC0415 - the probe imports much that only it needs
+
+    read, write = os.pipe()
+    command = [sys.executable, "-P", "-s", "-m", "bartack.runtime._probe", str(write)]
+    env = {**os.environ, "BARTACK_PROBE": "1"}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter and module
+            command,
+            input=msgspec.json.encode(inquiry),
+            stdout=2,
+            pass_fds=[write],
+            cwd=workspace,
+            env=env,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProgramImportError(
+            inquiry.file, f"importing it took longer than {PROBE_TIMEOUT_S:g} s"
+        ) from None
+    finally:
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            answer = pipe.read()
+    if done.returncode != 0 or not answer:
+        raise ProgramImportError(inquiry.file, f"importing it ended the process (status {done.returncode})")
+    finding = msgspec.json.decode(answer, type=Finding)
+    if finding.problem:
+        if finding.is_usage:
+            raise UsageError(Path(inquiry.file).name, finding.problem)
+        raise ProgramImportError(inquiry.file, finding.problem.removeprefix(f"{inquiry.file}: "))
+    return finding
+
+
+def pin(files: list[str], root: Path, target: Path) -> None:
+    """Copy the program's files to where the run executes them from."""
+    for relative in files:
+        copy = target / relative
+        copy.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        shutil.copyfile(root / relative, copy)
+        copy.chmod(0o600)
+
+
+def differences(files: list[str], root: Path, pinned: Path) -> list[str]:
+    """The files of a pinned program whose source is no longer the same."""
+    return [relative for relative in files if not _same(root / relative, pinned / relative)]
+
+
+def pinned_files(pinned: Path) -> list[str]:
+    """The files of a pinned program."""
+    return sorted(str(path.relative_to(pinned)) for path in pinned.rglob("*.py"))
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False
