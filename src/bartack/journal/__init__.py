@@ -4,6 +4,7 @@
 ``Journal`` is the contract behind them; ``bartack.testing.JournalContract`` checks it on any engine.
 """
 
+from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import (
     FORMAT,
     INLINE_LIMIT,
@@ -29,6 +30,7 @@ __all__ = [
     "Draft",
     "Durability",
     "Entry",
+    "FileBlobs",
     "FileJournal",
     "FileReader",
     "GroupCommit",

@@ -97,6 +97,7 @@ class Hub:
         self._listener: socket.socket | None = None
         self._heartbeat = 0.0
         self._signals: list[int] = []
+        self._done_with: list[str] = []
         self._zygote: ParentClient | None = None
         self._keeper: ParentClient | None = None
         self._commands = Commands(run, self._new_token, core.state)
@@ -139,6 +140,10 @@ class Hub:
                 self._close()
         return self._status
 
+    def forget_when_durable(self, files: list[str]) -> None:
+        """Remove files whose content is in the journal, once it is durable there."""
+        self._done_with += files
+
     def interrupt(self) -> None:
         """Stop in order at the end of this turn; the run stays resumable."""
         if not self._status:
@@ -171,6 +176,8 @@ class Hub:
             if not self._core.must_sync and staged < STAGED_LIMIT and not (idle and staged):
                 return
             self._journal.commit()
+            while self._done_with:
+                os.unlink(self._done_with.pop())
             self._do(self._core.committed())
 
     def _do(self, actions: list[act.Action]) -> None:

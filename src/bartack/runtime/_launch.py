@@ -15,6 +15,7 @@ from bartack.runtime import _entries as e
 from bartack.runtime._config import Config
 from bartack.runtime._core import Core, UnknownDecision
 from bartack.runtime._hub import Hub, Observer
+from bartack.runtime._inbox import take_in
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile
 from bartack.runtime._office import Settings
@@ -119,7 +120,12 @@ def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecis
         prompts = Prompts(config.open_agents(Path(workspace), run.path), config.default_agent, workspace)
         hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
-        return hub.run(lambda core: core.start(dead_us, unknown))
+
+        def begin(core: Core) -> None:
+            core.start(dead_us, unknown)
+            hub.forget_when_durable(take_in(run, core))
+
+        return hub.run(begin)
     finally:
         journal.close()
 

@@ -1,0 +1,45 @@
+"""The hub as a process of its own: ``python -m bartack.runtime._serve RUN_DIR``. Its output goes to the run's hub.log."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import msgspec
+
+from bartack.errors import BartackError
+from bartack.runtime._config import load_config
+from bartack.runtime._core import UnknownDecision
+from bartack.runtime._launch import EXIT_CODES, drive
+from bartack.runtime._layout import RunDir
+from bartack.runtime._state import State, Value
+
+
+class Quiet:
+    """Nobody watches."""
+
+    def show(self, channel: str, worker: str, text: str) -> None:
+        """See ``Observer.show``."""
+
+    def changed(self, state: State) -> None:
+        """See ``Observer.changed``."""
+
+    def turn(self, state: State) -> None:
+        """See ``Observer.turn``."""
+
+
+def main(argv: list[str]) -> int:
+    """Run a run; the arguments are its directory, the workspace, and perhaps a decision with its value."""
+    run = RunDir(argv[0])
+    value = Value(msgspec.Raw(argv[3].encode())) if len(argv) > 3 else Value()
+    decision = UnknownDecision(argv[2], value) if len(argv) > 2 else None
+    try:
+        status = drive(run, load_config(Path(argv[1])), Quiet(), decision)
+    except BartackError as error:
+        sys.stderr.write(f"error[{error.code}]: {error}\n")
+        return 1
+    return EXIT_CODES[status]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
