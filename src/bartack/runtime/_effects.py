@@ -258,7 +258,9 @@ class EffectDesk:
 
     def out(self, peer: Peer, worker: Worker, out: f.Out) -> None:
         """A worker printed or logged; it rides with the next commit, and is shown after it."""
-        data = e.Output(p=out.p, n=out.n, channel=out.channel, cleanup=self._office.cleaning(worker))
+        data = e.Output(
+            p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=self._office.cleaning(worker)
+        )
         self._office.ledger.record((data, self._office.ledger.pack(out.text)), ride=True)
         self._office.ledger.act_later(
             Show("print" if out.channel == "print" else "log", worker.path, out.text)

@@ -199,6 +199,7 @@ class Output(EntryData, frozen=True, gc=False):
     p: str
     n: int
     channel: str
+    fp: str = ""
     cleanup: bool = False
 
 

@@ -61,7 +61,7 @@ def outcome_of(entry: Entry) -> f.Past | None:
         case e.StepFailed() as data:
             past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, e=data.error, about=data.about)
         case e.Output() as data:
-            past = f.Past(p=data.p, n=data.n, step=data.channel, v=entry.value, ref=entry.ref)
+            past = f.Past(p=data.p, n=data.n, step=data.channel, fp=data.fp, v=entry.value, ref=entry.ref)
         case e.MessageSent() as data:
             message_id = msgspec.Raw(msgspec.json.encode(data.id))
             past = f.Past(p=data.p, n=data.n, step="send", fp=data.fp, v=message_id)
