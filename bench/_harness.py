@@ -27,7 +27,7 @@ from bench._runner import Failure, Measure, Prepare, Runner, Sample
 T = TypeVar("T")
 
 RESULTS: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
-ROUNDS: Final = 7
+ROUNDS: Final = 11
 QUICK_ROUNDS: Final = 3
 QUICK_PART: Final = 10
 OURS: Final = "bartack"
@@ -177,10 +177,10 @@ def run_race(race: Race, options: Options, directory: str) -> RaceResult:
         ours=OURS,
         labels={contestant.key: contestant.label for contestant in race.contestants},
     )
+    print(f"{race.key}: {options.rounds} rounds of {len(race.contestants)} contestants", file=sys.stderr)
     with contextlib.ExitStack() as stack:
         runners = _start(race, result, directory, stack)
         for number in range(options.rounds + 1):
-            print(f"{race.key}: round {number} of {options.rounds}", file=sys.stderr)
             if number:
                 result.sync_s.append(time_sync(directory))
             for contestant in rotate(race.contestants, number):

@@ -246,7 +246,7 @@ def _head(report: Report) -> str:
 
 
 def _race_table(race: RaceResult) -> str:
-    rows = [[race.title, f"{race.unit}, median", "middle half", "min to max", "bartack is"]]
+    rows = [[race.title, f"{race.unit}, median", "middle half", "min to max", "bartack / this"]]
     for key, label in race.labels.items():
         rows.append([label, *_race_cells(race, key)])
     facts = [

@@ -116,12 +116,12 @@ def fill(directory: str, size: int) -> None:
 
 def replay(directory: str, size: int) -> Sample:
     """Seconds to own a journal and read all of it."""
-    started = perf_counter()
+    started, cpu = perf_counter(), process_time()
     with open_journal(directory) as journal:
         deque(journal.read(), maxlen=0)
-        seconds = perf_counter() - started
+        seconds, cpu = perf_counter() - started, process_time() - cpu
         assert journal.last_seq > size
-    return Sample(value=seconds * REPLAYED / size)
+    return Sample(value=seconds * REPLAYED / size, facts={"of it CPU": f"{cpu * REPLAYED / size:.2f} s"})
 
 
 # Floors
@@ -201,15 +201,15 @@ BENCH: Final = Bench(
             unit="entries/s",
             better="higher",
             contestants=(
-                Contestant(key=OURS, label="bartack", measure=append_sequential, size=3_000),
+                Contestant(key=OURS, label="bartack", measure=append_sequential, size=1_500),
                 Contestant(
-                    key="floor", label="floor: write + fdatasync", measure=write_sequential, size=3_000
+                    key="floor", label="floor: write + fdatasync", measure=write_sequential, size=1_500
                 ),
                 Contestant(
                     key="dbos_default",
                     label="DBOS on SQLite, as it comes",
                     measure=partial(dbos_sequential, wal=False),
-                    size=60,
+                    size=100,
                     quick_size=20,
                     needs=DBOS_NEEDS,
                 ),
@@ -217,7 +217,7 @@ BENCH: Final = Bench(
                     key="dbos",
                     label="DBOS on SQLite, WAL",
                     measure=partial(dbos_sequential, wal=True),
-                    size=300,
+                    size=200,
                     quick_size=60,
                     needs=DBOS_NEEDS,
                 ),
@@ -225,7 +225,7 @@ BENCH: Final = Bench(
                     key="langgraph",
                     label="LangGraph SqliteSaver",
                     measure=langgraph_sequential,
-                    size=1_500,
+                    size=600,
                     needs=LANGGRAPH_NEEDS,
                 ),
             ),
@@ -237,19 +237,19 @@ BENCH: Final = Bench(
             better="higher",
             contestants=(
                 Contestant(
-                    key=OURS, label="bartack, asyncio tasks", measure=append_from_tasks, size=APPENDERS * 300
+                    key=OURS, label="bartack, asyncio tasks", measure=append_from_tasks, size=APPENDERS * 150
                 ),
                 Contestant(
                     key="callbacks",
                     label="bartack, callbacks",
                     measure=append_with_callbacks,
-                    size=APPENDERS * 300,
+                    size=APPENDERS * 150,
                 ),
                 Contestant(
                     key="floor",
                     label=f"floor: write of {APPENDERS} lines + fdatasync",
                     measure=write_groups,
-                    size=APPENDERS * 1_000,
+                    size=APPENDERS * 400,
                 ),
                 Contestant(
                     key="dbos",
@@ -285,7 +285,14 @@ BENCH: Final = Bench(
             unit="s",
             better="lower",
             contestants=(
-                Contestant(key=OURS, label="bartack", measure=replay, prepare=fill, size=REPLAYED),
+                Contestant(
+                    key=OURS,
+                    label="bartack",
+                    measure=replay,
+                    prepare=fill,
+                    size=REPLAYED,
+                    quick_size=REPLAYED // 2,
+                ),
                 Contestant(
                     key="floor",
                     label="floor: lines and checksums",

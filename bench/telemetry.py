@@ -1,36 +1,53 @@
-"""What telemetry costs the code that emits: nobody listening, somebody listening elsewhere, one handler, four.
+"""What telemetry costs the code that emits: nobody listening, somebody listening elsewhere, one handler.
 
-The floor is a call of an empty function, timed in the same rounds. The first two rows are what every commit of a journal
-pays, and must stay under a microsecond.
+The floor is a call of an empty function. The first two races are what every commit of a journal pays.
 
-Run with ``python -m bench.telemetry [--json]``.
+Run with ``python -m bench.telemetry [--json] [--quick] [--rounds N] [--check]``.
 """
 
 from __future__ import annotations
 
-import json
-import statistics
 import sys
-import time
 from collections.abc import Callable
+from time import perf_counter_ns
+from typing import Final
 
 from bartack.telemetry import JournalCommitted, Telemetry
+from bench._harness import OURS, Bench, Contestant, Race, main
+from bench._report import Goal
+from bench._runner import Sample
 
-ROUNDS = 15
-CALLS = 20_000
-BUDGET_NS = 1_000.0
-
-
-def empty() -> None:
-    """Does nothing: the floor."""
+EVENTS: Final = 200_000
 
 
-def listener(*_: object) -> None:
-    """A handler that does nothing."""
+def nobody_listens(directory: str, size: int) -> Sample:
+    """Nanoseconds per event that nobody wants."""
+    del directory
+    return _time(_emitter(), size)
 
 
-def emitter(telemetry: Telemetry) -> Callable[[], None]:
-    """What an emitter writes in its code."""
+def somebody_listens_elsewhere(directory: str, size: int) -> Sample:
+    """Nanoseconds per event while only another one is wanted."""
+    del directory
+    return _time(_emitter("journal.opened"), size)
+
+
+def one_handler(directory: str, size: int) -> Sample:
+    """Nanoseconds per event that is built and handed to one handler."""
+    del directory
+    return _time(_emitter("journal.*"), size)
+
+
+def empty_call(directory: str, size: int) -> Sample:
+    """Nanoseconds per call of a function that does nothing."""
+    del directory
+    return _time(_nothing, size)
+
+
+def _emitter(*patterns: str) -> Callable[[], None]:
+    telemetry = Telemetry()
+    for number, pattern in enumerate(patterns):
+        telemetry.attach(f"listener-{number}", pattern, _nothing)
 
     def emit() -> None:
         if telemetry.wanted(JournalCommitted):
@@ -39,67 +56,50 @@ def emitter(telemetry: Telemetry) -> Callable[[], None]:
     return emit
 
 
-def listened_to(*patterns: str) -> Telemetry:
-    telemetry = Telemetry()
-    for number, pattern in enumerate(patterns):
-        telemetry.attach(f"listener-{number}", pattern, listener)
-    return telemetry
+def _nothing(*_: object) -> None:
+    return None
 
 
-def subjects() -> dict[str, Callable[[], None]]:
-    return {
-        "floor": empty,
-        "nobody": emitter(listened_to()),
-        "elsewhere": emitter(listened_to("journal.opened")),
-        "one_handler": emitter(listened_to("journal.*")),
-        "four_handlers": emitter(listened_to(*["journal.*"] * 4)),
-    }
+def _time(call: Callable[[], None], size: int) -> Sample:
+    started = perf_counter_ns()
+    for _ in range(size):
+        call()
+    return Sample(value=(perf_counter_ns() - started) / size)
 
 
-def time_ns(subject: Callable[[], None]) -> float:
-    """Nanoseconds per call, the loop around it included."""
-    started = time.perf_counter_ns()
-    for _ in range(CALLS):
-        subject()
-    return (time.perf_counter_ns() - started) / CALLS
+def _race(key: str, title: str, measure: Callable[[str, int], Sample]) -> Race:
+    return Race(
+        key=key,
+        title=title,
+        unit="ns",
+        better="lower",
+        contestants=(
+            Contestant(key=OURS, label="bartack", measure=measure, size=EVENTS),
+            Contestant(key="floor", label="floor: an empty call", measure=empty_call, size=EVENTS),
+        ),
+    )
 
 
-def measure() -> dict[str, object]:
-    """Interleaved rounds; medians, and medians of the ratios within each round."""
-    timed = subjects()
-    rounds = [{name: time_ns(subject) for name, subject in timed.items()} for _ in range(ROUNDS)]
-    medians = {name: statistics.median(row[name] for row in rounds) for name in timed}
-    return {
-        "bench": "telemetry",
-        "rounds": ROUNDS,
-        "ns_per_call": {name: round(ns, 1) for name, ns in medians.items()},
-        "ratios": {
-            f"{name}_to_floor": round(statistics.median(row[name] / row["floor"] for row in rounds), 2)
-            for name in timed
-            if name != "floor"
-        },
-        "targets": {
-            f"{name}_under_1us": {
-                "limit_ns": BUDGET_NS,
-                "ns": round(medians[name], 1),
-                "ok": medians[name] <= BUDGET_NS,
-            }
-            for name in ("nobody", "elsewhere")
-        },
-    }
-
-
-def table(result: dict[str, object]) -> str:
-    costs = result["ns_per_call"]
-    assert isinstance(costs, dict)
-    rows = [f"  {name:<14} {ns:>8.1f} ns" for name, ns in costs.items()]
-    return "\n".join(["telemetry, per event (median of interleaved rounds)", *rows])
-
-
-def main() -> None:
-    result = measure()
-    print(json.dumps(result) if "--json" in sys.argv[1:] else table(result))
-
+BENCH: Final = Bench(
+    name="telemetry",
+    title="Telemetry",
+    races=(
+        _race("nobody", "one event, nobody listens", nobody_listens),
+        _race("elsewhere", "one event, others are listened to", somebody_listens_elsewhere),
+        _race("heard", "one event, one handler", one_handler),
+    ),
+    goals=(
+        Goal(race="nobody", title="an event that nobody wants", bound="at most", target=1_000, stretch=100),
+        Goal(
+            race="elsewhere",
+            title="an event that nobody wants, others wanted",
+            bound="at most",
+            target=1_000,
+            stretch=100,
+        ),
+    ),
+    notes=("the loop around the call is included",),
+)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(BENCH))

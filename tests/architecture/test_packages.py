@@ -101,6 +101,7 @@ def test_the_modules_of_a_package_are_private() -> None:
     assert [dotted(path) for path in inside if not path.name.startswith("_")] == []
 
 
+@pytest.mark.requirement("doors-are-kept")
 def test_a_private_module_is_imported_by_its_own_package_only() -> None:
     assert [(dotted(path), name) for path in MODULES for name in foreign_imports(path)] == []
 
@@ -119,6 +120,7 @@ def test_every_module_says_what_it_owns() -> None:
     assert [name for name, tree in trees.items() if not ast.get_docstring(tree)] == []
 
 
+@pytest.mark.requirement("imports-go-down")
 def test_no_import_cycle_at_any_depth() -> None:
     graph = grimp.build_graph("bartack", cache_dir=None)
 
@@ -126,6 +128,7 @@ def test_no_import_cycle_at_any_depth() -> None:
     TopologicalSorter(imports).prepare()
 
 
+@pytest.mark.requirement("imports-go-down")
 def test_imports_only_go_down() -> None:
     assert lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True) == 0
 
@@ -138,6 +141,7 @@ def test_every_package_has_its_layer() -> None:
     assert placed == {*PACKAGES, "errors"}
 
 
+@pytest.mark.requirement("import-is-light")
 def test_importing_bartack_loads_no_asyncio_and_no_third_party_but_msgspec() -> None:
     loaded = run_python(
         "import json, sys; before = set(sys.modules); import bartack\n"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "bench/results"
 LONGEST = 60
 REASON = re.compile(r"# Long because \S")
 
@@ -27,7 +28,8 @@ EXPLAINED = re.compile(r"(noqa: [A-Z]+\d+|ignore\[[a-zA-Z-]+\]).* - \S")
 def files() -> Iterator[Path]:
     """Every file of the project but this one, which has to name what it looks for."""
     for root in ("src", "tests", "bench", "docs", ".ci"):
-        yield from (path for path in (ROOT / root).rglob("*") if path.is_file() and path != Path(__file__))
+        found = (path for path in (ROOT / root).rglob("*") if RESULTS not in path.parents)
+        yield from (path for path in found if path.is_file() and path != Path(__file__))
     for name in ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".gitignore"):
         yield ROOT / name
 

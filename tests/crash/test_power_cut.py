@@ -205,6 +205,7 @@ def test_the_history_without_a_power_cut_is_kept() -> None:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.requirement("power-cut-loses-nothing", "group-is-whole")
 def test_nothing_acknowledged_is_lost_at_any_power_cut(part: int, record_property: Record) -> None:
     total = operations_of(live_through_history, new_disk(), Ledger())
     states = 0
@@ -220,6 +221,7 @@ def test_nothing_acknowledged_is_lost_at_any_power_cut(part: int, record_propert
 
 
 @pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.requirement("power-cut-loses-nothing", "torn-line-is-kept-aside")
 def test_nothing_acknowledged_is_lost_at_a_power_cut_during_recovery(
     part: int, record_property: Record
 ) -> None:

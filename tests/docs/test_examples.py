@@ -107,6 +107,7 @@ def check_console(block: list[Step], folder: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.requirement("pages-are-run")
 def test_a_page_does_what_it_says(
     page: Path,
     tmp_path: Path,

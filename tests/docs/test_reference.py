@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from bartack.journal import FORMAT, INLINE_LIMIT
 from bartack.journal._contract import DATA_LIMIT
 from bartack.journal._file import RESERVE_SIZE
@@ -40,6 +42,7 @@ def links(text: str) -> list[str]:
     return [link for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text) if "://" not in link]
 
 
+@pytest.mark.requirement("events-are-documented")
 def test_every_event_is_on_its_page_with_its_fields_and_its_meaning() -> None:
     shown = [
         (names_in(row[0]), names_in(row[1]), names_in(row[2]), row[3])
@@ -53,6 +56,7 @@ def test_every_event_is_on_its_page_with_its_fields_and_its_meaning() -> None:
     assert shown == real
 
 
+@pytest.mark.requirement("limits-are-documented")
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     text = page("docs/reference/journal-format.md")
     limits = {row[0]: int(re.findall(r"\d+", row[1])[0]) for row in rows(text.split("## Limits")[1])}

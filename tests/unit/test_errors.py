@@ -61,6 +61,7 @@ def drawn_tree() -> list[Drawn]:
     return drawn
 
 
+@pytest.mark.requirement("codes-are-stable")
 def test_no_number_is_given_twice() -> None:
     codes = [cls.code for cls in iter_errors()]
 
@@ -74,6 +75,7 @@ def test_a_class_states_its_own_code(cls: type[BartackError]) -> None:
 
 
 @ERRORS
+@pytest.mark.requirement("codes-are-stable")
 def test_a_number_is_in_the_hundred_of_its_family(cls: type[BartackError]) -> None:
     families = {
         int(parent.code[2:]) // 100
@@ -115,6 +117,7 @@ def test_a_leaf_is_named_for_what_happened(cls: type[BartackError]) -> None:
 
 
 @ERRORS
+@pytest.mark.requirement("facts-are-attributes")
 def test_facts_are_kept_as_attributes_and_told_in_the_message(cls: type[BartackError]) -> None:
     error = example(cls)
 
@@ -127,6 +130,7 @@ def test_facts_are_kept_as_attributes_and_told_in_the_message(cls: type[BartackE
 
 @ERRORS
 @pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.requirement("facts-are-attributes")
 def test_an_error_survives_pickling_with_all_its_facts(cls: type[BartackError], protocol: int) -> None:
     error = example(cls)
     error.add_note("seen in a worker")
@@ -150,6 +154,7 @@ def test_unpickling_does_not_call_the_constructor(monkeypatch: pytest.MonkeyPatc
 
 
 @ERRORS
+@pytest.mark.requirement("remedies-are-harmless")
 def test_nothing_an_error_says_suggests_a_destructive_command(cls: type[BartackError]) -> None:
     said = f"{example(cls)}\n{cls.remedy}\n{cls.__doc__}"
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from bartack.core import Disk, replace_file
 from bartack.errors import BlobCorruptError, BlobMissingError
+from bartack.journal._access import access
 from bartack.journal._contract import BlobRef
 from bartack.journal._format import CHUNK
 
@@ -47,7 +48,8 @@ class FileBlobs:
 
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked against its name and size."""
-        content = self._read(ref)
+        with access(self.directory):
+            content = self._read(ref)
         if len(content) != ref.size:
             raise BlobCorruptError(ref.sha256, f"{len(content)} bytes where {ref.size} belong")
         if hashlib.sha256(content).hexdigest() != ref.sha256:
@@ -56,16 +58,18 @@ class FileBlobs:
 
     def check(self, ref: BlobRef) -> None:
         """Raise unless a blob of this checksum and size is stored."""
-        size = self._size(ref)
+        with access(self.directory):
+            size = self._size(ref)
         if size != ref.size:
             raise BlobCorruptError(ref.sha256, f"{size} bytes where {ref.size} belong")
 
     def collect(self, keep: Iterable[str]) -> int:
         """Remove every blob whose checksum is not in ``keep``, and what interrupted writes left; return how many."""
         kept = set(keep)
-        gone = [path for sha256, path in self._stored() if sha256 not in kept]
-        for path in gone:
-            self._disk.unlink(path)
+        with access(self.directory):
+            gone = [path for sha256, path in self._stored() if sha256 not in kept]
+            for path in gone:
+                self._disk.unlink(path)
         return len(gone)
 
     def _stored(self) -> Iterator[tuple[str, str]]:

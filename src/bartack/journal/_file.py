@@ -20,7 +20,9 @@ import errno
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import groupby, islice
+from threading import Lock
 from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Self
 
@@ -28,7 +30,6 @@ import msgspec
 
 from bartack.core import Clock, Disk, RealDisk, SystemClock, write_all
 from bartack.errors import (
-    FileAccessError,
     JournalClosedError,
     JournalCorruptError,
     JournalFormatError,
@@ -37,6 +38,7 @@ from bartack.errors import (
     JournalPoisonedError,
     JournalSyncError,
 )
+from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Recovery
 from bartack.journal._format import (
@@ -71,6 +73,9 @@ RESERVE: Final = "reserve"
 RESERVE_SIZE: Final = 64 * 1024
 MARK_EVERY: Final = 32 * 1024
 """A mark, from which reading can begin, is set about every this many bytes."""
+
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Mark(NamedTuple):
@@ -175,17 +180,13 @@ def open_journal(
     clock = clock or SystemClock()
     started = clock.monotonic_ns()
     root = os.fspath(directory)
-    try:
+    with access(root):
         disk.mkdir(root)
         lock = take_lock(disk, root)
-    except OSError as error:
-        raise FileAccessError(root, error.strerror or str(error)) from error
     journal = FileJournal(root, disk, clock, telemetry, lock, sync=durability == "power")
     try:
-        journal._open(at_least)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
-    except OSError as error:
-        journal.close()
-        raise FileAccessError(journal.path, error.strerror or str(error)) from error
+        with access(journal.path):
+            journal._open(at_least)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
     except BaseException:
         journal.close()
         raise
@@ -256,6 +257,8 @@ class FileJournal:
         self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk)
         self._stage = Stage(self._blobs, clock, 0)
         self._poison: JournalPoisonedError | None = None
+        self._writing = Lock()
+        """Held while the end of the file is written: by a commit, or for the last entry when there is no room."""
 
     @property
     def last_seq(self) -> int:
@@ -268,16 +271,17 @@ class FileJournal:
         try:
             return self._stage.add(drafts)
         except OSError as error:
-            self._fail(error)  # a large value could not be kept
+            self._fail_outside(error)
 
     def commit(self) -> int:
         """Make everything staged durable, with one write and one sync. See ``Journal.commit``."""
-        self._check_usable()
-        groups = self._stage.take()
-        if not groups:
-            return self.synced_seq
-        started = self._clock.monotonic_ns()
-        size = self._write(groups)
+        with self._writing:
+            self._check_usable()
+            groups = self._stage.take()
+            if not groups:
+                return self.synced_seq
+            started = self._clock.monotonic_ns()
+            size = self._write(groups)
         if self._telemetry.wanted(JournalCommitted):
             duration = self._clock.monotonic_ns() - started
             entries = self.synced_seq - groups[0].seq + 1
@@ -320,11 +324,12 @@ class FileJournal:
     def _lines(self, section: int, end: int) -> Iterator[tuple[Line, bytes]]:
         mark = self._marks[section]
         scanner = Scanner(mark.offset, mark.seq, mark.crc)
-        for chunk in read_chunks(self._disk, self._fd, mark.offset, end):
-            try:
-                yield from scanner.feed(chunk)
-            except LineError as error:
-                raise JournalCorruptError(self.path, scanner.offset, str(error)) from None
+        try:
+            with access(self.path):
+                for chunk in read_chunks(self._disk, self._fd, mark.offset, end):
+                    yield from scanner.feed(chunk)
+        except LineError as error:
+            raise JournalCorruptError(self.path, scanner.offset, str(error)) from None
 
     def load_value(self, entry: Entry) -> bytes | None:
         """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
@@ -336,7 +341,7 @@ class FileJournal:
         try:
             return self._blobs.put(content)
         except OSError as error:
-            self._fail(error)
+            self._fail_outside(error)
 
     def get_blob(self, ref: BlobRef) -> bytes:
         """A large value, checked against its checksum."""
@@ -450,12 +455,12 @@ class FileJournal:
             write_all(self._disk, self._fd, lines, self.size_bytes)
             if self._sync:
                 self._disk.sync(self._fd)
-            links = self._disk.facts(self._fd).links
+            kept = self._disk.facts(self._fd).links > 0 and self._lock.is_named
         except OSError as error:
             self._fail(error)
-        if links == 0:
+        if not kept:
             self.lost = True
-            self._give_up(JournalLostError(self.path, "the file was deleted or replaced under its owner"))
+            self._give_up(JournalLostError(self.path, "it or its lock was deleted or replaced under its owner"))
         self._marks += marks
         self._crc = crc
         self.size_bytes += len(lines)
@@ -478,10 +483,23 @@ class FileJournal:
         return b"".join(lines), crc, marks
 
     def _fail(self, error: OSError) -> NoReturn:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if error.errno in _FULL:
             self._write_last_words(error)
-            self._give_up(JournalFullError(self.path, f"no space left ({error.strerror})"))
-        self._give_up(JournalSyncError(self.path, error.strerror or str(error)))
+        self._give_up(self._poison_for(error))
+
+    def _fail_outside(self, error: OSError) -> NoReturn:
+        """A large value could not be kept. Another thread may be committing: then the end of the file is not ours."""
+        if not self._writing.acquire(blocking=False):
+            self._give_up(self._poison_for(error))
+        try:
+            self._fail(error)
+        finally:
+            self._writing.release()
+
+    def _poison_for(self, error: OSError) -> JournalPoisonedError:
+        if error.errno in _FULL:
+            return JournalFullError(self.path, f"no space left ({error.strerror})")
+        return JournalSyncError(self.path, error.strerror or str(error))
 
     def _give_up(self, poison: JournalPoisonedError) -> NoReturn:
         self._poison = poison
@@ -496,7 +514,8 @@ class FileJournal:
         last = stage.take()
         line, _ = encode_line(last[0].bodies, last[0].seq, last[0].seq, last[0].at, self._crc)
         try:
-            self._disk.unlink(os.path.join(self.directory, RESERVE))
+            with suppress(FileNotFoundError):
+                self._disk.unlink(os.path.join(self.directory, RESERVE))
             self._disk.truncate(self._fd, self.size_bytes)
             write_all(self._disk, self._fd, line, self.size_bytes)
             self._disk.sync(self._fd)

@@ -218,7 +218,7 @@ def _physical_lines(rest: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
         texts = (rest + chunk).split(b"\n")
         rest = texts.pop()
         yield from texts
-    yield rest
+    yield from rest.split(b"\n")
 
 
 def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
@@ -258,7 +258,7 @@ def format_of(first_line: bytes) -> int | None:
     try:
         line = _decode_envelope(first_line)
         return _decode_opened(line.data).format if line.kind == OPENED and line.seq == 1 else None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 

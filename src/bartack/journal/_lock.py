@@ -22,6 +22,11 @@ class FileLock:
         self._disk = disk
         self._fd = fd
 
+    @property
+    def is_named(self) -> bool:
+        """Whether the file still has its name: once it is removed, somebody else can lock another one."""
+        return self._disk.facts(self._fd).links > 0
+
     def close(self) -> None:
         """Let go of the lock."""
         if self._fd >= 0:

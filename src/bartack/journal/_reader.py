@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Self
 
 from bartack.core import Disk, RealDisk, Watch, open_watch
-from bartack.errors import FileAccessError, JournalCorruptError, JournalLostError, JournalNotFoundError
+from bartack.errors import JournalCorruptError, JournalLostError, JournalNotFoundError
+from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
 from bartack.journal._file import BLOBS, NAME, check_first, load_value, read_chunks
@@ -31,17 +32,19 @@ def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
 
 def open_file(path: str, disk: Disk) -> int:
     """Open a journal file for reading; the operating system's refusal becomes an error with a code."""
-    try:
-        fd = disk.open(path)
-    except FileNotFoundError:
-        raise JournalNotFoundError(path) from None
-    except OSError as error:
-        raise FileAccessError(path, error.strerror or str(error)) from error
-    try:
-        disk.read(fd, 1, 0)
-    except IsADirectoryError:
-        disk.close(fd)
-        raise JournalNotFoundError(path) from None
+    with access(path):
+        try:
+            fd = disk.open(path)
+        except FileNotFoundError:
+            raise JournalNotFoundError(path) from None
+        try:
+            disk.read(fd, 1, 0)
+        except IsADirectoryError:
+            disk.close(fd)
+            raise JournalNotFoundError(path) from None
+        except OSError:
+            disk.close(fd)
+            raise
     return fd
 
 
@@ -113,14 +116,17 @@ class FileReader:
         scanner.forget_rest()
         chunks = read_chunks(self._disk, self._fd, scanner.offset)
         try:
-            for chunk in chunks:
-                for line, text in scanner.feed(chunk):
-                    if line.seq == 1:
-                        check_first(self.path, text)
-                    if line.seq + line.entries > from_seq:
-                        yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+            with access(self.path):
+                for chunk in chunks:
+                    for line, text in scanner.feed(chunk):
+                        if line.seq == 1:
+                            check_first(self.path, text)
+                        if line.seq + line.entries > from_seq:
+                            yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
         except LineError as error:
-            self._check_damage(scanner, judge(scanner, chunks, str(error)))
+            with access(self.path):
+                damage = judge(scanner, chunks, str(error))
+            self._check_damage(scanner, damage)
         if scanner.next_seq == 1:
             check_first(self.path, scanner.rest.split(b"\n", 1)[0])
 

@@ -9,6 +9,7 @@ import msgspec
 
 from bartack.core import Disk, RealDisk
 from bartack.errors import BlobCorruptError, BlobMissingError, JournalNotFoundError
+from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import FORMAT, BlobRef
 from bartack.journal._file import BLOBS, NAME, survey
@@ -59,8 +60,9 @@ def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) ->
     file = find_journal(path, disk)
     fd = open_file(file, disk)
     try:
-        found = survey(disk, fd, file)
-        size = disk.facts(fd).size
+        with access(file):
+            found = survey(disk, fd, file)
+            size = disk.facts(fd).size
     finally:
         disk.close(fd)
     last = found.scanner.next_seq - 1
@@ -123,7 +125,8 @@ def collect_blobs(
     root = os.fspath(directory)
     if not disk.exists(os.path.join(root, NAME)):
         raise JournalNotFoundError(root)
-    lock = take_lock(disk, root)
+    with access(root):
+        lock = take_lock(disk, root)
     try:
         with open_reader(root, disk=disk) as reader:
             referred = {entry.ref.sha256 for entry in reader.read() if entry.ref is not None}

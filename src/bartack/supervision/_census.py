@@ -22,6 +22,9 @@ MARKS: Final = ("BARTACK_WORKER", "BARTACK_STEP")
 
 FIRST_PID: Final = 1
 
+DOUBTS: Final = 3
+"""How many looks an orphan without an environment is given to show one."""
+
 
 class Kin:
     """One child of a parent program, as far as the census needs it."""
@@ -57,6 +60,9 @@ class Census:
         self._kin: dict[int, Kin] = {}
         self._seen: dict[ProcessId, int] = {}
         self._groups: dict[int, int] = {}
+        self._doubts: dict[ProcessId, int] = {}
+        self.certain = True
+        """Whether the last look left nobody out who may show a moment later to whom he belongs."""
 
     def add(self, kin: Kin) -> None:
         """Count ``kin`` in from now on."""
@@ -68,9 +74,12 @@ class Census:
         del self._kin[token]
         self._groups = {group: owner for group, owner in self._groups.items() if owner != token}
         self._seen = {found: owner for found, owner in self._seen.items() if owner != token}
+        if not self._kin:
+            self._doubts.clear()
 
     def iter_members(self) -> Iterator[tuple[int, ProcessFacts]]:
         """Every process that belongs to a child, with the child's token, as soon as it is found; zombies included."""
+        self.certain = True
         roots = {pid: kin.token for kin in self._kin.values() for pid in kin.roots}
         owners: dict[int, int] = {}
         waiting: list[ProcessFacts] = []
@@ -106,14 +115,24 @@ class Census:
         for group in (facts.group, facts.session):
             if group in self._groups:
                 return self._groups[group]
-        marked = self._marked(self._environment(facts.pid))
+        env = self._environment(facts.pid)
+        marked = self._marked(env)
         if marked is not None or not self._subreaper:
             return marked
+        if not env and not facts.dead:
+            self._doubt(facts.id)
         # Only children of ours have descendants here, so it belongs to one that was there when it started.
         able = [kin for kin in self._kin.values() if kin.started <= facts.started]
         if able and all(kin.ending for kin in able):
             return able[-1].token
         return None
+
+    def _doubt(self, orphan: ProcessId) -> None:
+        """The environment of a process is empty for a moment while it becomes a program; or it really is."""
+        looks = self._doubts.get(orphan, 0)
+        if looks < DOUBTS:
+            self._doubts[orphan] = looks + 1
+            self.certain = False
 
     def _marked(self, env: Mapping[str, str]) -> int | None:
         """The one child whose marks are all in ``env``; the one with more marks if there are several."""

@@ -24,6 +24,8 @@ RSS_UNIT_BYTES: Final = 1024
 RECEIVE_FLAGS: Final = int(socket.MSG_CMSG_CLOEXEC)
 """How to receive descriptors so that no program started meanwhile gets them."""
 
+PROC: Final = "/proc"
+
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _STAT_BYTES: Final = 1024
@@ -46,10 +48,10 @@ def set_death_signal(number: int) -> bool:
     return bool(_prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
 
 
-def read_facts(pid: int) -> ProcessFacts | None:
+def read_facts(pid: int, proc: str = PROC) -> ProcessFacts | None:
     """What is known of process ``pid``; ``None`` if there is none."""
     try:
-        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(f"{proc}/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -78,37 +80,37 @@ def parse_stat(pid: int, text: bytes) -> ProcessFacts:
     )
 
 
-def iter_processes() -> Iterator[ProcessFacts]:
+def iter_processes(proc: str = PROC) -> Iterator[ProcessFacts]:
     """Every process this one may see, by rising number. One that starts meanwhile may be missed."""
-    for name in os.listdir("/proc"):
+    for name in os.listdir(proc):
         if name.isdigit():
-            facts = read_facts(int(name))
+            facts = read_facts(int(name), proc)
             if facts is not None:
                 yield facts
 
 
-def iter_family(pid: int) -> Iterator[ProcessFacts]:
+def iter_family(pid: int, proc: str = PROC) -> Iterator[ProcessFacts]:
     """At least every descendant of ``pid``, parents before their children as far as the system lists them so.
 
     Where the kernel lists the children of a thread, only these are looked at. Such a list is exact for a process that
     alone reaps its children, so ``pid`` has to be the caller itself.
     """
-    if not os.path.exists(f"/proc/{pid}/task/{pid}/children"):
-        yield from iter_processes()
+    if not os.path.exists(f"{proc}/{pid}/task/{pid}/children"):
+        yield from iter_processes(proc)
         return
-    waiting = _children(pid)
+    waiting = _children(pid, proc)
     while waiting:
-        facts = read_facts(waiting.pop())
+        facts = read_facts(waiting.pop(), proc)
         if facts is not None:
             yield facts
-            waiting.extend(_children(facts.pid))
+            waiting.extend(_children(facts.pid, proc))
 
 
-def _children(pid: int) -> list[int]:
+def _children(pid: int, proc: str) -> list[int]:
     found: list[int] = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
-            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+        for thread in os.listdir(f"{proc}/{pid}/task"):
+            with open(f"{proc}/{pid}/task/{thread}/children", "rb") as file:
                 found.extend(map(int, file.read().split()))
     except (FileNotFoundError, ProcessLookupError):
         pass  # it ended, or one of its threads did: what is left of its family is found below somebody else

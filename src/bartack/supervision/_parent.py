@@ -148,7 +148,8 @@ class Parent:
             self._look_at = 0.0
         if self._reap():
             self._look_at = 0.0
-        if time.monotonic() >= self._look_at:
+        next_look = self._next_look()
+        if next_look is not None and time.monotonic() >= next_look:
             self._look_after_trees()
         self._channel.flush()
 
@@ -161,12 +162,15 @@ class Parent:
         return {fd for fd, _ in poll.poll(self._patience_ms())}
 
     def _patience_ms(self) -> float | None:
-        limits = [child.until for child in self._children.values() if child.state == "stopping"]
-        if any(child.ending for child in self._children.values()):
-            limits.append(self._look_at)
-        if not system.SUBREAPER and self._children:
-            limits.append(self._look_at)
-        return max(0.0, (min(limits) - time.monotonic()) * 1000) if limits else None
+        next_look = self._next_look()
+        return None if next_look is None else max(0.0, (next_look - time.monotonic()) * 1000)
+
+    def _next_look(self) -> float | None:
+        """When to look after the trees, if there is any to look after."""
+        ending = [child for child in self._children.values() if child.ending]
+        if not ending and (system.SUBREAPER or not self._children):
+            return None
+        return min([self._look_at, *(child.until for child in ending if child.state == "stopping")])
 
     def _take_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
@@ -398,7 +402,7 @@ class Parent:
             return
         members = self._members(ending)
         # Somebody who died during the look may have forked behind it: what seems empty then may not be.
-        certain = not self._reap()
+        certain = not self._reap() and self._census.certain
         for child in ending:
             self._judge(child, members[child.token], now, certain=certain)
 
@@ -416,7 +420,7 @@ class Parent:
             if certain:
                 self._let_go(child, [])
             else:
-                self._look_at = 0.0
+                self._look_at = min(self._look_at, now + ROUND_S)
         elif child.state == "killing":
             if now >= child.until:
                 self._let_go(child, living)

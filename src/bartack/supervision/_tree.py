@@ -93,7 +93,8 @@ def strike(find: Find, groups: Collection[int] = ()) -> list[ProcessFacts]:
     # A stopped member keeps the number of its group, also as a zombie: who would reap it is stopped, or is us.
     for group in {facts.group for facts in struck.values()}.intersection(groups):
         _kill_group(group)
-    for facts in struck.values():
+    # Children first: the kernel continues a stopped group when the death of a parent cuts it off from its session.
+    for facts in reversed(struck.values()):
         system.send_signal(facts, signal.SIGKILL)
     return list(struck.values())
 

@@ -107,7 +107,8 @@ class StartFailed(msgspec.Struct, frozen=True, tag="start_failed"):
 class Exited(msgspec.Struct, frozen=True, tag="exited"):
     """All processes that the hub asked for have ended; what they started may still be there until ``Gone``.
 
-    A status is the exit code, or the negative number of the signal that ended it.
+    A status is the exit code, or the negative number of the signal that ended it. The most memory one of them used includes
+    the time before it became its program, so it is never less than that of the parent program.
     """
 
     token: int

@@ -139,6 +139,7 @@ def test_an_event_is_wanted_exactly_while_a_handler_matches_it() -> None:
     assert (before, during, other, telemetry.wanted(JournalCommitted)) == (False, True, False, False)
 
 
+@pytest.mark.requirement("handler-cannot-harm")
 def test_a_failing_handler_is_detached_reported_and_not_noticed_by_the_emitter() -> None:
     telemetry = Telemetry()
     heard = Recorder()
@@ -308,6 +309,7 @@ def test_an_event_without_a_handler_is_emitted_to_nobody() -> None:
     assert heard.calls == []
 
 
+@pytest.mark.requirement("silence-is-cheap")
 def test_an_event_that_nobody_wants_costs_under_a_microsecond() -> None:
     telemetry = Telemetry()
     telemetry.attach("log", "journal.poisoned", Recorder())

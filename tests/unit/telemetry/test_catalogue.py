@@ -34,6 +34,7 @@ def test_an_event_says_what_it_means(event_type: type[Event]) -> None:
 
 
 @EVENTS
+@pytest.mark.requirement("events-carry-no-payload")
 def test_no_event_has_a_place_for_a_payload(event_type: type[Event]) -> None:
     annotations = {str(annotation) for annotation in event_type.__annotations__.values()}
 

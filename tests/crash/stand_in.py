@@ -1,0 +1,47 @@
+"""A process that plays the hub: it starts both parent programs, has each start one shape, and ends orphans.
+
+Called with a directory, the descriptor the shapes write to, and the name of the shape. It prints the numbers of its parent
+programs as one line, and later a line for each parent program that died, once nothing of it is left.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+
+from bartack.supervision import KEEPER, ParentClient, ParentDied, kill_descendants, set_subreaper
+
+
+def start(directory: str, module: str) -> ParentClient:
+    here = os.path.dirname(__file__)
+    env = {**os.environ, "PYTHONPATH": here, "BARTACK_RUN_DIR": directory}
+    return ParentClient.start(module, os.path.join(directory, "lock.tree"), env, directory)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def main(directory: str, fd: int, shape: str) -> None:
+    set_subreaper()
+    zygote, keeper = start(directory, "shapes"), start(directory, KEEPER)
+    zygote.fork(1, shape.encode(), [fd], {"BARTACK_WORKER": "main#1"})
+    command = [sys.executable, "-I", "-S", os.path.join(os.path.dirname(__file__), "shapes.py"), shape]
+    keeper.exec(1, [command], directory, {"BARTACK_RUN_DIR": directory, "BARTACK_STEP": "ik:1"}, stdout=fd)
+    os.close(fd)
+    say(f"{zygote.pid} {keeper.pid}")
+    parents = {zygote, keeper}
+    while parents:
+        select.select(parents, [], [])
+        for parent in list(parents):
+            if any(isinstance(event, ParentDied) for event in parent.read_events()):
+                parents.remove(parent)
+                parent.close()
+                survivors = kill_descendants([other.pid for other in parents])
+                say(f"ended {parent.pid} {len(survivors)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
