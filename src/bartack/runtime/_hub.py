@@ -30,6 +30,8 @@ from bartack.runtime._mirror import Mirror
 from bartack.runtime._peers import Gatekeeper
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._state import State
+from bartack.runtime._steps import AskArgs
+from bartack.runtime._waiting import only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.supervision import (
     KEEPER,
@@ -54,6 +56,19 @@ HEARTBEAT_S: Final = 5.0
 
 class Observer(Protocol):
     """Somebody who watches a run from inside the hub's process: the live view, or nobody."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether ``entries`` is to be called."""
+        ...
+
+    def opened(self, hub: Hub) -> None:
+        """The hub is about to begin; it can be asked and told things from now on."""
+        ...
+
+    def entries(self, recorded: list[act.Recorded]) -> None:
+        """These entries are durable."""
+        ...
 
     def show(self, channel: str, worker: str, text: str) -> None:
         """Something was printed, logged or happened, and is durable."""
@@ -126,8 +141,11 @@ class Hub:
         """
         set_subreaper()
         os.close(take_tree_lock(str(self._run.tree_lock), 10.0))
+        if self._observer.listens:
+            self._core.ledger.listen()
         with self._catching_signals():
             try:
+                self._observer.opened(self)
                 begin(self._core)
                 self._open()
                 self._turn_end()
@@ -144,12 +162,51 @@ class Hub:
         """Remove files whose content is in the journal, once it is durable there."""
         self._done_with += files
 
-    def interrupt(self) -> None:
+    def interrupt(self, status: str = "interrupted") -> None:
         """Stop in order at the end of this turn; the run stays resumable."""
         if not self._status:
-            self._core.stop("interrupted")
+            self._core.stop(status)
             self._turn_end()
-            self._status = "interrupted"
+            self._status = status
+
+    # For the observer.
+
+    @property
+    def state(self) -> State:
+        """The state of the run."""
+        return self._core.state
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Whether a question is open and nobody in the run can go on before it is answered."""
+        return only_people_can_help(self._core)
+
+    def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
+        """Call ``ready`` whenever there is something to read."""
+        self._selector.register(descriptor, selectors.EVENT_READ, lambda events: ready())
+
+    def unwatch(self, descriptor: int) -> None:
+        """End a ``watch``."""
+        self._selector.unregister(descriptor)
+
+    def question(self, number: str) -> AskArgs:
+        """What an open question asks.
+
+        Raises:
+            QuestionNotFoundError: There is none of this number.
+            QuestionAnsweredError: It is no longer open.
+        """
+        return self._core.questions.asked(number)[0]
+
+    def answer(self, number: str, value: object, by: str) -> None:
+        """Answer an open question; the first answer counts.
+
+        Raises:
+            QuestionNotFoundError: There is none of this number.
+            QuestionAnsweredError: Somebody was first.
+            TypeMismatchError: The answer is not of the kind that was asked for.
+        """
+        self._core.questions.answer(number, msgspec.Raw(msgspec.json.encode(value)), by)
 
     # The loop.
 
@@ -163,7 +220,7 @@ class Hub:
             for key, events in self._selector.select(0):
                 key.data(events)
         if self._signals:
-            self.interrupt()
+            self.interrupt("terminated" if self._signals[0] == signal.SIGTERM else "interrupted")
         self._turn_end(idle=not ready)
         self._beat()
         self._observer.turn(self._core.state)
@@ -176,6 +233,8 @@ class Hub:
             if not self._core.must_sync and staged < STAGED_LIMIT and not (idle and staged):
                 return
             self._journal.commit()
+            if heard := self._core.ledger.take_heard():
+                self._observer.entries(heard)
             while self._done_with:
                 os.unlink(self._done_with.pop())
             self._do(self._core.committed())

@@ -26,7 +26,15 @@ from bartack.runtime._state import State, Value
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._timeouts import Timeouts
 
-EXIT_CODES = {"completed": 0, "failed": 1, "cancelled": 4, "disk": 6, "interrupted": 130}
+EXIT_CODES = {
+    "completed": 0,
+    "failed": 1,
+    "waiting": 3,
+    "cancelled": 4,
+    "disk": 6,
+    "interrupted": 130,
+    "terminated": 143,
+}
 
 
 class Order(msgspec.Struct, kw_only=True):

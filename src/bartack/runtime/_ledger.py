@@ -7,7 +7,7 @@ drives the hub commits the journal and only then performs the actions. Nothing h
 from __future__ import annotations
 
 import hashlib
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -112,6 +112,15 @@ class EndHub(Action, frozen=True, gc=False):
     status: str
 
 
+class Recorded(NamedTuple):
+    """An entry in its place, as somebody who listens hears of it."""
+
+    seq: int
+    at: int
+    data: EntryData
+    value: Value
+
+
 class Peer:
     """A connection as the core sees it."""
 
@@ -147,6 +156,20 @@ class Ledger:
         self._actions: list[Action] = []
         self._at_once: list[Action] = []
         self._tokens = 0
+        self._heard: list[Recorded] | None = None
+
+    # Listening.
+
+    def listen(self) -> None:
+        """Keep what is recorded from here on for somebody who listens."""
+        self._heard = []
+
+    def take_heard(self) -> list[Recorded]:
+        """What was recorded since the last call; nothing if nobody listens."""
+        if not self._heard:
+            return []
+        heard, self._heard = self._heard, []
+        return heard
 
     # Writing.
 
@@ -157,6 +180,8 @@ class Ledger:
         now = self.clock.now_us()
         for place, (data, value) in enumerate(items, seq):
             self.state.apply(data, place, now, value)
+        if self._heard is not None:
+            self._heard += [Recorded(place, now, *item) for place, item in enumerate(items, seq)]
         if not ride:
             self.must_sync = True
         return seq

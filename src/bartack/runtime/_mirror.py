@@ -17,6 +17,8 @@ from bartack.runtime._ledger import Show
 from bartack.runtime._state import State
 
 STACK_LIMIT = 50
+_LEFT = dict.fromkeys(("disk", "terminated", "waiting"), "interrupted")
+"""How a hub ended that left its run resumable."""
 MESSAGE_LIMIT = 4096
 
 
@@ -88,7 +90,7 @@ class Mirror:
         ended = self._state.status if self._state.ended is not None else status
         return RunFile(
             run=run.run,
-            status="interrupted" if ended == "disk" else ended or self._state.status,
+            status=_LEFT.get(ended, ended) or self._state.status,
             worker=run.name,
             program=run.program,
             workspace=run.workspace,

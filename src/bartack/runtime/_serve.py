@@ -10,13 +10,24 @@ import msgspec
 from bartack.errors import BartackError
 from bartack.runtime._config import load_config
 from bartack.runtime._core import UnknownDecision
+from bartack.runtime._hub import Hub
 from bartack.runtime._launch import EXIT_CODES, drive
 from bartack.runtime._layout import RunDir
+from bartack.runtime._ledger import Recorded
 from bartack.runtime._state import State, Value
 
 
 class Quiet:
     """Nobody watches."""
+
+    listens = False
+    """See ``Observer.listens``."""
+
+    def opened(self, hub: Hub) -> None:
+        """See ``Observer.opened``."""
+
+    def entries(self, recorded: list[Recorded]) -> None:
+        """See ``Observer.entries``."""
 
     def show(self, channel: str, worker: str, text: str) -> None:
         """See ``Observer.show``."""
