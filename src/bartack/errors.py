@@ -57,7 +57,8 @@
     │   ├── UnknownRequestError          BT329
     │   ├── WorkspaceError               BT330
     │   ├── ResumeRefusedError           BT331
-    │   └── BudgetExceededError          BT332
+    │   ├── BudgetExceededError          BT332
+    │   └── StepNotFoundError            BT334
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -725,6 +726,20 @@ class BudgetExceededError(RunError):
         self.limit_usd = limit_usd
         self.spent_usd = spent_usd
         super().__init__(f"the budget of {limit_usd:g} USD is used up ({spent_usd:g} spent or reserved)")
+
+
+class StepNotFoundError(RunError):
+    """The run has no such step, or the step has no outcome yet."""
+
+    code = "BT334"
+    remedy = (
+        "'bartack show RUN' lists the steps; a step is named by its worker's path, a colon and its number."
+    )
+
+    def __init__(self, run_id: str, step: str) -> None:
+        self.run_id = run_id
+        self.step = step
+        super().__init__(f"{run_id} has no step {step!r} with an outcome")
 
 
 class MessagingError(BartackError):

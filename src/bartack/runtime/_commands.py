@@ -30,12 +30,15 @@ NOT_STARTED: Final = 127
 
 
 class _Running:
-    def __init__(self, token: int, stdout: int, stderr: int, secret: str, key: str) -> None:
-        self.token = token
+    def __init__(self, action: StartShell, stdout: int, stderr: int, secret: str) -> None:
+        self.token = action.token
+        self.path = action.path
+        self.argv = action.args.pipeline[-1]
+        self.pids: list[int] = []
         self.stdout = stdout
         self.stderr = stderr
         self.secret = secret
-        self.key = key
+        self.key = action.key
         self.status = 0
 
 
@@ -71,7 +74,7 @@ class Commands:
             "BARTACK_STEP_TOKEN": secret,
         }
         stdin = self._input(action.stdin, journal)
-        running = _Running(action.token, self._file(), self._file(), secret, action.key)
+        running = _Running(action, self._file(), self._file(), secret)
         number = self._new_token()
         self._running[number] = running
         self._numbers[action.token] = number
@@ -91,9 +94,11 @@ class Commands:
     def event(self, event: ParentEvent, ended: Callable[[int, ShellEnd], None]) -> None:
         """The keeper reports."""
         match event:
-            case Started(pidfds=pidfds):
+            case Started(token=number, pids=pids, pidfds=pidfds):
                 for fd in pidfds:
                     os.close(fd)
+                if number in self._running:
+                    self._running[number].pids = pids
             case Exited(token=number, statuses=statuses):
                 if number in self._running:
                     self._running[number].status = statuses[-1]
@@ -108,6 +113,12 @@ class Commands:
                     ended(running.token, ShellEnd(NOT_STARTED, problem=problem, errno=code))
             case _:
                 return
+
+    def processes(self) -> list[tuple[int, str, list[str]]]:
+        """What runs: process, path of the worker, and the words of the command."""
+        return [
+            (pid, running.path, running.argv) for running in self._running.values() for pid in running.pids
+        ]
 
     def refused(self, error: BartackError | OSError) -> ShellEnd:
         """How commands end that could not be started."""

@@ -7,7 +7,7 @@ foreign process are delivered at least once: it acknowledges each, and what it h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -56,6 +56,22 @@ class RunFacts(msgspec.Struct):
     hub: int
 
 
+class Process(msgspec.Struct, omit_defaults=True):
+    """A process of the run, and what it is busy with."""
+
+    kind: Literal["hub", "parent of workers", "parent of commands", "worker", "command"]
+    pid: int = 0
+    worker: str = ""
+    incarnation: int = 0
+    status: str = ""
+    step: str = ""
+    about: str = ""
+    since: int = 0
+    """When the step began: microseconds since 1970, UTC."""
+    left_s: float | None = None
+    """Seconds until its deadline."""
+
+
 class ForeignDesk:
     """Answers the requests of processes outside."""
 
@@ -65,6 +81,8 @@ class ForeignDesk:
         self._mail = mail
         self._questions = questions
         self.on_interrupt: Callable[[], None] = lambda: None
+        self.processes: Callable[[], list[Process]] = list
+        """The processes that the hub has, its workers with nothing but their paths."""
         self._handlers: Mapping[str, Callable[[Peer, f.Ask, Request], None]] = {
             "send": self._send,
             "receive": self._receive,
@@ -76,6 +94,7 @@ class ForeignDesk:
             "cancel": self._cancel,
             "interrupt": self._interrupt,
             "state": self._state,
+            "ps": self._ps,
             "watch": self._watch,
         }
 
@@ -178,6 +197,22 @@ class ForeignDesk:
             hub=state.hub,
         )
         self._say(peer, ask, facts)
+
+    def _ps(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        found = self.processes()
+        for process in found:
+            if process.kind == "worker":
+                self._describe(process)
+        self._say(peer, ask, found)
+
+    def _describe(self, process: Process) -> None:
+        worker = self._office.state.workers[process.worker]
+        process.status = worker.status
+        opened = [step for step in worker.open.values() if step.step != "timeout"]
+        if opened:
+            newest = max(opened, key=lambda step: step.at)
+            process.step, process.about = f"{newest.p}:{newest.n}", f"{newest.step} {newest.about}".rstrip()
+            process.since, process.left_s = newest.at, self._office.left_s(newest)
 
     def _watch(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         """The peer wants to be told when the session fails; every connected peer is, so there is nothing to do."""

@@ -24,6 +24,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._commands import Commands
 from bartack.runtime._core import Core
+from bartack.runtime._foreign import Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import Mirror
@@ -40,6 +41,7 @@ from bartack.supervision import (
     ParentClient,
     ParentDied,
     ParentEvent,
+    Started,
     StartFailed,
     kill_descendants,
     set_subreaper,
@@ -108,6 +110,7 @@ class Hub:
         self._tokens = 0
         self._workers: dict[int, tuple[str, int]] = {}
         self._statuses: dict[int, str] = {}
+        self._pids: dict[int, int] = {}
         self._status = ""
         self._listener: socket.socket | None = None
         self._heartbeat = 0.0
@@ -273,6 +276,7 @@ class Hub:
         self._listener = self._run.listen()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
+        self._core.foreign.processes = self._processes
 
     def _start_parent(self, module: str) -> ParentClient:
         env = {**os.environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
@@ -394,7 +398,12 @@ class Hub:
 
     def _worker_event(self, event: ParentEvent) -> None:
         match event:
+            case Started(token=token, pids=pids, pidfds=pidfds):
+                self._pids[token] = pids[0]
+                for fd in pidfds:
+                    os.close(fd)
             case Exited(token=token, statuses=statuses):
+                self._pids.pop(token, None)
                 self._statuses[token] = _reason(statuses[0])
             case Gone(token=token):
                 path, incarnation = self._workers.pop(token, ("", 0))
@@ -406,8 +415,18 @@ class Hub:
                 if path:
                     self._core.process_gone(path, incarnation, f"start failed: {problem}")
             case _:
-                for fd in getattr(event, "pidfds", ()):
-                    os.close(fd)
+                return
+
+    def _processes(self) -> list[Process]:
+        found = [Process("hub", os.getpid())]
+        if self._zygote is not None and self._keeper is not None:
+            found.append(Process("parent of workers", self._zygote.pid))
+            found.append(Process("parent of commands", self._keeper.pid))
+        for token, (path, incarnation) in self._workers.items():
+            found.append(Process("worker", self._pids.get(token, 0), path, incarnation))
+        for pid, path, argv in self._commands.processes():
+            found.append(Process("command", pid, path, about=" ".join(argv)))
+        return found
 
     def _parent_died(self, parent: ParentClient) -> None:
         """A parent program was killed: everything below it dies with it; another takes its place."""
@@ -417,6 +436,7 @@ class Hub:
         kill_descendants(keep=[other.pid] if other is not None else [])
         if parent is self._zygote:
             lost, self._workers = self._workers, {}
+            self._pids.clear()
             self._zygote = self._start_parent(ZYGOTE)
             for path, incarnation in lost.values():
                 self._core.process_gone(path, incarnation, "lost its parent", counted=False)
