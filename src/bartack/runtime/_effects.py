@@ -288,7 +288,9 @@ class EffectDesk:
             max_crashes=begin.max_crashes,
             cleanup=self._office.cleaning(worker),
         )
-        opened = self._office.ledger.open_step(data, Value(begin.a), ride=not begin.i)
+        # Where an append began is told once: whoever goes on with it writes there.
+        asked = known.asked if known is not None and known.step == "append" else Value(begin.a)
+        opened = self._office.ledger.open_step(data, asked, ride=not begin.i)
         opened.at = self._office.now_us()
         self._watch_body(worker, opened, begin)
         if begin.i:
@@ -397,7 +399,8 @@ class EffectDesk:
         """Tell the worker which attempt is next, when it is time for it."""
 
         def go() -> None:
-            value = self._office.ledger.pack({"attempt": opened.attempt})
+            is_append = opened.step == "append"
+            value = opened.asked if is_append else self._office.ledger.pack({"attempt": opened.attempt})
             self._office.ledger.answer(worker, opened.p, opened.n, value)
 
         if opened.due > self._office.now_us():
