@@ -24,7 +24,8 @@ _OWN_CODE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) +
 _MARK: Final = "__bartack_outcome__"
 _MAX_STACK: Final = 50
 _MAX_CAUSES: Final = 10
-_MAX_TEXT: Final = 64 * 1024
+_MAX_TEXT: Final = 16 * 1024
+"""The longest text of an error, and about the most that each of its facts may take."""
 
 
 class _Outcome:
@@ -74,8 +75,13 @@ def _arguments_of(error: BaseException) -> list[object] | None:
     arguments: list[object] = list(error.args)
     if isinstance(error, OSError) and len(arguments) == 2 and isinstance(error.filename, str):
         arguments.append(error.filename)
-    copied = [plain_or_repr(argument) for argument in arguments]
+    copied = [_cut(plain_or_repr(argument)) for argument in arguments]
     return copied if all(map(_is_same, arguments, copied)) else None
+
+
+def _cut(value: object) -> object:
+    text = value if isinstance(value, str) else repr(value)
+    return value if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 def _is_same(value: object, copied: object) -> bool:
@@ -84,14 +90,14 @@ def _is_same(value: object, copied: object) -> bool:
 
 
 def _facts_of(error: BaseException) -> dict[str, object]:
-    """Its attributes; those that are no JSON by what ``repr`` says of them, and listed."""
+    """Its attributes; those that are no JSON, or too long, by what ``repr`` says of them, and listed."""
     facts: dict[str, object] = {}
     changed: list[str] = []
     attributes = cast("dict[str, object]", getattr(error, "__dict__", {}))
     for name, value in attributes.items():
         if not name.startswith("_"):
-            facts[name] = copied = plain_or_repr(value)
-            if isinstance(copied, str) and not isinstance(value, str):
+            facts[name] = copied = _cut(plain_or_repr(value))
+            if isinstance(copied, str) and copied != value:
                 changed.append(name)
     if changed:
         facts["not_json"] = changed

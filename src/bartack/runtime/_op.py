@@ -14,7 +14,6 @@ from typing import Generic, Protocol, TypeVar, cast
 from bartack.errors import BartackError, NestedStepError, NotInWorkerError, StepCancelledError
 from bartack.runtime._values import Buffer
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Reply = tuple[object, BaseException | None]
@@ -82,7 +81,7 @@ AnyBranch = Branch[object]
 # Operations.
 
 
-class Op(Generic[T]):
+class Op(Generic[T_co]):
     """Something to await, once."""
 
     __slots__ = ("_awaited", "branch")
@@ -92,10 +91,10 @@ class Op(Generic[T]):
         self.branch: AnyBranch | None = None
         """Whose it is, since it was awaited."""
 
-    def __await__(self) -> Generator[AnyOp, object, T]:
+    def __await__(self) -> Generator[AnyOp, object, T_co]:
         """Hand it to the scheduler and wait for the outcome."""
         self._claim()
-        return cast("T", (yield cast("AnyOp", self)))
+        return cast("T_co", (yield cast("AnyOp", self)))
 
     def _claim(self) -> None:
         if self._awaited:
@@ -106,7 +105,7 @@ class Op(Generic[T]):
 AnyOp = Op[object]
 
 
-class LocalOp(Op[T]):
+class LocalOp(Op[T_co]):
     """Something that happens inside the worker alone. No step: it has no number and is not recorded."""
 
     __slots__ = ()
@@ -142,7 +141,7 @@ class BranchWait(LocalOp[object]):
         return None, StepCancelledError(reason)
 
 
-class Counted(Op[T]):
+class Counted(Op[T_co]):
     """A step: it has a number, a fingerprint and a recorded outcome."""
 
     __slots__ = (
@@ -163,7 +162,7 @@ class Counted(Op[T]):
         self,
         step: str,
         written: bytes,
-        decode: Callable[[Buffer], T],
+        decode: Callable[[Buffer], T_co],
         *,
         about: str = "",
         site: str = "",
@@ -187,7 +186,7 @@ class Counted(Op[T]):
         self.cancel_reason = ""
         """Why it was given up while it was under way."""
 
-    def __await__(self) -> Generator[AnyOp, object, T]:
+    def __await__(self) -> Generator[AnyOp, object, T_co]:
         """Hand it to the scheduler, wait for the outcome, and decode that."""
         self._claim()
         return self.decode(cast("bytes", (yield cast("AnyOp", self))))
@@ -199,7 +198,7 @@ class Counted(Op[T]):
         return self.branch.path
 
 
-class StepOp(Counted[T]):
+class StepOp(Counted[T_co]):
     """Done by the hub."""
 
     __slots__ = ("args",)
@@ -208,7 +207,7 @@ class StepOp(Counted[T]):
         self,
         step: str,
         args: bytes,
-        decode: Callable[[Buffer], T],
+        decode: Callable[[Buffer], T_co],
         *,
         about: str = "",
         value: bytes | None = None,
@@ -218,7 +217,7 @@ class StepOp(Counted[T]):
         self.args = args
 
 
-class NoteOp(Counted[T]):
+class NoteOp(Counted[T_co]):
     """Done at once in the worker, without effect: time, randomness, reading."""
 
     __slots__ = ("run",)
@@ -228,7 +227,7 @@ class NoteOp(Counted[T]):
         step: str,
         written: bytes,
         run: Callable[[], object],
-        decode: Callable[[Buffer], T],
+        decode: Callable[[Buffer], T_co],
         *,
         about: str = "",
     ) -> None:
@@ -236,13 +235,13 @@ class NoteOp(Counted[T]):
         self.run = run
 
 
-class WorkOp(Counted[T]):
+class WorkOp(Counted[T_co]):
     """Done in the worker, with effects: it begins, is executed, and is done."""
 
     __slots__ = ("attempt", "phase")
 
     def __init__(
-        self, step: str, written: bytes, decode: Callable[[Buffer], T], *, about: str = "", site: str = ""
+        self, step: str, written: bytes, decode: Callable[[Buffer], T_co], *, about: str = "", site: str = ""
     ) -> None:
         super().__init__(step, written, decode, about=about, site=site)
         self.attempt = 1

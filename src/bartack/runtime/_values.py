@@ -22,7 +22,7 @@ from msgspec import inspect as shapes
 
 from bartack.errors import MessageTooLargeError, MessageValueError, TypeMismatchError
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 MAX_VALUE: Final = 16 * 1024 * 1024
 DEEPEST: Final = 128
@@ -234,6 +234,8 @@ def plain_or_repr(value: object) -> object:
 def _decode_hook(kind: type, value: object) -> object:
     if isinstance(value, str) and issubclass(kind, pathlib.PurePath):
         return kind(value)
+    if kind is object:
+        return value
     raise TypeError(f"Expected `{kind.__name__}`, got `{type(value).__name__}`")
 
 
@@ -243,7 +245,7 @@ _MISMATCH: Final = re.compile(
 )
 
 
-class Codec(Generic[T]):
+class Codec(Generic[T_co]):
     """How values of one annotation come back, and whether a value fits it."""
 
     __slots__ = ("_decode", "_exact", "name")
@@ -254,14 +256,14 @@ class Codec(Generic[T]):
         check_annotation(annotation)
         self._decode = _make_decoder(annotation)
 
-    def decode(self, data: Buffer) -> T:
+    def decode(self, data: Buffer) -> T_co:
         """A value from JSON.
 
         Raises:
             TypeMismatchError: It is not what the annotation says.
         """
         try:
-            return cast("T", self._decode(data))
+            return cast("T_co", self._decode(data))
         except msgspec.DecodeError as error:
             raise self._mismatch(str(error)) from None
 
@@ -278,11 +280,11 @@ class Codec(Generic[T]):
             self.decode(data)
         return data
 
-    def copy(self, value: object, what: str = "a value") -> tuple[bytes, T]:
+    def copy(self, value: object, what: str = "a value") -> tuple[bytes, T_co]:
         """A value as JSON, and what comes back of it."""
         data = encode(value, what)
         if type(value) is self._exact:
-            return data, cast("T", value)
+            return data, cast("T_co", value)
         return data, self.decode(data)
 
     def _mismatch(self, text: str) -> TypeMismatchError:
@@ -357,7 +359,9 @@ def check_annotation(annotation: object) -> None:
 def _check_shape(shape: shapes.Type, seen: set[type]) -> None:
     if isinstance(shape, _TRAVELLING):
         return
-    if isinstance(shape, shapes.CustomType) and issubclass(shape.cls, pathlib.PurePath):
+    if isinstance(shape, shapes.CustomType) and (
+        shape.cls is object or issubclass(shape.cls, pathlib.PurePath)
+    ):
         return
     for part in _parts(shape, seen):
         _check_shape(part, seen)
@@ -416,6 +420,8 @@ def schema_of(annotation: object) -> dict[str, object] | None:
 def _schema_hook(kind: type[object]) -> dict[str, object]:
     if issubclass(kind, pathlib.PurePath):
         return {"type": "string"}
+    if kind is object:
+        return {}
     raise UnsupportedTypeError(f"{_name_of(kind)} cannot travel")
 
 
