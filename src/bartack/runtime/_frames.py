@@ -24,7 +24,7 @@ Answers reach a worker in the order of the journal, and so does its history: rep
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -36,6 +36,11 @@ MAX_FRAME: Final = 1024 * 1024
 _LENGTH: Final = struct.Struct(">I")
 
 Raw = msgspec.Raw
+if TYPE_CHECKING:
+    MaybeRaw = Raw | None
+else:
+    # msgspec decodes a union with Raw as if Raw were not there; absent, the field keeps its default.
+    MaybeRaw = Raw
 
 
 class Frame(msgspec.Struct, tag_field="k", omit_defaults=True, gc=False):
@@ -79,6 +84,8 @@ class Order(msgspec.Struct, omit_defaults=True):
     """The directory that stands in for the project: modules are imported from here."""
     root: str
     """The project's own directory: modules must not be imported from there."""
+    folder: str = ""
+    """Where the program's file is, relative to the root."""
 
 
 # Worker or foreign process → hub.
@@ -105,7 +112,7 @@ class Step(Frame, tag="step"):
     fp: str
     about: str = ""
     a: Raw = Raw(b"{}")
-    v: Raw | None = None
+    v: MaybeRaw = None
     ref: BlobRef | None = None
     cancelled: bool = False
     """The branch was cancelled before it came here: the outcome is that it was."""
@@ -119,7 +126,7 @@ class Note(Frame, tag="note"):
     step: str
     fp: str
     about: str = ""
-    v: Raw | None = None
+    v: MaybeRaw = None
     ref: BlobRef | None = None
     e: ErrorData | None = None
 
@@ -150,7 +157,7 @@ class Done(Frame, tag="done"):
     n: int
     step: str
     fp: str
-    v: Raw | None = None
+    v: MaybeRaw = None
     ref: BlobRef | None = None
     e: ErrorData | None = None
     attempt: int = 1
@@ -180,7 +187,7 @@ class Cancel(Frame, tag="cancel"):
 class Result(Frame, tag="result"):
     """The worker came to its end."""
 
-    v: Raw | None = None
+    v: MaybeRaw = None
     ref: BlobRef | None = None
 
 
@@ -199,7 +206,7 @@ class Ask(Frame, tag="ask"):
     i: int
     do: str
     a: Raw = Raw(b"{}")
-    v: Raw | None = None
+    v: MaybeRaw = None
     ref: BlobRef | None = None
 
 
@@ -216,7 +223,7 @@ class Welcome(Frame, tag="welcome"):
     worker: str = ""
     """``module:name`` of the worker to run."""
     rewinds: int = 0
-    v: Raw | None = None
+    v: MaybeRaw = None
     """Its arguments: ``{"args": […], "kwargs": {…}}``."""
     ref: BlobRef | None = None
     config: Raw = Raw(b"{}")
@@ -229,7 +236,7 @@ class Past(msgspec.Struct, omit_defaults=True, gc=False):
     n: int
     step: str
     fp: str = ""
-    v: Raw | None = None
+    v: MaybeRaw = None
     ref: BlobRef | None = None
     e: ErrorData | None = None
     about: str = ""
@@ -249,7 +256,7 @@ class Answer(Frame, tag="ok"):
     """Outcome of a step or a request."""
 
     i: int
-    v: Raw | None = None
+    v: MaybeRaw = None
     ref: BlobRef | None = None
 
 

@@ -39,6 +39,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from bartack.runtime._frames import MaybeRaw
+
 HARMLESS: Final = frozenset(
     {"now", "random", "uuid", "read", "read_bytes", "exists", "list", "env", "timeout", "left", "budget"}
 )
@@ -98,7 +100,7 @@ class ThinkOutcome(msgspec.Struct, omit_defaults=True):
     key: str
     agent: str
     text: str = ""
-    value: msgspec.Raw | None = None
+    value: MaybeRaw = None
     declined: bool = False
     conversation: str = ""
     usd: float = 0.0
@@ -112,7 +114,7 @@ class AskArgs(Args, frozen=True):
     question: str
     type: str = "str"
     options: list[str] | None = None
-    default: msgspec.Raw | None = None
+    default: MaybeRaw = None
     timeout_s: float = 0.0
 
 
@@ -264,5 +266,5 @@ class Collected(msgspec.Struct, omit_defaults=True):
     """How one worker of a collecting delegate ended."""
 
     ok: bool
-    value: msgspec.Raw | None = None
-    error: msgspec.Raw | None = None
+    value: MaybeRaw = None
+    error: MaybeRaw = None
