@@ -29,7 +29,7 @@ from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._crew import CrewDesk
 from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
-from bartack.runtime._ledger import Action, Hang, Ledger, Peer, StopWorker, Transition, describe
+from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
 from bartack.runtime._mail import MailDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
@@ -165,9 +165,7 @@ class Core:
             self.mail.forget_peer(peer)
         else:
             self.mail.forget_worker(peer.worker.path)
-            if not peer.worker.ended and self.state.failure is None:
-                # Most likely it is dead. If not, it cannot be talked to: it starts again either way.
-                self.ledger.act_now(StopWorker(peer.worker.path))
+            self.crew.expect_end(peer.worker, peer.incarnation)
 
     def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
         """The process of a worker is gone, with its whole tree."""

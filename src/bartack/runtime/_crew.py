@@ -42,6 +42,7 @@ from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
 
 BODIES: Final = frozenset({"body", "write", "append"})
 RESTARTS_WITHOUT_PROGRESS: Final = 3
+LAST_WORDS_S: Final = 1.0
 _ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "WorkerError"})
 _decode_calls = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -248,6 +249,15 @@ class CrewDesk:
             if counted and not expected:
                 self._crashed(worker, incarnation, reason)
             self._launch_again(worker)
+
+    def expect_end(self, worker: Worker, incarnation: int) -> None:
+        """A worker cannot be talked to any more: its process should end by itself, and is ended if it does not."""
+
+        def too_long() -> None:
+            if self.alive.get(worker.path) == incarnation:
+                self._office.ledger.act(StopWorker(worker.path))
+
+        self._office.clockwork.after(LAST_WORDS_S, too_long)
 
     def restart(self, worker: Worker) -> None:
         """End the process of a worker; it starts again and replays. Not counted as a crash."""

@@ -19,8 +19,7 @@ from bartack.runtime._inbox import take_in
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile
 from bartack.runtime._office import Settings
-from bartack.runtime._probe import Inquiry
-from bartack.runtime._program import find_program, pin, probe, project_root
+from bartack.runtime._program import Inquiry, find_program, pin, probe, project_root
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._state import State, Value
 from bartack.runtime._steps import CallArgs

@@ -79,6 +79,7 @@ class RunDir:
             workspace=state.run.workspace,
             program=str(self.program),
             root=state.run.root,
+            folder=os.path.relpath(os.path.dirname(state.run.program), state.run.root),
         )
         return msgspec.json.encode(order)
 

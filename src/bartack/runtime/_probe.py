@@ -18,38 +18,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from bartack.runtime._worker import Worker
 
 from bartack.errors import BartackError, ProgramImportError, TypeMismatchError, UsageError
+from bartack.runtime._program import Finding, Inquiry
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._values import codec
+from bartack.runtime._worker import Worker
 
 SKIPPED = ("site-packages", ".bartack", ".venv", "venv", "node_modules")
-
-
-class Inquiry(msgspec.Struct):
-    """What to look at."""
-
-    file: str
-    root: str
-    worker: str = ""
-    argv: list[str] = []
-    input: dict[str, msgspec.Raw] = {}
-    call: CallArgs | None = None
-    """Arguments that are encoded already; ``argv`` and ``input`` are not used then."""
-
-
-class Finding(msgspec.Struct, omit_defaults=True):
-    """What was found. ``problem`` says why the program cannot run."""
-
-    worker: str = ""
-    name: str = ""
-    call: CallArgs | None = None
-    files: list[str] = []
-    environment: dict[str, str] = {}
-    usage: str = ""
-    problem: str = ""
-    is_usage: bool = False
 
 
 def main() -> int:

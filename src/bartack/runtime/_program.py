@@ -7,17 +7,40 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from bartack.core import DIR_MODE
 from bartack.errors import ProgramImportError, UsageError
-
-if TYPE_CHECKING:
-    from bartack.runtime._probe import Finding, Inquiry
+from bartack.runtime._steps import CallArgs
 
 PROBE_TIMEOUT_S: Final = 60.0
+
+
+class Inquiry(msgspec.Struct):
+    """What to look at."""
+
+    file: str
+    root: str
+    worker: str = ""
+    argv: list[str] = []
+    input: dict[str, msgspec.Raw] = {}
+    call: CallArgs | None = None
+    """Arguments that are encoded already; ``argv`` and ``input`` are not used then."""
+
+
+class Finding(msgspec.Struct, omit_defaults=True):
+    """What was found. ``problem`` says why the program cannot run."""
+
+    worker: str = ""
+    name: str = ""
+    call: CallArgs | None = None
+    files: list[str] = []
+    environment: dict[str, str] = {}
+    usage: str = ""
+    problem: str = ""
+    is_usage: bool = False
 
 
 def find_program(program: str, workspace: Path) -> tuple[Path, str]:
@@ -52,8 +75,6 @@ def probe(inquiry: Inquiry, workspace: Path) -> Finding:
         ProgramImportError: It cannot run.
         UsageError: The arguments do not fit.
     """
-    from bartack.runtime._probe import Finding  # noqa: PLC0415 - the probe imports much that only it needs
-
     read, write = os.pipe()
     command = [sys.executable, "-P", "-s", "-m", "bartack.runtime._probe", str(write)]
     env = {**os.environ, "BARTACK_PROBE": "1"}
