@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
     from bartack.runtime._config import Config, load_config
     from bartack.runtime._core import UnknownDecision
-    from bartack.runtime._entries import EntryData, WorkerCrashed, WorkerEnded, WorkerSpawned
+    from bartack.runtime._entries import EntryData, WorkerEnded, WorkerSpawned, decode_entry
     from bartack.runtime._foreign import Process, Request
     from bartack.runtime._frames import ErrorData
     from bartack.runtime._hub import Hub, Observer
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bartack.runtime._program import differences, pinned_files
     from bartack.runtime._questions import check_answer
     from bartack.runtime._state import OpenStep, State, Value, Worker
-    from bartack.runtime._steps import AskArgs, Held, MailboxStats
+    from bartack.runtime._steps import AskArgs, Held
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
 
 __all__ = [
@@ -49,7 +49,6 @@ __all__ = [
     "Held",
     "Hub",
     "HubClient",
-    "MailboxStats",
     "Observer",
     "OpenStep",
     "Order",
@@ -63,12 +62,12 @@ __all__ = [
     "UnknownDecision",
     "Value",
     "Worker",
-    "WorkerCrashed",
     "WorkerEnded",
     "WorkerSpawned",
     "cancel_run",
     "check_answer",
     "create_run",
+    "decode_entry",
     "delete_run",
     "differences",
     "drive",
@@ -92,7 +91,7 @@ _HOMES = {
     "_client": ("HubClient", "is_active"),
     "_config": ("Config", "load_config"),
     "_core": ("UnknownDecision",),
-    "_entries": ("EntryData", "WorkerCrashed", "WorkerEnded", "WorkerSpawned"),
+    "_entries": ("EntryData", "WorkerEnded", "WorkerSpawned", "decode_entry"),
     "_foreign": ("Process", "Request"),
     "_frames": ("ErrorData",),
     "_hub": ("Hub", "Observer"),
@@ -114,7 +113,7 @@ _HOMES = {
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
-    "_steps": ("AskArgs", "Held", "MailboxStats"),
+    "_steps": ("AskArgs", "Held"),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
 }
 
