@@ -163,6 +163,7 @@ class WorkerProcess:
         scheduler.start(coroutine)
         while not scheduler.ended:
             self._take(scheduler)
+        scheduler.close()
         return self._end(worker, scheduler)
 
     def _make_scheduler(self, worker: Worker[..., object]) -> Scheduler:

@@ -169,6 +169,8 @@ class TaskGroup:
         """Wait for every branch; raise the first failure."""
         bundle = self._bundle
         assert bundle is not None
+        if isinstance(error, GeneratorExit):
+            return  # nobody runs the branches any more
         if error is not None:
             bundle.failure = bundle.failure or error
             bundle.cancel_all(_LEAVING)
@@ -199,6 +201,8 @@ class Timeout:
         """If the time was over, that is what leaves the block."""
         deadline = self._deadline
         assert deadline is not None
+        if isinstance(error, GeneratorExit):
+            return  # nobody runs the worker any more
         self._scheduler.leave(deadline)
         if deadline.delivered and (error is None or isinstance(error, StepCancelledError)):
             raise deadline.error() from None

@@ -195,6 +195,8 @@ class Delivery:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Acknowledge the message, or give it back."""
+        if isinstance(error, GeneratorExit):
+            return  # nobody runs the worker any more
         reason = "" if error is None else type(error).__name__
         await self._mailbox.settle(self.id, ok=error is None, reason=reason)
 

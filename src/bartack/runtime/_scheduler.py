@@ -61,7 +61,7 @@ MAX_ARGUMENTS: Final = 512 * 1024
 """The most a step is asked in a frame; payloads go beside it."""
 
 _NULL: Final = msgspec.Raw(b"null")
-_FIRED: Final = b'"fired"'
+_FIRED: Final = msgspec.Raw(b'"fired"')
 _CANCELLED: Final = "cancelled"
 """The reason the hub gives for a step that came cancelled already; the branch knows a better one."""
 
@@ -171,7 +171,8 @@ class Scheduler:
         self._complete = False
         self._stalled: NoteOp[object] | None = None
         self._unconfirmed: dict[Key, _Unconfirmed] = {}
-        self._early: list[f.ToPeer] = []
+        self._early: f.ErrorData | None = None
+        """The failure of the session, if it came during the replay."""
         self._take: Mapping[type, Callable[..., None]] = {
             f.Answer: self._take_answer,
             f.Refusal: self._take_refusal,
@@ -211,6 +212,10 @@ class Scheduler:
         """The worker's result, or its error."""
         assert self._main is not None
         return self._main.result, self._main.error
+
+    def close(self) -> None:
+        """Say nothing more: what the collector does to abandoned coroutines is no part of the program."""
+        self._send = _say_nothing
 
     @property
     def guard(self) -> Guard:
@@ -505,20 +510,33 @@ class Scheduler:
 
     def _take_fired(self, fired: f.Fired) -> None:
         if self.replaying:
-            self._early.append(fired)
+            self._history.append(f.Past(p=fired.p, n=fired.n, step="timeout", v=_FIRED))
         else:
             self._fire(self._deadlines.get((fired.p, fired.n)))
 
     def _take_failure(self, failed: f.SessionFailed) -> None:
         if self.replaying:
             # The frontier is the place to learn it: behind it, clean-up finds what it has to clean up.
-            self._early.append(failed)
+            self._early = self._early or failed.e
         elif self._failure is None:
             self._fail_all(failed.e)
 
     def _take_history(self, history: f.History) -> None:
-        self._history.extend(history.past)
-        self._end_stall()
+        if self.replaying:
+            self._history.extend(history.past)
+            self._end_stall()
+            return
+        # Outcomes that came in while the worker was on its way here: they are answers to what it has just asked for.
+        for past in history.past:
+            op = self._open_step(past.p, past.n)
+            if op is not None:
+                self._waiting.pop(op.number, None)
+                self._take_outcome(op, past)
+
+    def _open_step(self, p: str, n: int) -> Counted[object] | None:
+        branch = self._branches.get(p)
+        op = None if branch is None else branch.op
+        return op if isinstance(op, Counted) and op.n == n else None
 
     def _take_live(self, live: f.Live) -> None:
         self._complete = True
@@ -548,16 +566,19 @@ class Scheduler:
         if mine is None or not _fits(mine, past):
             self._differ(past, mine)
         elif isinstance(mine, Counted):
-            if past.e is not None:
-                self.deliver(mine, b"", revive_error(past.e, (past.p, past.n)))
-            else:
-                self.deliver(mine, self._load(past.v, past.ref), None)
+            self._take_outcome(mine, past)
         elif isinstance(mine, Deadline):
             left = self._unconfirmed.pop((past.p, -past.n), None)
-            if past.e is not None or (past.v is not None and bytes(past.v) == _FIRED):
+            if past.e is not None or (past.v is not None and bytes(past.v) == bytes(_FIRED)):
                 self._fire(mine)
             elif left is None:
                 self._differ(past, mine)
+
+    def _take_outcome(self, op: Counted[object], past: f.Past) -> None:
+        if past.e is not None:
+            self.deliver(op, b"", revive_error(past.e, (past.p, past.n)))
+        else:
+            self.deliver(op, self._load(past.v, past.ref), None)
 
     def _replay_note(self, op: NoteOp[object]) -> Reply | None:
         """A harmless step on replay: its outcome is somewhere ahead, or nowhere."""
@@ -620,15 +641,11 @@ class Scheduler:
         """The history is used up: everything that it did not confirm is sent, in the order in which it was done."""
         self.replaying = False
         unconfirmed, self._unconfirmed = self._unconfirmed, {}
-        early, self._early = self._early, []
-        failure = next((frame.e for frame in early if isinstance(frame, f.SessionFailed)), None)
-        if failure is not None:
-            self._fail_all(failure)
+        if self._early is not None:
+            self._fail_all(self._early)
             return
         for mine in unconfirmed.values():
             self._send_late(mine)
-        for frame in early:
-            self._take[type(frame)](frame)
 
     def _send_late(self, mine: _Unconfirmed) -> None:
         if isinstance(mine, Counted):
@@ -710,6 +727,10 @@ def _fits(mine: _Unconfirmed, past: f.Past) -> bool:
     else:
         step = mine.step
     return step == past.step and (not past.fp or past.fp == mine.fp)
+
+
+def _say_nothing(frame: f.Frame) -> None:
+    """Nobody listens."""
 
 
 def _describe(step: str, about: str, fp: str) -> str:
