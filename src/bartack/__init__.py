@@ -15,7 +15,10 @@ if TYPE_CHECKING:
         Mailroom,
         Outcome,
         Retry,
+        Run,
+        Session,
         ShellResult,
+        run,
         step,
         worker,
     )
@@ -29,8 +32,11 @@ __all__ = [
     "Mailroom",
     "Outcome",
     "Retry",
+    "Run",
+    "Session",
     "ShellResult",
     "__version__",
+    "run",
     "step",
     "worker",
 ]

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from bartack.runtime._members_workers import Handle
     from bartack.runtime._op import Branch
     from bartack.runtime._results import Budget, Failure, Outcome, Reply, ShellResult
+    from bartack.runtime._run import Question, Run, RunState, run
+    from bartack.runtime._session import Session
     from bartack.runtime._worker import step, worker
 
 __all__ = [
@@ -27,13 +29,18 @@ __all__ = [
     "Mailbox",
     "Mailroom",
     "Outcome",
+    "Question",
     "Reply",
     "Retry",
+    "Run",
+    "RunState",
+    "Session",
     "SessionView",
     "ShellResult",
     "StepInfo",
     "Worker",
     "WorkerCall",
+    "run",
     "step",
     "step_info",
     "worker",
@@ -47,6 +54,8 @@ _HOMES: Final = {
     "_members_workers": ("Handle",),
     "_op": ("Branch",),
     "_results": ("Budget", "Failure", "Outcome", "Reply", "ShellResult"),
+    "_run": ("Question", "Run", "RunState", "run"),
+    "_session": ("Session",),
     "_worker": ("step", "worker"),
 }
 

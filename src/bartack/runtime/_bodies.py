@@ -339,6 +339,7 @@ class Bodies:
                 fp=op.fp,
                 v=v,
                 ref=ref,
+                about=op.about if isinstance(op, FileOp) else "",
                 attempt=op.attempt,
             )
         )

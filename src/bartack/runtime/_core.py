@@ -117,6 +117,10 @@ class Core:
         """Whether somebody waits for what was decided in this turn to be durable."""
         return self.ledger.must_sync
 
+    def settle(self) -> None:
+        """The turn is over: write what only had to be written if nothing more came of it."""
+        self.effects.settle()
+
     def take_at_once(self) -> list[Action]:
         """What can be done before anything is durable."""
         return self.ledger.take_at_once()
@@ -192,10 +196,10 @@ class Core:
 
     def _from_worker(self, peer: Peer, worker: Worker, frame: f.ToHub) -> None:
         match frame:
-            case f.Step():
-                self._step(peer, worker, frame)
             case f.Done():
                 self.effects.done(peer, worker, frame)
+            case f.Step():
+                self._step(peer, worker, frame)
             case f.Note():
                 self.effects.note(peer, worker, frame)
             case f.Begin(step="timeout"):

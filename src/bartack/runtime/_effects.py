@@ -77,6 +77,7 @@ class EffectDesk:
         self._jobs: dict[int, Job] = {}
         self._by_step: dict[tuple[str, int], Job] = {}
         self._alarms: dict[tuple[str, int], Alarm] = {}
+        self._begun: dict[tuple[str, int], tuple[Peer, Worker, f.Begin]] = {}
 
     @property
     def busy(self) -> int:
@@ -267,7 +268,19 @@ class EffectDesk:
         )
 
     def begin(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
-        """The body of a step begins in the worker."""
+        """The body of a step begins in the worker. One that ends within the same turn is not worth an entry."""
+        if begin.i:
+            self._begin_body(peer, worker, begin)
+        else:
+            self._begun[begin.p, begin.n] = (peer, worker, begin)
+
+    def settle(self) -> None:
+        """Write down the bodies that began in this turn and have not ended in it."""
+        while self._begun:
+            _, begun = self._begun.popitem()
+            self._begin_body(*begun)
+
+    def _begin_body(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
         known = worker.open.get((begin.p, begin.n))
         if known is not None and known.once and begin.once:
             error = OutcomeUnknownError(f"{begin.p}:{begin.n}", known.about)
@@ -299,8 +312,11 @@ class EffectDesk:
 
     def done(self, peer: Peer, worker: Worker, done: f.Done) -> None:
         """The body of a step ended in the worker."""
+        begun = self._begun.pop((done.p, done.n), None)
+        about = begun[2].about if begun is not None else done.about
         opened = worker.open.get((done.p, done.n))
-        self._drop_alarm(done.p, done.n)
+        if opened is not None:
+            self._drop_alarm(done.p, done.n)
         peer.awaited[done.p, done.n] = done.i
         if done.e is not None and done.retry_in_s >= 0 and opened is not None:
             self._retry(worker, opened, done, done.e)
@@ -316,7 +332,12 @@ class EffectDesk:
             self._office.ledger.fail(worker, failed)
         else:
             finished = e.StepFinished(
-                p=done.p, n=done.n, step=done.step, fp=done.fp, cleanup=self._office.cleaning(worker)
+                p=done.p,
+                n=done.n,
+                step=done.step,
+                fp=done.fp,
+                about=about,
+                cleanup=self._office.cleaning(worker),
             )
             self._office.ledger.finish(worker, finished, Value(done.v, done.ref))
 

@@ -160,6 +160,7 @@ class Done(Frame, tag="done"):
     v: MaybeRaw = None
     ref: BlobRef | None = None
     e: ErrorData | None = None
+    about: str = ""
     attempt: int = 1
     retry_in_s: float = -1.0
     """Not the outcome yet: this attempt failed and another follows after so many seconds."""

@@ -218,7 +218,7 @@ class Hub:
         for key, events in ready:
             key.data(events)
         self._core.tick()
-        if ready:
+        if ready and len(self._connections) > 1:
             # Late commit: whoever became ready meanwhile shares the sync.
             for key, events in self._selector.select(0):
                 key.data(events)
@@ -231,6 +231,7 @@ class Hub:
     def _turn_end(self, *, idle: bool = False) -> None:
         """Commit if anybody waits for it, then do what was decided; that may lead to more."""
         while True:
+            self._core.settle()
             self._do(self._core.take_at_once())
             staged = self._journal.last_seq - self._journal.synced_seq
             if not self._core.must_sync and staged < STAGED_LIMIT and not (idle and staged):
@@ -365,12 +366,12 @@ class Hub:
         if connection.closing and not connection.wants_write:
             self._drop(connection)
             return
-        events = selectors.EVENT_READ if connection.wants_read else 0
+        events = selectors.EVENT_READ if connection.wants_read else selectors.EVENT_WRITE
         if connection.wants_write:
             events |= selectors.EVENT_WRITE
-        key = self._selector.get_key(connection.sock)
-        if key.events != events:
-            self._selector.modify(connection.sock, events or selectors.EVENT_WRITE, key.data)
+        if connection.events != events:
+            connection.events = events
+            self._selector.modify(connection.sock, events, self._selector.get_key(connection.sock).data)
 
     def _unregister(self, what: socket.socket | ParentClient) -> None:
         try:

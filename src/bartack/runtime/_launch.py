@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 from pathlib import Path
@@ -125,6 +126,7 @@ def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecis
         )
         core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings)
         prompts = Prompts(config.open_agents(Path(workspace), run.path), config.default_agent, workspace)
+        _calm_collector()
         hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
 
@@ -135,6 +137,13 @@ def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecis
         return hub.run(begin)
     finally:
         journal.close()
+
+
+def _calm_collector() -> None:
+    """The hub makes many short-lived objects and no cycles: looking for those all the time is wasted."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self, TypeVar, overload
+from typing import Any, Final, Literal, Self, TypeVar, cast, overload
 
 import msgspec
-from bartack.runtime._worker import Worker as WorkerFunction
-from bartack.runtime._worker import WorkerCall
 
 from bartack.core import RealDisk, open_watch
 from bartack.errors import (
@@ -38,6 +37,8 @@ from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_sta
 from bartack.runtime._session import Session
 from bartack.runtime._state import State, Value
 from bartack.runtime._values import codec, encode
+from bartack.runtime._worker import Worker as WorkerFunction
+from bartack.runtime._worker import WorkerCall
 
 T = TypeVar("T")
 
@@ -184,6 +185,10 @@ class Run:
             RunFailedError: It failed.
             RunNotFinishedError: It has not ended, or was interrupted.
         """
+        return codec(Any if type is None else type).decode(self.result_bytes())
+
+    def result_bytes(self) -> bytes:
+        """The result of the run, as encoded JSON; see ``result``."""
         with open_reader(self._run.path) as reader:
             state = State()
             last = None
@@ -194,8 +199,7 @@ class Run:
                 raise self._failure(state)
             if state.ended is None or last is None or state.ended.status != "completed":
                 raise RunNotFinishedError(self.id, status_of(self._run, state))
-            value = reader.load_value(last) or b"null"
-        return codec(object if type is None else type).decode(value)
+            return reader.load_value(last) or b"null"
 
     def resume(self, unknown: str | None = None, value: object = None) -> None:
         """Let an interrupted or failed run go on.
@@ -222,7 +226,7 @@ class Run:
         with HubClient(self._run) as hub:
             hub.ask("interrupt")
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> Sequence[Question]:
         """The questions that nobody has answered yet."""
         return self.state().questions
 
@@ -348,7 +352,8 @@ def run(
     """
     if os.environ.get("BARTACK_PROBE"):
         raise NotInWorkerError("bartack.run, which must stand under if __name__ == '__main__':")
-    started = Run.start(program, *args, workspace=workspace, **kwargs)
+    call = program if isinstance(program, WorkerCall) else program(*args, **kwargs)
+    started = Run.start(call, workspace=workspace)
     try:
         started.wait()
     except KeyboardInterrupt:
@@ -356,9 +361,7 @@ def run(
             started.interrupt()
         sys.stderr.write(f"interrupted; go on with: bartack resume {started.id}\n")
         raise
-    call = program if isinstance(program, WorkerCall) else None
-    annotation = (call.worker if call is not None else program).result_annotation  # type: ignore[union-attr]
-    return started.result(annotation)  # type: ignore[no-any-return]
+    return cast("T", call.worker.shape.result.decode(started.result_bytes()))
 
 
 def _order(
@@ -369,7 +372,9 @@ def _order(
     if isinstance(program, WorkerFunction):
         program = program(*args, **kwargs)
     if isinstance(program, WorkerCall):
-        return Order(program=program.worker.file, worker=program.worker.name, call=program.encode())
+        file = inspect.getsourcefile(program.worker.function) or ""
+        call = msgspec.json.decode(program.encode(), type=s.CallArgs)
+        return Order(program=os.path.abspath(file), worker=program.worker.name, call=call)
     call = s.CallArgs(
         [msgspec.Raw(encode(value)) for value in args],
         {name: msgspec.Raw(encode(value)) for name, value in kwargs.items()},

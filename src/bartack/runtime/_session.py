@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 import msgspec
 
@@ -56,7 +56,7 @@ class ForeignMailbox:
     def receive(self, timeout_s: float | None = None) -> object: ...
     @overload
     def receive(self, timeout_s: float | None = None, *, type: type[T]) -> T: ...
-    def receive(self, timeout_s: float | None = None, *, type: object = object) -> object:  # noqa: A002
+    def receive(self, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002
         """Take the oldest message and acknowledge it: at least once.
 
         Raises:

@@ -6,6 +6,7 @@ frames overtake what waits, but never cut a frame in two.
 
 from __future__ import annotations
 
+import selectors
 import socket
 from collections import deque
 from collections.abc import Iterator
@@ -29,6 +30,8 @@ class Connection:
         self.number = number
         self.sock = sock
         self.closing = False
+        self.events = selectors.EVENT_READ
+        """What the loop waits for."""
         self.waiting_bytes = 0
         self._reader = FrameReader()
         self._queue: deque[bytes | Iterator[bytes]] = deque()

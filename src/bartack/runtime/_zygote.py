@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 
 from bartack.runtime._child import worker_main
-
 from bartack.supervision import run_parent
 
 if __name__ == "__main__":
