@@ -41,6 +41,16 @@ class RunCreated(EntryData, frozen=True, gc=False):
     forked_from: str = ""
 
 
+class ProgramPinned(EntryData, frozen=True, gc=False):
+    """The run goes on with another version of its program; its history fits it."""
+
+    kind = "program.pinned"
+
+    program: str
+    root: str
+    environment: dict[str, str] = {}
+
+
 class HubStarted(EntryData, frozen=True, gc=False):
     """A hub runs the run from here on: the first one, or one that resumes it."""
 

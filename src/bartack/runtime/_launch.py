@@ -20,7 +20,7 @@ from bartack.runtime._inbox import take_in
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile
 from bartack.runtime._office import Settings
-from bartack.runtime._program import Inquiry, find_program, pin, probe, project_root
+from bartack.runtime._program import Inquiry, find_program, heal_program, pin, probe, project_root
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._state import State, Value
 from bartack.runtime._steps import CallArgs
@@ -115,6 +115,7 @@ def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecis
     last_life = run.last_sign_of_life_us()
     journal = open_journal(run.path, durability=config.durability, at_least=_known_seq(run))
     try:
+        heal_program(run.program)
         state = load_state(run, journal)
         check_resumable(run, state, unknown)
         workspace = run.workspace(state)

@@ -222,7 +222,7 @@ _NO = frozenset({"false", "no", "0"})
 def _convert(worker: Worker[..., object], parameter: inspect.Parameter, text: str) -> msgspec.Raw:
     annotation = str if parameter.annotation is inspect.Parameter.empty else parameter.annotation
     kind = codec(annotation)
-    readings: list[Callable[[], bytes]] = [lambda: msgspec.json.encode(text), lambda: text.encode()]
+    readings: list[Callable[[], bytes]] = [lambda: msgspec.json.encode(text), text.encode]
     if annotation is bool and text.lower() in _YES | _NO:
         readings = [lambda: b"true" if text.lower() in _YES else b"false"]
     elif annotation not in {str, Path, object}:

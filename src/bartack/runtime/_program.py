@@ -116,6 +116,13 @@ def pin(files: list[str], root: Path, target: Path) -> None:
         copy.chmod(0o600)
 
 
+def heal_program(pinned: Path) -> None:
+    """Finish an update that was killed after the old program had been put aside."""
+    waiting = pinned.with_name("program.next")
+    if not pinned.exists() and waiting.exists():
+        os.rename(waiting, pinned)
+
+
 def differences(files: list[str], root: Path, pinned: Path) -> list[str]:
     """The files of a pinned program whose source is no longer the same."""
     return [relative for relative in files if not _same(root / relative, pinned / relative)]

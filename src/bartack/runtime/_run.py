@@ -36,6 +36,7 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
 from bartack.runtime._session import Session
 from bartack.runtime._state import State, Value
+from bartack.runtime._update import update_program
 from bartack.runtime._values import codec, encode
 from bartack.runtime._worker import Worker as WorkerFunction
 from bartack.runtime._worker import WorkerCall
@@ -201,13 +202,24 @@ class Run:
                 raise RunNotFinishedError(self.id, status_of(self._run, state))
             return reader.load_value(last) or b"null"
 
-    def resume(self, unknown: str | None = None, value: object = None) -> None:
+    def resume(
+        self,
+        *,
+        update: bool = False,
+        program: str | os.PathLike[str] | None = None,
+        unknown: str | None = None,
+        value: object = None,
+    ) -> None:
         """Let an interrupted or failed run go on.
 
         Args:
+            update: Take the program's source as it is now; its recorded steps must still fit.
+            program: Take the program from this file, likewise.
             unknown: What to do with a step whose outcome is not known: ``retry``, ``done`` or ``fail``.
             value: With ``done``: its outcome.
         """
+        if update or program is not None:
+            update_program(self._run, None if program is None else Path(program))
         decision = None if unknown is None else UnknownDecision(unknown)
         self._launch(decision, encode(value) if unknown == "done" else b"")
 

@@ -244,6 +244,13 @@ def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Val
     state.arguments = value
 
 
+def _program_pinned(state: State, data: e.ProgramPinned, seq: int, at: int, value: Value) -> None:
+    assert state.run is not None
+    state.run = msgspec.structs.replace(
+        state.run, program=data.program, root=data.root, environment=data.environment
+    )
+
+
 def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Value) -> None:
     state.hub = data.hub
     state.dead_us += data.dead_us
@@ -422,6 +429,7 @@ _Apply = Callable[[State, T, int, int, Value], None]
 
 _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.RunCreated: _run_created,
+    e.ProgramPinned: _program_pinned,
     e.HubStarted: _hub_started,
     e.RunEnded: _run_ended,
     e.HubStopped: _hub_stopped,

@@ -240,7 +240,7 @@ def _decode_hook(kind: type, value: object) -> object:
 
 
 _MISMATCH: Final = re.compile(
-    r"(?:Expected `(?P<expected>.*)`, got `(?P<found>.*)`|(?P<other>.*?))(?: - at `(?P<place>.*)`)?",
+    r"(?:Expected `(?P<expected>.*)`, got `(?P<found>.*?)`|(?P<other>.*?))(?: - at `(?P<place>.*)`)?",
     re.DOTALL,
 )
 
@@ -421,7 +421,7 @@ def _schema_hook(kind: type[object]) -> dict[str, object]:
     if issubclass(kind, pathlib.PurePath):
         return {"type": "string"}
     if kind is object:
-        return {}
+        return {"description": "any value"}
     raise UnsupportedTypeError(f"{_name_of(kind)} cannot travel")
 
 
