@@ -371,6 +371,8 @@ class Scheduler:
             if not self.replaying or self._stalled is not None or self.fatal is not None:
                 return
             if self._history:
+                if self._main is None:
+                    return  # nothing has asked for an outcome yet
                 self._take_past(self._history.popleft())
             elif self._complete:
                 self._go_live()
