@@ -219,7 +219,9 @@ def _status(screen: Screen, state: State) -> str:
 
 
 def _clock(seconds: float) -> str:
-    return human_time(seconds) if seconds < 1 else human_time(int(seconds)).replace(".0 s", " s")
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f} s"
+    return f"{int(seconds)} s" if seconds < 60 else human_time(seconds)
 
 
 def _name(worker: Worker) -> str:

@@ -237,28 +237,33 @@ def _put_result(run: RunDir, state: State, status: str, code: Exit) -> None:
 
 def _write_end(run: RunDir, view: View, status: str) -> None:
     screen = Screen(sys.stderr)
-    took = human_time(view.elapsed_s)
-    hint = f"go on with: bartack resume {run.id}"
+    state, took = view.state, human_time(view.elapsed_s)
     match status:
         case "completed":
-            _write_result(run, view.state)
-            screen.line(f"{run.id} {screen.paint('completed', 'green')} in {took}{_unreceived(view.state)}")
+            _write_result(run, state)
+            screen.line(f"{run.id} {screen.paint('completed', 'green')} in {took}{_unreceived(state)}")
         case "failed":
-            write_failure(screen, run, view.state)
-            screen.line(
-                f"{run.id} {screen.paint('failed', 'red')} after {took}; when the cause is gone, {hint}"
-            )
+            write_failure(screen, run, state)
+            screen.line(f"{run.id} {screen.paint('failed', 'red')} after {took}")
+            _write_hint(screen, run, "when the cause is gone")
         case "cancelled":
-            reason = view.state.ended.reason if view.state.ended else ""
+            reason = state.ended.reason if state.ended else ""
             screen.line(f"{run.id} was cancelled after {took}: {printable(reason)}")
         case "waiting":
-            _write_questions(screen, run, view.state)
-            screen.line(f"{run.id} waits for an answer; then {hint}")
+            _write_questions(screen, run, state)
+            screen.line(f"{run.id} waits for an answer and was stopped")
+            _write_hint(screen, run, "when it is answered")
         case "disk":
-            screen.line(f"{run.id} was interrupted by the disk; nothing is lost; when there is room, {hint}")
+            screen.line(f"{run.id} was interrupted by the disk after {took}; nothing is lost")
+            _write_hint(screen, run, "when the disk is well")
         case _:
-            screen.line(f"{run.id} was interrupted after {took}; {hint}")
+            screen.line(f"{run.id} was interrupted after {took}")
+            _write_hint(screen, run, "to go on")
     screen.flush()
+
+
+def _write_hint(screen: Screen, run: RunDir, when: str) -> None:
+    screen.line(f"  {when}: bartack resume {run.id}")
 
 
 def _write_result(run: RunDir, state: State) -> None:

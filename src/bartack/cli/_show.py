@@ -141,10 +141,11 @@ def _about(step: StepRecord) -> str:
         parts.append(f"(by {step.by})")
     if step.usd:
         parts.append(f"({step.usd:.2f} USD)")
-    if step.error is not None:
-        name = step.error.type.rpartition(":")[2]
-        parts.append(f"{name}: {step.error.message.splitlines()[0] if step.error.message else ''}")
-    return " ".join(part for part in parts if part)
+    about = " ".join(part for part in parts if part)
+    if step.error is None:
+        return about
+    failed = f"{step.error.type.rpartition(':')[2]}: {_first(step.error.message)}"
+    return f"{about}: {failed}" if about else failed
 
 
 def _write_messages(screen: Screen, chronicle: Chronicle) -> None:
