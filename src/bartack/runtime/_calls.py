@@ -26,6 +26,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 _EMPTY: Final = inspect.Parameter.empty
 _VARIADIC: Final = inspect.Parameter.VAR_POSITIONAL
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _ATOMS: Final = frozenset({str, int, float, bool, type(None)})
 """Values that nobody can change: a copy of them is themselves."""
 
@@ -47,11 +48,7 @@ class Shape:
         self._known: (
             tuple[list[Codec[object]], dict[str, Codec[object]], Codec[object], Codec[object]] | None
         ) = None
-        kinds = [parameter.kind for parameter in self._parameters]
-        self._simple = all(
-            kind in {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-            for kind in kinds
-        )
+        self._simple = all(parameter.kind in _POSITIONAL for parameter in self._parameters)
         self._required = sum(parameter.default is _EMPTY for parameter in self._parameters)
 
     def resolve(self) -> None:

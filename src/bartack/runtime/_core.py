@@ -63,8 +63,9 @@ class Core:
         self.mail = MailDesk(office, self._stands_still)
         self.questions = QuestionDesk(office)
         self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions)
-        self.crew.aborting = self.effects.abort_all
+        self.crew.aborting = self._abort_all
         self.crew.forgotten = self.mail.forget_worker
+        self.crew.gave_up = self.mail.give_back
         self._office = office
         self._handlers: Mapping[str, Handler] = {
             "shell": self.effects.shell,
@@ -281,14 +282,25 @@ class Core:
 
     def _cancel(self, worker: Worker, frame: f.Cancel) -> None:
         opened = worker.open.get((frame.p, frame.n))
+        reason = frame.reason or "cancelled"
         if opened is not None:
-            self._give_up(worker, opened, StepCancelledError(frame.reason or "cancelled"))
+            self._give_up(worker, opened, StepCancelledError(reason))
+        else:
+            self.mail.cancel_send(worker, frame.p, frame.n, reason)
 
     def _give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         self.mail.cancel(worker, opened.p, opened.n)
         if opened.step == "delegate":
             self.crew.cancel_children(opened)
         self.effects.cancel(worker, opened, error)
+
+    def _abort_all(self) -> None:
+        """The session failed: nothing that is under way goes on, except clean-up."""
+        failure = self.state.failure
+        assert failure is not None
+        name = failure.error.type.rpartition(":")[2]
+        self.mail.abort_all(SessionFailedError(failure.worker, name, failure.error.message))
+        self.effects.abort_all()
 
     def _stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         self.crew.stop(peer, worker, step, self._give_up)

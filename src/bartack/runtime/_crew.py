@@ -56,6 +56,8 @@ class CrewDesk:
         """Workers that have, or are about to have, a process; with its number."""
         self.aborting: Callable[[], None] = lambda: None
         self.forgotten: Callable[[str], None] = lambda path: None
+        self.gave_up: Callable[[str], None] = lambda path: None
+        """Told of a worker that has ended for good: whatever it held goes back."""
         self._numbers: dict[str, int] = {}
         self._finishing: dict[str, Value] = {}
         self._joins: dict[str, tuple[Worker, str, int]] = {}
@@ -375,6 +377,7 @@ class CrewDesk:
         """One line: the worker's end, and everything that was waiting just for that."""
         consequences = self._consequences(worker, ended, value)
         self._office.ledger.record((ended, value), *consequences)
+        self.gave_up(worker.path)
         peer = self._office.ledger.by_worker.get(worker.path)
         if peer is not None:
             self._office.ledger.say(peer, f.Leave())

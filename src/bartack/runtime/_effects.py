@@ -316,6 +316,7 @@ class EffectDesk:
         about = begun[2].about if begun is not None else done.about
         opened = worker.open.get((done.p, done.n))
         if opened is not None:
+            about = opened.about
             self._drop_alarm(done.p, done.n)
         peer.awaited[done.p, done.n] = done.i
         if done.e is not None and done.retry_in_s >= 0 and opened is not None:

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.errors import BartackError, PeerRefusedError, UnknownRequestError
+from bartack.errors import BartackError, PeerRefusedError, SessionFailedError, UnknownRequestError
 from bartack.messaging import Message, check_name
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
@@ -25,6 +25,8 @@ from bartack.runtime._steps import Held, MailboxStats
 
 STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "state", "fail", "watch"})
 """What a command of the program may do that carries its step's token."""
+
+MESSAGES: Final = frozenset({"send", "receive"})
 
 NO_RIGHTS: Final[frozenset[str]] = frozenset()
 
@@ -113,9 +115,17 @@ class ForeignDesk:
             handler = self._handlers.get(ask.do)
             if handler is None:
                 raise UnknownRequestError(ask.do)
+            self._check_alive(ask.do)
             handler(peer, ask, self._office.decode(ask.a, Request))
         except BartackError as error:
             self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(error)))
+
+    def _check_alive(self, do: str) -> None:
+        """A failed session takes and gives no messages; what was there stays for the resumed one."""
+        failure = self._office.state.failure
+        if failure is not None and do in MESSAGES:
+            name = failure.error.type.rpartition(":")[2]
+            raise SessionFailedError(failure.worker, name, failure.error.message)
 
     def _say(self, peer: Peer, ask: f.Ask, value: object) -> None:
         packed = self._office.ledger.pack(value)

@@ -161,6 +161,10 @@ class Hub:
                 self._close()
         return self._status
 
+    def sign_off(self) -> None:
+        """Say in the run's files that nobody runs it any more. Called when its lock is free: whoever reads it may take over."""
+        self._mirror.write(self._journal.synced_seq, active=False, status=self._status)
+
     def forget_when_durable(self, files: list[str]) -> None:
         """Remove files whose content is in the journal, once it is durable there."""
         self._done_with += files
@@ -305,7 +309,6 @@ class Hub:
             connection.close()
         self._commands.close()
         self._selector.close()
-        self._mirror.write(self._journal.synced_seq, active=False, status=self._status)
 
     # Connections.
 

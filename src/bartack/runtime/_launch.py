@@ -114,6 +114,7 @@ def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecis
     clock = SystemClock()
     last_life = run.last_sign_of_life_us()
     journal = open_journal(run.path, durability=config.durability, at_least=_known_seq(run))
+    hub: Hub | None = None
     try:
         heal_program(run.program)
         state = load_state(run, journal)
@@ -128,16 +129,18 @@ def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecis
         core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings)
         prompts = Prompts(config.open_agents(Path(workspace), run.path), config.default_agent, workspace)
         _calm_collector()
-        hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
+        driver = hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
 
         def begin(core: Core) -> None:
             core.start(dead_us, unknown)
-            hub.forget_when_durable(take_in(run, core))
+            driver.forget_when_durable(take_in(run, core))
 
-        return hub.run(begin)
+        return driver.run(begin)
     finally:
         journal.close()
+        if hub is not None:
+            hub.sign_off()
 
 
 def _calm_collector() -> None:

@@ -220,7 +220,15 @@ class Ledger:
         data = error if isinstance(error, f.ErrorData) else describe(error, worker.path)
         self.fail(
             worker,
-            StepFailed(p=step.p, n=step.n, step=step.step, fp=step.fp, error=data, cleanup=step.cleanup),
+            StepFailed(
+                p=step.p,
+                n=step.n,
+                step=step.step,
+                fp=step.fp,
+                about=step.about,
+                error=data,
+                cleanup=step.cleanup,
+            ),
         )
 
     # Saying.

@@ -17,8 +17,10 @@ from bartack.errors import (
     DeadlineExceededError,
     MailboxClosedError,
     MailboxFullError,
+    MailboxNameError,
     MessageTooLargeError,
     ReceiveTimeoutError,
+    StepCancelledError,
 )
 from bartack.journal import BlobRef
 from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, check_name
@@ -83,7 +85,7 @@ class MailDesk:
         known = mailbox.id_for(args.key)
         if known is not None:
             self._office.finish(worker, step, known)
-        elif mailbox.closed:
+        elif self._office.state.is_closed(args.mailbox):
             self._office.fail(worker, step, MailboxClosedError(args.mailbox))
         elif args.not_before or mailbox.has_room(size):
             self._deliver(worker, step, args, size)
@@ -93,13 +95,11 @@ class MailDesk:
     def receive(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take the oldest message, or wait for one."""
         args = self._office.decode(step.a, s.ReceiveArgs)
-        check_name(args.mailbox)
-        mailbox = self._office.state.mailbox(args.mailbox)
-        waiting = self._waiters.get(args.mailbox)
-        message = None if waiting else mailbox.oldest()
+        check_reader(worker, args.mailbox)
+        message = self._next(args.mailbox)
         if message is not None:
             self._hand_over(worker, step, args, message)
-        elif mailbox.closed and not len(mailbox):
+        elif self._is_finished(args.mailbox):
             self._office.fail(worker, step, MailboxClosedError(args.mailbox))
         elif args.timeout_s == 0:
             self._office.fail(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
@@ -110,18 +110,23 @@ class MailDesk:
     def resume_receive(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
         """A worker that was restarted waits again."""
         args = self._office.decode(step.a, s.ReceiveArgs)
-        if not self._waiters.get(args.mailbox):
-            message = self._office.state.mailbox(args.mailbox).oldest()
-            if message is not None:
-                self._hand_over(worker, step, args, message)
-                return
-        self._wait(peer, worker, step, args, opened)
+        message = self._next(args.mailbox)
+        if message is not None:
+            self._hand_over(worker, step, args, message)
+        elif self._is_finished(args.mailbox):
+            self._office.ledger.fail_open(worker, opened, MailboxClosedError(args.mailbox))
+        else:
+            self._wait(peer, worker, step, args, opened)
 
     def ack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Acknowledge a held message, or give it back."""
         args = self._office.decode(step.a, s.AckArgs)
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
-        self._office.ledger.record((self._moved(args), NO_VALUE), (done, Value(NULL)))
+        message = self._office.state.mailbox(args.mailbox).holding(args.id)
+        if message is None:
+            self._office.ledger.finish(worker, done, Value(NULL))
+            return
+        self._office.ledger.record((_moved(args, message), NO_VALUE), (done, Value(NULL)))
         self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
         self._serve(args.mailbox)
 
@@ -131,14 +136,10 @@ class MailDesk:
         check_name(args.mailbox)
         mailbox = self._office.state.mailbox(args.mailbox)
         size = _size(step.v, step.ref)
-        if mailbox.closed or not mailbox.has_room(size):
-            error = (
-                MailboxClosedError(args.mailbox)
-                if mailbox.closed
-                else MailboxFullError(args.mailbox, len(mailbox))
-            )
-            self._office.fail(worker, step, error)
-            return
+        if self._office.state.is_closed(args.mailbox):
+            raise MailboxClosedError(args.mailbox)
+        if not mailbox.has_room(size):
+            raise MailboxFullError(args.mailbox, len(mailbox))
         limit, source = self._limit("call", args.timeout_s)
         sent = self._sent(worker, step, s.SendArgs(mailbox=args.mailbox), size, reply_to=f"{step.p} {step.n}")
         started = e.StepStarted(
@@ -179,7 +180,7 @@ class MailDesk:
     def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take everything that is there now."""
         args = self._office.decode(step.a, s.DrainArgs)
-        check_name(args.mailbox)
+        check_reader(worker, args.mailbox)
         messages = self._office.state.mailbox(args.mailbox).queued()[: args.max]
         values = [msgspec.Raw(self._load(message)) for message in messages]
         value = self._office.ledger.pack(values)
@@ -262,15 +263,18 @@ class MailDesk:
         if known is not None:
             return known
         size = _size(value.raw, value.ref)
-        if mailbox.closed:
+        if self._office.state.is_closed(name):
             raise MailboxClosedError(name)
-        if not not_before and not mailbox.has_room(size):
-            raise MailboxFullError(name, len(mailbox))
         message_id = f"m-{self._office.ledger.next_message()}"
-        data = e.MessageSent(
+        sent = e.MessageSent(
             mailbox=name, id=message_id, size=size, sender=sender, key=key, not_before=not_before
         )
-        self._office.ledger.record((data, value))
+        if not_before or self._drop_oldest(mailbox, size):
+            self._office.ledger.record((sent, value))
+        elif mailbox.overflow == "drop_newest":
+            self._office.ledger.record((sent, value), (_dropped(name, message_id), NO_VALUE))
+        else:
+            raise MailboxFullError(name, len(mailbox))
         self._arm_due(name)
         self._serve(name)
         return message_id
@@ -285,11 +289,12 @@ class MailDesk:
 
     def wait_foreign(self, waiter: Waiter, timeout_s: float | None) -> None:
         """A foreign process waits for a message."""
-        message = (
-            None if self._waiters.get(waiter.mailbox) else self._office.state.mailbox(waiter.mailbox).oldest()
-        )
+        message = self._next(waiter.mailbox)
         if message is not None:
             waiter.give(message)
+            return
+        if self._is_finished(waiter.mailbox):
+            waiter.give_up(MailboxClosedError(waiter.mailbox))
             return
         limit, source = self._limit("receive", timeout_s)
         if limit <= 0:
@@ -304,8 +309,7 @@ class MailDesk:
         """A foreign process acknowledged a message, or gave it back."""
         name = peer.held.pop(message_id, None)
         if name is not None:
-            self._office.ledger.record((self._moved(s.AckArgs(mailbox=name, id=message_id, ok=ok)), NO_VALUE))
-            self._serve(name)
+            self._settle(name, message_id, ok=ok)
 
     def forget_worker(self, path: str) -> None:
         """A worker's process is gone: it waits for nothing."""
@@ -323,8 +327,39 @@ class MailDesk:
         """A step waits no longer."""
         self._forget(lambda waiter: waiter.worker == worker.path and waiter.step == (p, n))
 
+    def cancel_send(self, worker: Worker, p: str, n: int, reason: str) -> None:
+        """A send waits no longer for room."""
+        for name, queue in self._blocked.items():
+            for blocked in [item for item in queue if (item.step.p, item.step.n) == (p, n)]:
+                blocked.alarm.call_off()
+                self._blocked[name].remove(blocked)
+                self._office.fail(worker, blocked.step, StepCancelledError(reason))
+
+    def abort_all(self, error: BartackError) -> None:
+        """The session failed: nobody waits any more, and no message moves."""
+        for queue in self._blocked.values():
+            for blocked in queue:
+                blocked.alarm.call_off()
+        self._blocked.clear()
+        waiting = [waiter for queue in self._waiters.values() for waiter in queue]
+        self._waiters.clear()
+        for waiter in waiting:
+            self._drop_alarm(waiter)
+            if not waiter.worker:
+                waiter.give_up(error)
+
+    def give_back(self, holder: str) -> None:
+        """Somebody who holds messages has ended: they go back."""
+        for message_id, (name, by) in list(self._office.state.held.items()):
+            if by == holder:
+                self._settle(name, message_id, ok=False)
+
     def arm_all(self) -> None:
-        """After a restart: scheduled messages come due, overdue ones at once."""
+        """After a restart: what the dead held goes back; scheduled messages come due, overdue ones at once."""
+        workers = self._office.state.workers
+        for message_id, (name, by) in list(self._office.state.held.items()):
+            if by not in workers or workers[by].ended:
+                self._settle(name, message_id, ok=False)
         for name in list(self._office.state.mailboxes):
             self._come_due(name)
 
@@ -355,21 +390,26 @@ class MailDesk:
         )
 
     def _overflow(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
-        oldest = mailbox.oldest()
-        if mailbox.overflow == "drop_oldest" and oldest is not None:
-            moved = e.MessageMoved(mailbox=mailbox.name, id=oldest.id, to="dead", reason="overflow")
-            self._office.ledger.record((moved, NO_VALUE))
-            self.send(self._office.ledger.by_worker[worker.path], worker, step)
+        if self._drop_oldest(mailbox, size):
+            self._deliver(worker, step, args, size)
         elif mailbox.overflow == "drop_newest":
             sent = self._sent(worker, step, args, size)
-            moved = e.MessageMoved(mailbox=mailbox.name, id=sent.id, to="dead", reason="overflow")
-            self._office.ledger.record((sent, Value(step.v, step.ref)), (moved, NO_VALUE))
+            dropped = _dropped(mailbox.name, sent.id)
+            self._office.ledger.record((sent, Value(step.v, step.ref)), (dropped, NO_VALUE))
             self._office.ledger.answer(worker, step.p, step.n, self._office.ledger.pack(sent.id))
         elif mailbox.overflow == "reject" or mailbox.name == f"@{worker.path}":
             # A worker that waits for room in its own inbox would wait for itself.
             self._office.fail(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
         else:
             self._block(worker, step, args, size, mailbox)
+
+    def _drop_oldest(self, mailbox: Mailbox, size: int) -> bool:
+        """Whether there is room for a message, or could be made by dropping older ones."""
+        while not mailbox.has_room(size) and mailbox.overflow == "drop_oldest":
+            oldest = mailbox.oldest()
+            assert oldest is not None
+            self._office.ledger.record((_dropped(mailbox.name, oldest.id), NO_VALUE))
+        return mailbox.has_room(size)
 
     def _block(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
         queue = self._blocked.setdefault(mailbox.name, deque())
@@ -465,16 +505,20 @@ class MailDesk:
             self._drop_alarm(waiter)
             waiter.give(message)
 
-    def _moved(self, args: s.AckArgs) -> e.MessageMoved:
-        mailbox = self._office.state.mailbox(args.mailbox)
-        message = mailbox.holding(args.id)
-        if args.ok:
-            to = "processed"
-        elif args.requeue and message is not None and message.attempt < MAX_DELIVERIES:
-            to = "returned"
-        else:
-            to = "dead"
-        return e.MessageMoved(mailbox=args.mailbox, id=args.id, to=to, reason=args.reason)
+    def _next(self, name: str) -> Message | None:
+        """The message that somebody who comes now receives: none, if others were there before."""
+        return None if self._waiters.get(name) else self._office.state.mailbox(name).oldest()
+
+    def _is_finished(self, name: str) -> bool:
+        """Whether nothing will ever come."""
+        return self._office.state.is_closed(name) and not len(self._office.state.mailbox(name))
+
+    def _settle(self, name: str, message_id: str, *, ok: bool) -> None:
+        message = self._office.state.mailbox(name).holding(message_id)
+        if message is not None:
+            moved = _moved(s.AckArgs(mailbox=name, id=message_id, ok=ok), message)
+            self._office.ledger.record((moved, NO_VALUE))
+            self._serve(name)
 
     def _change(self, worker: Worker, step: f.Step, changed: e.MailboxChanged) -> None:
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
@@ -486,6 +530,8 @@ class MailDesk:
         alarm = self._due.get(name)
         if due is None or (alarm is not None and alarm.pending and alarm.due <= due):
             return
+        if due <= self._office.now_us():
+            return  # it waits for room, and comes with it
         if alarm is not None:
             alarm.call_off()
         self._due[name] = self._office.clockwork.at(due, lambda: self._come_due(name))
@@ -494,7 +540,9 @@ class MailDesk:
         mailbox = self._office.state.mailbox(name)
         came = False
         while (message := mailbox.due(self._office.now_us())) is not None:
-            self._office.ledger.record((e.MessageMoved(mailbox=name, id=message.id, to="due"), NO_VALUE))
+            fits = self._drop_oldest(mailbox, message.size)
+            moved = e.MessageMoved(mailbox=name, id=message.id, to="due")
+            self._office.ledger.record((moved if fits else _dropped(name, message.id), NO_VALUE))
             came = True
         self._arm_due(name)
         if came:
@@ -517,6 +565,32 @@ class MailDesk:
 
     def _load(self, message: Message) -> bytes:
         return self._office.ledger.load(message.value, message.ref)
+
+
+def check_reader(worker: Worker, name: str) -> None:
+    """Raise unless a worker may receive from a mailbox of this name.
+
+    Raises:
+        MailboxNameError: The name is malformed, or it is somebody else's inbox.
+    """
+    check_name(name)
+    if name.startswith("@") and name[1:] != worker.path:
+        raise MailboxNameError(name, "only its own worker receives from an inbox")
+
+
+def _moved(args: s.AckArgs, message: Message) -> e.MessageMoved:
+    """What becomes of a held message."""
+    if args.ok:
+        to = "processed"
+    elif args.requeue and message.attempt < MAX_DELIVERIES:
+        to = "returned"
+    else:
+        to = "dead"
+    return e.MessageMoved(mailbox=args.mailbox, id=args.id, to=to, reason=args.reason)
+
+
+def _dropped(name: str, message_id: str) -> e.MessageMoved:
+    return e.MessageMoved(mailbox=name, id=message_id, to="dead", reason="overflow")
 
 
 def _called_off(blocked: Blocked, path: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Final, cast
 import msgspec
 
 from bartack.core import RealDisk
-from bartack.errors import BartackError
+from bartack.errors import BartackError, ReplayMismatchError
 from bartack.journal import FileBlobs, FileReader, open_reader
 from bartack.runtime import _frames as f
 from bartack.runtime._history import outcome_of
@@ -30,8 +30,10 @@ class Difference(msgspec.Struct, frozen=True):
     """Where a program and a journal part."""
 
     worker: str
-    code: str
     message: str
+    step: str = ""
+    recorded: str = ""
+    asked: str = ""
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
@@ -67,7 +69,7 @@ def check_replay(
     )
     if done.returncode != 0 or not done.stdout:
         problem = f"the replay ended with status {done.returncode}"
-        return ReplayReport(0, 0, [Difference("", "", problem)])
+        return ReplayReport(0, 0, [Difference("", problem)])
     return msgspec.json.decode(done.stdout, type=ReplayReport)
 
 
@@ -142,10 +144,11 @@ def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]
         scheduler.start(coroutine)
         scheduler.take(f.History(past=past))
     except BartackError as error:
-        return Difference(worker.path, error.code, error.message)
-    if scheduler.fatal is not None:
-        return Difference(worker.path, scheduler.fatal.code, scheduler.fatal.message)
-    return None
+        return Difference(worker.path, error.message)
+    fatal = scheduler.fatal
+    if isinstance(fatal, ReplayMismatchError):
+        return Difference(worker.path, fatal.message, fatal.step, fatal.recorded, fatal.asked)
+    return None if fatal is None else Difference(worker.path, fatal.message)
 
 
 def _refuse(frame: f.Frame) -> None:

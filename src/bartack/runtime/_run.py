@@ -34,12 +34,14 @@ from bartack.runtime._inbox import leave_answer, leave_message
 from bartack.runtime._launch import Order, create_run
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
+from bartack.runtime._mirror import RunFile
 from bartack.runtime._session import Session
 from bartack.runtime._state import State, Value
 from bartack.runtime._update import update_program
 from bartack.runtime._values import codec, encode
 from bartack.runtime._worker import Worker as WorkerFunction
 from bartack.runtime._worker import WorkerCall
+from bartack.supervision import read_facts
 
 T = TypeVar("T")
 
@@ -167,9 +169,8 @@ class Run:
         with open_watch(str(self._run.path)) as watch:
             while True:
                 found = self.state()
-                if found.status in goals:
-                    self._settle(limit)
-                    return self.state()
+                if found.status in goals and (found.status == "waiting" or self._is_left()):
+                    return found
                 left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
                 if left <= 0:
                     raise DeadlineExceededError("wait", timeout_s or 0.0, "explicit")
@@ -328,10 +329,14 @@ class Run:
                     raise DeadlineExceededError("start", START_TIMEOUT_S, "default")
                 watch.wait(0.05)
 
-    def _settle(self, limit: float | None) -> None:
-        """The journal says that it is over; its process may need a moment to leave."""
-        with contextlib.suppress(RunNotActiveError), HubClient(self._run) as hub:
-            hub.wait_closed(5.0 if limit is None else max(min(limit - time.monotonic(), 5.0), 0.0))
+    def _is_left(self) -> bool:
+        """Whether the process that ran the run has signed off, or is gone without."""
+        try:
+            pid = msgspec.json.decode(self._run.mirror.read_bytes(), type=RunFile).pid
+        except (OSError, msgspec.DecodeError):
+            return True
+        facts = read_facts(pid) if pid else None
+        return facts is None or facts.state in {"Z", "X"}
 
     def _describe(self, state: State) -> RunState:
         return RunState(

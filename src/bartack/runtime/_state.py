@@ -118,6 +118,8 @@ class State:
         self.workers: dict[str, Worker] = {}
         self.children: dict[tuple[str, int], list[str]] = {}
         self.mailboxes: dict[str, Mailbox] = {}
+        self.held: dict[str, tuple[str, str]] = {}
+        """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
         self.failure: e.FailureRecorded | None = None
         self.failed_at = 0
         self.suppressed = 0
@@ -163,6 +165,14 @@ class State:
         if found is None:
             found = self.mailboxes[name] = Mailbox(name)
         return found
+
+    def is_closed(self, name: str) -> bool:
+        """Whether a mailbox takes no more messages: it was closed, or is the inbox of a worker that has ended."""
+        if name.startswith("@"):
+            worker = self.workers.get(name[1:])
+            if worker is not None and worker.ended:
+                return True
+        return self.mailbox(name).closed
 
     def apply_all(self, entries: Iterable[Entry]) -> None:
         """Add up the entries of a journal."""
@@ -294,9 +304,6 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
         worker.origin_seq = failed[0]
         worker.origin_facts = failed[1:]
     worker.open.clear()
-    for name in [f"@{data.path}"]:
-        if name in state.mailboxes:
-            state.mailboxes[name].close()
 
 
 def _worker_crashed(state: State, data: e.WorkerCrashed, seq: int, at: int, value: Value) -> None:
@@ -375,6 +382,8 @@ def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value:
     mailbox = state.mailbox(data.mailbox)
     if data.attempt:
         mailbox.hold(data.id, data.attempt)
+        worker = state.worker_of(data.p)
+        state.held[data.id] = (data.mailbox, worker.path if worker else "")
     else:
         mailbox.take(data.id)
     state.close_step(data.p, data.n, data.step, seq, cleanup=False)
@@ -389,10 +398,12 @@ def _messages_drained(state: State, data: e.MessagesDrained, seq: int, at: int, 
 
 def _message_held(state: State, data: e.MessageHeld, seq: int, at: int, value: Value) -> None:
     state.mailbox(data.mailbox).hold(data.id, data.attempt)
+    state.held[data.id] = (data.mailbox, data.by)
 
 
 def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value: Value) -> None:
     mailbox = state.mailbox(data.mailbox)
+    state.held.pop(data.id, None)
     if data.to == "processed":
         mailbox.take(data.id)
     elif data.to == "returned":

@@ -64,4 +64,3 @@ def _swap(run: RunDir) -> None:
         number += 1
     os.rename(run.program, run.path / f"program.{number}")
     os.rename(run.path / "program.next", run.program)
-
