@@ -415,6 +415,11 @@ class WorkerError(RunError):
         self.problem = problem
         super().__init__(f"{worker} failed: {error}: {problem}")
 
+    @property
+    def cause(self) -> BaseException | None:
+        """The failure of the worker itself."""
+        return self.__cause__
+
 
 class ReplayMismatchError(RunError):
     """On replay the program asked for another step than the journal has. Nothing was executed."""

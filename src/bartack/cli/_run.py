@@ -35,6 +35,7 @@ from bartack.runtime.operate import (
     pinned_files,
     read_state,
     summarise,
+    update_program,
 )
 
 wait_option = click.option(
@@ -126,24 +127,41 @@ class _Resume(click.Command):
     metavar="retry|done VALUE|fail",
     help="What to do with a step that may or may not have happened: do it again, take VALUE (JSON) as its outcome, or let it fail.",
 )
+@click.option("--update", is_flag=True, help="Go on with the source as it is now, if it fits what was done.")
+@click.option("--program", metavar="PATH", help="Like --update, with the source in this file.")
 @wait_option
 @workspace_option
 @json_option
-def resume(run: str | None, unknown: str | None, workspace: str, *, wait: bool, as_json: bool) -> Exit:
+def resume(
+    run: str | None,
+    unknown: str | None,
+    program: str | None,
+    workspace: str,
+    *,
+    update: bool,
+    wait: bool,
+    as_json: bool,
+) -> Exit:
     """Let a run go on where it was, whether it was interrupted, killed or has failed.
 
     Without RUN it is the newest one that is neither completed nor cancelled. Steps that are finished are not done again. A failed
-    worker goes on at its failing step. The run executes the program that it was started with, also if the source was changed
-    since.
+    worker goes on at its failing step.
+
+    The run executes the program that it was started with, also if the source was changed since. With --update the steps that
+    were done are first compared with what the changed source asks for; if they differ, nothing is executed or changed.
     """
     found = locate(run, workspace) if run is not None else _newest(Path(workspace))
     state = read_state(found)
     assert state.run is not None
     decision = None if unknown is None else _decision(unknown)
     config = load_config(Path(state.run.workspace))
+    if update or program is not None:
+        checked = update_program(found, None if program is None else Path(program))
+        say(f"the changed program fits the {checked} steps that were done")
+    else:
+        _warn_of_changes(found, state)
     view = _view(found, wait=wait, no_input=state.run.no_input, as_json=as_json)
     _announce(found, "resumed", as_json=as_json)
-    _warn_of_changes(found, state)
     return _drive(found, config, view, decision, as_json=as_json)
 
 
@@ -176,7 +194,9 @@ def _warn_of_changes(run: RunDir, state: State) -> None:
     if changed:
         verb = "has" if len(changed) == 1 else "have"
         names = listed(printable(name) for name in changed)
-        say(f"{names} {verb} changed since the run began; it goes on with the program it was started with")
+        say(
+            f"{names} {verb} changed since; the run goes on with the program it has (--update takes the changed one)"
+        )
 
 
 # Driving.

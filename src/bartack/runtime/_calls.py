@@ -63,7 +63,7 @@ class Shape:
             parameter.name: codec(hints.get(parameter.name, typing.Any)) for parameter in self._parameters
         }
         rest = next((parameter.name for parameter in self._parameters if parameter.kind is _VARIADIC), "")
-        places = [codecs[parameter.name] for parameter in self._parameters if parameter.kind is not _VARIADIC]
+        places = [codecs[parameter.name] for parameter in self._parameters if parameter.kind in _POSITIONAL]
         result = hints.get("return", typing.Any)
         self._known = (
             places,

@@ -47,9 +47,9 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         if report.differences:
             shutil.rmtree(next_program, ignore_errors=True)
             first = report.differences[0]
-            raise ReplayMismatchError(
-                first.worker or state.run.name, "of the history", "other steps", first.message
-            )
+            if not first.recorded:
+                raise ResumeRefusedError(run.id, f"the program does not fit its history: {first.message}")
+            raise ReplayMismatchError(first.worker, first.step, first.recorded, first.asked)
         _swap(run)
         pinned = e.ProgramPinned(program=str(file), root=str(root), environment=finding.environment)
         journal.stage(e.draft(pinned))

@@ -123,6 +123,7 @@ class Chronicle:
             e.WorkerCrashed: self._crashed,
             e.WorkerRewound: self._rewound,
             e.PeerJoined: self._joined,
+            e.ProgramPinned: self._pinned,
             e.StepStarted: self._step_started,
             e.StepRetried: self._step_retried,
             e.StepFinished: self._step_finished,
@@ -237,6 +238,9 @@ class Chronicle:
 
     def _joined(self, data: e.PeerJoined, seq: int, at: int) -> None:
         self._note(at, "joined", f"{data.peer} joined")
+
+    def _pinned(self, data: e.ProgramPinned, seq: int, at: int) -> None:
+        self._note(at, "updated", f"goes on with the changed program {data.program}")
 
     def _step_started(self, data: e.StepStarted, seq: int, at: int) -> None:
         step = self._begin(data.p, data.n, data.step)

@@ -12,9 +12,6 @@ from pathlib import Path
 from bartack import Context, step, worker
 from bartack.runtime import step_info
 
-ROUNDS = 4
-
-
 def note(line: str) -> None:
     """Append one line; a line this short is written whole."""
     fd = os.open("effects.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -76,9 +73,9 @@ async def foreman(ctx: Context) -> list[str]:
 
 
 @worker
-async def main(ctx: Context) -> dict[str, object]:
+async def main(ctx: Context, rounds: int = 4) -> dict[str, object]:
     """The whole team, a question, and a file."""
-    back, count, pressed = await ctx.delegate((cutter(ROUNDS), stitcher(), foreman()))
+    back, count, pressed = await ctx.delegate((cutter(rounds), stitcher(), foreman()))
     answer = await ctx.ask("Ship it?", type=bool)
     ctx.print(f"shipped {count}")
     await ctx.write("result.txt", ",".join(back))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bartack.runtime._questions import check_answer
     from bartack.runtime._state import OpenStep, State, Value, Worker
     from bartack.runtime._steps import AskArgs, Held
+    from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
 
 __all__ = [
@@ -84,6 +85,7 @@ __all__ = [
     "read_state",
     "status_of",
     "summarise",
+    "update_program",
     "value_of",
 ]
 
@@ -114,6 +116,7 @@ _HOMES = {
     "_questions": ("check_answer",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "Held"),
+    "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
 }
 
