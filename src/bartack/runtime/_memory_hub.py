@@ -184,8 +184,8 @@ class MemoryHub:
 
     def finish_turn(self) -> None:
         """Commit if anybody waits for it, then do what was decided; that may lead to more."""
-        self.core.settle()
         while True:
+            self.core.settle()
             self._do(self.core.take_at_once())
             if not self.core.must_sync:
                 return

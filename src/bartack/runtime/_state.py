@@ -83,7 +83,7 @@ class Worker:
         self.error_is_final = False
         self.origin: tuple[str, int] | None = None
         self.origin_seq = 0
-        self.origin_facts = ("", "")
+        self.origin_facts: tuple[str, str] = ("", "")
         """Kind and fingerprint of the step that an uncaught error came from."""
         self.handled = ""
         """What was done behind the step that may be the failing one, if that makes the failure history."""
