@@ -83,7 +83,7 @@ class CrewDesk:
         self._office.ledger.peers[number] = peer
         self._office.ledger.by_worker[hello.path] = peer
         worker.status = "running"
-        self._office.ledger.act(Greet(number, hello.path))
+        self._office.ledger.act(Greet(number, hello.path, len(worker.history)))
         if self._office.state.failure is not None:
             self._tell(peer)
         return peer
@@ -388,7 +388,7 @@ class CrewDesk:
             return
         for data, results in consequences:
             if isinstance(data, e.StepFinished):
-                self._office.ledger.answer(above, data.p, data.n, results)
+                self._office.ledger.tell(above, data, results)
         self._tell_joined(worker)
         self._launch_children(*worker.parent)
         waiting = self._finishing.get(above.path)

@@ -17,9 +17,19 @@ CHUNK: Final = 512 * 1024
 
 
 def iter_greeting(
-    state: State, journal: Journal, worker: Worker, config: msgspec.Raw, run_dir: str
+    state: State, journal: Journal, worker: Worker, known: int, config: msgspec.Raw, run_dir: str
 ) -> Iterator[bytes]:
-    """Everything a worker's process hears first: its welcome, its history, and that it is live from there on."""
+    """Everything a worker's process hears first: its welcome, its history, and that it is live from there on.
+
+    Args:
+        state: The run.
+        journal: Where the outcomes are.
+        worker: Whom to greet.
+        known: How many outcomes of its steps there were when it said hello.
+        config: Settings that workers need.
+        run_dir: Where the run is.
+    """
+    places = list(worker.history[:known])
     run = state.run
     assert run is not None
     welcome = f.Welcome(
@@ -36,7 +46,7 @@ def iter_greeting(
     yield f.encode(welcome)
     past: list[f.Past] = []
     size = 0
-    for entry in journal.fetch(list(worker.history)):
+    for entry in journal.fetch(places):
         outcome = outcome_of(entry)
         if outcome is None:
             continue

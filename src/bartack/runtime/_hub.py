@@ -462,7 +462,7 @@ class Hub:
         if connection is not None:
             worker = self._core.state.workers[action.path]
             greeting = iter_greeting(
-                self._core.state, self._journal, worker, self._config, str(self._run.path)
+                self._core.state, self._journal, worker, action.known, self._config, str(self._run.path)
             )
             connection.stream(greeting)
             self._watch(connection)

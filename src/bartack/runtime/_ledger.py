@@ -36,10 +36,12 @@ class Say(Action, frozen=True, gc=False):
 
 
 class Greet(Action, frozen=True, gc=False):
-    """Send a worker its welcome and its history."""
+    """Send a worker its welcome and its history, as far as it went when it said hello."""
 
     peer: int
     path: str
+    known: int
+    """How many outcomes there were; later ones are told one by one."""
 
 
 class Hang(Action, frozen=True, gc=False):
@@ -135,6 +137,8 @@ class Peer:
         """What a process inside the run may ask for; ``None``: everything."""
         self.awaited: dict[tuple[str, int], int] = {}
         """Steps it waits for, with the number of its request."""
+        self.told: set[tuple[str, int]] = set()
+        """Steps whose outcome it was told before it asked for them."""
         self.replaying = worker is not None
         self.told_failure = False
         self.held: dict[str, str] = {}
@@ -196,12 +200,12 @@ class Ledger:
     def finish(self, worker: Worker, data: StepFinished, value: Value) -> None:
         """Write the outcome of a step and tell whoever waits for it."""
         self.record((data, value))
-        self.answer(worker, data.p, data.n, value)
+        self.tell(worker, data, value)
 
     def fail(self, worker: Worker, data: StepFailed) -> None:
         """Write that a step failed and tell whoever waits for it."""
         self.record((data, NO_VALUE))
-        self.refuse(worker, data.p, data.n, data.error)
+        self.tell(worker, data, NO_VALUE)
 
     def end_open(
         self, worker: Worker, step: OpenStep, value: Value, *, usd: float = 0.0, by: str = ""
@@ -233,19 +237,28 @@ class Ledger:
 
     # Saying.
 
+    def tell(self, worker: Worker, data: StepFinished | StepFailed, value: Value) -> None:
+        """Tell a worker the outcome of its step. A process that is only on its way to it learns it as history."""
+        peer = self.by_worker.get(worker.path)
+        if peer is None:
+            return
+        error = data.error if isinstance(data, StepFailed) else None
+        number = peer.awaited.pop((data.p, data.n), None)
+        if number is None and not data.cleanup:
+            peer.told.add((data.p, data.n))
+            past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, v=value.raw, ref=value.ref, e=error)
+            self.say(peer, f.History(past=[past]))
+        elif number and error is not None:
+            self.say(peer, f.Refusal(i=number, e=error))
+        elif number:
+            self.say(peer, f.Answer(i=number, v=value.raw, ref=value.ref))
+
     def answer(self, worker: Worker, p: str, n: int, value: Value) -> None:
         """Tell a worker the outcome of its step, if it waits for it."""
         peer = self.by_worker.get(worker.path)
         number = peer.awaited.pop((p, n), None) if peer else None
         if peer is not None and number:
             self.say(peer, f.Answer(i=number, v=value.raw, ref=value.ref))
-
-    def refuse(self, worker: Worker, p: str, n: int, error: f.ErrorData) -> None:
-        """Tell a worker that its step failed, if it waits for it."""
-        peer = self.by_worker.get(worker.path)
-        number = peer.awaited.pop((p, n), None) if peer else None
-        if peer is not None and number:
-            self.say(peer, f.Refusal(i=number, e=error))
 
     def say(self, peer: Peer, frame: f.Frame, *, urgent: bool = False) -> None:
         """Send a frame when the turn is durable."""

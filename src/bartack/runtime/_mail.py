@@ -174,7 +174,7 @@ class MailDesk:
             return
         answered = e.StepFinished(p=opened.p, n=opened.n, step="call", fp=opened.fp)
         self._office.ledger.record((answered, value), (done, Value(NULL)))
-        self._office.ledger.answer(caller, opened.p, opened.n, value)
+        self._office.ledger.tell(caller, answered, value)
         self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
 
     def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:

@@ -245,5 +245,7 @@ class MemoryHub:
     def _greet(self, action: act.Greet) -> None:
         state = self.core.state
         worker = state.workers[action.path]
-        for data in iter_greeting(state, self.journal, worker, msgspec.Raw(b"{}"), self._run_dir):
+        for data in iter_greeting(
+            state, self.journal, worker, action.known, msgspec.Raw(b"{}"), self._run_dir
+        ):
             self._tell(action.peer, data)
