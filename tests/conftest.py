@@ -12,6 +12,7 @@ settings.load_profile("bartack")
 for _name in [
     name
     for name in os.environ
-    if (name.startswith("BARTACK_") and not name.startswith("BARTACK_CHAOS_")) or name in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+    if (name.startswith("BARTACK_") and not name.startswith("BARTACK_CHAOS_"))
+    or name in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
 ]:
     del os.environ[_name]

@@ -1,7 +1,7 @@
 """A team that does a bit of everything, with effects that can be counted afterwards.
 
-Every effect appends one line to a file: the key of its step and a name. A finished step must be there once; one that was under way when
-something was killed may be there once more for each kill.
+Every effect appends one line to a file: the key of its step and a name. A finished step must be there once; one that was under way
+when something was killed may be there once more for each kill.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bartack import Context, step, worker
 from bartack.runtime import step_info
+
 
 def note(line: str) -> None:
     """Append one line; a line this short is written whole."""
@@ -79,4 +80,10 @@ async def main(ctx: Context, rounds: int = 4) -> dict[str, object]:
     answer = await ctx.ask("Ship it?", type=bool)
     ctx.print(f"shipped {count}")
     await ctx.write("result.txt", ",".join(back))
-    return {"back": back, "count": count, "pressed": pressed, "answer": answer, "file": Path("result.txt").name}
+    return {
+        "back": back,
+        "count": count,
+        "pressed": pressed,
+        "answer": answer,
+        "file": Path("result.txt").name,
+    }

@@ -1,0 +1,233 @@
+"""A team of real processes, and somebody who kills them: whatever dies, the run ends as if nothing had happened.
+
+Every kill is noted with the places of the journal it may have fallen between. From that follows, for each step, how often its
+effect may be there: once, and once more for each kill that can have hit it while it was under way. A step is under way when the one
+before it in its branch has an outcome, and it has none.
+
+``BARTACK_CHAOS_SEED=17 pytest tests/crash/test_chaos.py`` replays one seed; ``BARTACK_CHAOS_KILLS=10000`` goes on for that long.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.crash.runs import PATIENCE_S, Parts, RealRun, kill, spin
+
+from bartack.journal import Entry, open_reader
+from bartack.runtime._fingerprint import step_key
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
+
+Record = Callable[[str, object], None]
+
+ROUNDS = 12
+KILLS_PER_RUN = 16
+WANTED = int(os.environ.get("BARTACK_CHAOS_KILLS", "208"))
+_SEED = os.environ.get("BARTACK_CHAOS_SEED")
+SEEDS = [int(_SEED)] if _SEED else list(range(1, -(-WANTED // KILLS_PER_RUN) + 1))
+
+VICTIMS = ("hub", "hub", "everything", "worker", "worker", "zygote", "keeper")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A kill, and the places of the journal it fell between."""
+
+    victim: str
+    worker: str
+    before: int
+    after: int
+
+
+class Chaos:
+    """Kills at random places until it has killed often enough, and lets the run come to its end."""
+
+    def __init__(self, run: RealRun, random: Random, kills: int) -> None:
+        self.run = run
+        self.kills: list[Kill] = []
+        self.slowest_s = 0.0
+        self._random = random
+        self._wanted = kills
+        self._target = random.randrange(1, 9)
+
+    def drive(self) -> None:
+        self.run.start()
+        with open_reader(self.run.run.path) as reader:
+            for entry in reader.follow(timeout_s=PATIENCE_S):
+                if entry.kind == "run.ended":
+                    return
+                if entry.data.get("question"):
+                    answer(self.run, str(entry.data["question"]))
+                if entry.seq >= self._target and len(self.kills) < self._wanted:
+                    spin(self._random.choice((0, 0, 100, 1000, 5000)) * self._random.random())
+                    self._strike(entry.seq)
+        raise AssertionError(f"the run does not go on, after {self.kills}\n{self.run.story()}")
+
+    def _strike(self, before: int) -> None:
+        victim = self._random.choice(VICTIMS)
+        parts = self.run.parts()
+        worker = self._random.choice(sorted(parts.workers)) if parts.workers else ""
+        pids = {
+            "hub": [parts.hub],
+            "everything": [parts.hub, *(facts.pid for facts in parts.all)],
+            "worker": [parts.workers.get(worker, 0)],
+            "zygote": [parts.zygote],
+            "keeper": [parts.keeper],
+        }[victim]
+        dying = [pid for pid in pids if pid]
+        if dying:
+            kill(*dying)
+            self._wait_children(victim, parts)
+            after = self.run.last_seq()
+            self.kills.append(Kill(victim, worker, before, after))
+            self._target = after + self._random.randrange(1, 9)
+        if victim in {"hub", "everything"}:
+            self.run.wait_hub()
+            if self._random.random() < 0.3:
+                self.slowest_s = max(self.slowest_s, self.run.wait_nothing_left())
+            self.run.start()
+
+    def _wait_children(self, victim: str, parts: Parts) -> None:
+        """What dies with its parent is dead: nothing of it is done any more."""
+        if victim == "zygote":
+            kill(*parts.workers.values())
+        elif victim == "keeper":
+            kill(*parts.commands.values())
+
+
+def answer(run: RealRun, question: str) -> None:
+    """Answer, unless somebody did so before the last kill."""
+    try:
+        run.api.answer(question, value=True)
+    except Exception as error:
+        if type(error).__name__ not in {"QuestionAnsweredError", "QuestionNotFoundError"}:
+            raise
+
+
+class Model:
+    """What the journal of a finished run says about every step."""
+
+    def __init__(self, run: RealRun) -> None:
+        self.entries = run.entries()
+        self.run_id = run.run.id
+        self.ends: dict[tuple[str, int], list[int]] = {}
+        self.spawned: dict[str, int] = {}
+        self.kinds: dict[tuple[str, int], str] = {}
+        for entry in self.entries:
+            self._note(entry)
+
+    def _note(self, entry: Entry) -> None:
+        if entry.kind == "worker.spawned":
+            self.spawned[str(entry.data["path"])] = entry.seq
+        p, n = entry.data.get("p"), entry.data.get("n")
+        if not isinstance(p, str) or not isinstance(n, int) or not n:
+            return
+        if entry.kind in {"step.finished", "step.failed", "message.sent", "message.taken", "output"}:
+            self.ends.setdefault((p, n), []).append(entry.seq)
+            self.kinds[p, n] = str(entry.data.get("step", entry.kind))
+
+    def ready_at(self, p: str, n: int) -> int:
+        """The place from which on a step may be under way."""
+        if n > 1:
+            return self.ends[p, n - 1][0]
+        if p in self.spawned:
+            return self.spawned[p]
+        above, number = re.fullmatch(r"(.*)\.(\d+)\.\d+", p).groups()  # type: ignore[union-attr]
+        return self.ready_at(above, int(number))
+
+    def may_hit(self, hit: Kill, p: str, n: int) -> bool:
+        kind = self.kinds[p, n]
+        owner = re.sub(r"(\.\d+\.\d+)+$", "", p)
+        exposed = {
+            "hub": True,
+            "everything": True,
+            "worker": kind == "body" and owner == hit.worker,
+            "zygote": kind == "body",
+            "keeper": kind == "shell",
+        }[hit.victim]
+        return exposed and self.ready_at(p, n) <= hit.after and self.ends[p, n][0] > hit.before
+
+
+def check_effects(run: RealRun, kills: list[Kill]) -> None:
+    model = Model(run)
+    lines = (run.workspace / "effects.txt").read_text().splitlines()
+    executed = Counter(line.split()[0] for line in lines)
+    names = {line.split()[0]: line.split()[1] for line in lines}
+    assert all(len(ends) == 1 for ends in model.ends.values()), "a step has two outcomes"
+    counted = 0
+    for (p, n), kind in model.kinds.items():
+        if kind not in {"shell", "body"}:
+            continue
+        key = step_key(model.run_id, p, n, 0)
+        allowed = 1 + sum(model.may_hit(hit, p, n) for hit in kills)
+        assert 1 <= executed[key] <= allowed, (
+            f"{p}:{n} ({names.get(key)}): {executed[key]} times, not {allowed}"
+        )
+        counted += 1
+    assert counted == 2 * ROUNDS + 4
+    assert len(set(executed)) == counted, "something was executed that is no step"
+
+
+def check_messages(run: RealRun) -> None:
+    sent: dict[str, list[str]] = {"pieces": [], "stitched": []}
+    taken: dict[str, list[str]] = {"pieces": [], "stitched": []}
+    for entry in run.entries():
+        if entry.kind in {"message.sent", "message.taken"}:
+            place = sent if entry.kind == "message.sent" else taken
+            place[str(entry.data["mailbox"])].append(str(entry.data["id"]))
+    assert sent == taken
+    assert [len(ids) for ids in sent.values()] == [ROUNDS + 1, ROUNDS]
+
+
+def check_end(run: RealRun, kills: list[Kill], record: Record) -> None:
+    """Everything that has to hold of a run of the team that came to its end."""
+    assert run.wait_hub() == 0, run.story()
+    gone_s = run.wait_nothing_left()
+    assert run.lock_is_free()
+    assert not run.run.socket.exists()
+    assert run.api.result() == EXPECTED
+    assert (run.workspace / "result.txt").read_text() == ",".join(BACK)
+    printed = [entry for entry in run.entries() if entry.kind == "output"]
+    assert len(printed) == 1
+    assert run.run.transcript.read_text().count(f"shipped {ROUNDS}") == 1
+    check_messages(run)
+    check_effects(run, kills)
+    record("chaos_kills", len(kills))
+    record("gone_ms", round(gone_s * 1000))
+
+
+BACK = [f"cut{number}{number}" for number in range(ROUNDS)]
+EXPECTED = {
+    "back": BACK,
+    "count": ROUNDS,
+    "pressed": ["press-a", "press-b", "left1", "right2"],
+    "answer": True,
+    "file": "result.txt",
+}
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> Iterator[RealRun]:
+    with RealRun.create(tmp_path, "team.py", args=[ROUNDS]) as run:
+        yield run
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_whatever_is_killed_wherever_the_team_ends_as_if_nothing_had_happened(
+    seed: int, team: RealRun, record_property: Record
+) -> None:
+    sys.stdout.write(f"BARTACK_CHAOS_SEED={seed}\n")
+    chaos = Chaos(team, Random(seed), KILLS_PER_RUN)
+
+    chaos.drive()
+
+    check_end(team, chaos.kills, record_property)
+    record_property("gone_ms", round(chaos.slowest_s * 1000))
