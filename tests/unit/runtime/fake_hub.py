@@ -293,9 +293,10 @@ class FakeHub:
 
     def fail_session(self, message: str = "it broke") -> None:
         """Tell the worker that the session failed."""
-        self.say(
-            f.SessionFailed(e=f.ErrorData(type="builtins:ValueError", message=message, worker="main/2:other"))
+        error = f.ErrorData(
+            type="builtins:ValueError", message=message, args=[message], worker="main/2:other"
         )
+        self.say(f.SessionFailed(e=error))
         self.settle()
 
     def lose_tail(self, kept: int) -> None:
