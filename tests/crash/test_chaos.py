@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import os
 import re
+import select
+import signal
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,8 +22,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tests.crash.doomed_hub import LAST_POINTS, POINTS
 from tests.crash.runs import PATIENCE_S, Parts, RealRun, kill, spin
 
+from bartack.core import open_watch
 from bartack.journal import Entry, open_reader
 from bartack.runtime._fingerprint import step_key
 
@@ -30,6 +35,7 @@ Record = Callable[[str, object], None]
 
 ROUNDS = 12
 KILLS_PER_RUN = 16
+DOOMED_HUB = Path(__file__).with_name("doomed_hub.py")
 WANTED = int(os.environ.get("BARTACK_CHAOS_KILLS", "208"))
 _SEED = os.environ.get("BARTACK_CHAOS_SEED")
 SEEDS = [int(_SEED)] if _SEED else list(range(1, -(-WANTED // KILLS_PER_RUN) + 1))
@@ -189,10 +195,9 @@ def check_messages(run: RealRun) -> None:
 
 def check_end(run: RealRun, kills: list[Kill], record: Record) -> None:
     """Everything that has to hold of a run of the team that came to its end."""
-    assert run.wait_hub() == 0, run.story()
+    assert run.wait_hub() in {0, -signal.SIGKILL}, run.story()
     gone_s = run.wait_nothing_left()
     assert run.lock_is_free()
-    assert not run.run.socket.exists()
     assert run.api.result() == EXPECTED
     assert (run.workspace / "result.txt").read_text() == ",".join(BACK)
     printed = [entry for entry in run.entries() if entry.kind == "output"]
@@ -231,3 +236,63 @@ def test_whatever_is_killed_wherever_the_team_ends_as_if_nothing_had_happened(
 
     check_end(team, chaos.kills, record_property)
     record_property("gone_ms", round(chaos.slowest_s * 1000))
+
+
+class Doomed:
+    """Runs one hub after the other, each of which kills itself at another point."""
+
+    def __init__(self, run: RealRun) -> None:
+        self.run = run
+        self.kills: list[Kill] = []
+        self.missed: list[str] = []
+
+    def go_through(self, point: str) -> None:
+        """Whoever comes to its end without getting there has nothing left to do."""
+        times = 2 if point.endswith(("stage", "commit", "Say", "frame")) else 1
+        hub = self.run.start(module=[str(DOOMED_HUB), point, str(times)])
+        self._attend(hub)
+        if self.run.wait_hub() == -signal.SIGKILL:
+            place = self.run.last_seq()
+            self.kills.append(Kill("hub", "", place, place))
+        else:
+            self.missed.append(point)
+
+    def _attend(self, hub: subprocess.Popen[bytes]) -> None:
+        """Answer what the hub asks until it has ended."""
+        pidfd = os.pidfd_open(hub.pid)
+        with open_watch(str(self.run.run.path)) as watch:
+            while hub.poll() is None:
+                for question in self.run.api.questions():
+                    answer(self.run, question.id)
+                ready, _, _ = select.select([pidfd, watch.fileno()], [], [], PATIENCE_S)
+                assert ready, self.run.story()
+                watch.wait(0)
+        os.close(pidfd)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_hub_that_dies_at_a_named_point_is_missed_by_nobody(
+    part: int, team: RealRun, record_property: Record
+) -> None:
+    doomed = Doomed(team)
+
+    for point in POINTS[part::4]:
+        doomed.go_through(point)
+    doomed.go_through("never:commit")
+
+    assert doomed.missed == ["never:commit"]
+    check_end(team, doomed.kills, record_property)
+
+
+@pytest.mark.parametrize("point", LAST_POINTS)
+def test_a_hub_that_dies_at_its_end_has_still_done_everything(
+    point: str, team: RealRun, record_property: Record
+) -> None:
+    doomed = Doomed(team)
+
+    doomed.go_through(point)
+    if team.api.state().status != "completed":
+        doomed.go_through("never:commit")
+
+    assert doomed.kills
+    check_end(team, doomed.kills, record_property)
