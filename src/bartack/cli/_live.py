@@ -14,18 +14,22 @@ import msgspec
 
 from bartack.cli._ask import Asker
 from bartack.cli._paint import Board
+from bartack.cli._runs import load_value, say
 from bartack.cli._terminal import Screen, columns, human_time, printable
 from bartack.core import SystemClock
+from bartack.journal import open_reader
 from bartack.runtime.operate import (
     EntryData,
     Hub,
     OpenStep,
+    Output,
     Recorded,
     RunDir,
     State,
     Worker,
     WorkerEnded,
     WorkerSpawned,
+    decode_entry,
 )
 
 DRAW_S: Final = 0.1
@@ -35,13 +39,20 @@ ROWS: Final = 12
 
 
 class View:
-    """What all views have in common. ``patient``: a run that only a person can help is not stopped."""
+    """What all views have in common.
+
+    Args:
+        run: The run.
+        began: ``started`` or ``resumed``.
+        patient: A run that only a person can help is not stopped.
+    """
 
     listens = True
     """See ``Observer.listens``."""
 
-    def __init__(self, run: RunDir, *, patient: bool) -> None:
+    def __init__(self, run: RunDir, *, began: str, patient: bool) -> None:
         self.run = run
+        self._how = began
         self.state = State()
         self._patient = patient
         self._hub: Hub | None = None
@@ -56,6 +67,11 @@ class View:
         """See ``Observer.opened``."""
         self._hub = hub
         self.state = hub.state
+        self.announce()
+
+    def announce(self) -> None:
+        """Say which run begins."""
+        say(f"{self.run.id} {self._how}")
 
     def entries(self, recorded: list[Recorded]) -> None:
         """See ``Observer.entries``."""
@@ -77,6 +93,19 @@ class View:
 
 class JsonView(View):
     """Every durable entry as a line of JSON on stdout."""
+
+    def announce(self) -> None:
+        """Say which run begins; if it is new, also with the entries that made it."""
+        put_event({"event": "run", "run": self.run.id, "dir": str(self.run.path), "began": self._how})
+        if self._how == "started":
+            self._put_first_entries()
+
+    def _put_first_entries(self) -> None:
+        with open_reader(self.run.path) as reader:
+            for entry in reader.read():
+                data = decode_entry(entry.kind, entry.raw)
+                if data is not None:
+                    put_event(event_of(data, entry.seq, entry.at), entry.value, entry.ref)
 
     def entries(self, recorded: list[Recorded]) -> None:
         """See ``Observer.entries``."""
@@ -100,7 +129,7 @@ def put_event(event: dict[str, object], value: msgspec.Raw | None = None, ref: o
 
 
 class PlainView(View):
-    """Lines on stderr, for a log or a pipe."""
+    """Lines on stderr, for a log or a pipe; what is printed goes to stdout. All in the order of the journal."""
 
     def entries(self, recorded: list[Recorded]) -> None:
         """See ``Observer.entries``."""
@@ -112,28 +141,35 @@ class PlainView(View):
                     self._line(path, "ended")
                 case WorkerEnded(path=path, error=error) if error is not None:
                     self._line(path, f"failed: {error.message.partition(chr(10))[0]}")
+                case Output(p=p, channel=channel):
+                    self._output(p, channel, msgspec.json.decode(load_value(self.run, entry.value), type=str))
                 case _:
                     pass
+        sys.stdout.flush()
+        sys.stderr.flush()
 
     def show(self, channel: str, worker: str, text: str) -> None:
         """See ``Observer.show``."""
+        if channel == "note":
+            self._line(worker, text)
+            sys.stderr.flush()
+
+    def _output(self, p: str, channel: str, text: str) -> None:
         if channel == "print":
             sys.stdout.write(f"{text}\n")
-            sys.stdout.flush()
         else:
-            self._line(worker, text)
+            self._line(p, text)
 
     def _line(self, worker: str, text: str) -> None:
         who = f"{worker}: " if worker else ""
         sys.stderr.write(f"{who}{text}\n")
-        sys.stderr.flush()
 
 
 class TerminalView(View):
     """A few lines at the bottom of the terminal that show what goes on; questions are asked right there."""
 
-    def __init__(self, run: RunDir, *, patient: bool, asks: bool) -> None:
-        super().__init__(run, patient=patient or asks)
+    def __init__(self, run: RunDir, *, began: str, patient: bool, asks: bool) -> None:
+        super().__init__(run, began=began, patient=patient or asks)
         self._waits = patient
         self._board = Board(sys.stderr)
         self._asker = Asker(self._board.screen) if asks else None

@@ -11,12 +11,11 @@ import msgspec
 
 from bartack.cli._exit import Exit
 from bartack.cli._failure import write_failure
-from bartack.cli._live import JsonView, PlainView, TerminalView, View, event_of, put_event
+from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
 from bartack.cli._terminal import Screen, human_time, listed, printable
 from bartack.errors import RunNotFoundError, UsageError
-from bartack.journal import open_reader
 from bartack.runtime.operate import (
     EXIT_CODES,
     TERMINAL,
@@ -27,7 +26,6 @@ from bartack.runtime.operate import (
     UnknownDecision,
     Value,
     create_run,
-    decode_entry,
     differences,
     drive,
     list_runs,
@@ -85,8 +83,7 @@ def run(
         no_input=no_input,
     )
     made = create_run(order, place, config)
-    view = _view(made, wait=wait, no_input=no_input, as_json=as_json)
-    _announce(made, "started", as_json=as_json)
+    view = _view(made, "started", wait=wait, no_input=no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 
 
@@ -160,8 +157,7 @@ def resume(
         say(f"the changed program fits the {checked} steps that were done")
     else:
         _warn_of_changes(found, state)
-    view = _view(found, wait=wait, no_input=state.run.no_input, as_json=as_json)
-    _announce(found, "resumed", as_json=as_json)
+    view = _view(found, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
     return _drive(found, config, view, decision, as_json=as_json)
 
 
@@ -202,30 +198,13 @@ def _warn_of_changes(run: RunDir, state: State) -> None:
 # Driving.
 
 
-def _view(run: RunDir, *, wait: bool, no_input: bool, as_json: bool) -> View:
+def _view(run: RunDir, began: str, *, wait: bool, no_input: bool, as_json: bool) -> View:
     if as_json:
-        return JsonView(run, patient=wait)
+        return JsonView(run, began=began, patient=wait)
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
-        return PlainView(run, patient=wait)
+        return PlainView(run, began=began, patient=wait)
     asks = sys.stdin.isatty() and not no_input and not os.environ.get("CI")
-    return TerminalView(run, patient=wait, asks=asks)
-
-
-def _announce(run: RunDir, what: str, *, as_json: bool) -> None:
-    if not as_json:
-        say(f"{run.id} {what}")
-        return
-    put_event({"event": "run", "run": run.id, "dir": str(run.path), "began": what})
-    if what == "started":
-        _put_first_entries(run)
-
-
-def _put_first_entries(run: RunDir) -> None:
-    with open_reader(run.path) as reader:
-        for entry in reader.read():
-            data = decode_entry(entry.kind, entry.raw)
-            if data is not None:
-                put_event(event_of(data, entry.seq, entry.at), entry.value, entry.ref)
+    return TerminalView(run, began=began, patient=wait, asks=asks)
 
 
 def _drive(

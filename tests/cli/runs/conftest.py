@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,18 +37,15 @@ def call(capsys: pytest.CaptureFixture[str]) -> Call:
 
 
 @pytest.fixture
-def bartack() -> Call:
-    """Runs a command line in a process of its own."""
+def bartack(call: Call) -> Call:
+    """Runs a command line: in a process of its own if it becomes a hub or reads stdin, else in this one."""
 
-    def run_module(*args: str, stdin: str = "", **env: str) -> Result:
+    def run_module(*args: str, stdin: str | None = None) -> Result:
+        if args[0] not in {"run", "resume"} and stdin is None:
+            return call(*args)
+        command = [sys.executable, "-m", "bartack", *args]
         return subprocess.run(
-            [sys.executable, "-m", "bartack", *args],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env={**os.environ, **env},
+            command, input=stdin or "", capture_output=True, text=True, timeout=60, check=False
         )
 
     return run_module

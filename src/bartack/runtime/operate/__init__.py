@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
     from bartack.runtime._config import Config, load_config
     from bartack.runtime._core import UnknownDecision
-    from bartack.runtime._entries import EntryData, WorkerEnded, WorkerSpawned, decode_entry
+    from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
     from bartack.runtime._foreign import Process, Request
     from bartack.runtime._frames import ErrorData
     from bartack.runtime._hub import Hub, Observer
@@ -53,6 +53,7 @@ __all__ = [
     "Observer",
     "OpenStep",
     "Order",
+    "Output",
     "Process",
     "Recorded",
     "Request",
@@ -93,7 +94,7 @@ _HOMES = {
     "_client": ("HubClient", "is_active"),
     "_config": ("Config", "load_config"),
     "_core": ("UnknownDecision",),
-    "_entries": ("EntryData", "WorkerEnded", "WorkerSpawned", "decode_entry"),
+    "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
     "_foreign": ("Process", "Request"),
     "_frames": ("ErrorData",),
     "_hub": ("Hub", "Observer"),
