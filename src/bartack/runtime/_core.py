@@ -65,7 +65,8 @@ class Core:
         self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions)
         self.crew.aborting = self._abort_all
         self.crew.forgotten = self.mail.forget_worker
-        self.crew.gave_up = self.mail.give_back
+        self.crew.died = self.effects.forget_process
+        self.crew.gave_up = self._drop
         self._office = office
         self._handlers: Mapping[str, Handler] = {
             "shell": self.effects.shell,
@@ -293,8 +294,14 @@ class Core:
     def _give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         self.mail.cancel(worker, opened.p, opened.n)
         if opened.step == "delegate":
-            self.crew.cancel_children(opened)
-        self.effects.cancel(worker, opened, error)
+            self.crew.give_up(worker, opened, error)
+        else:
+            self.effects.cancel(worker, opened, error)
+
+    def _drop(self, worker: Worker) -> None:
+        """A worker has ended for good."""
+        self.effects.drop(worker)
+        self.mail.give_back(worker.path)
 
     def _abort_all(self) -> None:
         """The session failed: nothing that is under way goes on, except clean-up."""

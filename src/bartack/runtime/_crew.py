@@ -39,8 +39,8 @@ from bartack.runtime._ledger import (
 )
 from bartack.runtime._office import Office
 from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._steps import BODIES
 
-BODIES: Final = frozenset({"body", "write", "append"})
 RESTARTS_WITHOUT_PROGRESS: Final = 3
 LAST_WORDS_S: Final = 1.0
 _ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "WorkerError"})
@@ -56,11 +56,15 @@ class CrewDesk:
         """Workers that have, or are about to have, a process; with its number."""
         self.aborting: Callable[[], None] = lambda: None
         self.forgotten: Callable[[str], None] = lambda path: None
-        self.gave_up: Callable[[str], None] = lambda path: None
-        """Told of a worker that has ended for good: whatever it held goes back."""
+        self.died: Callable[[Worker], None] = lambda worker: None
+        """Told of a worker whose process is gone."""
+        self.gave_up: Callable[[Worker], None] = lambda worker: None
+        """Told of a worker that has ended for good: what it held goes back, what was done for it ends."""
         self._numbers: dict[str, int] = {}
         self._finishing: dict[str, Value] = {}
-        self._joins: dict[str, tuple[Worker, str, int]] = {}
+        self._joins: dict[str, list[tuple[Worker, str, int]]] = {}
+        self._cancelling: dict[tuple[str, int], tuple[Worker, OpenStep, BartackError]] = {}
+        """Delegates that were given up and wait for the processes of their workers to be gone."""
         self._expected: set[str] = set()
         self._told: set[str] = set()
         self.cancelled = ""
@@ -77,7 +81,7 @@ class CrewDesk:
     def hello(self, number: int, hello: f.Hello) -> Peer | None:
         """A worker's process is there. One that is not the current process of its worker is sent away."""
         worker = self._office.state.workers.get(hello.path)
-        if worker is None or self.alive.get(hello.path) != hello.incarnation:
+        if worker is None or worker.ended or self.alive.get(hello.path) != hello.incarnation:
             return None
         peer = Peer(number, worker=worker, incarnation=hello.incarnation, name=hello.path)
         self._office.ledger.peers[number] = peer
@@ -131,7 +135,7 @@ class CrewDesk:
         else:
             if (step.p, step.n) not in worker.open:
                 self._office.open(step)
-            self._joins[args.path] = (worker, step.p, step.n)
+            self._joins.setdefault(args.path, []).append((worker, step.p, step.n))
 
     def stop(
         self,
@@ -153,31 +157,33 @@ class CrewDesk:
 
     def resume_delegate(self, worker: Worker, opened: OpenStep) -> None:
         """A worker that was restarted waits for its children again; they may be through."""
-        self.watch_delegate(worker, opened)
         children = self._children(opened.p, opened.n)
-        if all(child.ended for child in children):
+        if any(child.ended and child.error is not None and not child.collect for child in children):
+            # It was given up when the hub died.
+            self.give_up(worker, opened, StepCancelledError("the delegate was cancelled"))
+        elif all(child.ended for child in children):
             self._office.ledger.end_open(worker, opened, self._results(children))
+        else:
+            self.watch_delegate(worker, opened)
 
     def watch_delegate(self, worker: Worker, opened: OpenStep) -> None:
         """Waiting for children has a deadline, too."""
         left = self._office.left_s(opened)
 
         def late() -> None:
-            if worker.open.get((opened.p, opened.n)) is opened and self._office.state.failure is None:
+            if self._office.is_open(worker, opened):
                 error = DeadlineExceededError("delegate", opened.timeout_s or 0.0, "explicit")
-                self.fail_session(worker, describe(error, worker.path), None)
+                self.give_up(worker, opened, error)
 
         if left is not None:
             self._office.clockwork.after(left, late)
 
-    def cancel_children(self, opened: OpenStep) -> None:
-        """A delegate was cancelled: nothing of its workers stays."""
-        for child in self._children(opened.p, opened.n):
-            if child.ended:
-                continue
-            error = describe(StepCancelledError("the delegate was cancelled"), child.path)
-            self._office.ledger.record((e.WorkerEnded(path=child.path, error=error, final=True), NO_VALUE))
-            self._office.ledger.act(StopWorker(child.path))
+    def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """A delegate is cancelled or late: nothing of its workers stays, then its worker learns it."""
+        children = [child for child in self._children(opened.p, opened.n) if not child.ended]
+        self._end_all(children, "the delegate was cancelled")
+        self._cancelling[opened.p, opened.n] = (worker, opened, error)
+        self._settle_cancelled()
 
     # Ends.
 
@@ -185,7 +191,7 @@ class CrewDesk:
         """A worker came to its end; it is over when everything it spawned is."""
         value = Value(frame.v if frame.v is not None or frame.ref is not None else NULL, frame.ref)
         if self._office.state.failure is not None or worker.ended:
-            self._office.ledger.say(peer, f.Leave())
+            self._dismiss(peer, worker)
         elif self._spawned_left(worker):
             self._finishing[worker.path] = value
         else:
@@ -196,11 +202,10 @@ class CrewDesk:
         name = frame.e.type.rpartition(":")[2]
         if self._office.state.failure is not None or worker.ended:
             if name not in _ABORTS and not worker.ended:
-                suppressed = e.FailureRecorded(worker=worker.path, error=frame.e, suppressed=True)
-                self._office.ledger.record((suppressed, NO_VALUE), ride=True)
-            self._office.ledger.say(peer, f.Leave())
-        elif not frame.fatal and (worker.collect or (worker.cancel_next and name == "StepCancelledError")):
-            self._abort_spawned(worker)
+                self._suppress(worker, frame)
+            self._dismiss(peer, worker)
+        elif not frame.fatal and (worker.collect or (worker.cancelled and name == "StepCancelledError")):
+            self._abort_below(worker)
             self._end(
                 worker,
                 e.WorkerEnded(path=worker.path, error=frame.e, origin=frame.origin, final=True),
@@ -237,11 +242,9 @@ class CrewDesk:
             return
         del self.alive[path]
         self.forgotten(path)
-        peer = self._office.ledger.by_worker.pop(path, None)
-        if peer is not None:
-            self._office.ledger.peers.pop(peer.number, None)
-            self._office.ledger.act_later(Hang(peer.number))
+        self._detach(path)
         worker = self._office.state.workers[path]
+        self.died(worker)
         expected = path in self._expected
         self._expected.discard(path)
         self._finishing.pop(path, None)
@@ -251,19 +254,23 @@ class CrewDesk:
             if counted and not expected:
                 self._crashed(worker, incarnation, reason)
             self._launch_again(worker)
+        else:
+            self._settle_cancelled()
+            self._launch_children(*worker.parent)
 
-    def expect_end(self, worker: Worker, incarnation: int) -> None:
+    def expect_end(self, worker: Worker, incarnation: int, seconds: float = LAST_WORDS_S) -> None:
         """A worker cannot be talked to any more: its process should end by itself, and is ended if it does not."""
 
         def too_long() -> None:
             if self.alive.get(worker.path) == incarnation:
                 self._office.ledger.act(StopWorker(worker.path))
 
-        self._office.clockwork.after(LAST_WORDS_S, too_long)
+        self._office.clockwork.after(seconds, too_long)
 
     def restart(self, worker: Worker) -> None:
         """End the process of a worker; it starts again and replays. Not counted as a crash."""
         self._expected.add(worker.path)
+        self._detach(worker.path)
         self._office.ledger.act(StopWorker(worker.path))
 
     def ancestors(self, worker: Worker) -> list[tuple[Worker, tuple[str, int]]]:
@@ -289,7 +296,7 @@ class CrewDesk:
             fp=step.fp,
             about=step.about,
             timeout_s=limit,
-            attempt=args.limit or 0,
+            limit=args.limit or 0,
         )
         items: list[tuple[e.EntryData, Value]] = [(started, NO_VALUE)]
         for position, (worker, call) in enumerate(zip(args.workers, calls, strict=True), 1):
@@ -338,7 +345,8 @@ class CrewDesk:
         self._office.clockwork.after(delay, launch)
 
     def _crashed(self, worker: Worker, incarnation: int, reason: str) -> None:
-        body = next((opened for opened in worker.open.values() if opened.step in BODIES), None)
+        bodies = [step for step in worker.open.values() if step.step in BODIES and not step.between]
+        body = bodies[0] if bodies else None
         p, n = (body.p, body.n) if body is not None else ("", 0)
         crashed = e.WorkerCrashed(path=worker.path, incarnation=incarnation, reason=reason, p=p, n=n)
         self._office.ledger.record((crashed, NO_VALUE))
@@ -364,23 +372,56 @@ class CrewDesk:
             for child in self._office.state.workers.values()
         )
 
-    def _abort_spawned(self, worker: Worker) -> None:
-        for child in list(self._office.state.workers.values()):
-            if child.spawned and not child.ended and self._office.state.worker_of(child.parent[0]) is worker:
-                error = describe(StepCancelledError(f"{worker.path} failed"), child.path)
-                self._office.ledger.record(
-                    (e.WorkerEnded(path=child.path, error=error, final=True), NO_VALUE)
-                )
-                self._office.ledger.act(StopWorker(child.path))
+    def _abort_below(self, worker: Worker) -> None:
+        """A worker failed and that is history: whatever it started ends with it."""
+        self._end_all(self._below(worker), f"{worker.path} failed")
+
+    def _below(self, worker: Worker) -> list[Worker]:
+        """The workers that one has started and that have not ended."""
+        state = self._office.state
+        return [
+            child
+            for child in state.workers.values()
+            if not child.ended and child.parent[0] and state.worker_of(child.parent[0]) is worker
+        ]
+
+    def _end_all(self, workers: list[Worker], reason: str) -> None:
+        """End workers for good, with everything below them."""
+        for worker in workers:
+            self._end_all(self._below(worker), reason)
+            error = describe(StepCancelledError(reason), worker.path)
+            self._office.ledger.record((e.WorkerEnded(path=worker.path, error=error, final=True), NO_VALUE))
+            self.forgotten(worker.path)
+            self.gave_up(worker)
+            if worker.path in self.alive:
+                self._detach(worker.path)
+                self._office.ledger.act(StopWorker(worker.path))
+
+    def _detach(self, path: str) -> None:
+        """Nothing that a worker's process still says counts."""
+        peer = self._office.ledger.by_worker.pop(path, None)
+        if peer is not None:
+            self._office.ledger.peers.pop(peer.number, None)
+            self._office.ledger.act_later(Hang(peer.number))
+
+    def _settle_cancelled(self) -> None:
+        """Tell those whose delegates were given up, once nothing of their workers is left."""
+        for step, (worker, opened, error) in list(self._cancelling.items()):
+            paths = [child.path for child in self._children(*step)]
+            if any(path in paths or path.startswith(_below(paths)) for path in self.alive):
+                continue
+            del self._cancelling[step]
+            if self._office.is_open(worker, opened):
+                self._office.ledger.fail_open(worker, opened, error)
 
     def _end(self, worker: Worker, ended: e.WorkerEnded, value: Value) -> None:
         """One line: the worker's end, and everything that was waiting just for that."""
         consequences = self._consequences(worker, ended, value)
         self._office.ledger.record((ended, value), *consequences)
-        self.gave_up(worker.path)
+        self.gave_up(worker)
         peer = self._office.ledger.by_worker.get(worker.path)
         if peer is not None:
-            self._office.ledger.say(peer, f.Leave())
+            self._dismiss(peer, worker)
         above = self._office.state.worker_of(worker.parent[0]) if worker.parent[0] else None
         if above is None:
             self._office.ledger.act(Transition())
@@ -430,10 +471,10 @@ class CrewDesk:
         return self._office.ledger.pack_raw(b"[" + b",".join(parts) + b"]")
 
     def _tell_joined(self, worker: Worker) -> None:
-        join = self._joins.pop(worker.path, None)
-        opened = join[0].open.get(join[1:]) if join is not None else None
-        if join is not None and opened is not None:
-            self._finish_join(join[0], opened.p, opened.n, opened.fp, worker)
+        for above, p, n in self._joins.pop(worker.path, ()):
+            opened = above.open.get((p, n))
+            if opened is not None:
+                self._finish_join(above, p, n, opened.fp, worker)
 
     def _finish_join(self, worker: Worker, p: str, n: int, fp: str, child: Worker) -> None:
         if child.error is None:
@@ -460,7 +501,7 @@ class CrewDesk:
                 self._office.ledger.act(StopWorker(path))
             elif failed is not None and path == failed.path:
                 self._told.add(path)
-                self._office.ledger.say(peer, f.Leave())
+                self._dismiss(peer, failed)
             elif path not in deferred:
                 self._tell(peer)
         for peer in self._office.ledger.peers.values():
@@ -481,13 +522,22 @@ class CrewDesk:
             step: number for step, number in peer.awaited.items() if self._is_cleanup(worker, step)
         }
         self._office.ledger.say(peer, f.SessionFailed(e=data), urgent=True)
-        number = peer.incarnation
+        self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
 
-        def too_long() -> None:
-            if self.alive.get(worker.path) == number:
-                self._office.ledger.act(StopWorker(worker.path))
+    def _dismiss(self, peer: Peer, worker: Worker) -> None:
+        """A worker is at its end: its process is to go."""
+        self._office.ledger.say(peer, f.Leave())
+        self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
 
-        self._office.clockwork.after(self._office.timeouts.limit("child_stop"), too_long)
+    def _suppress(self, worker: Worker, frame: f.Failed) -> None:
+        """A worker failed behind the failure of the session. If a step of it failed, it is set back like the first one."""
+        items: list[tuple[e.EntryData, Value]] = [
+            (e.FailureRecorded(worker=worker.path, error=frame.e, suppressed=True), NO_VALUE)
+        ]
+        if frame.origin in worker.failed_steps:
+            ended = e.WorkerEnded(path=worker.path, error=frame.e, origin=frame.origin)
+            items.append((ended, NO_VALUE))
+        self._office.ledger.record(*items, ride=True)
 
     def failure_for(self, path: str) -> f.ErrorData:
         """The failure of the session as somebody else sees it."""
@@ -534,6 +584,10 @@ class CrewDesk:
             if number is not None:
                 error = _worker_error(failure.worker, failure.error)
                 self._office.ledger.say(peer, f.Refusal(i=number, e=error))
+
+
+def _below(paths: list[str]) -> tuple[str, ...]:
+    return tuple(f"{path}/" for path in paths)
 
 
 def _name(worker: str) -> str:

@@ -39,6 +39,7 @@ from bartack.runtime._ledger import (
 )
 from bartack.runtime._office import Office
 from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._steps import BODIES
 
 FIRED: Final = msgspec.Raw(b'"fired"')
 
@@ -149,7 +150,7 @@ class EffectDesk:
     def think(self, peer: Peer, worker: Worker, step: f.Step, attempt: int = 1) -> None:
         """Call an agent."""
         args = self._office.decode(step.a, s.ThinkArgs)
-        reserve = self._reserve(args)
+        reserve = self._reserve(args, worker.open.get((step.p, step.n)))
         limit, _ = self._limit("prompt", args.timeout_s)
         opened = self._office.open(
             step, once=args.once, timeout_s=limit, attempt=attempt, reserved_usd=reserve, ride=False
@@ -196,7 +197,7 @@ class EffectDesk:
         """A timer is open: it fires at its moment, however often the hub was restarted since."""
 
         def fire() -> None:
-            if worker.open.get((opened.p, opened.n)) is opened:
+            if self._office.is_open(worker, opened):
                 self._office.ledger.end_open(worker, opened, Value(NULL))
 
         self._set_alarm(opened, self._office.clockwork.at(opened.due, fire))
@@ -221,12 +222,13 @@ class EffectDesk:
                 fp=begin.fp,
                 timeout_s=begin.timeout_s,
                 about=begin.about,
+                cleanup=self._office.cleaning(worker),
             )
             opened = self._office.ledger.open_step(data)
         scope = opened
 
         def fire() -> None:
-            if worker.open.get((scope.p, scope.n)) is not scope or self._office.cleaning(worker):
+            if not self._office.is_open(worker, scope):
                 return
             data = e.StepFinished(p=scope.p, n=scope.n, step="timeout", fp=scope.fp)
             self._office.ledger.record((data, Value(FIRED)))
@@ -282,22 +284,31 @@ class EffectDesk:
 
     def _begin_body(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
         known = worker.open.get((begin.p, begin.n))
-        if known is not None and known.once and begin.once:
-            error = OutcomeUnknownError(f"{begin.p}:{begin.n}", known.about)
+        if begin.i:
             peer.awaited[begin.p, begin.n] = begin.i
+        if known is not None and known.between and begin.attempt < known.attempt:
+            # A restarted worker begins anew; the attempts that failed before count.
+            self._say_attempt(worker, known, begin)
+        elif known is not None and known.once and begin.once and begin.attempt == 1:
+            error = OutcomeUnknownError(f"{begin.p}:{begin.n}", known.about)
             self._office.ledger.fail_open(worker, known, error)
-            return
-        attempt = known.attempt if known is not None else begin.attempt
+        else:
+            opened = self._start_attempt(worker, begin, known)
+            if worker.cancel_next:
+                self._cancel_begun(worker, opened, begin)
+            elif begin.i:
+                self._say_begun(worker, opened)
+
+    def _start_attempt(self, worker: Worker, begin: f.Begin, known: OpenStep | None) -> OpenStep:
         data = e.StepStarted(
             p=begin.p,
             n=begin.n,
             step=begin.step,
             fp=begin.fp,
             about=begin.about,
-            attempt=attempt,
+            attempt=known.attempt if known is not None else begin.attempt,
             once=begin.once,
             timeout_s=begin.timeout_s or None,
-            due=known.due if known is not None else 0,
             max_crashes=begin.max_crashes,
             cleanup=self._office.cleaning(worker),
         )
@@ -306,9 +317,15 @@ class EffectDesk:
         opened = self._office.ledger.open_step(data, asked, ride=not begin.i)
         opened.at = self._office.now_us()
         self._watch_body(worker, opened, begin)
+        return opened
+
+    def _cancel_begun(self, worker: Worker, opened: OpenStep, begin: f.Begin) -> None:
+        error = StepCancelledError(worker.cancel_next)
         if begin.i:
-            peer.awaited[begin.p, begin.n] = begin.i
-            self._say_attempt(worker, opened)
+            self._drop_alarm(opened.p, opened.n)
+            self._office.ledger.fail_open(worker, opened, error)
+        else:
+            self.end_body(worker, opened, error)
 
     def done(self, peer: Peer, worker: Worker, done: f.Done) -> None:
         """The body of a step ended in the worker."""
@@ -347,12 +364,33 @@ class EffectDesk:
     def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         """Give an open step up. Work outside is ended first, with its tree; everything else at once."""
         job = self._by_step.get((opened.p, opened.n))
-        if job is None:
+        if job is None and opened.step in BODIES and not opened.between:
+            self.end_body(worker, opened, error)
+        elif job is None:
             self._drop_alarm(opened.p, opened.n)
             self._office.ledger.fail_open(worker, opened, error)
         elif job.verdict is None:
             job.verdict = error
             self._office.ledger.act(self._stop(job))
+
+    def end_body(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """End a body. A thread cannot be stopped: the process goes, and replays to behind this step."""
+        self._drop_alarm(opened.p, opened.n)
+        self._restart(worker)
+        self._office.ledger.fail_open(worker, opened, error)
+
+    def forget_process(self, worker: Worker) -> None:
+        """The process of a worker is gone, and the bodies in it: their time begins anew with them."""
+        for opened in worker.open.values():
+            if opened.step in BODIES:
+                self._drop_alarm(opened.p, opened.n)
+
+    def drop(self, worker: Worker) -> None:
+        """A worker has ended for good: end what is under way for it."""
+        for job in self._jobs.values():
+            if job.worker is worker and job.verdict is None:
+                job.verdict = StepCancelledError("its worker has ended")
+                self._office.ledger.act(self._stop(job))
 
     def abort_all(self) -> None:
         """The session failed: end everything that is under way, except clean-up."""
@@ -402,12 +440,8 @@ class EffectDesk:
             return
 
         def late() -> None:
-            if worker.open.get((opened.p, opened.n)) is not opened:
-                return
-            error = StepTimeoutError("step", begin.timeout_s, "explicit")
-            self._office.ledger.fail_open(worker, opened, error)
-            # A thread cannot be stopped: the process goes, and replays to behind this step.
-            self._restart(worker)
+            if self._office.is_open(worker, opened):
+                self.end_body(worker, opened, StepTimeoutError("step", begin.timeout_s, "explicit"))
 
         self._set_alarm(opened, self._office.clockwork.after(begin.timeout_s + begin.grace_s, late))
 
@@ -415,29 +449,47 @@ class EffectDesk:
         due = self._office.now_us() + int(done.retry_in_s * 1e6)
         retried = e.StepRetried(p=done.p, n=done.n, attempt=done.attempt, due=due, error=error)
         self._office.ledger.record((retried, NO_VALUE))
-        self._say_attempt(worker, opened)
+        begin = f.Begin(
+            p=opened.p,
+            n=opened.n,
+            step=opened.step,
+            fp=opened.fp,
+            about=opened.about,
+            i=done.i,
+            once=opened.once,
+            timeout_s=opened.timeout_s or 0.0,
+            max_crashes=opened.max_crashes,
+        )
+        self._say_attempt(worker, opened, begin)
 
-    def _say_attempt(self, worker: Worker, opened: OpenStep) -> None:
-        """Tell the worker which attempt is next, when it is time for it."""
+    def _say_attempt(self, worker: Worker, opened: OpenStep, begin: f.Begin) -> None:
+        """Tell the worker which attempt is next, when it is time for it and it is written down that it begins."""
 
         def go() -> None:
-            is_append = opened.step == "append"
-            value = opened.asked if is_append else self._office.ledger.pack({"attempt": opened.attempt})
-            self._office.ledger.answer(worker, opened.p, opened.n, value)
+            if self._office.is_open(worker, opened):
+                self._say_begun(worker, self._start_attempt(worker, begin, opened))
 
         if opened.due > self._office.now_us():
             self._set_alarm(opened, self._office.clockwork.at(opened.due, go))
         else:
             go()
 
-    def _reserve(self, args: s.ThinkArgs) -> float:
+    def _say_begun(self, worker: Worker, opened: OpenStep) -> None:
+        """Let the body run that waits for it."""
+        is_append = opened.step == "append"
+        value = opened.asked if is_append else self._office.ledger.pack({"attempt": opened.attempt})
+        self._office.ledger.answer(worker, opened.p, opened.n, value)
+
+    def _reserve(self, args: s.ThinkArgs, known: OpenStep | None) -> float:
         limit = self._office.settings.max_usd
         if limit is None:
             return 0.0
         state = self._office.state
         wanted = args.max_usd if args.max_usd is not None else min(self._office.settings.reserve_usd, limit)
-        if state.spent_usd + state.reserved_usd + wanted > limit + 1e-9:
-            raise BudgetExceededError(limit, state.spent_usd + state.reserved_usd)
+        # What an attempt before this one reserved is for this one, too.
+        taken = state.spent_usd + state.reserved_usd - (known.reserved_usd if known is not None else 0.0)
+        if taken + wanted > limit + 1e-9:
+            raise BudgetExceededError(limit, taken)
         return wanted
 
     def _limit(self, kind: str, explicit: float | None) -> tuple[float, str]:

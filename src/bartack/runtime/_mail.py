@@ -154,7 +154,7 @@ class MailDesk:
         left = self._office.left_s(opened)
 
         def late() -> None:
-            if worker.open.get((opened.p, opened.n)) is opened:
+            if self._office.is_open(worker, opened):
                 error = DeadlineExceededError("call", opened.timeout_s or 0.0, source)
                 self._office.ledger.fail_open(worker, opened, error)
 

@@ -105,6 +105,11 @@ class Office:
         """The peer waits for the outcome of this step."""
         peer.awaited[step.p, step.n] = step.i
 
+    def is_open(self, worker: Worker, step: OpenStep) -> bool:
+        """Whether a step is still to have its outcome: an abort by the failure of the session is none."""
+        alive = self.state.failure is None or step.cleanup
+        return alive and worker.open.get((step.p, step.n)) is step
+
     def cleaning(self, worker: Worker) -> bool:
         """Whether what a worker does now is clean-up behind a failure, and no part of its history."""
         return self.state.failure is not None or worker.ended

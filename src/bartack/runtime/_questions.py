@@ -54,7 +54,7 @@ class QuestionDesk:
 
         def late() -> None:
             self._alarms.pop(opened.question, None)
-            if worker.open.get((opened.p, opened.n)) is opened:
+            if self._office.is_open(worker, opened):
                 self._time_out(worker, opened)
 
         self._alarms[opened.question] = self._office.clockwork.after(left, late)

@@ -47,6 +47,8 @@ class OpenStep(msgspec.Struct, gc=False):
     at: int
     dead_us: int
     """Time that nobody ran the run, before this step began."""
+    seq: int
+    """Place of the entry that began it."""
     attempt: int = 1
     once: bool = False
     timeout_s: float | None = None
@@ -56,16 +58,18 @@ class OpenStep(msgspec.Struct, gc=False):
     max_crashes: int = 0
     limit: int = 0
     asked: Value = NO_VALUE
-    recovered: bool = False
-    """It was open when the hub of before was gone: whatever did it is gone, too."""
     cleanup: bool = False
+    between: bool = False
+    """An attempt failed and the next one has not begun: nothing of it is under way."""
 
 
 class Worker:
     """One worker of the run, as far as the journal tells."""
 
-    def __init__(self, data: e.WorkerSpawned, arguments: Value) -> None:
+    def __init__(self, data: e.WorkerSpawned, seq: int, arguments: Value) -> None:
         self.path = data.path
+        self.seq = seq
+        """Place of the entry that made it."""
         self.worker = data.worker
         self.parent = (data.p, data.n)
         self.spawned = data.spawned
@@ -88,6 +92,9 @@ class Worker:
         self.handled = ""
         """What was done behind the step that may be the failing one, if that makes the failure history."""
         self.cancel_next = ""
+        """Why its next step is cancelled, if it is."""
+        self.cancelled = False
+        """Whether it was told to stop: that it ends with a cancellation is then no failure."""
         self.failed_steps: dict[tuple[str, int], tuple[int, str, str]] = {}
         """Steps that failed and may be what a failure of the worker goes back to: place, kind, fingerprint."""
 
@@ -117,6 +124,8 @@ class State:
         self.arguments = NO_VALUE
         self.workers: dict[str, Worker] = {}
         self.children: dict[tuple[str, int], list[str]] = {}
+        self.undone: dict[str, int] = {}
+        """Workers whose making was set back, with the number of rewinds one of the same path begins with."""
         self.mailboxes: dict[str, Mailbox] = {}
         self.held: dict[str, tuple[str, str]] = {}
         """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
@@ -195,7 +204,7 @@ class State:
                 return self.workers[head]
         return None
 
-    def _open(self, data: e.StepStarted, at: int, value: Value) -> None:
+    def _open(self, data: e.StepStarted, seq: int, at: int, value: Value) -> None:
         worker = self.worker_of(data.p)
         if worker is None:
             return
@@ -211,6 +220,7 @@ class State:
             about=data.about,
             at=known.at if known else at,
             dead_us=known.dead_us if known else self.dead_us,
+            seq=known.seq if known else seq,
             attempt=data.attempt,
             once=data.once,
             timeout_s=data.timeout_s,
@@ -226,26 +236,48 @@ class State:
             self.questions[data.question] = (worker.path, data.p, data.n)
             self.questions_asked += 1
 
+    def undo_children(self, worker: Worker, to: int) -> None:
+        """A worker was set back: the workers of steps that it will do anew, and all below them, are no part of the run."""
+        undone = {step for step, place in worker.failed_steps.items() if place[0] >= to}
+        made = [
+            child.path
+            for child in self.workers.values()
+            if child.parent in undone or (child.seq > to and self.worker_of(child.parent[0]) is worker)
+        ]
+        for path in [path for path in self.workers if path in made or path.startswith(_below(made))]:
+            gone = self.workers.pop(path)
+            # Their keys must not come again.
+            self.undone[path] = gone.rewinds + 1
+            self.children.pop(gone.parent, None)
+            self._owners = {p: owner for p, owner in self._owners.items() if owner is not gone}
+
+    def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
+        """A step is no longer open."""
+        was = worker.open.pop(step, None)
+        if was is not None:
+            self.reserved_usd -= was.reserved_usd
+            self.questions.pop(was.question, None)
+
     def close_step(self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: str = "") -> None:
         """A step has its outcome."""
         worker = self.worker_of(p)
         if worker is None:
             return
-        was = worker.open.pop((p, n), None)
-        if was is not None:
-            self.reserved_usd -= was.reserved_usd
-            self.questions.pop(was.question, None)
+        self.forget_step(worker, (p, n))
         worker.crashes_in_a_row = 0
         if cleanup:
             return
         worker.history.append(seq)
-        worker.cancel_next = ""
         if failed:
             worker.failed_steps[p, n] = (seq, step, failed)
         elif step not in CLEANUP and worker.failed_steps:
             # Whatever failed before this was handled: it is history, and no failing step to go back to.
             worker.failed_steps.clear()
             worker.handled = f"{step} (step {p}:{n})"
+
+
+def _below(paths: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{path}/" for path in paths)
 
 
 def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Value) -> None:
@@ -271,9 +303,7 @@ def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Val
     state.ended = None
     for worker in state.workers.values():
         for step in [step for step in worker.open.values() if step.cleanup]:
-            del worker.open[step.p, step.n]
-        for step in worker.open.values():
-            step.recovered = True
+            state.forget_step(worker, (step.p, step.n))
         if not worker.ended:
             worker.status = "waiting"
 
@@ -288,7 +318,8 @@ def _hub_stopped(state: State, data: e.HubStopped, seq: int, at: int, value: Val
 
 
 def _worker_spawned(state: State, data: e.WorkerSpawned, seq: int, at: int, value: Value) -> None:
-    state.workers[data.path] = Worker(data, value)
+    worker = state.workers[data.path] = Worker(data, seq, value)
+    worker.rewinds = state.undone.pop(data.path, 0)
     state.children.setdefault((data.p, data.n), []).append(data.path)
 
 
@@ -303,7 +334,10 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
     if failed is not None:
         worker.origin_seq = failed[0]
         worker.origin_facts = failed[1:]
-    worker.open.clear()
+    for step in list(worker.open):
+        # A failed worker may be set back: then it asks again for what was open, and is attached to it.
+        if data.error is None or data.final or worker.open[step].cleanup:
+            state.forget_step(worker, step)
 
 
 def _worker_crashed(state: State, data: e.WorkerCrashed, seq: int, at: int, value: Value) -> None:
@@ -319,10 +353,15 @@ def _worker_rewound(state: State, data: e.WorkerRewound, seq: int, at: int, valu
     worker.history = (
         array("Q", (place for place in worker.history if place < data.to)) if data.to else worker.history
     )
+    if data.to:
+        for step in [step for step, opened in worker.open.items() if opened.seq > data.to]:
+            state.forget_step(worker, step)
+        state.undo_children(worker, data.to)
     worker.failed_steps = {
         step: place for step, place in worker.failed_steps.items() if not data.to or place[0] < data.to
     }
     worker.rewinds += 1
+    worker.crashes_in_a_row = 0
     worker.status = "waiting"
     worker.error = None
     worker.origin = None
@@ -330,11 +369,13 @@ def _worker_rewound(state: State, data: e.WorkerRewound, seq: int, at: int, valu
 
 
 def _worker_cancelled(state: State, data: e.WorkerCancelled, seq: int, at: int, value: Value) -> None:
-    state.workers[data.path].cancel_next = data.reason
+    worker = state.workers[data.path]
+    worker.cancel_next = data.reason
+    worker.cancelled = True
 
 
 def _step_started(state: State, data: e.StepStarted, seq: int, at: int, value: Value) -> None:
-    state._open(data, at, value)  # noqa: SLF001 - the appliers are the state's own
+    state._open(data, seq, at, value)  # noqa: SLF001 - the appliers are the state's own
 
 
 def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: Value) -> None:
@@ -343,6 +384,7 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
     if step is not None:
         step.attempt = data.attempt + 1
         step.due = data.due
+        step.between = True
 
 
 def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
@@ -352,6 +394,9 @@ def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value:
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data.fp)
+    worker = state.worker_of(data.p)
+    if worker is not None and data.error.type.endswith(":StepCancelledError"):
+        worker.cancel_next = ""
 
 
 def _output(state: State, data: e.Output, seq: int, at: int, value: Value) -> None:

@@ -49,6 +49,9 @@ HARMLESS: Final = frozenset(
 CLEANUP: Final = frozenset({"shell", "write", "append", "print", "log", *HARMLESS})
 """Steps that may lie behind a fatal failure without being a handling of it."""
 
+BODIES: Final = frozenset({"body", "write", "append"})
+"""Steps that are executed in the worker's own process."""
+
 OnFailure = Literal["fail", "collect"]
 
 
