@@ -27,7 +27,7 @@ from bench._runner import Failure, Measure, Prepare, Runner, Sample
 T = TypeVar("T")
 
 RESULTS: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "results")
-ROUNDS: Final = 11
+ROUNDS: Final = 33
 QUICK_ROUNDS: Final = 3
 QUICK_PART: Final = 10
 OURS: Final = "bartack"
@@ -45,6 +45,7 @@ class Contestant:
         prepare: Fills the directory once; without it, every measurement gets an empty one.
         needs: Distributions that have to be installed.
         quick_size: As ``size``, for a quick run; a tenth of it if not given.
+        every: Takes part in the first round and then in every n-th, for those that take long to begin.
     """
 
     key: str
@@ -54,10 +55,15 @@ class Contestant:
     prepare: Prepare | None = None
     needs: tuple[str, ...] = ()
     quick_size: int = 0
+    every: int = 1
 
     def size_for(self, *, quick: bool) -> int:
         """How many pieces one measurement takes."""
         return self.quick_size or max(1, self.size // QUICK_PART) if quick else self.size
+
+    def takes_part_in(self, number: int) -> bool:
+        """Whether it is measured in this round; round 0 is the one that does not count."""
+        return number == 0 or (number - 1) % self.every == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,9 +190,9 @@ def run_race(race: Race, options: Options, directory: str) -> RaceResult:
             if number:
                 result.sync_s.append(time_sync(directory))
             for contestant in rotate(race.contestants, number):
-                if contestant.key in runners and contestant.key not in result.absent:
+                if contestant.key not in result.absent and contestant.takes_part_in(number):
                     outcome = runners[contestant.key].run(contestant.size_for(quick=options.quick))
-                    _record(result, contestant.key, outcome, counts=number > 0)
+                    _record(result, contestant.key, number, outcome)
     return result
 
 
@@ -222,14 +228,14 @@ def _note_versions(contestant: Contestant, result: RaceResult) -> list[str]:
     return missing
 
 
-def _record(result: RaceResult, key: str, outcome: Sample | Failure, *, counts: bool) -> None:
+def _record(result: RaceResult, key: str, number: int, outcome: Sample | Failure) -> None:
     if isinstance(outcome, Failure):
         result.absent[key] = f"failed: {outcome.reason}"
         result.values.pop(key, None)
         return
     result.facts.setdefault(key, {}).update(outcome.facts)
-    if counts:
-        result.values.setdefault(key, []).append(outcome.value)
+    if number > 0:
+        result.values.setdefault(key, {})[number] = outcome.value
 
 
 def save(report: Report, directory: str) -> None:

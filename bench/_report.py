@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 Mark = Literal["stretch", "met", "missed", "not measured"]
 SIGNS: Final[Mapping[Mark, str]] = {"stretch": "++", "met": "+", "missed": "MISSED", "not measured": "?"}
 LOADED: Final = 0.75
-"""A load per core above this when a run begins makes its absolute numbers worth little."""
+"""A load per core above this, without our own, makes absolute numbers worth little and ratios uncertain."""
 
 
 class Spread(NamedTuple):
@@ -69,7 +69,7 @@ class Goal:
 
 @dataclass(kw_only=True)
 class RaceResult:
-    """What a race gave. ``absent`` says for each contestant without values why it has none."""
+    """What a race gave: for each contestant its values by round, or in ``absent`` why it has none."""
 
     key: str
     title: str
@@ -77,20 +77,20 @@ class RaceResult:
     better: Literal["higher", "lower"]
     ours: str
     labels: dict[str, str]
-    values: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
+    values: dict[str, dict[int, float]] = field(default_factory=dict[str, dict[int, float]])
     absent: dict[str, str] = field(default_factory=dict[str, str])
     facts: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     sync_s: list[float] = field(default_factory=list[float])
 
     def spread_of(self, key: str) -> Spread | None:
         """How the values of one contestant spread."""
-        return spread(self.values[key]) if key in self.values else None
+        return spread(list(self.values[key].values())) if key in self.values else None
 
     def ratio_to(self, key: str) -> Spread | None:
-        """Our value over that of another contestant, taken within each round."""
-        if self.ours not in self.values or key not in self.values:
-            return None
-        return spread([a / b for a, b in zip(self.values[self.ours], self.values[key], strict=True)])
+        """Our value over that of another contestant, taken within each round that both took part in."""
+        ours, theirs = self.values.get(self.ours, {}), self.values.get(key, {})
+        ratios = [ours[number] / theirs[number] for number in ours if number in theirs]
+        return spread(ratios) if ratios else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +139,9 @@ class Report:
         found: list[str] = []
         if self.quick:
             found.append("a quick run: too little work in too few rounds for a result")
-        if self.load[0][0] > LOADED * int(self.machine["cores"]):
-            found.append(f"the machine was busy when the run began (load {self.load[0][0]:.2f})")
+        others = max(self.load[0][0], self.load[1][0] - 1)
+        if others > LOADED * int(self.machine["cores"]):
+            found.append(f"the machine was busy with other things (load {others:.2f} without ours)")
         return found
 
 
@@ -199,7 +200,7 @@ def _race_json(race: RaceResult) -> dict[str, object]:
             "label": label,
             "absent": race.absent.get(key),
             "facts": race.facts.get(key, {}),
-            "values": [_significant(value) for value in race.values.get(key, [])],
+            "values": [_significant(value) for value in race.values.get(key, {}).values()],
             "spread": None if found is None else _spread_json(found),
             "ratio": None if ratio is None else _spread_json(ratio),
         }

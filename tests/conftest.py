@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
+
+# The public suites assert, too; this must come before anybody imports them.
+pytest.register_assert_rewrite("bartack.testing")
 
 settings.register_profile("bartack", deadline=None, print_blob=True)
 settings.load_profile("bartack")

@@ -111,6 +111,11 @@ def test_a_file_in_the_place_of_the_directory_gives_one_clear_error(tmp_path: Pa
     assert (tmp_path / "run").read_text() == "kept"
 
 
+def test_a_device_is_no_journal() -> None:
+    with pytest.raises(JournalNotFoundError):
+        verify_journal("/dev/zero")
+
+
 def test_a_journal_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
     looks: list[Callable[[Path], object]] = [open_reader, verify_journal, collect_blobs]
     for look in looks:

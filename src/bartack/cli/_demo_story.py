@@ -12,12 +12,12 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import NamedTuple
 
 import msgspec
 
 from bartack.cli._demo_worker import (
-    HELD_SIGNALS,
     MOMENTS,
     STEP_FINISHED,
     Acknowledged,
@@ -111,18 +111,41 @@ def _worker(orders: Orders) -> Generator[subprocess.Popen[bytes]]:
     """A worker process that does not outlive this one's interest in it."""
     # -P: nothing in the current directory is imported by accident.
     command = [sys.executable, "-P", "-m", "bartack.cli._demo_worker", msgspec.json.encode(orders).decode()]
-    # A signal between the start of a process and the knowledge of its id would leave it alone in the world.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD_SIGNALS)
+    held = HeldSignals()
     try:
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:  # noqa: S603 - our own interpreter and module
             try:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                held.release()
                 yield child
             except BaseException:
                 child.kill()
                 raise
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        held.release()
+
+
+class HeldSignals:
+    """Holds back the signals that end this process, from its making to ``release``, which lets in what has come meanwhile.
+
+    A signal between the start of a process and the knowledge of its id would leave it alone in the world. Handlers are
+    replaced, not signals blocked: a new process would inherit that, and another thread would let them in.
+    """
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._before = {
+            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+
+    def release(self) -> None:
+        """Let the signals in again; harmless if that has happened already."""
+        while self._before:
+            signal.signal(*self._before.popitem())
+        while self._came:
+            signal.raise_signal(self._came.pop())
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self._came.append(number)
 
 
 def prove(lives: list[Life], directory: str, steps: int) -> list[Check]:

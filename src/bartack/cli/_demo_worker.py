@@ -25,8 +25,6 @@ Moment = Literal["done", "half", "written", "durable"]
 MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
 STEP_FINISHED: Final = "step.finished"
 EFFECTS: Final = "effects.log"
-HELD_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-"""Whoever starts a worker holds these back meanwhile; the worker has inherited that and lets them in."""
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
@@ -132,7 +130,6 @@ def die() -> None:
 
 def work(orders: Orders) -> int:
     """Do the steps that the journal does not have, and acknowledge each when it has it."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD_SIGNALS)
     disk = DyingDisk()
     with open_journal(orders.directory, disk=disk) as journal:
         done = load_steps(journal)

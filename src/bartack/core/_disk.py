@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import sys
+from stat import S_ISREG
 from typing import NamedTuple, Protocol
 
 FILE_MODE = 0o600
@@ -22,6 +23,8 @@ class FileFacts(NamedTuple):
     size: int
     links: int
     inode: int
+    regular: bool = True
+    """Whether it is a file, not a device, a pipe or a directory."""
 
 
 class Disk(Protocol):
@@ -119,7 +122,7 @@ class RealDisk:
     def facts(self, fd: int) -> FileFacts:
         """See ``Disk.facts``."""
         found = os.fstat(fd)
-        return FileFacts(found.st_size, found.st_nlink, found.st_ino)
+        return FileFacts(found.st_size, found.st_nlink, found.st_ino, S_ISREG(found.st_mode))
 
     def lock(self, fd: int) -> bool:
         """See ``Disk.lock``."""

@@ -16,6 +16,7 @@ from bartack.errors import BlobCorruptError, BlobMissingError
 from bartack.journal._access import access
 from bartack.journal._contract import BlobRef
 from bartack.journal._format import CHUNK
+from bartack.telemetry import NO_TELEMETRY, JournalBlobWritten, Telemetry
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -23,9 +24,10 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 class FileBlobs:
     """The blobs of one journal."""
 
-    def __init__(self, directory: str, disk: Disk) -> None:
+    def __init__(self, directory: str, disk: Disk, telemetry: Telemetry = NO_TELEMETRY) -> None:
         self.directory = directory
         self._disk = disk
+        self._telemetry = telemetry
         self._settled: set[str] = set()
         """Directories whose own name is known to be durable, and blobs that are."""
 
@@ -33,18 +35,25 @@ class FileBlobs:
         """Keep ``content``; durable when it returns."""
         ref = BlobRef(hashlib.sha256(content).hexdigest(), len(content))
         path = self._path(ref)
-        if path in self._settled:
-            return ref
+        known = path in self._settled
+        if not known:
+            known = self._settle(path, ref, content)
+            self._settled.add(path)
+        if self._telemetry.wanted(JournalBlobWritten):
+            self._telemetry.emit(JournalBlobWritten(size_bytes=ref.size, deduplicated=known))
+        return ref
+
+    def _settle(self, path: str, ref: BlobRef, content: bytes) -> bool:
+        """Make a blob durable; returns whether it was there already."""
         shelf = os.path.dirname(path)
         self._settle_folder(self.directory)
         self._settle_folder(shelf)
         if self._holds(ref):
             # Whoever wrote it may have died before the name was durable.
             self._disk.sync_dir(shelf)
-        else:
-            replace_file(path, content, disk=self._disk)
-        self._settled.add(path)
-        return ref
+            return True
+        replace_file(path, content, disk=self._disk)
+        return False
 
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked against its name and size."""

@@ -21,7 +21,7 @@ import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from itertools import groupby, islice
+from itertools import groupby
 from threading import Lock
 from types import TracebackType
 from typing import Final, NamedTuple, NoReturn, Self
@@ -254,7 +254,7 @@ class FileJournal:
         self._fd = -1
         self._crc = 0
         self._marks: list[Mark] = []
-        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk)
+        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk, telemetry)
         self._stage = Stage(self._blobs, clock, 0)
         self._poison: JournalPoisonedError | None = None
         self._writing = Lock()
@@ -300,8 +300,10 @@ class FileJournal:
         """The acknowledged entries from ``from_seq`` on, in order; a copy of what is there at the first step."""
         self._check_open()
         for line, text in self._lines(self._section(from_seq), self.size_bytes):
-            if line.seq + line.entries > from_seq:
-                yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+            if line.seq >= from_seq:
+                yield from decode_line(text)
+            elif line.seq + line.entries > from_seq:
+                yield from decode_line(text)[from_seq - line.seq :]
 
     def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
         """The acknowledged entries at these places, which must rise; reads only the parts of the file they are in."""
@@ -312,7 +314,7 @@ class FileJournal:
             place = next(wanted)
             for line, text in self._lines(section, end):
                 while line.seq <= place < line.seq + line.entries:
-                    yield next(islice(decode_line(text), place - line.seq, None))
+                    yield decode_line(text)[place - line.seq]
                     place = next(wanted, 0)
                 if not place:
                     break
@@ -460,7 +462,9 @@ class FileJournal:
             self._fail(error)
         if not kept:
             self.lost = True
-            self._give_up(JournalLostError(self.path, "it or its lock was deleted or replaced under its owner"))
+            self._give_up(
+                JournalLostError(self.path, "it or its lock was deleted or replaced under its owner")
+            )
         self._marks += marks
         self._crc = crc
         self.size_bytes += len(lines)

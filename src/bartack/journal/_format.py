@@ -100,14 +100,12 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_opened = msgspec.json.Decoder(Opened).decode
 
 
-def decode_line(text: bytes) -> Iterator[Entry]:
+def decode_line(text: bytes) -> list[Entry]:
     """The entries of one intact line."""
     line = _decode_envelope(text)
     if line.entries is None:
-        yield _entry(line.seq, line, line)
-        return
-    for place, body in enumerate(line.entries, line.seq):
-        yield _entry(place, line, body)
+        return [_entry(line.seq, line, line)]
+    return [_entry(place, line, body) for place, body in enumerate(line.entries, line.seq)]
 
 
 def _entry(seq: int, line: _Envelope, body: _Envelope | _Body) -> Entry:
@@ -150,28 +148,29 @@ class Scanner:
         """
         texts = (self._rest + chunk).split(b"\n")
         self._rest = texts.pop()
-        for index, text in enumerate(texts):
-            try:
-                line = self._next(text)
-            except LineError:
-                self._rest = b"\n".join([*texts[index:], self._rest])
-                raise
-            yield line, text
+        index = 0
+        try:
+            for index, text in enumerate(texts):  # noqa: B007 - names the line that failed
+                yield self._next(text), text
+        except LineError:
+            self._rest = b"\n".join([*texts[index:], self._rest])
+            raise
 
     def _next(self, text: bytes) -> Line:
         seq, commit, count, crc = _parse(text, self.crc)
         if seq != self.next_seq:
             raise LineError(f"entry {seq} where {self.next_seq} belongs")
-        if commit > seq or commit < self._commit:
-            raise LineError(f"commit {commit} where {self._commit} to {seq} belongs")
         if commit != self._commit:
+            if not self._commit < commit <= seq:
+                raise LineError(f"commit {commit} where {self._commit} to {seq} belongs")
             self._commit = commit
             self.last_commit = self.offset
-        line = Line(self.offset, len(text) + 1, seq, count, commit, crc)
-        self.offset += line.size
+        offset = self.offset
+        size = len(text) + 1
+        self.offset = offset + size
         self.next_seq = seq + count
         self.crc = crc
-        return line
+        return Line(offset, size, seq, count, commit, crc)
 
 
 class LineError(Exception):
@@ -179,18 +178,21 @@ class LineError(Exception):
 
 
 def _parse(text: bytes, previous_crc: int) -> tuple[int, int, int, int]:
-    if not text:
-        raise LineError("empty line")
-    tail = _TAIL.fullmatch(text, max(len(text) - CRC_SIZE, 0))
-    if tail is None:
-        raise LineError("line does not end with its checksum")
-    crc = int(tail[1], 16)
-    if crc32(memoryview(text)[:-CRC_SIZE], previous_crc) != crc:
-        raise LineError("checksum does not match")
+    crc = crc32(text[:-CRC_SIZE], previous_crc)
+    if text[-CRC_SIZE:] != b',"crc":"%08x"}' % crc:
+        raise LineError(_explain_tail(text))
     head = _HEAD.match(text)
     if head is None:
         raise LineError("line does not begin with its place")
-    return int(head[1]), int(head[2]), int(head[3] or 1), crc
+    seq, commit, count = head.groups()
+    return int(seq), int(commit), int(count or 1), crc
+
+
+def _explain_tail(text: bytes) -> str:
+    if not text:
+        return "empty line"
+    tail = _TAIL.fullmatch(text, max(len(text) - CRC_SIZE, 0))
+    return "checksum does not match" if tail else "line does not end with its checksum"
 
 
 def judge(scanner: Scanner, chunks: Iterable[bytes], problem: str) -> Damage | None:
@@ -265,6 +267,6 @@ def format_of(first_line: bytes) -> int | None:
 def fence_of(text: bytes) -> int:
     """The fence an owner wrote when it opened the journal; 0 if ``text`` is another entry."""
     # The first look is the fast one; data of another entry may hold the same words, so it does not decide.
-    if b',"kind":"journal.opened",' not in text[:96] or not _OPENED_HEAD.match(text):
+    if text.find(b"journal.opened", 0, 96) < 0 or not _OPENED_HEAD.match(text):
         return 0
     return _decode_opened(_decode_envelope(text).data).fence

@@ -37,14 +37,9 @@ def open_file(path: str, disk: Disk) -> int:
             fd = disk.open(path)
         except FileNotFoundError:
             raise JournalNotFoundError(path) from None
-        try:
-            disk.read(fd, 1, 0)
-        except IsADirectoryError:
+        if not disk.facts(fd).regular:
             disk.close(fd)
-            raise JournalNotFoundError(path) from None
-        except OSError:
-            disk.close(fd)
-            raise
+            raise JournalNotFoundError(path)
     return fd
 
 
@@ -122,7 +117,7 @@ class FileReader:
                         if line.seq == 1:
                             check_first(self.path, text)
                         if line.seq + line.entries > from_seq:
-                            yield from (entry for entry in decode_line(text) if entry.seq >= from_seq)
+                            yield from decode_line(text)[max(from_seq - line.seq, 0) :]
         except LineError as error:
             with access(self.path):
                 damage = judge(scanner, chunks, str(error))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -87,9 +88,7 @@ def _tally(reader: FileReader, last: int) -> tuple[int, tuple[int, int] | None, 
     commits: set[int] = set()
     times: tuple[int, int] | None = None
     refs: set[BlobRef] = set()
-    for entry in reader.read():
-        if entry.seq > last:
-            break
+    for entry in islice(reader.read(), last):
         commits.add(entry.commit)
         times = (times[0] if times else entry.at, entry.at)
         if entry.ref is not None:

@@ -7,13 +7,13 @@ blocks but ``close``.
 from __future__ import annotations
 
 import os
-import signal
+import select
 import socket
-import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -32,6 +32,9 @@ from bartack.supervision._wire import (
     Started,
     Stop,
 )
+
+if TYPE_CHECKING:
+    import subprocess
 
 KEEPER: Final = "bartack.supervision._keeper"
 """The module of the parent program that only executes programs."""
@@ -73,6 +76,8 @@ class ParentClient:
             stdout: Where its output and that of forked children goes; inherited without it. Its input is empty.
             stderr: The same for errors.
         """
+        import subprocess  # noqa: PLC0415 - parent programs import this package too, and fork faster without it
+
         ours, theirs = socket.socketpair()
         fd = theirs.fileno()
         command = [sys.executable, "-P", "-s", "-m", module, str(fd), str(os.getpid()), lock_tree]
@@ -163,13 +168,24 @@ class ParentClient:
         """
         if self._channel.alive:
             self._channel.send(Bye())
+            self._wait_end(timeout_s)
+        if self._channel.alive:
+            self._process.kill()
         self._told = True
         self._channel.close()
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.send_signal(signal.SIGKILL)
-            return self._process.wait()
+        return self._process.wait()
+
+    def _wait_end(self, timeout_s: float) -> None:
+        """Hear the program out until it ends."""
+        until = time.monotonic() + timeout_s
+        while self._channel.alive and (left := until - time.monotonic()) > 0:
+            poll = select.poll()
+            poll.register(self, select.POLLIN | (select.POLLOUT if self.wants_write else 0))
+            poll.poll(left * 1000)
+            self._channel.flush()
+            for _, fds in self._channel.receive():
+                for fd in fds:
+                    os.close(fd)
 
     def __enter__(self) -> Self:
         return self

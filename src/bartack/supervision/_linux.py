@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 from bartack.supervision._facts import ProcessFacts
@@ -108,12 +109,14 @@ def iter_family(pid: int, proc: str = PROC) -> Iterator[ProcessFacts]:
 
 def _children(pid: int, proc: str) -> list[int]:
     found: list[int] = []
-    try:
+    # It, or one of its threads, may end meanwhile; its children are found below somebody else then.
+    with suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"{proc}/{pid}/task"):
-            with open(f"{proc}/{pid}/task/{thread}/children", "rb") as file:
+            with (
+                suppress(FileNotFoundError, ProcessLookupError),
+                open(f"{proc}/{pid}/task/{thread}/children", "rb") as file,
+            ):
                 found.extend(map(int, file.read().split()))
-    except (FileNotFoundError, ProcessLookupError):
-        pass  # it ended, or one of its threads did: what is left of its family is found below somebody else
     return found
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import signal
-import subprocess
 import sys
 import time
 from typing import Final
@@ -59,13 +59,19 @@ def _lock(fd: int, path: str, until: float) -> None:
 
 
 def _wait(fd: int, timeout_s: float) -> bool:
+    import subprocess  # noqa: PLC0415 - only who has to wait needs it, and a parent program never does
+
     command = [sys.executable, "-I", "-S", "-c", _WAITER, str(fd), str(int(timeout_s) + 2)]
-    with subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL) as waiter:  # noqa: S603 - our own interpreter
-        try:
-            return waiter.wait(timeout_s) == 0
-        except subprocess.TimeoutExpired:
-            waiter.kill()
-            return False
+    ended, ending = os.pipe()
+    waiter = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL, stdout=ending)  # noqa: S603 - our own interpreter
+    os.close(ending)
+    # Its output ends when it does; to wait for the process itself with a limit would be to look again and again.
+    poll = select.poll()
+    poll.register(ended, select.POLLIN)
+    if not poll.poll(timeout_s * 1000):
+        waiter.kill()
+    os.close(ended)
+    return waiter.wait() == 0
 
 
 def _names(path: str, fd: int) -> bool:

@@ -65,12 +65,17 @@ def iter_below_me(spare: Collection[int] = ()) -> Iterator[ProcessFacts]:
 
 def find_by_environment(name: str, value: str) -> list[ProcessFacts]:
     """Every living process but this one that was started with ``name`` set to ``value`` in its environment."""
-    me = os.getpid()
-    return [
-        facts
-        for facts in system.iter_processes()
-        if facts.pid != me and not facts.dead and system.read_environment(facts.pid).get(name) == value
-    ]
+    found: list[ProcessFacts] = []
+    empty: list[ProcessFacts] = []
+    for facts in system.iter_processes():
+        env = system.read_environment(facts.pid)
+        if env.get(name) == value:
+            found.append(facts)
+        elif not env:
+            empty.append(facts)
+    # While a process becomes a program, its environment is empty for a moment; that is over by now.
+    found += [facts for facts in empty if system.read_environment(facts.pid).get(name) == value]
+    return [facts for facts in found if facts.pid != os.getpid() and not facts.dead]
 
 
 def strike(find: Find, groups: Collection[int] = ()) -> list[ProcessFacts]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -106,9 +107,18 @@ def test_contestants_take_turns_and_the_first_round_does_not_count(
     result = run_race(race, Options(rounds=2), str(tmp_path))
 
     assert measures.log == ["ours:50", "theirs:50", "theirs:50", "ours:50", "ours:50", "theirs:50"]
-    assert result.values == {OURS: [2.0, 2.0], "floor": [4.0, 4.0]}
+    assert result.values == {OURS: {1: 2.0, 2: 2.0}, "floor": {1: 4.0, 2: 4.0}}
     assert result.facts[OURS] == {"colour": "blue"}
     assert len(result.sync_s) == 2
+
+
+def test_a_contestant_can_take_part_in_every_third_round_only(measures: Measures, tmp_path: Path) -> None:
+    peer = dataclasses.replace(measures.contestant("peer", "theirs"), every=3)
+
+    result = run_race(race_of(measures.contestant(OURS, "ours"), peer), Options(rounds=5), str(tmp_path))
+
+    assert list(result.values[OURS]) == [1, 2, 3, 4, 5]
+    assert list(result.values["peer"]) == [1, 4]
 
 
 def test_a_quick_run_does_less_work(measures: Measures, tmp_path: Path) -> None:
@@ -123,7 +133,7 @@ def test_a_peer_that_is_not_installed_is_named_and_the_others_run(measures: Meas
     result = run_race(race_of(measures.contestant(OURS, "ours"), peer), Options(rounds=1), str(tmp_path))
 
     assert result.absent == {"peer": "not installed (surely-not-installed)"}
-    assert result.values == {OURS: [2.0]}
+    assert result.values == {OURS: {1: 2.0}}
 
 
 def test_a_contestant_that_fails_is_named_with_its_reason(measures: Measures, tmp_path: Path) -> None:
@@ -132,7 +142,7 @@ def test_a_contestant_that_fails_is_named_with_its_reason(measures: Measures, tm
     result = run_race(race, Options(rounds=1), str(tmp_path))
 
     assert result.absent == {"peer": "failed: RuntimeError: no luck"}
-    assert result.values == {OURS: [2.0]}
+    assert result.values == {OURS: {1: 2.0}}
 
 
 @pytest.mark.parametrize(

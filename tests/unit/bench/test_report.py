@@ -18,20 +18,20 @@ def race(**values: list[float]) -> RaceResult:
         better="lower",
         ours="bartack",
         labels=labels,
-        values=values,
+        values={key: dict(enumerate(found, 1)) for key, found in values.items()},
         absent={key: "not installed (peer)" for key in labels if key not in values},
         sync_s=[0.001, 0.002],
     )
 
 
-def report(result: RaceResult, *goals: Goal, load: float = 0.0) -> Report:
+def report(result: RaceResult, *goals: Goal, load: tuple[float, float] = (0.0, 0.0)) -> Report:
     return Report(
         name="example",
         title="Example",
         rounds=3,
         quick=False,
         machine={"system": "Linux", "architecture": "x", "cores": 2, "python": "3", "file_system": "ext4"},
-        load=((load, 0.0, 0.0), (0.0, 0.0, 0.0)),
+        load=((load[0], 0.0, 0.0), (load[1], 0.0, 0.0)),
         races=[result],
         goals=goals,
         notes=["a note"],
@@ -44,6 +44,13 @@ def test_a_ratio_is_the_median_of_the_ratios_within_rounds() -> None:
 
     assert ratio is not None
     assert (ratio.median, ratio.low, ratio.high) == (1.0, 1.0, 2.0)
+
+
+def test_a_ratio_counts_only_rounds_that_both_took_part_in() -> None:
+    result = race(bartack=[1.0, 50.0, 3.0])
+    result.values["peer"] = {1: 2.0, 3: 6.0}
+
+    assert result.ratio_to("peer") == (0.5, 0.5, 0.5, 0.5, 0.5)
 
 
 def test_a_spread_has_the_quarters_and_the_ends() -> None:
@@ -94,8 +101,12 @@ def test_a_missed_goal_stands_out_in_the_table() -> None:
 
 
 def test_a_busy_machine_is_announced() -> None:
-    assert "the machine was busy" in as_table(report(race(bartack=[1.0]), load=1.9))
-    assert "the machine was busy" not in as_table(report(race(bartack=[1.0]), load=0.5))
+    result = race(bartack=[1.0])
+
+    assert "the machine was busy" in as_table(report(result, load=(1.9, 0.0)))
+    assert "the machine was busy" in as_table(report(result, load=(0.0, 2.9)))
+    # One of the processes that ran at the end was our own.
+    assert "the machine was busy" not in as_table(report(result, load=(0.5, 1.9)))
 
 
 def test_columns_are_aligned() -> None:

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bartack.cli._demo_story import Ack, Death, Life, iter_lives, plan, prove
+from bartack.cli._demo_worker import MOMENTS, Acknowledged, Finished, key_of, result_of
+from bartack.journal import open_journal
+
+Result = subprocess.CompletedProcess[str]
+Call = Callable[..., Result]
+
+CHECKS = ["killed", "complete", "nothing lost", "nothing twice", "same result", "journal whole"]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the demo makes its directory."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lives_and_directory(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Life], Path]:
+    """One real story of ten steps, to be told again with something wrong in it."""
+    directory = tmp_path_factory.mktemp("demo")
+    return list(iter_lives(str(directory), 10, as_json=False)), directory
+
+
+def failed_checks(lives: list[Life], directory: Path) -> list[str]:
+    return [check.name for check in prove(lives, str(directory), 10) if not check.ok]
+
+
+@pytest.mark.requirement("demo-proves-it")
+def test_the_demo_shows_that_nothing_was_lost_or_done_twice(run: Call, temporary: Path) -> None:
+    shown = run("demo")
+
+    assert shown.returncode == 0
+    assert shown.stderr == ""
+    assert shown.stdout.count("kill -9: ") == len(MOMENTS)
+    assert [
+        line.split("  ")[2].strip() for line in shown.stdout.splitlines() if line.startswith("  ok")
+    ] == CHECKS
+    assert "FAIL" not in shown.stdout
+    assert list(temporary.iterdir()) == []
+
+
+def test_the_demo_proves_it_for_programs(run: Call, temporary: Path) -> None:
+    shown = run("demo", "--json", "--steps", "12", "--keep")
+
+    told = json.loads(shown.stdout)
+    assert shown.returncode == 0
+    assert told["ok"] is True
+    assert [check["name"] for check in told["checks"]] == CHECKS
+    assert [life["ended_with"] for life in told["processes"]] == [-signal.SIGKILL] * 4 + [0]
+    assert [life["killed"] and life["killed"]["moment"] for life in told["processes"]] == [*MOMENTS, None]
+    acknowledged = [ack["step"] for life in told["processes"] for ack in life["acknowledged"]]
+    assert acknowledged == sorted(set(acknowledged))
+    assert set(range(1, 13)) - set(acknowledged) == {7, 9}
+    assert sum(life["cut_bytes"] > 0 for life in told["processes"]) == 1
+    assert Path(told["directory"]).parent == temporary
+
+
+def test_a_kept_journal_can_be_looked_at(run: Call, temporary: Path) -> None:
+    shown = run("demo", "--keep", "--steps", "5")
+
+    commands = [line.split() for line in shown.stdout.splitlines() if line.startswith("  bartack ")]
+    assert [command[1:3] for command in commands] == [["journal", "show"], ["journal", "verify"]]
+    for command in commands:
+        assert run(*command[1:]).returncode == 0
+    (directory,) = temporary.iterdir()
+    assert run("journal", "show", str(directory), "--kind", "step.finished").stdout.count("\n") == 5
+    assert len((directory / "effects.log").read_text().splitlines()) == 5
+
+
+def test_many_steps_are_told_in_few_lines(run: Call, temporary: Path) -> None:
+    shown = run("demo", "--steps", "400")
+
+    assert shown.returncode == 0
+    assert len(shown.stdout.splitlines()) < 45
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("steps", [5, 6, 20, 100])
+def test_every_moment_has_a_step_of_its_own(steps: int) -> None:
+    deaths = plan(steps)
+
+    assert [death.moment for death in deaths] == list(MOMENTS)
+    assert len({death.step for death in deaths}) == len(deaths)
+    assert all(1 <= death.step < steps for death in deaths)
+
+
+def test_each_kill_leaves_what_its_moment_says(lives_and_directory: tuple[list[Life], Path]) -> None:
+    lives, directory = lives_and_directory
+
+    deaths = [life.death for life in lives]
+    assert deaths == [Death(2, "done"), Death(4, "half"), Death(6, "written"), Death(8, "durable"), None]
+    # What the next process found: not the steps that were done or half written, but those that were written.
+    assert [life.found for life in lives] == [0, 1, 3, 6, 8]
+    assert [life.cut_bytes > 0 for life in lives] == [False, False, True, False, False]
+    again = [ack.said.step for life in lives for ack in life.acks if ack.said.again]
+    assert again == [2, 4]
+    assert list(directory.glob("journal.torn-*")) != []
+    assert failed_checks(lives, directory) == []
+
+
+def with_acks(life: Life, acks: list[Ack]) -> Life:
+    return life._replace(acks=acks)
+
+
+def test_an_acknowledgement_that_is_not_in_the_journal_fails_the_proof(
+    lives_and_directory: tuple[list[Life], Path],
+) -> None:
+    lives, directory = lives_and_directory
+    invented = Ack(1, 0.0, Acknowledged(step=6, seq=999, result="", again=False))
+
+    assert failed_checks([*lives[:-1], with_acks(lives[-1], [invented])], directory) == ["nothing lost"]
+
+
+def test_a_step_acknowledged_twice_fails_the_proof(lives_and_directory: tuple[list[Life], Path]) -> None:
+    lives, directory = lives_and_directory
+    twice = with_acks(lives[-1], lives[-1].acks * 2)
+
+    assert failed_checks([*lives[:-1], twice], directory) == ["nothing lost"]
+
+
+def test_a_process_that_was_not_killed_fails_the_proof(lives_and_directory: tuple[list[Life], Path]) -> None:
+    lives, directory = lives_and_directory
+
+    assert failed_checks([lives[0]._replace(code=0), *lives[1:]], directory) == ["killed"]
+    assert failed_checks(lives[1:], directory) == ["killed"]
+
+
+@pytest.mark.parametrize("change", ["again", "missing"])
+def test_an_effect_too_many_or_too_few_fails_the_proof(tmp_path: Path, change: str) -> None:
+    lives = list(iter_lives(str(tmp_path), 10, as_json=False))
+    log = tmp_path / "effects.log"
+    lines = log.read_text().splitlines(keepends=True)
+    log.write_text("".join(lines + lines[-1:] if change == "again" else lines[:-1]))
+
+    assert failed_checks(lives, tmp_path) == ["nothing twice"]
+
+
+def test_a_step_in_the_journal_twice_fails_the_proof(tmp_path: Path) -> None:
+    lives = list(iter_lives(str(tmp_path), 10, as_json=False))
+    with open_journal(tmp_path) as journal:
+        journal.append("step.finished", Finished(10, key_of(10), result_of(10, "")))
+
+    assert failed_checks(lives, tmp_path) == ["complete", "same result"]
+
+
+def test_a_torn_journal_fails_the_proof(tmp_path: Path) -> None:
+    lives = list(iter_lives(str(tmp_path), 10, as_json=False))
+    with (tmp_path / "journal.ndjson").open("ab") as journal:
+        journal.write(b'{"seq":')
+
+    assert failed_checks(lives, tmp_path) == ["journal whole"]
+
+
+def test_a_proof_that_fails_ends_with_1_and_keeps_the_directory(
+    call: Call, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing_holds(lives: list[Life], directory: str, steps: int) -> list[object]:
+        return [check._replace(ok=False) for check in prove(lives, directory, steps)]
+
+    monkeypatch.setattr("bartack.cli._demo.prove", nothing_holds)
+
+    shown = call("demo", "--steps", "5")
+
+    assert shown.returncode == 1
+    assert shown.stdout.count("  FAIL  ") == len(CHECKS)
+    assert len(list(temporary.iterdir())) == 1
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+@pytest.mark.parametrize(("syncs", "code"), [(0, "BT104"), (3, "BT204")], ids=["at first", "later"])
+def test_a_full_disk_ends_the_demo_with_one_clear_error(
+    run: Call, tmp_path: Path, options: tuple[str, ...], syncs: int, code: str
+) -> None:
+    shown = run("demo", *options, TMPDIR=str(tmp_path), PYTHONPATH=str(sabotage(tmp_path, syncs)))
+
+    assert shown.returncode == 6
+    assert shown.stderr.startswith(f'{{"error": {{"code": "{code}"' if options else f"error[{code}]")
+    assert "Traceback" not in shown.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["sabotage"]
+
+
+def sabotage(folder: Path, syncs: int) -> Path:
+    """A start-up module that lets a worker sync so many times, and then fail as on a full disk."""
+    home = folder / "sabotage"
+    home.mkdir()
+    (home / "sitecustomize.py").write_text(
+        "import errno, os, sys\n"
+        f"left = [{syncs}]\n"
+        "def full(fd):\n"
+        "    if not left[0]:\n"
+        "        raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "    left[0] -= 1\n"
+        "if any('_demo_worker' in word for word in sys.orig_argv):\n"
+        "    os.fdatasync = full\n"
+    )
+    return home
+
+
+def test_an_interrupt_leaves_no_process_and_no_directory(
+    start: Callable[..., subprocess.Popen[str]], temporary: Path
+) -> None:
+    process = start("demo", "--steps", "100000")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+
+    assert process.returncode == 130
+    assert list(temporary.iterdir()) == []
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and is_worker_below(pid, temporary)]
+
+
+def test_an_interrupt_while_a_worker_is_being_started_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = subprocess.Popen
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start_interrupted(command: list[str], stdout: int) -> subprocess.Popen[bytes]:
+        started.append(real(command, stdout=stdout))
+        os.kill(os.getpid(), signal.SIGINT)
+        return started[-1]
+
+    monkeypatch.setattr(subprocess, "Popen", start_interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        list(iter_lives(str(tmp_path / "run"), 10, as_json=False))
+
+    (worker,) = started
+    ended_with = worker.poll()
+    worker.kill()
+    with worker:
+        assert ended_with == -signal.SIGKILL
+
+
+def is_worker_below(pid: str, folder: Path) -> bool:
+    try:
+        return str(folder).encode() in Path("/proc", pid, "cmdline").read_bytes()
+    except OSError:
+        return False

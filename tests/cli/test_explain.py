@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from bartack.cli._explain import HUNDREDS, summary_of
+from bartack.errors import BartackError, iter_errors
+
+Call = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.mark.parametrize("kind", iter_errors(), ids=lambda kind: kind.code)
+def test_every_code_is_explained(call: Call, kind: type[BartackError]) -> None:
+    shown = call("explain", kind.code)
+
+    assert shown.returncode == 0
+    assert shown.stdout.startswith(f"{kind.code}  {kind.__name__}\n")
+    text = " ".join(shown.stdout.split())
+    assert " ".join((kind.__doc__ or "").split()) in text
+    assert " ".join(kind.remedy.split()) in text
+
+
+@pytest.mark.parametrize("asked", ["BT201", "bt201", "201", " Bt201 "])
+def test_a_code_may_be_written_in_several_ways(call: Call, asked: str) -> None:
+    assert call("explain", asked).stdout == call("explain", "BT201").stdout
+
+
+@pytest.mark.parametrize("asked", ["BT213", "bt209x", "21"])
+def test_an_unknown_code_is_answered_with_near_ones(call: Call, asked: str) -> None:
+    shown = call("explain", asked)
+
+    assert shown.returncode == 7
+    assert shown.stderr.startswith(f"error[BT1001]: no error has the code {asked!r}; did you mean BT2")
+
+
+@pytest.mark.parametrize("asked", ["", "BT", "nonsense", "BT0201", "\x1b[31m"])
+def test_what_is_no_code_is_an_error_like_any_other(call: Call, asked: str) -> None:
+    shown = call("explain", asked)
+
+    assert shown.returncode == 7
+    assert shown.stderr.startswith("error[BT1001]: no error has the code ")
+    assert "\x1b" not in shown.stderr
+
+
+def test_without_a_code_all_are_listed_by_hundreds(call: Call) -> None:
+    shown = call("explain").stdout
+
+    places = [shown.index(f"  {kind.code} ") for kind in iter_errors()]
+    assert places == sorted(places)
+    headings = [line for line in shown.splitlines() if line and not line.startswith((" ", "'"))]
+    hundreds = {int(kind.code.removeprefix("BT")) // 100 for kind in iter_errors()}
+    assert headings == [HUNDREDS[hundred].capitalize() for hundred in sorted(hundreds)]
+    assert all(summary_of(kind) in shown for kind in iter_errors())
+
+
+def test_every_hundred_in_use_has_a_name() -> None:
+    assert {int(kind.code.removeprefix("BT")) // 100 for kind in iter_errors()} <= set(HUNDREDS)
+
+
+def test_for_programs_the_list_is_json(call: Call) -> None:
+    listed = json.loads(call("explain", "--json").stdout)
+
+    assert [line["code"] for line in listed] == [kind.code for kind in iter_errors()]
+    assert json.loads(call("explain", "202", "--json").stdout) in listed
+    locked = next(line for line in listed if line["code"] == "BT202")
+    assert (locked["name"], locked["retryable"], locked["exit_code"]) == ("JournalLockedError", True, 5)
+    assert set(locked) == {"code", "name", "meaning", "help", "retryable", "exit_code"}

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bartack.cli._terminal import Screen, cells, human_size, printable, shorten
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise OSError("no descriptor")
+
+
+@pytest.fixture
+def plain_env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("TERM", "xterm")
+    return monkeypatch
+
+
+def test_colour_is_for_terminals_only(plain_env: pytest.MonkeyPatch) -> None:
+    assert Screen(Terminal()).paint("x", "red") == "\x1b[31mx\x1b[0m"
+    assert Screen(io.StringIO()).paint("x", "red") == "x"
+    plain_env.setenv("TERM", "dumb")
+    assert Screen(Terminal()).paint("x", "red") == "x"
+
+
+def test_who_wants_no_colour_gets_none(plain_env: pytest.MonkeyPatch) -> None:
+    plain_env.setenv("NO_COLOR", "1")
+    assert not Screen(Terminal()).colour
+    plain_env.setenv("NO_COLOR", "")
+    assert Screen(Terminal()).colour
+
+
+def test_the_width_is_asked_for_then_assumed(plain_env: pytest.MonkeyPatch) -> None:
+    assert Screen(Terminal()).width == 80
+    plain_env.setenv("COLUMNS", "33")
+    assert Screen(Terminal()).width == 33
+    plain_env.setenv("COLUMNS", "nonsense")
+    assert Screen(Terminal()).width == 80
+    assert Screen(io.StringIO()).width is None
+
+
+def test_text_is_cut_for_terminals_only(plain_env: pytest.MonkeyPatch) -> None:
+    plain_env.setenv("COLUMNS", "20")
+
+    assert Screen(Terminal()).fit("x" * 50, 5) == "x" * 12 + "..."
+    assert Screen(io.StringIO()).fit("x" * 50, 5) == "x" * 50
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "short"),
+    [
+        ("abc", 3, "abc"),
+        ("abcdefghij", 9, "abcdef..."),
+        ("漢字漢字漢字", 12, "漢字漢字漢字"),
+        ("漢字漢字漢字", 10, "漢字漢..."),
+        ("漢字漢字漢字", 11, "漢字漢字..."),
+    ],
+)
+def test_text_is_shortened_to_columns_not_characters(text: str, width: int, short: str) -> None:
+    assert shorten(text, width) == short
+    assert cells(short) <= width
+
+
+def test_styles_and_combining_marks_take_no_column() -> None:
+    assert cells("\x1b[31mab\x1b[0mc") == 3
+    assert cells("e\u0301") == 1
+
+
+def test_a_table_is_aligned_whatever_is_painted() -> None:
+    stream = io.StringIO()
+    screen = Screen(stream)
+    screen.colour = True
+
+    screen.table([(screen.paint("a", "red"), "漢", "x"), ("bbb", "c", "yy")])
+
+    assert stream.getvalue() == "  \x1b[31ma\x1b[0m    漢  x\n  bbb  c   yy\n"
+
+
+def test_paragraphs_are_wrapped_and_kept_apart() -> None:
+    stream = io.StringIO()
+
+    Screen(stream).paragraph("one\n  two\n\nthree " + "word " * 30)
+
+    lines = stream.getvalue().splitlines()
+    assert lines[:2] == ["  one two", ""]
+    assert lines[2].startswith("  three word")
+    assert max(map(len, lines)) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain é", "plain é"),
+        ("a\x1b[2Jb", "a\\x1b[2Jb"),
+        ("\n\t\u202e", "\\n\\t\\u202e"),
+        ("\udc80", "\\udc80"),
+    ],
+)
+def test_what_cannot_be_seen_is_shown_as_its_escape(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1000, "1.0 kB"),
+        (70_002, "70.0 kB"),
+        (5 * 10**9, "5.0 GB"),
+        (10**13, "10.0 TB"),
+    ],
+)
+def test_sizes_are_for_people(count: int, shown: str) -> None:
+    assert human_size(count) == shown
+
+
+def test_on_a_real_terminal_lines_fit_and_are_coloured(journal_dir: Path) -> None:
+    ours, theirs = pty.openpty()
+    env = {**os.environ, "COLUMNS": "72", "TERM": "xterm", "NO_COLOR": ""}
+    with subprocess.Popen(
+        [sys.executable, "-m", "bartack", "journal", "show", str(journal_dir)], stdout=theirs, env=env
+    ) as process:
+        os.close(theirs)
+        shown = read_all(ours)
+
+    lines = shown.decode().replace("\r\n", "\n").splitlines()
+    assert process.returncode == 0
+    assert len(lines) == 5
+    assert max(map(cells, lines)) == 72
+    assert "\x1b[36m" in lines[0]
+    assert "..." in lines[0]
+
+
+def read_all(fd: int) -> bytes:
+    parts: list[bytes] = []
+    try:
+        while part := os.read(fd, 65536):
+            parts.append(part)
+    except OSError:  # a terminal whose other side is closed has no end of file
+        pass
+    finally:
+        os.close(fd)
+    return b"".join(parts)
