@@ -106,7 +106,9 @@ class Puppet:
         """The body of a step begins."""
         self._asked += asked
         given: dict[str, object] = {"p": p or self.path, "n": n, "step": kind, "fp": f"fp-{kind}", **options}
-        self.say(msgspec.convert({"i": self._asked if asked else 0, **given}, type=f.Begin))
+        self.say(
+            msgspec.json.decode(raw({"k": "begin", "i": self._asked if asked else 0, **given}), type=f.Begin)
+        )
         return self._asked
 
     def done(
