@@ -65,7 +65,7 @@ class Observer(Protocol):
         ...
 
     def opened(self, hub: Hub) -> None:
-        """The hub is about to begin; it can be asked and told things from now on."""
+        """The hub is there: it listens, and can be asked and told things from now on."""
         ...
 
     def entries(self, recorded: list[act.Recorded]) -> None:
@@ -148,9 +148,9 @@ class Hub:
             self._core.ledger.listen()
         with self._catching_signals():
             try:
-                self._observer.opened(self)
                 begin(self._core)
                 self._open()
+                self._observer.opened(self)
                 self._turn_end()
                 while not self._status:
                     self._turn()

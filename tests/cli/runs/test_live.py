@@ -160,8 +160,8 @@ def test_ctrl_c_at_a_question_leaves_the_run_resumable(asking: Terminal, call: C
 
 def test_no_colour_is_used_where_it_is_not_wanted(terminals: list[Terminal]) -> None:
     Path("hello.py").write_text(programs.HELLO)
-    for env in ({"NO_COLOR": "1"}, {"NO_COLOR": ""}):
-        terminals.append(Terminal("run", "hello.py", **env))
+    for wish in ("1", ""):
+        terminals.append(Terminal("run", "hello.py", NO_COLOR=wish))
         assert terminals[-1].end() == 0
 
     plain, coloured = (terminal.written for terminal in terminals)
