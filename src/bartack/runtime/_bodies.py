@@ -404,7 +404,7 @@ class Bodies:
         """A body has ended, with a value or an exception."""
         self._running.discard(op)
         if op.phase != "running":
-            return  # the session failed meanwhile: nobody waits for it
+            return  # the session failed meanwhile, or the process is about to end: nobody waits for it
         if error is None:
             try:
                 data, _ = op.result.copy(value, f"the result of {op.options.name}")
@@ -432,8 +432,9 @@ class Bodies:
         self._alarm.send(b"\0")
 
     def _give_up(self, op: BodyOp[object]) -> None:
-        """A body does not stop by itself: only the end of the process ends it."""
+        """A body does not stop by itself: only the end of the process ends it, and that is what the hub does."""
         if op.phase == "running":
+            op.phase = "given up"
             self._scheduler.say(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
 
     def _info(self, op: BodyOp[object]) -> StepInfo:

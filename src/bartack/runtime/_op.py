@@ -246,7 +246,7 @@ class WorkOp(Counted[T_co]):
         super().__init__(step, written, decode, about=about, site=site)
         self.attempt = 1
         self.phase = "new"
-        """new, asked (the hub was told that it begins), running, retrying, reported."""
+        """new, asked (the hub was told that it begins), running, retrying, reported; given up, abandoned."""
 
 
 # Who runs here.

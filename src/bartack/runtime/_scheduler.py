@@ -531,6 +531,8 @@ class Scheduler:
         # Outcomes that came in while the worker was on its way here: they are answers to what it has just asked for.
         for past in history.past:
             op = self._open_step(past.p, past.n)
+            if isinstance(op, WorkOp) and op.phase in {"running", "given up"}:
+                continue  # the hub has decided instead of the body, and ends this process
             if op is not None:
                 self._waiting.pop(op.number, None)
                 self._take_outcome(op, past)

@@ -59,6 +59,7 @@ class FakeHub:
     def __init__(self, workspace: str = "/workspace", path: str = "main") -> None:
         self.workspace = workspace
         self.path = path
+        self.agent = ""
         self.blobs = Blobs()
         self.journal: list[f.Past] = []
         self.synced = 0
@@ -92,6 +93,7 @@ class FakeHub:
             path=self.path,
             name="main",
             rewinds=rewinds,
+            agent=self.agent,
         )
         self.scheduler = Scheduler(facts, {}, self._send, self.blobs)
         self.scheduler.works = self.bodies = Bodies(self.scheduler, 600.0)
@@ -130,11 +132,17 @@ class FakeHub:
     def wait_for_bodies(self) -> None:
         """Until every body that runs on another thread has ended."""
         assert self.bodies is not None
-        while self.bodies.busy:
-            ready, _, _ = select.select([self.bodies.fileno()], [], [], 5.0)
-            assert ready, "a body did not end"
-            self.bodies.take_news()
         self.settle()
+        while self.bodies.busy:
+            self.await_news()
+            self.settle()
+
+    def await_news(self) -> None:
+        """Until there is news of a body."""
+        assert self.bodies is not None
+        ready, _, _ = select.select([self.bodies.fileno()], [], [], 5.0)
+        assert ready, "there is no news of any body"
+        self.bodies.take_news()
 
     def close(self) -> None:
         if self.bodies is not None:
