@@ -7,10 +7,19 @@ when something was killed may be there once more for each kill.
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from bartack import Context, step, worker
 from bartack.runtime import step_info
+
+
+@dataclass
+class Piece:
+    """What the cutter sends; one without a name is the last."""
+
+    number: int
+    name: str = ""
 
 
 def note(line: str) -> None:
@@ -40,10 +49,10 @@ async def cutter(ctx: Context, pieces: int) -> list[str]:
     """Sends pieces one by one and waits for each to come back."""
     back: list[str] = []
     for number in range(pieces):
-        await ctx.mailbox.pieces.send({"number": number, "name": await run_command(ctx, f"cut{number}")})
+        await ctx.mailbox.pieces.send(Piece(number, await run_command(ctx, f"cut{number}")))
         answer = await ctx.mailbox.stitched.receive(60, type=str)
         back.append(answer)
-    await ctx.mailbox.pieces.send(None)
+    await ctx.mailbox.pieces.send(Piece(pieces))
     return back
 
 
@@ -51,8 +60,8 @@ async def cutter(ctx: Context, pieces: int) -> list[str]:
 async def stitcher(ctx: Context) -> int:
     """Stitches what it receives and sends it back."""
     count = 0
-    while (piece := await ctx.mailbox.pieces.receive(60, type=dict[str, str | int] | None)) is not None:
-        done = await stitch(str(piece["name"]), int(piece["number"]))
+    while (piece := await ctx.mailbox.pieces.receive(60, type=Piece)).name:
+        done = await stitch(piece.name, piece.number)
         await ctx.mailbox.stitched.send(done)
         count += 1
     return count
