@@ -314,6 +314,11 @@ class Stage:
                 found[str(entry.data["p"]), int(str(entry.data["n"]))] += 1
         return found
 
+    def lines(self) -> int:
+        """How many lines this hub has written."""
+        assert isinstance(self.hub.journal, MortalJournal)
+        return len(self.hub.journal.lines)
+
     def _hub(self, dies_after: int | None, *, late: bool = False) -> MemoryHub:
         journal = MortalJournal(self.store, self.clock, dies_after, late=late)
         return MemoryHub(journal, self.clock, self, timeouts=Timeouts({}), settings=self.settings)
