@@ -66,7 +66,7 @@ class Mailbox:
     def __init__(self, name: str) -> None:
         self.name = name
         self.capacity = CAPACITY
-        self.max_bytes = MAX_BYTES
+        self.max_bytes: int = MAX_BYTES
         self.overflow: Overflow = "block"
         self.declared = False
         self.closed = False
