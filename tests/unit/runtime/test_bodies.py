@@ -428,7 +428,9 @@ def test_an_error_can_ask_for_a_longer_wait() -> None:
     retry = Retry(base=0.5, factor=2, cap=3, jitter="none")
 
     assert [retry.delay_s(attempt, ValueError()) for attempt in (1, 2, 3, 4)] == [0.5, 1.0, 2.0, 3.0]
-    assert retry.delay_s(1, QuotaError(1)) == 7.5
+    impatient = QuotaError(1)
+    impatient.retry_after = 0.1
+    assert (retry.delay_s(1, QuotaError(1)), retry.delay_s(1, impatient)) == (7.5, 0.5)
     assert all(0 <= Retry(base=2).delay_s(1, ValueError()) < 2 for _ in range(50))
 
 
