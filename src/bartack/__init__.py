@@ -6,6 +6,8 @@ where it was. The names below are loaded by their first use: importing this pack
 
 from __future__ import annotations
 
+from bartack._version import __version__
+
 TYPE_CHECKING = False  # type checkers know it by its name; importing typing would cost most of the time
 if TYPE_CHECKING:
     from bartack.errors import BartackError
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
         step,
         worker,
     )
-
-__version__ = "0.1.0"
 
 __all__ = [
     "BartackError",

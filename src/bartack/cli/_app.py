@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from bartack import __version__
+from bartack._version import __version__
 
 
 class Listed(NamedTuple):

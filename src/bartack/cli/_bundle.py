@@ -16,7 +16,7 @@ from typing import Final
 import click
 import msgspec
 
-from bartack import __version__
+from bartack._version import __version__
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import locate, run_argument, say, workspace_option
 from bartack.cli._terminal import Screen, human_size

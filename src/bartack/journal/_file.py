@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, NoReturn, Self
 
 import msgspec
 
+from bartack._version import __version__
 from bartack.core import Clock, Disk, RealDisk, SystemClock, write_all
 from bartack.errors import (
     JournalClosedError,
@@ -220,8 +221,6 @@ def _create(disk: Disk, root: str, first: Group) -> None:
 
 
 def _opened(fence: int) -> Opened:
-    from bartack import __version__  # noqa: PLC0415 - the root package is above this one; only its version is wanted
-
     return Opened(format=FORMAT, fence=fence, pid=os.getpid(), by=f"bartack {__version__}")
 
 

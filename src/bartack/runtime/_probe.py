@@ -19,6 +19,7 @@ from pathlib import Path
 
 import msgspec
 
+from bartack._version import __version__
 from bartack.errors import BartackError, ProgramImportError, TypeMismatchError, UsageError
 from bartack.runtime._program import Finding, Inquiry
 from bartack.runtime._steps import CallArgs
@@ -122,8 +123,6 @@ def project_files(root: str) -> set[str]:
 
 def versions(root: str) -> dict[str, str]:
     """The versions of what the program runs with."""
-    from bartack import __version__  # noqa: PLC0415 - the root package is above this one; only its version is wanted
-
     found = {"python": platform.python_version(), "bartack": __version__}
     for name in {name.partition(".")[0] for name in list(sys.modules)}:
         file = getattr(sys.modules.get(name), "__file__", None) or ""

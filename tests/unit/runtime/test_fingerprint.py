@@ -46,10 +46,10 @@ def test_anything_else_is_another_fingerprint(other: tuple[str, str, bytes, byte
 
 
 def test_a_run_may_move_with_its_workspace() -> None:
-    before = prints().of("shell", "main", encoded(f"{WORKSPACE}/a.txt", f"{RUN}/work/b", WORKSPACE))
+    before = prints().of("shell", "main", encoded(f"{WORKSPACE}/a.txt", f"{RUN}/scratch/b", WORKSPACE))
 
     moved, run = "/elsewhere", "/elsewhere/.bartack/runs/run-20260131-235959-0f3a91c7"
-    after = prints(run, moved).of("shell", "main", encoded(f"{moved}/a.txt", f"{run}/work/b", moved))
+    after = prints(run, moved).of("shell", "main", encoded(f"{moved}/a.txt", f"{run}/scratch/b", moved))
 
     assert before == after
 
