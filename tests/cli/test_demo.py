@@ -47,7 +47,12 @@ def test_the_team_survives_three_kills_and_no_prompt_is_paid_for_twice(run: Call
 
     facts = json.loads(shown.stdout)
     assert facts["ok"], facts
-    assert [check["name"] for check in facts["checks"]] == ["result", "paid once", "done once", "nothing left"]
+    assert [check["name"] for check in facts["checks"]] == [
+        "result",
+        "paid once",
+        "done once",
+        "nothing left",
+    ]
     assert sum(event["killed"] for event in facts["events"]) == 3
     assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
 

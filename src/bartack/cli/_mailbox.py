@@ -171,23 +171,30 @@ def receive(
     come twice. Ends with 8 if no message came in time, and with 9 if nobody runs the run.
     """
     check_name(name)
+    request = Request(mailbox=name, timeout_s=timeout)
     with HubClient(locate(run, workspace)) as hub:
-        left = count
-        while left:
-            try:
-                raw = hub.ask("receive", Request(mailbox=name, timeout_s=timeout))
-            except ReceiveTimeoutError:
-                if follow and timeout is None:
-                    continue
+        if follow:
+            _follow(hub, request, as_json=as_json)
+            return
+        for _ in range(count):
+            _receive(hub, request, as_json=as_json)
+
+
+def _follow(hub: HubClient, request: Request, *, as_json: bool) -> None:
+    while True:
+        try:
+            _receive(hub, request, as_json=as_json)
+        except ReceiveTimeoutError:
+            if request.timeout_s is not None:
                 raise
-            except RunNotActiveError:
-                if follow:
-                    return
-                raise
-            held = msgspec.json.decode(raw, type=Held)
-            _print(held, as_json=as_json)
-            hub.ask("ack", Request(id=held.id))
-            left -= 0 if follow else 1
+        except RunNotActiveError:
+            return
+
+
+def _receive(hub: HubClient, request: Request, *, as_json: bool) -> None:
+    held = msgspec.json.decode(hub.ask("receive", request), type=Held)
+    _print(held, as_json=as_json)
+    hub.ask("ack", Request(id=held.id))
 
 
 def _print(held: Held, *, as_json: bool) -> None:

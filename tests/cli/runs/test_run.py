@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -20,14 +21,15 @@ def write(name: str, text: str) -> str:
     return name
 
 
-def wait_for(process: subprocess.Popen[str], text: str) -> str:
-    """Read what a process writes to stderr until a text is in it."""
-    assert process.stderr is not None
+def wait_for(process: subprocess.Popen[str], text: str, *, stdout: bool = False) -> str:
+    """Read what a process writes until a text is in it."""
+    stream = process.stdout if stdout else process.stderr
+    assert stream is not None
     said, until = "", time.monotonic() + PATIENCE_S
     while text not in said:
-        ready, _, _ = select.select([process.stderr], [], [], max(until - time.monotonic(), 0.0))
+        ready, _, _ = select.select([stream], [], [], max(until - time.monotonic(), 0.0))
         assert ready, f"{text!r} was not said in time; said was: {said}"
-        part = os.read(process.stderr.fileno(), 65536).decode()
+        part = os.read(stream.fileno(), 65536).decode()
         assert part, f"the process ended without {text!r}; said was: {said}"
         said += part
     return said
@@ -365,6 +367,41 @@ def test_several_messages_are_received_in_order(gated: subprocess.Popen[str], ba
 
     assert [json.loads(line)["value"] for line in received.stdout.splitlines()] == [0, 1, 2]
     assert json.loads(bartack("mailbox", "list", "latest", "--json").stdout)["box"]["received"] == 3
+
+
+def test_a_message_that_could_not_be_printed_stays_in_its_place(
+    gated: subprocess.Popen[str], bartack: Call
+) -> None:
+    bartack("mailbox", "send", "latest", "box", '"precious"')
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    done = subprocess.run(
+        [sys.executable, "-m", "bartack", "mailbox", "receive", "latest", "box"],
+        stdout=writer,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    os.close(writer)
+
+    assert done.returncode == 141
+    received = bartack("mailbox", "receive", "latest", "box", "--json")
+    assert json.loads(received.stdout)["value"] == "precious"
+    assert json.loads(received.stdout)["attempt"] == 2
+
+
+def test_following_a_mailbox_ends_with_the_run(
+    gated: subprocess.Popen[str], start: Start, bartack: Call
+) -> None:
+    follower = start("mailbox", "receive", "latest", "box", "--follow")
+    for number in range(3):
+        bartack("mailbox", "send", "latest", "box", str(number))
+    assert wait_for(follower, "2\n", stdout=True) == "0\n1\n2\n"
+
+    bartack("mailbox", "send", "latest", "gate", "1")
+
+    _, err = follower.communicate(timeout=PATIENCE_S)
+    assert (follower.returncode, err) == (0, "")
 
 
 def test_a_process_inside_the_run_may_neither_answer_nor_cancel(bartack: Call) -> None:

@@ -139,3 +139,13 @@ def test_money_and_origin_are_shown_if_there_are_any(call: Call, story: Begin) -
     told.tell(e.StepFinished(p="main", n=1, step="think", fp="t", usd=0.25)).end()
 
     assert "money      0.25 USD spent, 0.00 USD reserved\n" in call("status", "latest").stdout
+
+
+def test_the_shell_completes_the_ids_of_runs(
+    call: Call, completed: Story, failed: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_BARTACK_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "bartack show run-20260101-000000-b")
+    monkeypatch.setenv("COMP_CWORD", "2")
+
+    assert call().stdout == f"plain,{failed.id}\n"
