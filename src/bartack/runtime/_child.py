@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Final, TextIO, cast
 
@@ -31,9 +31,9 @@ from bartack.journal import FileBlobs
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
-from bartack.runtime._context import Context
-from bartack.runtime._exceptions import describe_error, origin_of
-from bartack.runtime._scheduler import Facts, Scheduler
+from bartack.runtime._exceptions import describe_error
+from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._worker import find_worker
 
@@ -156,7 +156,9 @@ class WorkerProcess:
     def _work(self) -> f.Result | f.Failed:
         worker = load_worker(self._welcome.worker)
         scheduler = self._make_scheduler(worker)
-        coroutine = self._call(worker, Context(scheduler))
+        welcome = self._welcome
+        data = self._blobs.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
+        coroutine = call_worker(worker, scheduler, data)
         if self._out is not None:
             self._out.scheduler = scheduler
         self._take(scheduler)
@@ -164,32 +166,15 @@ class WorkerProcess:
         while not scheduler.ended:
             self._take(scheduler)
         scheduler.close()
-        return self._end(worker, scheduler)
+        return report_end(worker, scheduler)
 
     def _make_scheduler(self, worker: Worker[..., object]) -> Scheduler:
         welcome = self._welcome
-        facts = Facts(
-            run=welcome.run,
-            run_dir=welcome.dir,
-            workspace=welcome.workspace,
-            path=self._order.path,
-            name=worker.name,
-            timestamp=welcome.timestamp,
-            rewinds=welcome.rewinds,
-            agent=worker.agent,
-        )
+        facts = facts_of(welcome, self._order.path, worker)
         scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
         scheduler.works = self._bodies = Bodies(scheduler, _step_timeout_s(welcome.config))
         scheduler.guard.watch_import()
         return scheduler
-
-    def _call(self, worker: Worker[..., object], ctx: Context) -> Coroutine[object, object, object]:
-        welcome = self._welcome
-        data = self._blobs.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
-        args, kwargs = worker.shape.decode(data)
-        if worker.timeout_s is not None:
-            return _limited(worker, worker.timeout_s, ctx, args, kwargs)
-        return cast("Coroutine[object, object, object]", worker.function(ctx, *args, **kwargs))
 
     def _take(self, scheduler: Scheduler) -> None:
         """Hand what arrives next to the scheduler: a frame, or news of a body."""
@@ -205,24 +190,6 @@ class WorkerProcess:
         if isinstance(frame, f.Leave):
             raise HubGoneError("told to leave")
         scheduler.take(frame)
-
-    def _end(self, worker: Worker[..., object], scheduler: Scheduler) -> f.Result | f.Failed:
-        """How the worker ended, for the hub."""
-        if scheduler.fatal is not None:
-            return f.Failed(e=describe_error(scheduler.fatal, self._order.path), fatal=True)
-        value, error = scheduler.outcome
-        if error is not None:
-            return f.Failed(e=describe_error(error, self._order.path), origin=origin_of(error))
-        v, ref = scheduler.pack(worker.shape.result.encode(value, f"the result of {worker.name}"))
-        return f.Result(v=v, ref=ref)
-
-
-async def _limited(
-    worker: Worker[..., object], seconds: float, ctx: Context, args: list[object], kwargs: dict[str, object]
-) -> object:
-    """A worker that has so much time as a whole."""
-    async with ctx.timeout(seconds):
-        return await worker.function(ctx, *args, **kwargs)
 
 
 class _Config(msgspec.Struct):

@@ -118,7 +118,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers):
     def now(self) -> NoteOp[datetime.datetime]:
         """The time, in UTC."""
         self._scheduler.check_here("ctx.now")
-        return files.now()
+        return files.now(self._scheduler.senses)
 
     @overload
     def random(self) -> NoteOp[float]: ...
@@ -128,14 +128,14 @@ class Context(ShellMembers, AgentMembers, WorkerMembers):
         """A random number from 0 up to 1, or an integer with both ends included."""
         self._scheduler.check_here("ctx.random")
         if not bounds:
-            return files.fraction()
+            return files.fraction(self._scheduler.senses)
         first, last = bounds
-        return files.integer(first, last)
+        return files.integer(self._scheduler.senses, first, last)
 
     def uuid(self) -> NoteOp[uuid.UUID]:
         """A random UUID."""
         self._scheduler.check_here("ctx.uuid")
-        return files.new_uuid()
+        return files.new_uuid(self._scheduler.senses)
 
     # Steps of one's own.
 

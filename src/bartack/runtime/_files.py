@@ -19,6 +19,7 @@ from bartack.core import is_secret_name, replace_file
 from bartack.errors import BartackError, FileAccessError
 from bartack.runtime._bodies import FileOp
 from bartack.runtime._op import NoteOp
+from bartack.runtime._senses import Senses
 from bartack.runtime._steps import AppendIntent
 from bartack.runtime._values import Buffer, Codec, codec, encode
 
@@ -37,6 +38,7 @@ _INTEGER: Final[Codec[int]] = codec(int)
 _UUID: Final[Codec[uuid.UUID]] = codec(uuid.UUID)
 
 _NEW_FILE: Final = 0o666
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class _Recorded(msgspec.Struct):
@@ -218,38 +220,44 @@ def env(name: str, default: str | None) -> NoteOp[str | None]:
     )
 
 
-def now() -> NoteOp[datetime.datetime]:
+def now(senses: Senses) -> NoteOp[datetime.datetime]:
     """The time, in UTC."""
-    return NoteOp("now", b"", lambda: datetime.datetime.now(datetime.UTC), _MOMENT.decode)
+
+    def run() -> datetime.datetime:
+        return _EPOCH + datetime.timedelta(microseconds=senses.now_us())
+
+    return NoteOp("now", b"", run, _MOMENT.decode)
 
 
-def new_uuid() -> NoteOp[uuid.UUID]:
+def new_uuid(senses: Senses) -> NoteOp[uuid.UUID]:
     """A random UUID."""
-    return NoteOp("uuid", b"", uuid.uuid4, _UUID.decode)
+    return NoteOp("uuid", b"", lambda: uuid.UUID(bytes=senses.random_bytes(16), version=4), _UUID.decode)
 
 
-def fraction() -> NoteOp[float]:
+def fraction(senses: Senses) -> NoteOp[float]:
     """A random number from 0 up to, but not including, 1."""
-    return NoteOp("random", b"", lambda: (_random_bits(53)) / 2**53, _FRACTION.decode)
+    return NoteOp("random", b"", lambda: _random_bits(senses, 53) / 2**53, _FRACTION.decode)
 
 
-def integer(first: int, last: int) -> NoteOp[int]:
+def integer(senses: Senses, first: int, last: int) -> NoteOp[int]:
     """A random integer, both ends included."""
     if first > last:
         raise ValueError(f"there is no integer from {first} to {last}")
     return NoteOp(
-        "random", encode([first, last]), lambda: first + _random_below(last - first + 1), _INTEGER.decode
+        "random",
+        encode([first, last]),
+        lambda: first + _random_below(senses, last - first + 1),
+        _INTEGER.decode,
     )
 
 
-def _random_bits(bits: int) -> int:
-    # Not the random module: a forked process would repeat what its siblings draw.
+def _random_bits(senses: Senses, bits: int) -> int:
     size = (bits + 7) // 8
-    return int.from_bytes(os.urandom(size), "big") >> (size * 8 - bits)
+    return int.from_bytes(senses.random_bytes(size), "big") >> (size * 8 - bits)
 
 
-def _random_below(limit: int) -> int:
+def _random_below(senses: Senses, limit: int) -> int:
     bits = limit.bit_length()
-    while (drawn := _random_bits(bits)) >= limit:
+    while (drawn := _random_bits(senses, bits)) >= limit:
         pass
     return drawn

@@ -6,7 +6,6 @@ The queues themselves are the hub's (``bartack.messaging``, ``_mail.py``).
 from __future__ import annotations
 
 import datetime
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, TypeVar, overload
@@ -62,8 +61,8 @@ class Mailbox:
         if isinstance(not_before, datetime.datetime):
             args = msgspec.structs.replace(args, not_before=moment_of(not_before))
         elif not_before is not None:
-            due = time.time() + seconds_of(not_before, "not_before")
-            args = msgspec.structs.replace(args, not_before=int(due * 1e6))
+            due = self._scheduler.senses.now_us() + int(seconds_of(not_before, "not_before") * 1e6)
+            args = msgspec.structs.replace(args, not_before=due)
         return self._step("send", args, _TEXT.decode, encode(value, f"a message to {self.name}"), written)
 
     @overload

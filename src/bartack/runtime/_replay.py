@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -117,8 +116,8 @@ def _history(reader: FileReader, worker: Worker) -> list[f.Past]:
 
 def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]) -> Difference | None:
     from bartack.runtime._child import load_worker  # noqa: PLC0415 - the worker's side is needed only here
-    from bartack.runtime._context import Context  # noqa: PLC0415
     from bartack.runtime._scheduler import Facts, Scheduler  # noqa: PLC0415
+    from bartack.runtime._stint import call_worker  # noqa: PLC0415
 
     assert state.run is not None
     blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
@@ -137,10 +136,7 @@ def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]
         scheduler = Scheduler(facts, os.environ, _refuse, blobs)
         raw, ref = worker.arguments.raw, worker.arguments.ref
         data = blobs.get(ref) if ref is not None else bytes(raw or b"{}")
-        args, kwargs = function.shape.decode(data)
-        coroutine = cast(
-            "Coroutine[object, object, object]", function.function(Context(scheduler), *args, **kwargs)
-        )
+        coroutine = call_worker(function, scheduler, data)
         scheduler.start(coroutine)
         scheduler.take(f.History(past=past))
     except BartackError as error:

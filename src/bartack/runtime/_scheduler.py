@@ -52,6 +52,7 @@ from bartack.runtime._op import (
     here,
 )
 from bartack.runtime._poison import Guard, place_of_await
+from bartack.runtime._senses import RealSenses, Senses
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._values import Buffer, encode
 
@@ -144,9 +145,15 @@ class Scheduler:
     """Runs one worker."""
 
     def __init__(
-        self, facts: Facts, environ: Mapping[str, str], send: Callable[[f.Frame], None], blobs: Blobs
+        self,
+        facts: Facts,
+        environ: Mapping[str, str],
+        send: Callable[[f.Frame], None],
+        blobs: Blobs,
+        senses: Senses | None = None,
     ) -> None:
         self.facts = facts
+        self.senses = senses or RealSenses()
         self.replaying = True
         self.fatal: BartackError | None = None
         """Why the worker cannot go on, if the program is not to handle it."""
@@ -216,6 +223,12 @@ class Scheduler:
     def close(self) -> None:
         """Say nothing more: what the collector does to abandoned coroutines is no part of the program."""
         self._send = _say_nothing
+
+    def bury(self) -> None:
+        """Nobody runs the worker any more: end its coroutines. They may not say or do anything about it."""
+        self.close()
+        for branch in reversed(list(self._branches.values())):
+            _end_quietly(branch.coroutine)
 
     @property
     def guard(self) -> Guard:
@@ -735,6 +748,16 @@ def _fits(mine: _Unconfirmed, past: f.Past) -> bool:
 
 def _say_nothing(frame: f.Frame) -> None:
     """Nobody listens."""
+
+
+def _end_quietly(coroutine: Coroutine[object, object, object]) -> None:
+    """End a coroutine, however often it awaits something on its way out."""
+    for _ in range(100):
+        try:
+            coroutine.close()
+        except Exception:  # noqa: BLE001, S112 - nobody is left to hear of it
+            continue
+        return
 
 
 def _describe(step: str, about: str, fp: str) -> str:
