@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
     from bartack.runtime._program import differences, pinned_files
     from bartack.runtime._questions import check_answer
+    from bartack.runtime._serve import Quiet
     from bartack.runtime._state import OpenStep, State, Value, Worker
     from bartack.runtime._steps import AskArgs, Held
     from bartack.runtime._update import update_program
@@ -55,6 +56,7 @@ __all__ = [
     "Order",
     "Output",
     "Process",
+    "Quiet",
     "Recorded",
     "Request",
     "RunDir",
@@ -115,6 +117,7 @@ _HOMES = {
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
+    "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "Held"),
     "_update": ("update_program",),
