@@ -15,7 +15,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, cast
 
@@ -31,6 +30,7 @@ from bartack.runtime._values import Buffer, Codec
 
 if TYPE_CHECKING:
     import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -383,10 +383,15 @@ class Bodies:
         elif self._scheduler.alone:
             self._execute_here(op)
         else:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bartack-step")
             self._running.add(op)
-            self._pool.submit(_run_sync, op, self._info(op), self._ended_elsewhere(op))
+            self._threads().submit(_run_sync, op, self._info(op), self._ended_elsewhere(op))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only who needs threads pays for it
+
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bartack-step")
+        return self._pool
 
     def _execute_here(self, op: BodyOp[object]) -> None:
         """No other branch is there to be kept waiting: no need for a thread."""
