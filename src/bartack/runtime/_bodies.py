@@ -532,7 +532,7 @@ class _LoopThread:
         await self._asyncio.wait({task})
         if not task.cancelled():
             task.exception()
-        raise StepTimeoutError("step", limit_s, op.options.name)
+        raise StepTimeoutError("step", limit_s, "default" if op.options.timeout_s is None else "explicit")
 
     def _finish(self, done: asyncio.Task[object], end: _End) -> None:
         if done.cancelled():
