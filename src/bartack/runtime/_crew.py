@@ -242,7 +242,7 @@ class CrewDesk:
             return
         del self.alive[path]
         self.forgotten(path)
-        self._detach(path)
+        arrived = self._detach(path)
         worker = self._office.state.workers[path]
         self.died(worker)
         expected = path in self._expected
@@ -252,7 +252,7 @@ class CrewDesk:
             self._settle_failure()
         elif not worker.ended:
             if counted and not expected:
-                self._crashed(worker, incarnation, reason)
+                self._crashed(worker, incarnation, reason, arrived=arrived)
             self._launch_again(worker)
         else:
             self._settle_cancelled()
@@ -344,11 +344,13 @@ class CrewDesk:
 
         self._office.clockwork.after(delay, launch)
 
-    def _crashed(self, worker: Worker, incarnation: int, reason: str) -> None:
+    def _crashed(self, worker: Worker, incarnation: int, reason: str, *, arrived: bool) -> None:
         bodies = [step for step in worker.open.values() if step.step in BODIES and not step.between]
         body = bodies[0] if bodies else None
         p, n = (body.p, body.n) if body is not None else ("", 0)
-        crashed = e.WorkerCrashed(path=worker.path, incarnation=incarnation, reason=reason, p=p, n=n)
+        crashed = e.WorkerCrashed(
+            path=worker.path, incarnation=incarnation, reason=reason, p=p, n=n, arrived=arrived
+        )
         self._office.ledger.record((crashed, NO_VALUE))
         self._office.ledger.act_later(
             Show("note", worker.path, f"crashed ({reason}); it goes on where it was")
@@ -397,12 +399,14 @@ class CrewDesk:
                 self._detach(worker.path)
                 self._office.ledger.act(StopWorker(worker.path))
 
-    def _detach(self, path: str) -> None:
-        """Nothing that a worker's process still says counts."""
+    def _detach(self, path: str) -> bool:
+        """Nothing that a worker's process still says counts. Returns whether it had come to the end of its history."""
         peer = self._office.ledger.by_worker.pop(path, None)
-        if peer is not None:
-            self._office.ledger.peers.pop(peer.number, None)
-            self._office.ledger.act_later(Hang(peer.number))
+        if peer is None:
+            return False
+        self._office.ledger.peers.pop(peer.number, None)
+        self._office.ledger.act_later(Hang(peer.number))
+        return not peer.replaying
 
     def _settle_cancelled(self) -> None:
         """Tell those whose delegates were given up, once nothing of their workers is left."""

@@ -116,6 +116,8 @@ class WorkerCrashed(EntryData, frozen=True, gc=False):
     p: str = ""
     n: int = 0
     """The body it died in, if any."""
+    arrived: bool = False
+    """It had replayed its history and asked for something behind it."""
 
 
 class WorkerRewound(EntryData, frozen=True, gc=False):

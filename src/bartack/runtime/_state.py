@@ -342,7 +342,8 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
 
 def _worker_crashed(state: State, data: e.WorkerCrashed, seq: int, at: int, value: Value) -> None:
     worker = state.workers[data.path]
-    worker.crashes_in_a_row += 1
+    # A process that came to where its worker was did get somewhere, even if nothing has come of it yet.
+    worker.crashes_in_a_row = 1 if data.arrived else worker.crashes_in_a_row + 1
     if data.n:
         step = (data.p, data.n)
         worker.crashes[step] = worker.crashes.get(step, 0) + 1
