@@ -126,6 +126,22 @@ class RealRun:
                 return False
         return True
 
+    # What it did.
+
+    def effects(self) -> list[str]:
+        """The lines that the steps of a program have written."""
+        file = self.workspace / "effects.txt"
+        return file.read_text().splitlines() if file.exists() else []
+
+    def wait_effects(self, count: int) -> list[str]:
+        """The lines, as soon as there are so many."""
+        until = time.monotonic() + PATIENCE_S
+        with open_watch(str(self.workspace)) as watch:
+            while len(lines := self.effects()) < count:
+                assert time.monotonic() < until, f"{lines}\n{self.story()}"
+                watch.wait(until - time.monotonic())
+        return lines
+
     # The journal.
 
     def entries(self) -> list[Entry]:
@@ -134,6 +150,21 @@ class RealRun:
 
     def last_seq(self) -> int:
         return self.entries()[-1].seq
+
+    def wait_open(self, step: str, count: int = 1) -> None:
+        """Wait until so many steps of a kind have been begun."""
+        seen = 0
+
+        def enough(entry: Entry) -> bool:
+            nonlocal seen
+            seen += entry.kind == "step.started" and entry.data["step"] == step
+            return seen >= count
+
+        self.wait_entry(enough)
+
+    def count(self, kind: str) -> int:
+        """How many entries of a kind there are."""
+        return sum(entry.kind == kind for entry in self.entries())
 
     def wait_entry(self, wanted: Callable[[Entry], bool], from_seq: int = 1) -> Entry:
         """The first entry that is wanted, as soon as it is written."""
@@ -147,6 +178,8 @@ class RealRun:
 
     def story(self) -> str:
         """What there is to know when a test fails."""
+        if not self.run.journal.exists():
+            return "the run is gone"
         lines = [f"{entry.seq} {entry.kind} {entry.data}" for entry in self.entries()]
         return "\n".join([*lines[-60:], "hub.log:", self.run.log.read_text()])
 
@@ -234,6 +267,14 @@ def wait_deaths(processes: Iterable[ProcessId], until: float) -> None:
             select.select([pidfd], [], [], max(until - time.monotonic(), 0))
         finally:
             os.close(pidfd)
+
+
+def wait_until(wanted: Callable[[], bool]) -> None:
+    """For what tells nobody when it becomes true: look, again and again."""
+    until = time.monotonic() + PATIENCE_S
+    while not wanted():
+        assert time.monotonic() < until, "never so"
+        spin(1000)
 
 
 def spin(microseconds: float) -> None:

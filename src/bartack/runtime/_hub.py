@@ -27,6 +27,7 @@ from bartack.runtime._core import Core
 from bartack.runtime._foreign import Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._layout import RunDir
+from bartack.runtime._leftovers import end_leftovers
 from bartack.runtime._mirror import Mirror
 from bartack.runtime._peers import Gatekeeper
 from bartack.runtime._prompts import Prompts
@@ -45,7 +46,6 @@ from bartack.supervision import (
     StartFailed,
     kill_descendants,
     set_subreaper,
-    take_tree_lock,
 )
 
 ZYGOTE: Final = "bartack.runtime._zygote"
@@ -143,7 +143,7 @@ class Hub:
             begin: Tells the core what to begin with: a new run, or one to resume.
         """
         set_subreaper()
-        os.close(take_tree_lock(str(self._run.tree_lock), 10.0))
+        end_leftovers(self._run, first=self._core.state.hub == 0)
         if self._observer.listens:
             self._core.ledger.listen()
         with self._catching_signals():
