@@ -24,7 +24,7 @@ def only_people_can_help(core: Core) -> bool:
 
 def _waits(peer: Peer) -> bool:
     worker = peer.worker
-    if worker is None or peer.replaying or not peer.awaited:
+    if worker is None or not peer.awaited:  # it computes, or has yet to come to where it was
         return False
     kinds = {opened.step for opened in worker.open.values()}
     return kinds <= WAITS and all(step in worker.open for step in peer.awaited)

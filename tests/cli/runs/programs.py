@@ -46,6 +46,11 @@ async def lenient(ctx: Context) -> bool:
     return await ctx.ask("Publish?", type=bool, default=False)
 
 @worker
+async def later(ctx: Context) -> bool:
+    await ctx.mailbox.gate.receive(timeout_s=60)
+    return await ctx.ask("Publish?", type=bool)
+
+@worker
 async def twice(ctx: Context) -> list:
     return [await ctx.ask("How many?", type=int), await ctx.ask("Colour?", options=["red", "green"])]
 """

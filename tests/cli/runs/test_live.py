@@ -143,6 +143,23 @@ def test_an_answer_from_elsewhere_takes_the_question_away(asking: Terminal, call
     assert '[\n  5,\n  "green"\n]\n' in asking.screen()
 
 
+def test_a_line_that_was_typed_before_the_question_is_no_answer(
+    terminals: list[Terminal], call: Call
+) -> None:
+    Path("asking.py").write_text(programs.ASKING)
+    terminals.append(Terminal("run", "asking.py:later"))
+    terminals[0].wait_for("receive gate")
+
+    terminals[0].type("yes\n")
+    terminals[0].wait_for("yes")
+    call("mailbox", "send", "latest", "gate", "1")
+    terminals[0].wait_for("> ")
+    terminals[0].type("no\n")
+
+    assert terminals[0].end() == 0
+    assert "\nfalse\n" in terminals[0].screen()
+
+
 def test_the_end_of_input_stops_a_run_that_waits_for_an_answer(asking: Terminal) -> None:
     asking.type("\x04")
 

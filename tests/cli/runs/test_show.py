@@ -60,6 +60,13 @@ def test_only_the_steps_below_a_worker_are_shown_on_request(call: Call, story: B
     assert list(steps_of(call, "--worker", "main/1.1:one")) == ["main/1.1:one:1", "main/1.1:one/2:two:1"]
 
 
+def test_a_branch_is_not_taken_for_another_that_begins_alike(call: Call, story: Begin) -> None:
+    story("dddd0004").tell(finished(1, p="main.1.2")).tell(finished(1, p="main.1.20")).end()
+
+    assert list(steps_of(call, "--worker", "main.1.2")) == ["main.1.2:1"]
+    assert list(steps_of(call, "--worker", "main")) == ["main.1.2:1", "main.1.20:1"]
+
+
 @pytest.mark.parametrize("name", ["1", "main:1"])
 def test_one_step_is_shown_in_full_with_its_value(call: Call, completed: Story, name: str) -> None:
     shown = call("show", "latest", name)
