@@ -13,8 +13,9 @@ from typing import Final, Self, TypeVar, cast
 from bartack.errors import StepCancelledError
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._op import AnyBranch, Branch, LocalOp, Reply, Scope
+from bartack.runtime._recollection import Deadline
 from bartack.runtime._results import Failure, Outcome
-from bartack.runtime._scheduler import Deadline, Scheduler, withdraw
+from bartack.runtime._scheduler import Scheduler, withdraw
 
 T = TypeVar("T")
 

@@ -23,13 +23,11 @@ import msgspec
 
 from bartack.errors import (
     BartackError,
-    DeadlineExceededError,
     ForeignAwaitError,
     LimitExceededError,
     MessageTooLargeError,
     NestedStepError,
     ReplayMismatchError,
-    SessionFailedError,
     StepCancelledError,
 )
 from bartack.journal import INLINE_LIMIT, BlobRef
@@ -52,6 +50,15 @@ from bartack.runtime._op import (
     here,
 )
 from bartack.runtime._poison import Guard, place_of_await
+from bartack.runtime._recollection import (
+    Deadline,
+    Deed,
+    Key,
+    Recollection,
+    describe_deed,
+    describe_past,
+    fits,
+)
 from bartack.runtime._senses import RealSenses, Senses
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._values import Buffer, encode
@@ -65,8 +72,6 @@ _NULL: Final = msgspec.Raw(b"null")
 _FIRED: Final = msgspec.Raw(b'"fired"')
 _CANCELLED: Final = "cancelled"
 """The reason the hub gives for a step that came cancelled already; the branch knows a better one."""
-
-Key = tuple[str, int]
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,32 +120,6 @@ class Works(Protocol):
         ...
 
 
-class Deadline(Scope):
-    """A block with a deadline."""
-
-    def __init__(self, branch: AnyBranch, n: int, fp: str, seconds: float) -> None:
-        super().__init__()
-        self.branch = branch
-        self.n = n
-        self.fp = fp
-        self.seconds = seconds
-        self.left = False
-        self.fired = False
-
-    @property
-    def step(self) -> Key:
-        """Its number, like that of a step."""
-        return self.branch.path, self.n
-
-    def error(self) -> DeadlineExceededError:
-        """What leaves the block when its time is over."""
-        return mark_origin(DeadlineExceededError("timeout", self.seconds, "ctx.timeout"), self.step)
-
-
-_Unconfirmed = Counted[object] | Deadline | f.Out | f.Note
-"""What the program did on replay and the history has not confirmed yet."""
-
-
 class Scheduler:
     """Runs one worker."""
 
@@ -174,10 +153,8 @@ class Scheduler:
         self._note_mark = 0
         self._steps = 0
         self._failure: f.ErrorData | None = None
-        self._history: deque[f.Past] = deque()
-        self._complete = False
+        self._memory = Recollection()
         self._stalled: NoteOp[object] | None = None
-        self._unconfirmed: dict[Key, _Unconfirmed] = {}
         self._early: f.ErrorData | None = None
         """The failure of the session, if it came during the replay."""
         self._take: Mapping[type, Callable[..., None]] = {
@@ -325,7 +302,7 @@ class Scheduler:
         self._deadlines[deadline.step] = deadline
         branch.scopes.append(deadline)
         if self.replaying:
-            self._unconfirmed[deadline.step] = deadline
+            self._memory.add(deadline.step, deadline)
         else:
             self._begin_deadline(deadline)
         return deadline
@@ -339,7 +316,7 @@ class Scheduler:
             path, n = deadline.step
             note = f.Note(p=path, n=n, step="timeout", fp=deadline.fp, v=_NULL)
             if self.replaying:
-                self._unconfirmed[path, -n] = note
+                self._memory.add_leaving(deadline, note)
             else:
                 self._send(note)
 
@@ -383,11 +360,11 @@ class Scheduler:
                 self._run(*ready.popleft())
             if not self.replaying or self._stalled is not None or self.fatal is not None:
                 return
-            if self._history:
+            if self._memory:
                 if self._main is None:
                     return  # nothing has asked for an outcome yet
-                self._take_past(self._history.popleft())
-            elif self._complete:
+                self._take_past(self._memory.next())
+            elif self._memory.complete:
                 self._go_live()
             else:
                 return
@@ -454,7 +431,7 @@ class Scheduler:
             return self._replay_note(op) if self.replaying else self._make_note(op)
         branch.op = op
         if self.replaying:
-            self._unconfirmed[branch.path, op.n] = op
+            self._memory.add((branch.path, op.n), op)
         else:
             self._launch(op)
         return None
@@ -525,7 +502,7 @@ class Scheduler:
 
     def _take_fired(self, fired: f.Fired) -> None:
         if self.replaying:
-            self._history.append(f.Past(p=fired.p, n=fired.n, step="timeout", v=_FIRED))
+            self._memory.learn([f.Past(p=fired.p, n=fired.n, step="timeout", v=_FIRED)])
         else:
             self._fire(self._deadlines.get((fired.p, fired.n)))
 
@@ -538,7 +515,7 @@ class Scheduler:
 
     def _take_history(self, history: f.History) -> None:
         if self.replaying:
-            self._history.extend(history.past)
+            self._memory.learn(history.past)
             self._end_stall()
             return
         # Outcomes that came in while the worker was on its way here: they are answers to what it has just asked for.
@@ -556,7 +533,7 @@ class Scheduler:
         return op if isinstance(op, Counted) and op.n == n else None
 
     def _take_live(self, live: f.Live) -> None:
-        self._complete = True
+        self._memory.complete = True
         self._end_stall()
 
     def _fire(self, deadline: Deadline | None) -> None:
@@ -579,17 +556,17 @@ class Scheduler:
 
     def _take_past(self, past: f.Past) -> None:
         """The next outcome in the order of the journal: something the program did must be waiting for it."""
-        mine = self._unconfirmed.pop((past.p, past.n), None)
-        if mine is None or not _fits(mine, past):
-            self._differ(past, mine)
-        elif isinstance(mine, Counted):
-            self._take_outcome(mine, past)
-        elif isinstance(mine, Deadline):
-            left = self._unconfirmed.pop((past.p, -past.n), None)
+        deed = self._memory.confirm(past)
+        if deed is None or not fits(deed, past):
+            self._differ(past, deed)
+        elif isinstance(deed, Counted):
+            self._take_outcome(deed, past)
+        elif isinstance(deed, Deadline):
+            left = self._memory.confirm_leaving(past)
             if past.e is not None or (past.v is not None and bytes(past.v) == bytes(_FIRED)):
-                self._fire(mine)
-            elif left is None:
-                self._differ(past, mine)
+                self._fire(deed)
+            elif not left:
+                self._differ(past, deed)
 
     def _take_outcome(self, op: Counted[object], past: f.Past) -> None:
         if past.e is not None:
@@ -599,15 +576,13 @@ class Scheduler:
 
     def _replay_note(self, op: NoteOp[object]) -> Reply | None:
         """A harmless step on replay: its outcome is somewhere ahead, or nowhere."""
-        place = next((i for i, past in enumerate(self._history) if past.n == op.n and past.p == op.p), None)
-        if place is None:
-            if self._complete:
+        past = self._memory.find(op.p, op.n)
+        if past is None:
+            if self._memory.complete:
                 return self._make_note(op)
             self._stalled = op
             return None
-        past = self._history[place]
-        del self._history[place]
-        if not _fits(op, past):
+        if not fits(op, past):
             self._differ(past, op)
             return None
         if past.e is not None:
@@ -647,7 +622,7 @@ class Scheduler:
     def _emit(self, frame: f.Out | f.Note) -> None:
         """Send what needs no answer; on replay only if it turns out that the history does not have it."""
         if self.replaying:
-            self._unconfirmed[frame.p, frame.n] = frame
+            self._memory.add((frame.p, frame.n), frame)
             return
         self._send(frame)
         if isinstance(frame, f.Note):
@@ -657,24 +632,24 @@ class Scheduler:
     def _go_live(self) -> None:
         """The history is used up: everything that it did not confirm is sent, in the order in which it was done."""
         self.replaying = False
-        unconfirmed, self._unconfirmed = self._unconfirmed, {}
+        deeds = self._memory.drain()
         if self._early is not None:
             self._fail_all(self._early)
             return
-        for mine in unconfirmed.values():
-            self._send_late(mine)
+        for deed in deeds:
+            self._send_late(deed)
 
-    def _send_late(self, mine: _Unconfirmed) -> None:
-        if isinstance(mine, Counted):
-            self._launch(mine)
-            if mine.cancel_reason:
-                self._give_up(mine)
-        elif isinstance(mine, Deadline):
-            self._begin_deadline(mine)
-        elif isinstance(mine, f.Note) and mine.step == "timeout":
-            self._send(mine)
+    def _send_late(self, deed: Deed) -> None:
+        if isinstance(deed, Counted):
+            self._launch(deed)
+            if deed.cancel_reason:
+                self._give_up(deed)
+        elif isinstance(deed, Deadline):
+            self._begin_deadline(deed)
+        elif isinstance(deed, f.Note) and deed.step == "timeout":
+            self._send(deed)
         else:
-            self._emit(mine)
+            self._emit(deed)
 
     def _begin_deadline(self, deadline: Deadline) -> None:
         path, n = deadline.step
@@ -689,27 +664,17 @@ class Scheduler:
             )
         )
 
-    def _differ(self, past: f.Past, mine: _Unconfirmed | None) -> None:
-        recorded = _describe(past.step, past.about, past.fp)
-        self.fatal = ReplayMismatchError(
-            self.facts.path, f"{past.p}:{past.n}", recorded, self._asked(past, mine)
-        )
+    def _differ(self, past: f.Past, deed: Deed | None) -> None:
+        asked = self._asked_instead(past) if deed is None else describe_deed(deed)
+        self.fatal = ReplayMismatchError(self.facts.path, f"{past.p}:{past.n}", describe_past(past), asked)
 
-    def _asked(self, past: f.Past, mine: _Unconfirmed | None) -> str:
-        """What the program asks for where the journal has something else."""
-        if mine is None:
-            branch = self._branches.get(past.p)
-            if branch is None:
-                return "nothing: it is at its end" if past.p == self.facts.path else "nothing there"
-            op = branch.op
-            if not isinstance(op, Counted):
-                return "nothing yet: it waits for its branches"
-            mine = op
-        if isinstance(mine, Deadline):
-            return _describe("timeout", f"{mine.seconds:g} s", mine.fp)
-        if isinstance(mine, f.Out):
-            return _describe(mine.channel, mine.text[:60], mine.fp)
-        return _describe(mine.step, mine.about, mine.fp)
+    def _asked_instead(self, past: f.Past) -> str:
+        """What a branch asks for that has not come to a recorded step."""
+        branch = self._branches.get(past.p)
+        if branch is None:
+            return "nothing: it is at its end" if past.p == self.facts.path else "nothing there"
+        op = branch.op
+        return describe_deed(op) if isinstance(op, Counted) else "nothing yet: it waits for its branches"
 
     # Inside.
 
@@ -730,21 +695,6 @@ class Scheduler:
         self.fatal = self.fatal or error
         raise FatalError(error)
 
-    def failure(self) -> SessionFailedError | None:
-        """The failure of the session, if it has failed."""
-        return None if self._failure is None else revive_failure(self._failure)
-
-
-def _fits(mine: _Unconfirmed, past: f.Past) -> bool:
-    """Whether something the program did is the step that was recorded."""
-    if isinstance(mine, Deadline):
-        step = "timeout"
-    elif isinstance(mine, f.Out):
-        step = mine.channel
-    else:
-        step = mine.step
-    return step == past.step and (not past.fp or past.fp == mine.fp)
-
 
 def _say_nothing(frame: f.Frame) -> None:
     """Nobody listens."""
@@ -758,10 +708,6 @@ def _end_quietly(coroutine: Coroutine[object, object, object]) -> None:
         except Exception:  # noqa: BLE001, S112 - nobody is left to hear of it
             continue
         return
-
-
-def _describe(step: str, about: str, fp: str) -> str:
-    return " ".join(part for part in (step, about, f"[{fp[:8]}]" if fp else "") if part)
 
 
 def withdraw(branch: AnyBranch, scope: Scope) -> None:
