@@ -82,6 +82,7 @@ def test_an_answer_of_another_kind_is_refused(call: Call, asking: Story, typed: 
     assert not list(asking.run.inbox.iterdir())
 
 
+@pytest.mark.requirement("first-answer-counts")
 def test_the_first_answer_counts(call: Call, asking: Story) -> None:
     call("answer", asking.id, "q1", "yes")
 

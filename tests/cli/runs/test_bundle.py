@@ -55,6 +55,7 @@ def test_a_bundle_has_what_helps_and_lists_it(call: Call, secretive: Story, tmp_
     assert "look at what is in it" in shown.stderr
 
 
+@pytest.mark.requirement("bundles-have-no-secrets")
 @pytest.mark.parametrize("options", [[], ["--prompts"]])
 def test_no_secret_of_the_environment_is_in_a_bundle(
     call: Call, secretive: Story, options: list[str]
@@ -66,6 +67,7 @@ def test_no_secret_of_the_environment_is_in_a_bundle(
     assert packed["program/team.py"] == b"KEY = '$env:SOME_API_KEY'\n"
 
 
+@pytest.mark.requirement("bundles-have-no-secrets")
 def test_values_are_left_out_unless_asked_for(call: Call, secretive: Story) -> None:
     call("bundle", "latest", "-o", "without.tar.gz")
     call("bundle", "latest", "-o", "with.tar.gz", "--prompts")

@@ -39,6 +39,7 @@ def test_without_a_person_to_ask_nothing_is_deleted(call: Call, completed: Story
     assert completed.run.path.exists()
 
 
+@pytest.mark.requirement("unfinished-runs-are-kept")
 @pytest.mark.parametrize("name", ["failed", "asking"])
 def test_a_run_that_could_be_resumed_must_be_named_with_the_option(
     call: Call, name: str, request: pytest.FixtureRequest

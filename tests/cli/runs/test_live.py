@@ -133,6 +133,7 @@ def test_questions_are_asked_and_answered_one_after_the_other(asking: Terminal) 
     assert '[\n  3,\n  "red"\n]\n' in asking.screen()
 
 
+@pytest.mark.requirement("first-answer-counts")
 def test_an_answer_from_elsewhere_takes_the_question_away(asking: Terminal, call: Call) -> None:
     assert call("answer", "latest", "q1", "5").returncode == 0
 

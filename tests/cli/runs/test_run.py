@@ -53,6 +53,7 @@ def gated(start: Start, bartack: Call) -> subprocess.Popen[str]:
 # What goes where.
 
 
+@pytest.mark.requirement("stdout-is-the-programs")
 def test_stdout_has_what_the_program_prints_and_its_result(bartack: Call) -> None:
     done = bartack("run", write("hello.py", programs.HELLO))
 
@@ -96,6 +97,7 @@ def test_the_program_may_be_elsewhere_than_the_workspace(bartack: Call, tmp_path
     assert list((tmp_path / "space/.bartack/runs").iterdir())
 
 
+@pytest.mark.requirement("stdout-is-the-programs")
 def test_events_are_the_durable_entries_in_order_and_a_result(bartack: Call) -> None:
     done = bartack("run", write("hello.py", programs.HELLO), "--json")
 
@@ -151,6 +153,7 @@ def test_a_file_for_input_that_is_not_there_is_told_of(bartack: Call) -> None:
 # Failure.
 
 
+@pytest.mark.requirement("failure-names-its-line")
 def test_a_failure_is_told_with_worker_source_line_and_how_to_go_on(bartack: Call) -> None:
     done = bartack("run", write("broken.py", programs.BROKEN))
 
@@ -169,6 +172,7 @@ def test_a_failure_is_an_event_with_its_error(bartack: Call) -> None:
     assert last["error"]["stack"][-1]["text"] == "return 1 // 0"
 
 
+@pytest.mark.requirement("update-compares-first")
 def test_a_changed_source_is_told_of_and_taken_on_request(bartack: Call) -> None:
     bartack("run", write("broken.py", programs.BROKEN))
     write("broken.py", programs.BROKEN.replace("1 // 0", "1 // 1"))
@@ -180,6 +184,7 @@ def test_a_changed_source_is_told_of_and_taken_on_request(bartack: Call) -> None
     assert (mended.returncode, mended.stdout) == (0, "1\n"), mended.stderr
 
 
+@pytest.mark.requirement("update-compares-first")
 def test_a_source_that_does_not_fit_changes_nothing(bartack: Call) -> None:
     bartack("run", write("broken.py", programs.BROKEN))
     write("broken.py", programs.BROKEN.replace('ctx.print("once")', "await ctx.sleep(0)"))
@@ -194,6 +199,7 @@ def test_a_source_that_does_not_fit_changes_nothing(bartack: Call) -> None:
 # Stopping and going on.
 
 
+@pytest.mark.requirement("stopped-run-goes-on")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_run_is_interrupted_and_goes_on_where_it_was(
     gated: subprocess.Popen[str], bartack: Call, start: Start, number: signal.Signals, code: int
@@ -209,6 +215,7 @@ def test_a_run_is_interrupted_and_goes_on_where_it_was(
     assert (resumed.returncode, resumed.stdout) == (0, "behind\nopen\n"), resumed.stderr
 
 
+@pytest.mark.requirement("stopped-run-goes-on")
 def test_a_killed_run_is_interrupted_and_goes_on_where_it_was(
     gated: subprocess.Popen[str], bartack: Call
 ) -> None:
@@ -252,6 +259,7 @@ def test_a_decision_that_is_none_is_refused(bartack: Call, decision: str) -> Non
 # Questions.
 
 
+@pytest.mark.requirement("waiting-run-stops")
 def test_a_run_that_only_an_answer_can_help_is_stopped_and_says_so(bartack: Call) -> None:
     done = bartack("run", write("asking.py", programs.ASKING))
 
@@ -404,6 +412,7 @@ def test_following_a_mailbox_ends_with_the_run(
     assert (follower.returncode, err) == (0, "")
 
 
+@pytest.mark.requirement("insiders-cannot-answer")
 def test_a_process_inside_the_run_may_neither_answer_nor_cancel(bartack: Call) -> None:
     done = bartack("run", write("inside.py", programs.INSIDE))
 
@@ -421,6 +430,7 @@ def test_a_log_is_followed_until_the_run_ends(
     assert [line.split(" ", 1)[1] for line in out.splitlines()] == ["main: before", "main: behind"]
 
 
+@pytest.mark.requirement("fork-leaves-its-origin")
 def test_a_fork_goes_on_behind_its_step(bartack: Call) -> None:
     bartack("run", write("asking.py", programs.ASKING), "--worker", "twice")
     first = only_run()
