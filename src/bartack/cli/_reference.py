@@ -93,7 +93,8 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    with click.Context(app, info_name="bartack") as context:
+    # With the settings of the app: a command remembers the names of its help option from the first context it meets.
+    with click.Context(app, info_name="bartack", **app.context_settings) as context:
         for group in GROUPS:
             lines = [listed for listed in app.table if listed.group == group]
             if lines:
