@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
 import pytest
+from tests.crash.runs import Begin, RealRun
 
 COUNTED = {
     "power_cut_states": "states of the disk after a power cut, all recovered",
@@ -30,3 +35,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(
             f"crash suite: no process left at most {slowest} ms after the end or a kill"
         )
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Makes a run of one of the cases."""
+    with ExitStack() as stack:
+
+        def create(worker: str, *args: object) -> RealRun:
+            return stack.enter_context(RealRun.create(tmp_path, "cases.py", worker, args))
+
+        yield create

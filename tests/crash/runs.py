@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 import msgspec
 
@@ -29,6 +29,7 @@ from bartack.supervision import ProcessFacts, ProcessId, descendants, find_by_en
 PATIENCE_S = 20.0
 """How long anything may take on a busy machine before a test gives up; nothing is ever waited for without need."""
 
+DOOMED_HUB = Path(__file__).with_name("doomed_hub.py")
 PROGRAMS = Path(__file__).with_name("programs")
 
 
@@ -45,6 +46,11 @@ class RealRun:
     def create(cls, workspace: Path, program: str, worker: str = "main", args: Sequence[object] = ()) -> Self:
         """Make a run of one of the programs beside this file; nothing runs yet."""
         shutil.copy(PROGRAMS / program, workspace / program)
+        return cls.create_from(workspace, program, worker, args)
+
+    @classmethod
+    def create_from(cls, workspace: Path, program: str, worker: str, args: Sequence[object] = ()) -> Self:
+        """Make a run of a program of the workspace; nothing runs yet."""
         call = CallArgs([msgspec.Raw(msgspec.json.encode(value)) for value in args], {})
         order = Order(program=program, worker=worker, call=call)
         return cls(create_run(order, workspace, load_config(workspace)), workspace)
@@ -56,16 +62,19 @@ class RealRun:
     # Processes.
 
     def start(
-        self, *decision: str, env: dict[str, str] | None = None, module: Sequence[str] = ()
+        self,
+        *decision: str,
+        env: dict[str, str] | None = None,
+        module: Sequence[str] = ("-P", "-s", "-m", "bartack.runtime._serve"),
+        log: Path | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start a hub; does not wait for anything."""
-        command = module or ["-P", "-s", "-m", "bartack.runtime._serve"]
-        with self.run.log.open("ab") as log:
+        with (log or self.run.log).open("ab") as output:
             hub = subprocess.Popen(
-                [sys.executable, *command, str(self.run.path), str(self.workspace), *decision],
+                [sys.executable, *module, str(self.run.path), str(self.workspace), *decision],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
                 cwd=self.workspace,
                 env={**os.environ, **(env or {})},
@@ -73,6 +82,10 @@ class RealRun:
         self.hub = hub
         self._hubs.append(hub)
         return hub
+
+    def start_doomed(self, point: str, times: int = 1) -> subprocess.Popen[bytes]:
+        """Start a hub that kills itself at a named point."""
+        return self.start(module=[str(DOOMED_HUB), point, str(times)])
 
     def wait_hub(self) -> int:
         """The exit code of the hub, when it has ended."""
@@ -194,6 +207,12 @@ class RealRun:
                 hub.kill()
             hub.wait()
         kill_tree(*(facts.id for facts in self.left()))
+
+
+class Begin(Protocol):
+    """Makes a run of one of the cases; nothing runs yet."""
+
+    def __call__(self, worker: str, *args: object) -> RealRun: ...
 
 
 class Parts:

@@ -37,7 +37,6 @@ Record = Callable[[str, object], None]
 
 ROUNDS = 12
 KILLS_PER_RUN = 16
-DOOMED_HUB = Path(__file__).with_name("doomed_hub.py")
 WANTED = int(os.environ.get("BARTACK_CHAOS_KILLS", "208"))
 _SEED = os.environ.get("BARTACK_CHAOS_SEED")
 SEEDS = [int(_SEED)] if _SEED else list(range(1, -(-WANTED // KILLS_PER_RUN) + 1))
@@ -274,7 +273,7 @@ class Doomed:
     def go_through(self, point: str) -> None:
         """Whoever comes to its end without getting there has nothing left to do."""
         times = 2 if point.endswith(("stage", "commit", "Say", "frame")) else 1
-        hub = self.run.start(module=[str(DOOMED_HUB), point, str(times)])
+        hub = self.run.start_doomed(point, times)
         self._attend(hub)
         if self.run.wait_hub() == -signal.SIGKILL:
             place = self.run.last_seq()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import fcntl
 import signal
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import msgspec
 import pytest
-from tests.crash.runs import RealRun, command_of, kill, wait_until
+from tests.crash.runs import Begin, RealRun, command_of, kill, wait_until
 
 from bartack.runtime._client import HubClient
 from bartack.runtime._entries import FailureRecorded
@@ -20,20 +17,6 @@ from bartack.runtime._steps import MailboxStats
 from bartack.supervision import read_facts
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
-
-Begin = Callable[..., RealRun]
-DOOMED_HUB = Path(__file__).with_name("doomed_hub.py")
-
-
-@pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
-    """Makes a run of one of the cases."""
-    with ExitStack() as stack:
-
-        def create(worker: str, *args: object) -> RealRun:
-            return stack.enter_context(RealRun.create(tmp_path, "cases.py", worker, args))
-
-        yield create
 
 
 def error_of(run: RealRun) -> str:
@@ -193,7 +176,7 @@ def test_a_body_that_kills_its_worker_again_and_again_is_not_tried_for_ever(begi
 def test_crashes_in_a_step_are_counted_across_resumes(begin: Begin) -> None:
     run = begin("dying")
     for crashes in (1, 2):
-        run.start(module=[str(DOOMED_HUB), "before:StartWorker", "2"])
+        run.start_doomed("before:StartWorker", 2)
         assert run.wait_hub() == -signal.SIGKILL, run.story()
         assert run.count("worker.crashed") == crashes
 

@@ -151,14 +151,22 @@ def resume(
     state = read_state(found)
     assert state.run is not None
     decision = None if unknown is None else _decision(unknown)
-    config = load_config(Path(state.run.workspace))
+    given = workspace if _is_given("workspace") else None
+    place = found.workspace(state, given)
+    config = load_config(Path(place))
     if update or program is not None:
         checked = update_program(found, None if program is None else Path(program))
         say(f"the changed program fits the {checked} steps that were done")
     else:
         _warn_of_changes(found, state)
     view = _view(found, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
-    return _drive(found, config, view, decision, as_json=as_json)
+    return _drive(found, config, view, decision, place, as_json=as_json)
+
+
+def _is_given(option: str) -> bool:
+    """Whether an option is there because somebody wrote it."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not None and source is not click.core.ParameterSource.DEFAULT
 
 
 def _newest(workspace: Path) -> RunDir:
@@ -208,10 +216,16 @@ def _view(run: RunDir, began: str, *, wait: bool, no_input: bool, as_json: bool)
 
 
 def _drive(
-    run: RunDir, config: Config, view: View, decision: UnknownDecision | None = None, *, as_json: bool
+    run: RunDir,
+    config: Config,
+    view: View,
+    decision: UnknownDecision | None = None,
+    workspace: str | None = None,
+    *,
+    as_json: bool,
 ) -> Exit:
     try:
-        status = drive(run, config, view, decision)
+        status = drive(run, config, view, decision, workspace)
     finally:
         view.close()
     code = Exit(EXIT_CODES[status])

@@ -39,6 +39,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     environment: dict[str, str] = {}
     """Versions: Python, Bartack, the distributions that were imported."""
     forked_from: str = ""
+    place: str = ""
+    """Where the run's directory is, seen from the workspace: it tells where both were moved to."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):
@@ -49,6 +51,14 @@ class ProgramPinned(EntryData, frozen=True, gc=False):
     program: str
     root: str
     environment: dict[str, str] = {}
+
+
+class RunMoved(EntryData, frozen=True, gc=False):
+    """The run goes on in another workspace: the old one was moved, or another one was given."""
+
+    kind = "run.moved"
+
+    workspace: str
 
 
 class HubStarted(EntryData, frozen=True, gc=False):

@@ -54,6 +54,7 @@ IDLE_COMMIT_S: Final = 0.05
 STAGED_LIMIT: Final = 1000
 """More entries than this are never kept waiting."""
 HEARTBEAT_S: Final = 5.0
+LOOK_S: Final = 1.0
 
 
 class Observer(Protocol):
@@ -114,6 +115,7 @@ class Hub:
         self._status = ""
         self._listener: socket.socket | None = None
         self._heartbeat = 0.0
+        self._looked = 0.0
         self._signals: list[int] = []
         self._done_with: list[str] = []
         self._zygote: ParentClient | None = None
@@ -190,7 +192,11 @@ class Hub:
 
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         """Call ``ready`` whenever there is something to read."""
-        self._selector.register(descriptor, selectors.EVENT_READ, lambda events: ready())
+
+        def call(events: int) -> None:
+            ready()
+
+        self._selector.register(descriptor, selectors.EVENT_READ, call)
 
     def unwatch(self, descriptor: int) -> None:
         """End a ``watch``."""
@@ -268,10 +274,18 @@ class Hub:
             self._core.prompt_ended(token, outcome)
             self._turn_end()
         now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._check_kept()
         if now - self._heartbeat >= HEARTBEAT_S:
             self._heartbeat = now
             self._run.touch_lock()
             self._commands.check_sizes(self._core.shell_too_large)
+
+    def _check_kept(self) -> None:
+        """A run that waits writes nothing, and would not notice for long that its directory is gone."""
+        if not self._status and not os.path.exists(self._run.journal):
+            self.interrupt("disk")
 
     # Opening and closing.
 
@@ -285,9 +299,9 @@ class Hub:
 
     def _start_parent(self, module: str) -> ParentClient:
         env = {**os.environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
-        parent = ParentClient.start(
-            module, str(self._run.tree_lock), env, self._run.workspace(self._core.state)
-        )
+        run = self._core.state.run
+        assert run is not None
+        parent = ParentClient.start(module, str(self._run.tree_lock), env, run.workspace)
         self._selector.register(parent, selectors.EVENT_READ, lambda events: self._parent_ready(parent))
         return parent
 

@@ -22,7 +22,7 @@ from bartack.runtime._mirror import RunFile
 from bartack.runtime._office import Settings
 from bartack.runtime._program import Inquiry, find_program, heal_program, pin, probe, project_root
 from bartack.runtime._prompts import Prompts
-from bartack.runtime._state import State, Value
+from bartack.runtime._state import NO_VALUE, State, Value
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._timeouts import Timeouts
 
@@ -75,6 +75,7 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
         seed=secrets.randbelow(2**32),
         no_input=order.no_input,
         environment=finding.environment,
+        place=os.path.relpath(run.path, workspace.resolve()),
     )
     arguments = msgspec.json.encode(finding.call or CallArgs())
     with open_journal(run.path, durability=config.durability) as journal:
@@ -104,8 +105,21 @@ def load_state(run: RunDir, journal: FileJournal) -> State:
     return state
 
 
-def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecision | None = None) -> str:
+def drive(
+    run: RunDir,
+    config: Config,
+    observer: Observer,
+    unknown: UnknownDecision | None = None,
+    workspace: str | None = None,
+) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
+
+    Args:
+        run: The run.
+        config: The settings of its workspace.
+        observer: Who watches.
+        unknown: What to do with a step whose outcome is not known.
+        workspace: Where its workspace is, if it is not where it was.
 
     Raises:
         JournalLockedError: Another process runs it.
@@ -119,7 +133,8 @@ def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecis
         heal_program(run.program)
         state = load_state(run, journal)
         check_resumable(run, state, unknown)
-        workspace = run.workspace(state)
+        place = run.workspace(state, workspace)
+        moved = state.run is not None and state.run.workspace != place
         settings = Settings(
             no_input=bool(state.run and state.run.no_input),
             max_usd=config.max_usd,
@@ -127,12 +142,14 @@ def drive(run: RunDir, config: Config, observer: Observer, unknown: UnknownDecis
             agent=config.default_agent,
         )
         core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings)
-        prompts = Prompts(config.open_agents(Path(workspace), run.path), config.default_agent, workspace)
+        prompts = Prompts(config.open_agents(Path(place), run.path), config.default_agent, place)
         _calm_collector()
         driver = hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
 
         def begin(core: Core) -> None:
+            if moved:
+                core.ledger.record((e.RunMoved(workspace=place), NO_VALUE))
             core.start(dead_us, unknown)
             driver.forget_when_durable(take_in(run, core))
 

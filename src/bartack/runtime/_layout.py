@@ -49,16 +49,28 @@ class RunDir:
         for folder in (self.path, self.program, self.work, self.inbox):
             folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
 
-    def workspace(self, state: State) -> str:
-        """Where the run's commands and relative paths are.
+    def workspace(self, state: State, given: str | None = None) -> str:
+        """Where the run's commands and relative paths are from now on.
+
+        Args:
+            state: The run.
+            given: Where somebody says it is. Else it is where it is seen from the run's directory, or where it was.
 
         Raises:
             WorkspaceError: It is not there.
         """
         assert state.run is not None
-        if not os.path.isdir(state.run.workspace):
-            raise WorkspaceError(state.run.workspace)
-        return state.run.workspace
+        wanted = [os.path.realpath(given)] if given else [self._beside(state.run.place), state.run.workspace]
+        found = next((path for path in wanted if path and os.path.isdir(path)), None)
+        if found is None:
+            raise WorkspaceError(wanted[-1])
+        return found
+
+    def _beside(self, place: str) -> str:
+        """The workspace that the run's directory is in, if it still is where it was in it."""
+        path, tail = str(self.path), os.sep + place
+        inside = bool(place) and not place.startswith(os.pardir) and path.endswith(tail)
+        return path.removesuffix(tail) if inside else ""
 
     def seed(self, state: State) -> int:
         """The hash seed of the run's workers: the same in every process of it."""

@@ -41,7 +41,7 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     error: str = ""
 
 
-class FailedFile(msgspec.Struct, omit_defaults=True):
+class FailedFile(msgspec.Struct):
     """What .failed says: why the session failed."""
 
     at: str

@@ -210,6 +210,7 @@ class Run:
         program: str | os.PathLike[str] | None = None,
         unknown: str | None = None,
         value: object = None,
+        workspace: str | os.PathLike[str] | None = None,
     ) -> None:
         """Let an interrupted or failed run go on.
 
@@ -218,11 +219,13 @@ class Run:
             program: Take the program from this file, likewise.
             unknown: What to do with a step whose outcome is not known: ``retry``, ``done`` or ``fail``.
             value: With ``done``: its outcome.
+            workspace: Where its workspace is, if it is not where it was.
         """
         if update or program is not None:
             update_program(self._run, None if program is None else Path(program))
         decision = None if unknown is None else UnknownDecision(unknown)
-        self._launch(decision, encode(value) if unknown == "done" else b"")
+        given = None if workspace is None else os.fspath(workspace)
+        self._launch(decision, encode(value) if unknown == "done" else b"", given)
 
     def cancel(self, reason: str = "") -> None:
         """End the run in order; it cannot be resumed."""
@@ -303,10 +306,13 @@ class Run:
     ) -> None:
         self.close()
 
-    def _launch(self, decision: UnknownDecision | None = None, value: bytes = b"") -> None:
+    def _launch(
+        self, decision: UnknownDecision | None = None, value: bytes = b"", workspace: str | None = None
+    ) -> None:
         state = read_state(self._run)
         assert state.run is not None
-        words = [str(self._run.path), state.run.workspace]
+        place = self._run.workspace(state, workspace)
+        words = [str(self._run.path), place]
         if decision is not None:
             words += [decision.choice, *([value.decode()] if value else [])]
         with self._run.log.open("ab") as log:
@@ -316,7 +322,7 @@ class Run:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                cwd=state.run.workspace,
+                cwd=place,
             )
         self._wait_for_hub(process)
 

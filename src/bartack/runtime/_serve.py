@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.errors import BartackError
+from bartack.errors import BartackError, JournalLockedError, TreeLockedError
 from bartack.runtime._config import load_config
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._hub import Hub
@@ -15,6 +15,9 @@ from bartack.runtime._launch import EXIT_CODES, drive
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Recorded
 from bartack.runtime._state import State, Value
+
+OWNED = 5
+"""The exit code when another process runs the run."""
 
 
 class Quiet:
@@ -30,7 +33,9 @@ class Quiet:
         """See ``Observer.entries``."""
 
     def show(self, channel: str, worker: str, text: str) -> None:
-        """See ``Observer.show``."""
+        """What happened goes to the log; what the program says is in the transcript."""
+        if channel == "note":
+            sys.stderr.write(f"{worker}: {text}\n" if worker else f"{text}\n")
 
     def changed(self, state: State) -> None:
         """See ``Observer.changed``."""
@@ -45,10 +50,10 @@ def main(argv: list[str]) -> int:
     value = Value(msgspec.Raw(argv[3].encode())) if len(argv) > 3 else Value()
     decision = UnknownDecision(argv[2], value) if len(argv) > 2 else None
     try:
-        status = drive(run, load_config(Path(argv[1])), Quiet(), decision)
+        status = drive(run, load_config(Path(argv[1])), Quiet(), decision, argv[1])
     except BartackError as error:
         sys.stderr.write(f"error[{error.code}]: {error}\n")
-        return 1
+        return OWNED if isinstance(error, JournalLockedError | TreeLockedError) else 1
     return EXIT_CODES[status]
 
 

@@ -6,6 +6,7 @@ that is what makes recovery one code path. It decides nothing; ``_core.py`` and 
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, TypeVar
@@ -293,6 +294,19 @@ def _program_pinned(state: State, data: e.ProgramPinned, seq: int, at: int, valu
     )
 
 
+def _run_moved(state: State, data: e.RunMoved, seq: int, at: int, value: Value) -> None:
+    assert state.run is not None
+    old = state.run.workspace
+
+    def there(path: str) -> str:
+        inside = path == old or path.startswith(old + os.sep)
+        return data.workspace + path[len(old) :] if inside else path
+
+    state.run = msgspec.structs.replace(
+        state.run, workspace=data.workspace, program=there(state.run.program), root=there(state.run.root)
+    )
+
+
 def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Value) -> None:
     state.hub = data.hub
     state.dead_us += data.dead_us
@@ -486,6 +500,7 @@ _Apply = Callable[[State, T, int, int, Value], None]
 
 _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.RunCreated: _run_created,
+    e.RunMoved: _run_moved,
     e.ProgramPinned: _program_pinned,
     e.HubStarted: _hub_started,
     e.RunEnded: _run_ended,
