@@ -58,7 +58,9 @@
     │   ├── WorkspaceError               BT330
     │   ├── ResumeRefusedError           BT331
     │   ├── BudgetExceededError          BT332
-    │   └── StepNotFoundError            BT334
+    │   ├── StepNotFoundError            BT334
+    │   ├── DeadlockError                BT335
+    │   └── ShellNotScriptedError        BT336
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -745,6 +747,30 @@ class StepNotFoundError(RunError):
         self.run_id = run_id
         self.step = step
         super().__init__(f"{run_id} has no step {step!r} with an outcome")
+
+
+class DeadlockError(RunError):
+    """In a run in memory everybody waits for somebody else, and no timer is left."""
+
+    code = "BT335"
+    remedy = (
+        "See what each worker waits for. Give the test the missing answer or message, or mend the program."
+    )
+
+    def __init__(self, waits: tuple[str, ...]) -> None:
+        self.waits = waits
+        super().__init__("everybody waits: " + ("; ".join(waits) or "for nothing that could come"))
+
+
+class ShellNotScriptedError(RunError):
+    """A program in a run in memory runs a command that the test says nothing about."""
+
+    code = "BT336"
+    remedy = "Add the command, word by word, to the shell= of the test."
+
+    def __init__(self, argv: list[str]) -> None:
+        self.argv = argv
+        super().__init__(f"the test does not say how this command ends: {argv!r}")
 
 
 class MessagingError(BartackError):
