@@ -12,7 +12,7 @@ MAKE_VENV = $(PYTHON) -m venv $(VENV)
 INSTALL   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 endif
 
-.PHONY: help demo test check bench soak format clean
+.PHONY: help demo test check bench format clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -48,6 +48,9 @@ check: $(VENV)/.dev  ## formatting, lint, types, layers, dependencies
 
 bench: $(VENV)/.bench  ## speed, against the floor and the peers
 	@$(BIN)/python -m bench
+
+soak: $(VENV)/.dev  ## the crash tests of tracking at their full size
+	@SOAK=1 $(BIN)/python -m pytest -n $(JOBS) tests/crash/test_tracking_kill.py
 
 format: $(VENV)/.dev  ## put the code into its canonical form
 	@$(BIN)/ruff format .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -10,8 +11,41 @@ from hypothesis import settings
 # The public suites assert, too; this must come before anybody imports them.
 pytest.register_assert_rewrite("bartack.testing")
 
+# A shell starts its background jobs deaf to Ctrl-C, and what the tests start would be deaf, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.register_profile("bartack", deadline=None, print_blob=True)
 settings.load_profile("bartack")
+
+COUNTED = {
+    "power_cut_states": "states of the disk after a power cut, all recovered",
+    "kills": "kill -9 of a process that appends, nothing acknowledged lost",
+    "chaos_kills": "kill -9 of hubs, workers and their parents, every run ended as if nothing had happened",
+    "killed_lines": "kills in memory, one after every line of a journal, same results and nothing done twice",
+    "damaged_journals": "damaged journals, each recovered or refused unchanged",
+}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much the crash tests have gone through."""
+    # Not in tests/crash: the process that shows the summary loads only this file when others run the tests.
+    totals = dict.fromkeys(COUNTED, 0)
+    slowest = 0
+    reports: list[pytest.TestReport] = terminalreporter.getreports("passed")
+    for report in reports:
+        for name, value in report.user_properties:
+            if name in totals and isinstance(value, int):
+                totals[name] += value
+            if name == "gone_ms" and isinstance(value, int):
+                slowest = max(slowest, value)
+    for name, total in totals.items():
+        if total:
+            terminalreporter.write_line(f"crash suite: {total:,} {COUNTED[name]}")
+    if slowest:
+        terminalreporter.write_line(
+            f"crash suite: no process left at most {slowest} ms after the end or a kill"
+        )
+
 
 for _name in [
     name

@@ -70,6 +70,25 @@
     │   ├── MailboxClosedError           BT407
     │   └── MailboxConfigError           BT408
     ├── TreeLockedError                  BT501
+    ├── ResilienceError                  BT700
+    │   ├── StoreTooNewError             BT701
+    │   ├── OutboxFullError              BT702
+    │   ├── StoreUnavailableError        BT703
+    │   ├── CircuitOpenError             BT704
+    │   ├── SettingsError                BT705
+    │   ├── TokenScopeError              BT706
+    │   ├── UnsafeBindError              BT707
+    │   ├── ServiceAnswerError           BT708
+    │   ├── EventNotFoundError           BT709
+    │   └── LineageError                 BT720
+    │       ├── LineageCycleError        BT721
+    │       ├── PatternNotFoundError     BT722
+    │       ├── EventConflictError       BT723
+    │       ├── EventInvalidError        BT724   (also ValueError)
+    │       │   └── EventValueError      BT727
+    │       ├── CursorError              BT725   (also ValueError)
+    │       ├── TokenFileError           BT726
+    │       └── LineageMissingError      BT728
     ├── AgentError                       BT800
     │   ├── AgentConfigError             BT801
     │   ├── ScriptError                  BT802
@@ -212,7 +231,7 @@ class JournalLockedError(JournalError):
 
     code = "BT202"
     retryable = True
-    remedy = "Wait for the owner to end, or look at what it does with 'bartack status'."
+    remedy = "Wait for the owner to end, or look at what it writes with 'bartack journal show PATH --follow'."
 
     def __init__(self, path: str, pid: int | None) -> None:
         self.path = path
@@ -909,6 +928,228 @@ class TreeLockedError(BartackError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"{path} is held: processes of an earlier attempt at this run are still alive")
+
+
+class ResilienceError(BartackError):
+    """Something is wrong with what keeps events until they are delivered, or with what they are delivered to."""
+
+    code = "BT700"
+    remedy = "Look at 'bartack track status'; it says what waits and why."
+
+
+class StoreTooNewError(ResilienceError):
+    """A database was written by a newer version of Bartack. Nothing was changed."""
+
+    code = "BT701"
+    remedy = "Use the Bartack version that wrote it, or a newer one."
+
+    def __init__(self, path: str, found: int, known: int) -> None:
+        self.path = path
+        self.found = found
+        self.known = known
+        super().__init__(f"{path} has schema version {found}; this version knows versions up to {known}")
+
+
+class OutboxFullError(ResilienceError):
+    """An event does not fit into the outbox, so it was not kept."""
+
+    code = "BT702"
+    remedy = "Raise tracking.max_size_mb, or deliver what waits with 'bartack track sync'."
+
+    def __init__(self, path: str, size_bytes: int, quota_bytes: int) -> None:
+        self.path = path
+        self.size_bytes = size_bytes
+        self.quota_bytes = quota_bytes
+        super().__init__(f"{path}: an event of {size_bytes} bytes does not fit into {quota_bytes} bytes")
+
+
+class StoreUnavailableError(ResilienceError):
+    """A database cannot be read or written now. What it acknowledged before is safe."""
+
+    code = "BT703"
+    retryable = True
+    remedy = "Check that the disk has room and that you may write to the directory, then try again."
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"{path} cannot be used now: {reason}")
+
+
+class CircuitOpenError(ResilienceError):
+    """A call was not made, because the service failed too often a short time ago."""
+
+    code = "BT704"
+    retryable = True
+    remedy = "Wait for the service to come back; 'bartack track breaker status' says when it is tried next."
+
+    def __init__(self, name: str, state: str, retry_after: float) -> None:
+        self.name = name
+        self.state = state
+        self.retry_after = retry_after
+        super().__init__(f"{name}: the circuit is {state}; next try in {retry_after:.1f} s")
+
+
+class SettingsError(ResilienceError):
+    """A settings file of the coding agent cannot be changed safely. It was left as it is."""
+
+    code = "BT705"
+    remedy = "Correct the file by hand so that it is valid and has the expected shape, then install again."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}; the file was left as it is")
+
+
+class TokenScopeError(ResilienceError):
+    """A token would have been written into a file that is shared with others."""
+
+    code = "BT706"
+    remedy = "Use --scope local or --scope user with --mode http, or another mode."
+
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        super().__init__(
+            f"http hooks carry a token, and the settings of scope {scope!r} are shared with others"
+        )
+
+
+class UnsafeBindError(ResilienceError):
+    """A service was told to listen where other machines could reach it."""
+
+    code = "BT707"
+    remedy = "Listen on 127.0.0.1. To reach it from elsewhere, put a server with TLS in front of it."
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+        super().__init__(f"{host} is no loopback address; other machines could reach the service there")
+
+
+class ServiceAnswerError(ResilienceError):
+    """A service answered a call with a failure."""
+
+    code = "BT708"
+    retryable = True
+    remedy = "Look at the service's own log for the cause."
+
+    def __init__(self, url: str, status: int, retry_after: float | None = None, detail: str = "") -> None:
+        self.url = url
+        self.status = status
+        self.retry_after = retry_after
+        self.detail = detail
+        told = f"{': ' if detail else ''}{detail}"
+        wait = f"; it asks to wait {retry_after} s" if retry_after else ""
+        super().__init__(f"{url} answered {status}{told}{wait}")
+
+
+class EventNotFoundError(ResilienceError):
+    """No event of the outbox has this id."""
+
+    code = "BT709"
+    remedy = "'bartack track outbox list' shows the ids."
+
+    def __init__(self, event_id: str) -> None:
+        self.event_id = event_id
+        super().__init__(f"no event has the id {event_id!r}")
+
+
+class LineageError(ResilienceError):
+    """The lineage of patterns was asked for, or told, something that it cannot answer or keep."""
+
+    code = "BT720"
+    remedy = "Read the message; it names the pattern, the event or the file."
+
+
+class LineageCycleError(LineageError):
+    """A pattern was said to come from one of its own descendants. Nothing was recorded."""
+
+    code = "BT721"
+    remedy = "Give the event a version of its own; returning to earlier code makes a new version of it."
+
+    def __init__(self, parent: str, child: str) -> None:
+        self.parent = parent
+        self.child = child
+        super().__init__(f"{child} cannot come from {parent}, which comes from it")
+
+
+class PatternNotFoundError(LineageError):
+    """No event has told of this pattern, or of this version of it."""
+
+    code = "BT722"
+    remedy = "Find the id with 'bartack lineage search TEXT'."
+
+    def __init__(self, pattern_id: str, version: str | None = None) -> None:
+        self.pattern_id = pattern_id
+        self.version = version
+        what = f"version {version} of pattern {pattern_id}" if version else f"pattern {pattern_id}"
+        super().__init__(f"{what} is not known")
+
+
+class EventConflictError(LineageError):
+    """An event has the id of another event that says something else. Nothing was recorded."""
+
+    code = "BT723"
+    remedy = "Give every event an id of its own, or none: it is then made from what the event says."
+
+    def __init__(self, event_id: str) -> None:
+        self.event_id = event_id
+        super().__init__(f"event {event_id} was recorded already, with another content")
+
+
+class EventInvalidError(LineageError, ValueError):
+    """A member of a request is missing, of the wrong type or out of its range. Nothing was recorded."""
+
+    code = "BT724"
+    remedy = (
+        "Correct the member that the message names; the reference of the lineage service lists all of them."
+    )
+
+    def __init__(self, problem: str, field: str = "") -> None:
+        self.problem = problem
+        self.field = field
+        super().__init__(f"{field}: {problem}" if field else problem)
+
+
+class EventValueError(EventInvalidError):
+    """A member of a request has the right type, but none of the values it may have. Nothing was recorded."""
+
+    code = "BT727"
+    remedy = "Give the member one of the values that the reference of the lineage service lists."
+
+
+class CursorError(LineageError, ValueError):
+    """A cursor was not made for this query."""
+
+    code = "BT725"
+    remedy = "Use a cursor with the very query whose answer it came with, or ask again without one."
+
+    def __init__(self, cursor: str) -> None:
+        self.cursor = cursor
+        super().__init__(f"{cursor!r} is no cursor of this query")
+
+
+class TokenFileError(LineageError):
+    """The file with the token of a service cannot be used."""
+
+    code = "BT726"
+    remedy = "Name a file that only you can read, with a token of at least 16 characters on its first line."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
+
+
+class LineageMissingError(LineageError):
+    """There is no lineage database here: no event was ever delivered to a lineage service that keeps it in this file."""
+
+    code = "BT728"
+    remedy = "Name the database with --db, or start the service with 'bartack lineage serve'; it makes one."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"no lineage database at {path}")
 
 
 class UnknownCodeError(BartackError):

@@ -15,7 +15,9 @@ REASON = re.compile(r"# Long because \S")
 TEXT = (".py", ".md", ".toml", ".txt", ".json", "")
 
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
-ORGANISATION = re.compile(r"\bphase[ -]?\d|\bsprint\b|\bmilestone\b|\bissue #?\d", re.IGNORECASE)
+ORGANISATION = re.compile(
+    r"\bphase[ -]?\d(?!HealthChecker)|\bsprint\b|\bmilestone\b|\bissue #?\d", re.IGNORECASE
+)
 HOME_PATHS = re.compile(r"(?<![\w.])/(home|Users|root|work)/\w")
 TELLING_NAMES = re.compile(
     r"phase|sprint|milestone|issue|progress|summary|notes|_(new|old|v\d+)\b", re.IGNORECASE

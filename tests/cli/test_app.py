@@ -40,6 +40,33 @@ LEAVES = [
     ("journal", "show"),
     ("journal", "verify"),
     ("journal", "export"),
+    ("track",),
+    ("track", "write"),
+    ("track", "edit"),
+    ("track", "apply"),
+    ("track", "merge"),
+    ("track", "sync"),
+    ("track", "status"),
+    ("track", "import"),
+    ("track", "outbox"),
+    ("track", "breaker"),
+    ("hook",),
+    ("hook", "install"),
+    ("hook", "uninstall"),
+    ("hook", "status"),
+    ("hook", "record"),
+    ("daemon",),
+    ("daemon", "run"),
+    ("daemon", "start"),
+    ("daemon", "status"),
+    ("daemon", "stop"),
+    ("daemon", "restart"),
+    ("lineage",),
+    ("lineage", "serve"),
+    ("lineage", "show"),
+    ("lineage", "search"),
+    ("lineage", "stats"),
+    ("lineage", "validate"),
 ]
 
 
@@ -64,7 +91,7 @@ def test_help_shows_every_command_under_its_group(call: Call) -> None:
     headings = [
         line[:-1].lower() for line in shown.stdout.splitlines() if line.endswith(":") and line[0] != " "
     ]
-    assert [heading for heading in headings if heading in GROUPS] == ["run", "look", "operate"]
+    assert [heading for heading in headings if heading in GROUPS] == ["run", "look", "operate", "track"]
     for listed in COMMANDS:
         section = shown.stdout.split(f"{listed.group.capitalize()}:\n")[1].split("\n\n")[0]
         assert f"  {listed.name} " in section

@@ -13,6 +13,7 @@ import pytest
 from bartack.cli import _doctor
 from bartack.cli._doctor import (
     Finding,
+    _is_installed,
     check_directory,
     check_extras,
     check_git,
@@ -235,6 +236,11 @@ def test_without_pidfd_there_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> No
     assert check_pidfd().level == "warn"
     monkeypatch.delattr("os.pidfd_open")
     assert check_pidfd().level == "ok"
+
+
+def test_an_extra_is_installed_when_all_it_asks_for_is() -> None:
+    assert _is_installed("dev", ["pytest>=8; extra == 'dev'", 'rfc8785>=0.1.4; extra == "dev"'])
+    assert not _is_installed("dev", ["pytest>=8; extra == 'dev'", "no-such-thing[x]>=1; extra == 'dev'"])
 
 
 def test_extras_are_never_needed() -> None:

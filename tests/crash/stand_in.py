@@ -1,7 +1,7 @@
 """A process that plays the hub: it starts both parent programs, has each start one shape, and ends orphans.
 
 Called with a directory, the descriptor the shapes write to, and the name of the shape. It prints the numbers of its parent
-programs as one line, and later a line for each parent program that died, once nothing of it is left.
+programs as one line once they are ready, and later a line for each parent program that died, once nothing of it is left.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import os
 import select
 import sys
 
-from bartack.supervision import KEEPER, ParentClient, ParentDied, kill_descendants, set_subreaper
+from bartack.supervision import KEEPER, ParentClient, ParentDied, ParentReady, kill_descendants, set_subreaper
 
 
-def start(directory: str, module: str) -> ParentClient:
+def start(directory: str, module: str, stdout: int | None = None) -> ParentClient:
     here = os.path.dirname(__file__)
     env = {**os.environ, "PYTHONPATH": here, "BARTACK_RUN_DIR": directory}
-    return ParentClient.start(module, os.path.join(directory, "lock.tree"), env, directory)
+    return ParentClient.start(module, os.path.join(directory, "lock.tree"), env, directory, stdout=stdout)
 
 
 def say(line: str) -> None:
@@ -27,6 +27,9 @@ def say(line: str) -> None:
 def main(directory: str, fd: int, shape: str) -> None:
     set_subreaper()
     zygote, keeper = start(directory, "shapes"), start(directory, KEEPER)
+    for parent in (zygote, keeper):
+        select.select([parent], [], [])
+        assert [type(event) for event in parent.read_events()] == [ParentReady]
     zygote.fork(1, shape.encode(), [fd], {"BARTACK_WORKER": "main#1"})
     command = [sys.executable, "-I", "-S", os.path.join(os.path.dirname(__file__), "shapes.py"), shape]
     keeper.exec(1, [command], directory, {"BARTACK_RUN_DIR": directory, "BARTACK_STEP": "ik:1"}, stdout=fd)

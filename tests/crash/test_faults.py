@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 from bartack.errors import (
     BartackError,
     FileAccessError,
+    JournalClosedError,
     JournalFullError,
     JournalLostError,
     JournalNotFoundError,
@@ -29,6 +31,7 @@ from bartack.journal import (
     verify_journal,
 )
 from bartack.testing import FaultyDisk, keep_nothing
+from bartack.testing._disk import FaultyWatch
 
 RUN = "/run"
 JOURNAL = f"{RUN}/journal.ndjson"
@@ -114,6 +117,13 @@ def test_a_file_in_the_place_of_the_directory_gives_one_clear_error(tmp_path: Pa
 def test_a_device_is_no_journal() -> None:
     with pytest.raises(JournalNotFoundError):
         verify_journal("/dev/zero")
+
+
+def test_a_pipe_is_no_journal_and_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(JournalNotFoundError):
+        verify_journal(tmp_path / "pipe")
 
 
 def test_a_journal_that_is_not_there_is_not_made_by_looking(tmp_path: Path) -> None:
@@ -358,6 +368,89 @@ def test_short_writes_are_finished() -> None:
     assert kinds(disk.after_power_cut(keep_nothing)) == ["one", "large"]
 
 
+# Interrupted.
+
+
+class InterruptedDisk(FaultyDisk):
+    """A disk during whose next use Ctrl-C is pressed."""
+
+    interrupted: str = ""
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        self._interrupt("before the write")
+        taken = super().write(fd, data, offset)
+        self._interrupt("after the write")
+        return taken
+
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        self._interrupt("after the sync")
+
+    def _interrupt(self, moment: str) -> None:
+        if self.interrupted == moment:
+            self.interrupted = ""
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("moment", ["before the write", "after the write", "after the sync"])
+def test_a_commit_that_is_interrupted_is_poison(moment: str) -> None:
+    disk = InterruptedDisk()
+    with open_journal(RUN, disk=disk) as journal:
+        journal.append("safe")
+        disk.interrupted = moment
+        with pytest.raises(KeyboardInterrupt):
+            journal.append("doubtful")
+        with pytest.raises(JournalPoisonedError, match="interrupted"):
+            journal.append("on.the.way.out")
+
+    assert kinds(disk) in (["safe"], ["safe", "doubtful"])
+
+
+def test_a_place_that_was_taken_twice_is_never_acknowledged() -> None:
+    disk = FaultyDisk()
+    with open_journal(RUN, disk=disk) as journal:
+        journal.stage(Draft("one"))
+        journal._stage.last_seq -= 1  # as an interruption in the middle of staging leaves it
+        journal.stage(Draft("two"))
+        with pytest.raises(JournalPoisonedError, match="interrupted"):
+            journal.commit()
+
+    assert kinds(disk) == []
+
+
+def test_a_forked_child_does_not_append_to_its_parents_journal(tmp_path: Path) -> None:
+    with open_journal(tmp_path) as journal:
+        child = os.fork()
+        if child == 0:
+            try:
+                journal.append("by.the.child")
+            except JournalLostError:
+                os._exit(7)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+        journal.append("by.the.parent")
+
+    assert os.waitstatus_to_exitcode(status) == 7
+    with open_reader(tmp_path) as reader:
+        assert [entry.kind for entry in reader.read()] == ["journal.opened", "by.the.parent"]
+
+
+def test_reading_on_after_closing_is_refused(tmp_path: Path) -> None:
+    with open_journal(tmp_path) as journal:
+        for _ in range(40):
+            journal.stage(Draft("long", {}, b'"' + b"x" * 60_000 + b'"'))
+        journal.commit()
+        own = journal.read()
+        next(own)
+    with open_reader(tmp_path) as reader:
+        foreign = reader.read()
+        next(foreign)
+
+    for entries in (own, foreign):
+        with pytest.raises(JournalClosedError):
+            list(entries)
+
+
 # Taken away.
 
 
@@ -418,6 +511,26 @@ def test_a_follower_that_saw_what_a_crash_took_back_is_told() -> None:
 
         with pytest.raises(JournalLostError):
             next(following)
+
+
+def test_a_follower_ends_in_time_while_other_files_change(tmp_path: Path) -> None:
+    changes = 0
+
+    class BusyWatch(FaultyWatch):
+        def wait(self, timeout_s: float | None) -> bool:
+            nonlocal changes
+            assert timeout_s is not None
+            assert timeout_s <= 0.02
+            changes += 1
+            return True
+
+    with (
+        open_journal(tmp_path),
+        open_reader(tmp_path, watch=lambda _: BusyWatch(lambda seen, _: seen, 0)) as reader,
+    ):
+        assert [entry.kind for entry in reader.follow(timeout_s=0.02)] == ["journal.opened"]
+
+    assert changes
 
 
 @pytest.mark.requirement("directory-is-complete")

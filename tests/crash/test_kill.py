@@ -94,7 +94,6 @@ def acknowledged_in(said: bytes) -> int:
     return int(lines[-1]) if len(lines) > 1 else 0
 
 
-@pytest.mark.requirement("kill-loses-nothing")
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.requirement("kill-loses-nothing")
 def test_a_killed_process_loses_nothing_it_was_told_is_safe(
@@ -130,7 +129,6 @@ def test_a_killed_process_loses_nothing_it_was_told_is_safe(
     record_property("kills", KILLS)
 
 
-@pytest.mark.requirement("killed-owner-frees-lock")
 @pytest.mark.requirement("killed-owner-frees-lock")
 def test_the_lock_of_a_killed_owner_is_free_at_once(tmp_path: Path, appenders: Appenders) -> None:
     pid, pipe = appenders.start(tmp_path / "run", 0, 0)

@@ -17,9 +17,9 @@ from bartack.errors import JournalFullError, JournalSyncError
 from bartack.journal import INLINE_LIMIT, Draft, FileJournal, Journal, open_journal
 from bartack.testing import FaultyDisk, PowerCut, VirtualClock, keep_everything
 
-PARTS = 7
-LEAST_STATES = 500
-LEAST_STATES_OF_RECOVERY = 250
+PARTS = 5
+LEAST_STATES = 700
+LEAST_STATES_OF_RECOVERY = 350
 """The fewest states of each part: together well over 5,000."""
 RUN = "/runs/run"
 JOURNAL = f"{RUN}/journal.ndjson"
@@ -235,6 +235,23 @@ def test_nothing_acknowledged_is_lost_at_a_power_cut_during_recovery(
 
     record_property("power_cut_states", states)
     assert states >= LEAST_STATES_OF_RECOVERY
+
+
+@pytest.mark.requirement("power-cut-loses-nothing", "kill-loses-nothing")
+def test_nothing_acknowledged_is_lost_when_the_power_goes_after_a_kill(record_property: Record) -> None:
+    total = operations_of(live_through_history, new_disk(), Ledger())
+    states = 0
+    for mutations in range(total):
+        disk, ledger = new_disk(), Ledger()
+        assert cut(disk, live_through_history, ledger, mutations)
+        disk.kill_users()
+        go_on(disk, ledger)
+        for state in distinct(disk.survivors(samples=10, seed=mutations)):
+            states += 1
+            check_recovery(state, ledger.copy())
+
+    record_property("power_cut_states", states)
+    assert states >= total
 
 
 def cut_recovery_everywhere(found: FaultyDisk, ledger: Ledger) -> int:

@@ -116,6 +116,8 @@ def test_a_page_does_what_it_says(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     blocks: dict[int, list[Step] | CodeExample] = {**console_blocks(page), **python_blocks(page)}
     for _, block in sorted(blocks.items()):
         if isinstance(block, list):

@@ -17,6 +17,8 @@ SAMPLES: dict[str, object] = {
     "int": 17,
     "int | None": 17,
     "float": 2.5,
+    "float | None": 2.5,
+    "str | None": "another fact",
     "tuple[str, ...]": ("one", "two"),
     "list[str]": ["one", "two"],
     "dict[str, object] | None": {"some": "fact"},

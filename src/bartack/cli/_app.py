@@ -44,6 +44,10 @@ COMMANDS: Final = (
     Listed("operate", "doctor", "_doctor:doctor", "Check that this machine has what Bartack needs."),
     Listed("operate", "explain", "_explain:explain", "Say what an error code means and what to do."),
     Listed("operate", "completion", "_completion:completion", "Print the completion script for a shell."),
+    Listed("track", "track", "_track:track", "Track patterns, and see what waits for the service."),
+    Listed("track", "hook", "_hook:hook", "Record what a coding agent writes."),
+    Listed("track", "daemon", "_daemon:daemon", "Deliver what hooks and programs have recorded."),
+    Listed("track", "lineage", "_lineage:lineage", "See which code came from which."),
 )
 
 

@@ -84,7 +84,8 @@ def _invoke(app: click.Group, args: list[str]) -> int:
 
 
 def _sentence(text: str) -> str:
-    """A message of click in our form: no capital, no full stop."""
+    """A message of click in our form: one line, no capital, no full stop."""
+    text = " ".join(text.split())
     return (text[:1].lower() + text[1:]).rstrip(".")
 
 

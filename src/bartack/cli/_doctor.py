@@ -9,6 +9,7 @@ import fcntl
 import locale
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -321,9 +322,9 @@ def _is_installed(extra: str, requires: list[str]) -> bool:
 
     wanted = [line for line in requires if f"extra == '{extra}'" in line.replace('"', "'")]
     for line in wanted:
-        name = line.split(";")[0].split("[")[0].rstrip("0123456789.<>=!~, ()*")
+        name = re.match(r"[\w.-]+", line)
         try:
-            metadata.distribution(name)
+            metadata.distribution(name[0] if name else line)
         except metadata.PackageNotFoundError:
             return False
     return True

@@ -49,6 +49,8 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.UnsafePathError: Exit.USAGE,
     errors.UsageError: Exit.USAGE,
     errors.UnknownCodeError: Exit.NOT_FOUND,
+    errors.EventNotFoundError: Exit.NOT_FOUND,
+    errors.TokenScopeError: Exit.USAGE,
     errors.JournalLockedError: Exit.OWNED,
     errors.TreeLockedError: Exit.OWNED,
     errors.RunNotFoundError: Exit.NOT_FOUND,
@@ -70,6 +72,10 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.JournalCorruptError: Exit.CORRUPT,
     errors.BlobMissingError: Exit.CORRUPT,
     errors.BlobCorruptError: Exit.CORRUPT,
+    errors.UnsafeBindError: Exit.USAGE,
+    errors.TokenFileError: Exit.USAGE,
+    errors.PatternNotFoundError: Exit.NOT_FOUND,
+    errors.LineageMissingError: Exit.NOT_FOUND,
 }
 
 

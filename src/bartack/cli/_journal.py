@@ -126,7 +126,7 @@ def _json_writer(reader: FileReader, *, full: bool) -> Callable[[Entry], None]:
 
 def _text_writer(reader: FileReader, screen: Screen, *, full: bool) -> Callable[[Entry], None]:
     def put(entry: Entry) -> None:
-        seq, time, kind = f"{entry.seq:>6}", time_text(entry.at), f"{entry.kind:<20}"
+        seq, time, kind = f"{entry.seq:>6}", time_text(entry.at), f"{printable(entry.kind):<20}"
         text = printable(
             bytes(entry.raw).decode(errors="backslashreplace") + _value_text(reader, entry, full=full)
         )

@@ -92,7 +92,8 @@ class RealDisk:
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         """See ``Disk.open``."""
-        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+        # Without O_NONBLOCK, reading a named pipe would wait for somebody who writes; files do not care.
+        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY | os.O_NONBLOCK)
         if create or exclusive:
             flags |= os.O_CREAT
         if exclusive:

@@ -53,7 +53,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     ref: BlobRef | None = None
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """One entry, as it was acknowledged."""
 
     seq: int
@@ -168,7 +168,11 @@ class Journal(Protocol):
         ...
 
     def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
-        """The acknowledged entries at these places, which must rise."""
+        """The acknowledged entries at these places, which must rise.
+
+        Raises:
+            ValueError: No entry is acknowledged at such a place.
+        """
         ...
 
     def load_value(self, entry: Entry) -> bytes | None:
@@ -215,3 +219,9 @@ class BlobStore(Protocol):
 
 
 Group = Sequence[Draft]
+
+
+def check_place(place: int, last: int) -> None:
+    """Raise unless an acknowledged entry has this place."""
+    if not 1 <= place <= last:
+        raise ValueError(f"no entry {place} is acknowledged; the last one is {last}")

@@ -6,7 +6,7 @@ lines in ``_stage.py``; reading without ownership in ``_reader.py``.
 The order that everything rests on:
 
 - *commit*: write all staged lines, sync, check that the file still has a name, only then acknowledge. The next commit
-  is written only after this one is synced.
+  is written only after this one is synced. One that does not come to its end, for whatever reason, is poison.
 - *open*: lock, read and judge everything, change nothing unless all of it is judged sound; then keep and cut a torn tail,
   rewrite the last commit, sync file and directory; only then serve. What an earlier owner left in the page cache after a
   failed sync looks written but is not: rewriting it makes it so.
@@ -41,14 +41,13 @@ from bartack.errors import (
 )
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Recovery
+from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Recovery, check_place
 from bartack.journal._format import (
     CHUNK,
+    DECODE_ERRORS,
     INTERRUPTED,
     OPENED,
     Damage,
-    Line,
-    LineError,
     Opened,
     Scanner,
     decode_line,
@@ -56,6 +55,7 @@ from bartack.journal._format import (
     fence_of,
     format_of,
     judge,
+    place_of,
 )
 from bartack.journal._lock import FileLock, take_lock
 from bartack.journal._stage import Group, Stage
@@ -72,9 +72,6 @@ NAME: Final = "journal.ndjson"
 BLOBS: Final = "blobs"
 RESERVE: Final = "reserve"
 RESERVE_SIZE: Final = 64 * 1024
-MARK_EVERY: Final = 32 * 1024
-"""A mark, from which reading can begin, is set about every this many bytes."""
-
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -123,24 +120,55 @@ def survey(disk: Disk, fd: int, path: str) -> Survey:
     scanner = Scanner()
     chunks = read_chunks(disk, fd, 0)
     marks: list[Mark] = []
-    fence = 0
-    problem = "the line is not complete"
-    try:
-        for chunk in chunks:
-            before = scanner.crc
-            for line, text in scanner.feed(chunk):
-                if line.seq == 1:
-                    check_first(path, text)
-                if not marks or line.offset - marks[-1].offset >= MARK_EVERY:
-                    marks.append(Mark(line.seq, line.offset, before))
-                before = line.crc
-                fence = fence_of(text) or fence
-    except LineError as error:
-        problem = str(error)
-    if scanner.next_seq == 1:
+    for chunk in chunks:
+        mark = Mark(scanner.next_seq, scanner.offset, scanner.crc)
+        texts = scanner.feed(chunk)
+        if texts:
+            if not marks:
+                check_first(path, texts[0])
+            marks.append(mark)
+        if scanner.problem:
+            break
+    if not marks:
         check_first(path, scanner.rest.split(b"\n", 1)[0])
         raise JournalCorruptError(path, 0, "this is not a journal")
+    fence = 0
+    for offset, text in scanner.openings:
+        fence = _fence_of(path, offset, text)
+    problem = scanner.problem or "the line is not complete"
     return Survey(scanner, judge(scanner, chunks, problem), fence, marks)
+
+
+def _fence_of(path: str, offset: int, text: bytes) -> int:
+    try:
+        return fence_of(text)
+    except DECODE_ERRORS as error:
+        raise _no_entry(path, offset, text, error) from error
+
+
+def iter_entries(path: str, texts: list[bytes], end: int, from_seq: int) -> Iterator[Entry]:
+    """The entries of intact lines that end at ``end``, from the place ``from_seq`` on."""
+    first = max(bisect_right(texts, from_seq, key=place_of) - 1, 0)
+    for index in range(first, len(texts)):
+        entries = _decode(path, texts, index, end)
+        yield from entries if index > first else (entry for entry in entries if entry.seq >= from_seq)
+
+
+def _decode(path: str, texts: list[bytes], index: int, end: int) -> list[Entry]:
+    """The entries of one of several intact lines that end at ``end``.
+
+    Raises:
+        JournalCorruptError: It is no JSON, or not what an entry is made of: nobody but a forger writes such a line.
+    """
+    try:
+        return decode_line(texts[index])
+    except DECODE_ERRORS as error:
+        offset = end - sum(len(text) + 1 for text in texts[index:])
+        raise _no_entry(path, offset, texts[index], error) from error
+
+
+def _no_entry(path: str, offset: int, text: bytes, error: Exception) -> JournalCorruptError:
+    return JournalCorruptError(path, offset, f"entry {place_of(text)} cannot be read: {error}")
 
 
 def check_first(path: str, text: bytes) -> None:
@@ -216,8 +244,14 @@ def _create(disk: Disk, root: str, first: Group) -> None:
     finally:
         disk.close(fd)
     disk.rename(temporary, os.path.join(root, NAME))
+    _sync_names(disk, root)
+
+
+def _sync_names(disk: Disk, root: str) -> None:
+    """Make the names in a directory durable, and its own: whoever made it may have been killed before it did."""
     disk.sync_dir(root)
-    disk.sync_dir(os.path.dirname(os.path.abspath(root)))
+    with suppress(PermissionError):  # not readable, so it cannot be synced; most likely it is not ours either
+        disk.sync_dir(os.path.dirname(os.path.abspath(root)))
 
 
 def _opened(fence: int) -> Opened:
@@ -256,6 +290,7 @@ class FileJournal:
         self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk, telemetry)
         self._stage = Stage(self._blobs, clock, 0)
         self._poison: JournalPoisonedError | None = None
+        self._pid = os.getpid()
         self._writing = Lock()
         """Held while the end of the file is written: by a commit, or for the last entry when there is no room."""
 
@@ -276,11 +311,16 @@ class FileJournal:
         """Make everything staged durable, with one write and one sync. See ``Journal.commit``."""
         with self._writing:
             self._check_usable()
-            groups = self._stage.take()
-            if not groups:
-                return self.synced_seq
+            self._check_owner()
             started = self._clock.monotonic_ns()
-            size = self._write(groups)
+            try:
+                groups = self._stage.take()
+                if not groups:
+                    return self.synced_seq
+                size = self._write(groups)
+            except BaseException as error:
+                self._note_interruption(error)
+                raise
         if self._telemetry.wanted(JournalCommitted):
             duration = self._clock.monotonic_ns() - started
             entries = self.synced_seq - groups[0].seq + 1
@@ -298,39 +338,39 @@ class FileJournal:
     def read(self, from_seq: int = 1) -> Iterator[Entry]:
         """The acknowledged entries from ``from_seq`` on, in order; a copy of what is there at the first step."""
         self._check_open()
-        for line, text in self._lines(self._section(from_seq), self.size_bytes):
-            if line.seq >= from_seq:
-                yield from decode_line(text)
-            elif line.seq + line.entries > from_seq:
-                yield from decode_line(text)[from_seq - line.seq :]
+        for texts, end in self._read_lines(self._section(from_seq), self.size_bytes):
+            yield from iter_entries(self.path, texts, end, from_seq)
 
     def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
         """The acknowledged entries at these places, which must rise; reads only the parts of the file they are in."""
         self._check_open()
+        last, size = self.synced_seq, self.size_bytes
         for section, group in groupby(places, self._section):
-            wanted = iter(group)
-            end = self._marks[section + 1].offset if section + 1 < len(self._marks) else self.size_bytes
-            place = next(wanted)
-            for line, text in self._lines(section, end):
-                while line.seq <= place < line.seq + line.entries:
-                    yield decode_line(text)[place - line.seq]
-                    place = next(wanted, 0)
-                if not place:
-                    break
+            end = self._marks[section + 1].offset if section + 1 < len(self._marks) else size
+            texts = [text for lines, _ in self._read_lines(section, end) for text in lines]
+            for place in group:
+                check_place(place, last)
+                index = bisect_right(texts, place, key=place_of) - 1
+                entries = _decode(self.path, texts, index, end)
+                yield entries[place - entries[0].seq]
 
     def _section(self, place: int) -> int:
-        """The mark from which on a place is found."""
-        return max(bisect_right(self._marks, (max(place, 1), 1 << 62, 0)) - 1, 0)
+        """The mark from which on an acknowledged place is found."""
+        return max(bisect_right(self._marks, (place, 1 << 62, 0)) - 1, 0)
 
-    def _lines(self, section: int, end: int) -> Iterator[tuple[Line, bytes]]:
+    def _read_lines(self, section: int, end: int) -> Iterator[tuple[list[bytes], int]]:
+        """The lines between a mark and ``end``, some at a time, and where these end."""
         mark = self._marks[section]
         scanner = Scanner(mark.offset, mark.seq, mark.crc)
-        try:
-            with access(self.path):
-                for chunk in read_chunks(self._disk, self._fd, mark.offset, end):
-                    yield from scanner.feed(chunk)
-        except LineError as error:
-            raise JournalCorruptError(self.path, scanner.offset, str(error)) from None
+        with access(self.path):
+            for chunk in read_chunks(self._disk, self._fd, mark.offset, end):
+                yield scanner.feed(chunk), scanner.offset
+                # Closed meanwhile, its descriptor may be another file by now.
+                self._check_open()
+                if scanner.problem:
+                    raise JournalCorruptError(self.path, scanner.offset, scanner.problem)
+        if scanner.offset < end:
+            raise JournalCorruptError(self.path, scanner.offset, "the file ends before what was acknowledged")
 
     def load_value(self, entry: Entry) -> bytes | None:
         """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
@@ -369,6 +409,9 @@ class FileJournal:
     def _open(self, at_least: int) -> None:
         fresh = not self._disk.exists(self.path)
         if fresh:
+            if at_least:
+                problem = f"there is no journal, but entry {at_least} was acknowledged"
+                raise JournalCorruptError(self.path, 0, problem)
             self._stage.add_own(OPENED, _opened(fence=1))
             _create(self._disk, self.directory, self._stage.take()[0])
         self._fd = self._disk.open(self.path, write=True)
@@ -408,7 +451,7 @@ class FileJournal:
         self._disk.truncate(self._fd, self.size_bytes)
         write_all(self._disk, self._fd, last, start)
         self._disk.sync(self._fd)
-        self._disk.sync_dir(self.directory)
+        _sync_names(self._disk, self.directory)
 
     def _keep_torn(self, damage: Damage) -> None:
         torn = b"".join(read_chunks(self._disk, self._fd, damage.offset))
@@ -475,9 +518,14 @@ class FileJournal:
         lines: list[bytes] = []
         marks: list[Mark] = []
         crc, offset, commit = self._crc, self.size_bytes, groups[0].seq
-        marked = self._marks[-1].offset if self._marks else -MARK_EVERY
+        marked = self._marks[-1].offset
+        place = self.synced_seq + 1
         for group in groups:
-            if offset - marked >= MARK_EVERY:
+            if group.seq != place:
+                # An interrupted ``stage`` may leave a place taken twice, and this would be no history.
+                self._give_up(JournalPoisonedError(self.path, "staging an entry was interrupted"))
+            place += len(group.bodies)
+            if offset - marked >= CHUNK:
                 marks.append(Mark(group.seq, offset, crc))
                 marked = offset
             line, crc = encode_line(group.bodies, group.seq, commit, group.at, crc)
@@ -505,10 +553,19 @@ class FileJournal:
         return JournalSyncError(self.path, error.strerror or str(error))
 
     def _give_up(self, poison: JournalPoisonedError) -> NoReturn:
+        self._set_poison(poison)
+        raise poison
+
+    def _set_poison(self, poison: JournalPoisonedError) -> None:
         self._poison = poison
         if self._telemetry.wanted(JournalPoisoned):
             self._telemetry.emit(JournalPoisoned(reason=poison.problem))
-        raise poison
+
+    def _note_interruption(self, error: BaseException) -> None:
+        """Ctrl-C, or whatever else a signal's handler raises, in the middle of a commit: what is on the disk is unknown."""
+        if self._poison is None:
+            problem = f"a commit was interrupted ({type(error).__name__})"
+            self._set_poison(JournalPoisonedError(self.path, problem))
 
     def _write_last_words(self, error: OSError) -> None:
         """Free the reserve and say why the journal ends here. The commit that did not fit was never acknowledged."""
@@ -536,6 +593,13 @@ class FileJournal:
         self._check_open()
         if self._poison is not None:
             raise self._poison.again(self._poison)
+
+    def _check_owner(self) -> None:
+        """The lock is shared with a forked child, so it does not keep the child from writing."""
+        if os.getpid() != self._pid:
+            raise JournalLostError(
+                self.path, f"process {self._pid} owns it, and this one was forked from that"
+            )
 
 
 def load_value(blobs: FileBlobs, entry: Entry) -> bytes | None:

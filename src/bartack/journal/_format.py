@@ -29,24 +29,21 @@ from bartack.journal._contract import BlobRef, Entry
 OPENED: Final = "journal.opened"
 INTERRUPTED: Final = "journal.interrupted"
 CRC_SIZE: Final = len(b',"crc":"00000000"}')
-CHUNK: Final = 1 << 20
+CHUNK: Final = 1 << 16
+"""How much is read at once; reading can begin about this often. (Larger ones are no faster, and one entry costs more.)"""
+LONGEST: Final = 1 << 25
+"""No line that is written comes near this length. (A group of entries takes at most half of it.)"""
+
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a line raises that is no entry although its checksum is right."""
 
 _HEAD = re.compile(
-    rb'\{"seq":([0-9]{1,18}),"c":([0-9]{1,18}),"at":-?[0-9]{1,19},"(?:n":([0-9]{1,9}),"entries":\[|kind":")'
+    rb'\{"seq":([0-9]{1,18}),"c":([0-9]{1,18}),"at":-?[0-9]{1,19},'
+    rb'"(?:n":([0-9]{1,9}),"entries":\[|kind":"(journal\.opened",)?)'
 )
-_OPENED_HEAD = re.compile(rb'\{"seq":[0-9]+,"c":[0-9]+,"at":-?[0-9]+,"kind":"journal\.opened",')
 _TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
-
-
-class Line(NamedTuple):
-    """Where a line is and what it says of itself. ``size`` includes the newline."""
-
-    offset: int
-    size: int
-    seq: int
-    entries: int
-    commit: int
-    crc: int
+_match_head = _HEAD.match
+_BLANK: Final = b"\n" * 64
 
 
 class Damage(NamedTuple):
@@ -78,14 +75,14 @@ def encode_line(bodies: list[bytes], seq: int, commit: int, at: int, previous_cr
     return b'%b,"crc":"%08x"}\n' % (text, crc), crc
 
 
-class _Body(msgspec.Struct):
+class _Body(msgspec.Struct, gc=False):
     kind: str
     data: msgspec.Raw
     value: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     ref: BlobRef | None = None
 
 
-class _Envelope(msgspec.Struct):
+class _Envelope(msgspec.Struct, gc=False):
     seq: int
     c: int
     at: int
@@ -121,6 +118,8 @@ class Scanner:
         next_seq: The place the next line must have.
         crc: The CRC the next line is seeded with.
         last_commit: Where the commit of the last intact line begins: its place in the file.
+        openings: The intact lines that owners began with, each with its place in the file.
+        problem: Why what stands at ``offset`` does not continue this history; empty as long as nothing failed.
     """
 
     def __init__(self, offset: int = 0, next_seq: int = 1, crc: int = 0) -> None:
@@ -128,71 +127,87 @@ class Scanner:
         self.next_seq = next_seq
         self.crc = crc
         self.last_commit = offset
-        self._commit: int = 0
-        self._rest = b""
+        self.openings: list[tuple[int, bytes]] = []
+        self.problem = ""
+        self._commit = 0
+        self._parts: list[bytes] = []
 
     @property
     def rest(self) -> bytes:
-        """The bytes behind the last newline that was fed."""
-        return self._rest
+        """What was fed and is not part of an intact line."""
+        return b"".join(self._parts)
 
-    def forget_rest(self) -> None:
-        """Drop what stands behind the last newline: the caller will feed it again from ``offset`` on."""
-        self._rest = b""
+    def look_again(self) -> None:
+        """Forget what stands behind the last intact line: the caller will feed it again from ``offset`` on."""
+        self.problem = ""
+        self._parts = []
 
-    def feed(self, chunk: bytes) -> Iterator[tuple[Line, bytes]]:
-        """The intact lines that ``chunk`` completes, each with its text.
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The intact lines that ``chunk`` completes, up to the first one that fails: that sets ``problem``."""
+        self._parts.append(chunk)
+        if b"\n" not in chunk:
+            if sum(map(len, self._parts)) > LONGEST:
+                self.problem = "the line is longer than any that is written"
+            return []
+        fed = self.rest
+        texts = _without_blank_end(fed).split(b"\n")
+        texts.pop()
+        intact, size = self._follow(texts)
+        del texts[intact:]
+        self._parts = [fed[size:]]
+        return texts
 
-        Raises:
-            LineError: A whole line is not the continuation of this history; ``offset`` and ``next_seq`` name the place.
-        """
-        texts = (self._rest + chunk).split(b"\n")
-        self._rest = texts.pop()
-        index = 0
-        try:
-            for index, text in enumerate(texts):  # noqa: B007 - names the line that failed
-                yield self._next(text), text
-        except LineError:
-            self._rest = b"\n".join([*texts[index:], self._rest])
-            raise
-
-    def _next(self, text: bytes) -> Line:
-        seq, commit, count, crc = _parse(text, self.crc)
-        if seq != self.next_seq:
-            raise LineError(f"entry {seq} where {self.next_seq} belongs")
-        if commit != self._commit:
-            if not self._commit < commit <= seq:
-                raise LineError(f"commit {commit} where {self._commit} to {seq} belongs")
-            self._commit = commit
-            self.last_commit = self.offset
-        offset = self.offset
-        size = len(text) + 1
-        self.offset = offset + size
-        self.next_seq = seq + count
-        self.crc = crc
-        return Line(offset, size, seq, count, commit, crc)
-
-
-class LineError(Exception):
-    """A line that does not continue the history it stands in."""
-
-
-def _parse(text: bytes, previous_crc: int) -> tuple[int, int, int, int]:
-    crc = crc32(text[:-CRC_SIZE], previous_crc)
-    if text[-CRC_SIZE:] != b',"crc":"%08x"}' % crc:
-        raise LineError(_explain_tail(text))
-    head = _HEAD.match(text)
-    if head is None:
-        raise LineError("line does not begin with its place")
-    seq, commit, count = head.groups()
-    return int(seq), int(commit), int(count or 1), crc
+    def _follow(self, texts: list[bytes]) -> tuple[int, int]:
+        """How many of these lines are intact, and how many bytes they take."""
+        # One loop over local names, and nothing is made of a line: reading a long journal is this loop.
+        begin = offset = self.offset
+        next_seq, crc, commit = self.next_seq, self.crc, self._commit
+        intact = 0
+        for text in texts:
+            sealed = crc32(text[:-CRC_SIZE], crc)
+            head = _match_head(text)
+            if head is None or text[-CRC_SIZE:] != b',"crc":"%08x"}' % sealed:
+                self.problem = _explain(text, sealed)
+                break
+            place, began, count, opened = head.groups()
+            seq = int(place)
+            if seq != next_seq:
+                self.problem = f"entry {seq} where {next_seq} belongs"
+                break
+            start = seq if began == place else int(began)
+            if start != commit:
+                if not commit < start <= seq:
+                    self.problem = f"commit {start} where {commit} to {seq} belongs"
+                    break
+                commit, self.last_commit = start, offset
+            if opened:
+                self.openings.append((offset, text))
+            offset += len(text) + 1
+            next_seq = seq + int(count) if count else seq + 1
+            crc = sealed
+            intact += 1
+        self.offset, self.next_seq, self.crc, self._commit = offset, next_seq, crc, commit
+        return intact, offset - begin
 
 
-def _explain_tail(text: bytes) -> str:
+def _explain(text: bytes, sealed: int) -> str:
+    """What is wrong with a line whose head or checksum is."""
     if not text:
         return "empty line"
+    if text[-CRC_SIZE:] == b',"crc":"%08x"}' % sealed:
+        return "line does not begin with its place"
     tail = _TAIL.fullmatch(text, max(len(text) - CRC_SIZE, 0))
     return "checksum does not match" if tail else "line does not end with its checksum"
+
+
+def _without_blank_end(text: bytes) -> bytes:
+    """``text`` with one blank line for the many it may end with, which would take long to split and mean nothing."""
+    if not text.endswith(_BLANK):
+        return text
+    start = text.index(_BLANK)
+    if text[start:] != b"\n" * (len(text) - start):
+        start = len(text.rstrip(b"\n"))
+    return text[: start + 2]
 
 
 def judge(scanner: Scanner, chunks: Iterable[bytes], problem: str) -> Damage | None:
@@ -216,18 +231,25 @@ def judge(scanner: Scanner, chunks: Iterable[bytes], problem: str) -> Damage | N
 
 
 def _physical_lines(rest: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
+    parts = [rest]
     for chunk in chunks:
-        texts = (rest + chunk).split(b"\n")
-        rest = texts.pop()
-        yield from texts
-    yield from rest.split(b"\n")
+        parts.append(chunk)
+        if b"\n" in chunk:
+            texts = _without_blank_end(b"".join(parts)).split(b"\n")
+            parts = [texts.pop()]
+            yield from texts
+    yield from _without_blank_end(b"".join(parts)).split(b"\n")
 
 
 def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
     """Whether ``text`` is, or ends with, a valid line of a commit that began behind ``seq``.
 
-    A damaged newline leaves two lines in one text, so a line is also looked for inside it.
+    A damaged newline leaves two lines in one text, so a line is also looked for inside it: behind one that is intact but
+    for its newline, and, where more is damaged, at the first few places that look like a beginning. (Data may quote
+    any number of lines, and to try them all would take for ever.)
     """
+    if any(_is_later_behind_intact(text, seed, seq) for seed in seeds):
+        return True
     for head in islice(_HEAD.finditer(text), 4):
         if int(head[2]) <= seq:
             continue
@@ -238,12 +260,23 @@ def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
     return False
 
 
+def _is_later_behind_intact(text: bytes, seed: int, seq: int) -> bool:
+    view, crc, done = memoryview(text), seed, 0
+    for tail in _TAIL.finditer(text):
+        crc = crc32(view[done : tail.start()], crc)
+        done = tail.start()
+        if crc == int(tail[1], 16):
+            behind = text[tail.end() + 1 :]
+            head = _HEAD.match(behind)
+            if head is None:
+                return False
+            return (int(head[2]) > seq and _fits(behind, crc)) or _is_later_behind_intact(behind, crc, seq)
+    return False
+
+
 def _fits(text: bytes, seed: int) -> bool:
-    try:
-        _parse(text, seed)
-    except LineError:
-        return False
-    return True
+    sealed = crc32(text[:-CRC_SIZE], seed)
+    return text[-CRC_SIZE:] == b',"crc":"%08x"}' % sealed and _match_head(text) is not None
 
 
 def _seeds_behind(text: bytes, seed: int | None) -> set[int]:
@@ -260,13 +293,15 @@ def format_of(first_line: bytes) -> int | None:
     try:
         line = _decode_envelope(first_line)
         return _decode_opened(line.data).format if line.kind == OPENED and line.seq == 1 else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except DECODE_ERRORS:
         return None
 
 
-def fence_of(text: bytes) -> int:
-    """The fence an owner wrote when it opened the journal; 0 if ``text`` is another entry."""
-    # The first look is the fast one; data of another entry may hold the same words, so it does not decide.
-    if text.find(b"journal.opened", 0, 96) < 0 or not _OPENED_HEAD.match(text):
-        return 0
-    return _decode_opened(_decode_envelope(text).data).fence
+def fence_of(opening: bytes) -> int:
+    """The fence in an intact line that an owner began with."""
+    return _decode_opened(_decode_envelope(opening).data).fence
+
+
+def place_of(text: bytes) -> int:
+    """The place of the first entry of an intact line."""
+    return int(text[len(b'{"seq":') : text.index(b",")])

@@ -11,11 +11,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from bartack.errors import JournalError
+from bartack.errors import JournalClosedError, JournalError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
@@ -41,9 +42,9 @@ class GroupCommit:
         self._waiting: list[Done] = []
         self._writer: _Writer | None = None
         self._slow = False
-        self._wake_r, self._wake_w = (
-            os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
-        )
+        self._closed = False
+        self._wake_r, self._wake_w = os.pipe()
+        os.set_blocking(self._wake_r, False)
 
     @property
     def waiting(self) -> int:
@@ -57,6 +58,8 @@ class GroupCommit:
 
     def append(self, drafts: tuple[Draft, ...], done: Done) -> int:
         """Stage an atomic group; ``done`` is called when it is durable. Returns the place of its first entry."""
+        if self._closed:
+            raise JournalClosedError("the appender")
         seq = self._journal.stage(*drafts)
         self._waiting.append(done)
         return seq
@@ -69,9 +72,7 @@ class GroupCommit:
         if self._slow:
             self._hand_over(waiting)
             return
-        error, took = _commit(self._journal)
-        self._slow = took > self._slow_s
-        _tell(waiting, error)
+        self._commit_now(waiting)
 
     def fileno(self) -> int:
         """Readable when the writer thread has finished a commit: time to call ``collect``."""
@@ -81,21 +82,47 @@ class GroupCommit:
         """Tell the appenders of a commit that the writer thread finished, and begin the next."""
         if self._writer is None:
             return
+        with suppress(BlockingIOError):  # asked without being woken
+            os.read(self._wake_r, 64)
         finished = self._writer.finished()
         if finished is None:
             return
-        os.read(self._wake_r, 64)
         waiting, error, took = finished
         self._slow = took > self._slow_s
-        _tell(waiting, error)
-        self.flush()
+        try:
+            _tell(waiting, error)
+        finally:
+            self.flush()
 
     def close(self) -> None:
-        """Wait for the commit under way, if any, and end the thread. What waits is not committed."""
-        if self._writer is not None:
-            self._writer.close()
-        os.close(self._wake_r)
-        os.close(self._wake_w)
+        """Commit everything that waits, tell every appender, and end the thread. Nothing more is taken."""
+        if self._closed:
+            return
+        self._closed = True
+        waiting, self._waiting = self._waiting, []
+        try:
+            if self._writer is not None:
+                self._writer.close()
+                finished = self._writer.finished()
+                if finished is not None:
+                    _tell(finished[0], finished[1])
+        finally:
+            try:
+                if waiting:
+                    self._commit_now(waiting)
+            finally:
+                os.close(self._wake_r)
+                os.close(self._wake_w)
+
+    def _commit_now(self, waiting: list[Done]) -> None:
+        try:
+            error, took = _commit(self._journal)
+        except BaseException:
+            # An interruption has poisoned the journal: whoever flushes next tells them so.
+            self._waiting = waiting + self._waiting
+            raise
+        self._slow = took > self._slow_s
+        _tell(waiting, error)
 
     def _hand_over(self, waiting: list[Done]) -> None:
         if self._writer is None:
@@ -113,8 +140,15 @@ def _commit(journal: Journal) -> tuple[JournalError | None, float]:
 
 
 def _tell(waiting: list[Done], error: JournalError | None) -> None:
+    """Tell every one of them; what one raises must not keep the news from the others."""
+    failed: Exception | None = None
     for done in waiting:
-        done(error)
+        try:
+            done(error)
+        except Exception as problem:  # noqa: BLE001 - raised below, when all are told
+            failed = failed or problem
+    if failed is not None:
+        raise failed
 
 
 class _Writer:
@@ -170,7 +204,7 @@ class AsyncAppender:
         return future
 
     def close(self) -> None:
-        """End the writer thread, if there is one."""
+        """Commit what waits, settle every future, and end the writer thread, if there is one."""
         self._loop.remove_reader(self._group.fileno())
         self._group.close()
 

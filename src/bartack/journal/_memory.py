@@ -23,7 +23,7 @@ from bartack.errors import (
     JournalLostError,
     JournalPoisonedError,
 )
-from bartack.journal._contract import FORMAT, BlobRef, Draft, Entry, Recovery
+from bartack.journal._contract import FORMAT, BlobRef, Draft, Entry, Recovery, check_place
 from bartack.journal._format import OPENED, Opened, decode_line, encode_line
 from bartack.journal._stage import Stage
 
@@ -159,6 +159,7 @@ class MemoryJournal:
         """The acknowledged entries at these places, which must rise."""
         self._check_open()
         for place in places:
+            check_place(place, self.synced_seq)
             yield self.store.entries[place - 1]
 
     def load_value(self, entry: Entry) -> bytes | None:

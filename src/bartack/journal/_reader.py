@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from time import monotonic
 from types import TracebackType
 from typing import Self
 
 from bartack.core import Disk, RealDisk, Watch, open_watch
-from bartack.errors import JournalCorruptError, JournalLostError, JournalNotFoundError
+from bartack.errors import JournalClosedError, JournalCorruptError, JournalLostError, JournalNotFoundError
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
-from bartack.journal._file import BLOBS, NAME, check_first, load_value, read_chunks
-from bartack.journal._format import Damage, LineError, Scanner, decode_line, judge
+from bartack.journal._file import BLOBS, NAME, check_first, iter_entries, load_value, read_chunks
+from bartack.journal._format import Damage, Scanner, judge
 
 
 def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
@@ -81,11 +82,16 @@ class FileReader:
         """Like ``read``, then wait for more. See ``JournalReader.follow``."""
         scanner = Scanner()
         with self._watch(self._directory) as watch:
+            end = _end_of(timeout_s)
             while True:
+                left = None if end is None else end - monotonic()
                 before = scanner.offset
                 yield from self._advance(scanner, from_seq)
                 self._check_kept(scanner)
-                if scanner.offset == before and not watch.wait(timeout_s):
+                if scanner.offset != before:
+                    end = _end_of(timeout_s)
+                # Other files of the directory change as well: that is a reason to look, not to wait longer.
+                elif (left is not None and left <= 0) or not watch.wait(left):
                     return
 
     def load_value(self, entry: Entry) -> bytes | None:
@@ -108,22 +114,26 @@ class FileReader:
 
     def _advance(self, scanner: Scanner, from_seq: int) -> Iterator[Entry]:
         """Feed the scanner what was written since; yield the entries wanted."""
-        scanner.forget_rest()
+        self._check_open()
+        scanner.look_again()
         chunks = read_chunks(self._disk, self._fd, scanner.offset)
-        try:
-            with access(self.path):
-                for chunk in chunks:
-                    for line, text in scanner.feed(chunk):
-                        if line.seq == 1:
-                            check_first(self.path, text)
-                        if line.seq + line.entries > from_seq:
-                            yield from decode_line(text)[max(from_seq - line.seq, 0) :]
-        except LineError as error:
-            with access(self.path):
-                damage = judge(scanner, chunks, str(error))
-            self._check_damage(scanner, damage)
+        with access(self.path):
+            for chunk in chunks:
+                first = scanner.next_seq == 1
+                texts = scanner.feed(chunk)
+                if first and texts:
+                    check_first(self.path, texts[0])
+                yield from iter_entries(self.path, texts, scanner.offset, from_seq)
+                self._check_open()
+                if scanner.problem:
+                    self._check_damage(scanner, judge(scanner, chunks, scanner.problem))
         if scanner.next_seq == 1:
             check_first(self.path, scanner.rest.split(b"\n", 1)[0])
+            raise JournalCorruptError(self.path, 0, "this is not a journal")
+
+    def _check_open(self) -> None:
+        if self._fd < 0:
+            raise JournalClosedError(self.path)
 
     def _check_damage(self, scanner: Scanner, damage: Damage | None) -> None:
         self._check_kept(scanner)
@@ -136,3 +146,7 @@ class FileReader:
             raise JournalLostError(self.path, "the file was deleted or replaced while it was followed")
         if facts.size < scanner.offset:
             raise JournalLostError(self.path, "entries that were seen have been taken back")
+
+
+def _end_of(timeout_s: float | None) -> float | None:
+    return None if timeout_s is None else monotonic() + timeout_s

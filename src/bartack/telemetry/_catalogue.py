@@ -81,6 +81,48 @@ class JournalBlobWritten(Event, frozen=True, kw_only=True, gc=False):
     deduplicated: Metadata[bool]
 
 
+class OutboxQuarantined(Event, frozen=True, kw_only=True, gc=False):
+    """A damaged state database was put aside and replaced; ``events`` could still be read and were taken over."""
+
+    name = "outbox.quarantined"
+
+    events: Measurement[int]
+    path: Metadata[str]
+    kept_as: Metadata[str]
+
+
+class OutboxDropped(Event, frozen=True, kw_only=True, gc=False):
+    """Events were dropped from an outbox, because it was full."""
+
+    name = "outbox.dropped"
+
+    events: Measurement[int]
+    path: Metadata[str]
+
+
+class BreakerChanged(Event, frozen=True, kw_only=True, gc=False):
+    """A circuit breaker changed its state."""
+
+    name = "breaker.changed"
+
+    failures: Measurement[int]
+    breaker: Metadata[str]
+    before: Metadata[str]
+    after: Metadata[str]
+    reason: Metadata[str]
+
+
+class HealthChanged(Event, frozen=True, kw_only=True, gc=False):
+    """What is known of the health of a service changed."""
+
+    name = "health.changed"
+
+    failures: Measurement[int]
+    origin: Metadata[str]
+    before: Metadata[str]
+    after: Metadata[str]
+
+
 class TelemetryHandlerFailed(Event, frozen=True, kw_only=True, gc=False):
     """A handler raised and was detached. ``event`` names the event it was called with."""
 

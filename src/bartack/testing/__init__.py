@@ -2,6 +2,7 @@
 
 - ``VirtualClock``: time that moves only when told to.
 - ``FaultyDisk``: a disk that can lose power after every operation and fail in every way a disk fails.
+- ``CountingService``: a service for pattern events that is up, down, hangs or refuses as told.
 - ``JournalContract``: what every journal engine must do; subclass it to check yours.
 """
 
@@ -18,10 +19,12 @@ from bartack.testing._platter import (
     keep_only,
     keep_some,
 )
+from bartack.testing._service import CountingService
 
 __all__ = [
     "SECTOR",
     "Choose",
+    "CountingService",
     "Doubt",
     "FaultyDisk",
     "JournalContract",

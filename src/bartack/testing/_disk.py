@@ -261,6 +261,19 @@ class FaultyDisk:
         """
         self._left = mutations
 
+    def kill_users(self) -> None:
+        """Be as after ``kill -9`` of everybody who used the disk: nothing is open or locked, the cache is as they left it.
+
+        Also ends what ``crash_after`` began, which then was the moment of the kill and no power cut.
+        """
+        with self._guard:
+            self._off = False
+            self._left = None
+            for handle in self._handles.values():
+                if isinstance(handle.node, File):
+                    handle.node.locked_by = None
+            self._handles.clear()
+
     def after_power_cut(self, choose: Choose = keep_nothing) -> FaultyDisk:
         """The disk that is found when the power goes now: whole, nothing open, nothing locked, no faults.
 

@@ -28,6 +28,7 @@ from bartack.errors import (
     BlobMissingError,
     EntryError,
     JournalClosedError,
+    JournalError,
     JournalLockedError,
     JournalLostError,
     JournalPoisonedError,
@@ -136,6 +137,33 @@ class JournalContract:
             for start in range(1, len(entries) + 3):
                 assert list(journal.read(start)) == entries[start - 1 :]
             assert list(journal.read(0)) == entries
+
+    def test_entries_are_fetched_by_their_places(self) -> None:
+        with self.engine.open() as journal:
+            for number in range(40):
+                journal.append("single", {"n": number}, b'"' + b"x" * 9000 + b'"')
+                journal.stage(*(Draft("grouped", {"n": number}) for _ in range(3)))
+                journal.stage(Draft("single", {"n": number}))
+                journal.commit()
+        with self.engine.open() as journal:
+            journal.append("last")
+            entries = list(journal.read())
+
+            for wanted in (entries, entries[::7], entries[1:60:2], entries[-2:], entries[100:101], []):
+                assert list(journal.fetch(entry.seq for entry in wanted)) == wanted
+            for entry in entries:
+                assert list(journal.fetch([entry.seq])) == [entry]
+
+    def test_fetching_an_entry_that_is_not_acknowledged_is_refused(self) -> None:
+        with self.engine.open() as journal:
+            last = journal.append("acknowledged")
+            journal.stage(Draft("staged"))
+            for place in (0, -1, last + 1, last + 100):
+                raised(ValueError, partial(next, journal.fetch([place])))
+
+            fetched = journal.fetch([last, last + 1])
+            assert next(fetched).kind == "acknowledged"
+            raised(ValueError, partial(next, fetched))
 
     def test_an_entry_has_the_time_at_which_it_was_staged(self) -> None:
         clock = VirtualClock()
@@ -369,6 +397,7 @@ class JournalContract:
             lambda: journal.stage(Draft("more")),
             lambda: journal.append("more"),
             lambda: list(journal.read()),
+            lambda: list(journal.fetch([1])),
             lambda: journal.put_blob(b"more"),
             lambda: journal.get_blob(ref),
         ]
@@ -547,6 +576,35 @@ class JournalContract:
             journal.append("third")
         with self.engine.open() as journal:
             assert own_kinds(journal.read()) == ["first", "second", "third"]
+
+    def test_closing_a_group_commits_what_waits_and_tells_everybody(self) -> None:
+        for slow_s in (1.0, -1.0):
+            told = Told()
+            with self.engine.open() as journal:
+                group = GroupCommit(journal, slow_s=slow_s)
+                for number in range(4):
+                    group.append((Draft("waiting"),), partial(told.note, number))
+                    if number < 3:
+                        group.flush()
+                group.close()
+                group.close()
+
+                assert told.answers == [(number, None) for number in range(4)]
+                assert journal.synced_seq == journal.last_seq
+                raised(JournalClosedError, partial(group.append, (Draft("late"),), partial(told.note, 4)))
+
+    def test_an_appender_that_raises_keeps_the_news_from_nobody(self) -> None:
+        told = Told()
+
+        def fail(_: JournalError | None) -> None:
+            raise LookupError
+
+        with self.engine.open() as journal, closing(GroupCommit(journal)) as group:
+            group.append((Draft("one"),), fail)
+            group.append((Draft("two"),), partial(told.note, 2))
+            raised(LookupError, group.flush)
+
+        assert told.answers == [(2, None)]
 
     def test_all_appenders_learn_that_their_commit_broke(self) -> None:
         told = Told()

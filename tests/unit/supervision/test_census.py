@@ -70,10 +70,10 @@ def test_an_orphan_is_remembered_from_before_its_parent_died() -> None:
     world = World()
     world.child(1, 201)
     world.child(2, 202)
-    world.processes += [process(300, 201), process(301, 300)]
+    world.processes += [process(300, 201), process(301, 300, group=9)]
     world.members()
 
-    world.processes[2:] = [process(301, ME)]
+    world.processes[2:] = [process(301, ME, group=9)]
 
     assert world.members()[1] == [201, 301]
 

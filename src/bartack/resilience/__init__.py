@@ -1,0 +1,136 @@
+"""Calls to services that may be away: breaker, health, retries, and an outbox that keeps what they cannot take now.
+
+State is shared by all processes of a user through one SQLite database (``_store.py``). Names are loaded when they are first
+used, so that importing this package costs next to nothing: a hook lives for milliseconds.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bartack.resilience._backoff import Backoff
+    from bartack.resilience._breaker import CircuitBreaker, breaker_names
+    from bartack.resilience._cache import Kept, PatternCache, TakenBackError
+    from bartack.resilience._circuit import CircuitState
+    from bartack.resilience._client import ResilientAPIClient
+    from bartack.resilience._delivery import Deliverer
+    from bartack.resilience._executor import ResilientExecutor
+    from bartack.resilience._graceful import graceful_tracking
+    from bartack.resilience._health import HealthChecker
+    from bartack.resilience._health import HealthChecker as Phase4HealthChecker
+    from bartack.resilience._home import make_private, state_home, user_home
+    from bartack.resilience._http import origin_of
+    from bartack.resilience._importing import hook_event, import_spool
+    from bartack.resilience._link import DaemonLink, register_outbox
+    from bartack.resilience._mirror import encode_event, iso, parse_object
+    from bartack.resilience._outbox import Claim, Limits, NewEvent, Outbox, Verdict, bump
+    from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded
+    from bartack.resilience._settings import ENABLED, Settings, given, load_settings
+    from bartack.resilience._spool import Header, Spool, hook_event_id, split_event
+    from bartack.resilience._store import StateStore
+    from bartack.resilience._token import load_token
+
+_HOMES: Final = {
+    "load_token": "_token",
+    "make_private": "_home",
+    "hook_event_id": "_spool",
+    "Verdict": "_outbox",
+    "Backoff": "_backoff",
+    "CallFailed": "_outcome",
+    "CallIgnored": "_outcome",
+    "CallRejected": "_outcome",
+    "CallSucceeded": "_outcome",
+    "CircuitBreaker": "_breaker",
+    "CircuitState": "_circuit",
+    "Claim": "_outbox",
+    "DaemonLink": "_link",
+    "Deliverer": "_delivery",
+    "ENABLED": "_settings",
+    "Header": "_spool",
+    "HealthChecker": "_health",
+    "Kept": "_cache",
+    "Limits": "_outbox",
+    "NewEvent": "_outbox",
+    "Outbox": "_outbox",
+    "PatternCache": "_cache",
+    "ResilientAPIClient": "_client",
+    "ResilientExecutor": "_executor",
+    "Settings": "_settings",
+    "Spool": "_spool",
+    "StateStore": "_store",
+    "TakenBackError": "_cache",
+    "breaker_names": "_breaker",
+    "bump": "_outbox",
+    "encode_event": "_mirror",
+    "given": "_settings",
+    "graceful_tracking": "_graceful",
+    "hook_event": "_importing",
+    "import_spool": "_importing",
+    "iso": "_mirror",
+    "load_settings": "_settings",
+    "origin_of": "_http",
+    "parse_object": "_mirror",
+    "register_outbox": "_link",
+    "split_event": "_spool",
+    "state_home": "_home",
+    "user_home": "_home",
+}
+_ALIASES: Final = {"Phase4HealthChecker": "HealthChecker"}
+
+__all__ = [
+    "ENABLED",
+    "Backoff",
+    "CallFailed",
+    "CallIgnored",
+    "CallRejected",
+    "CallSucceeded",
+    "CircuitBreaker",
+    "CircuitState",
+    "Claim",
+    "DaemonLink",
+    "Deliverer",
+    "Header",
+    "HealthChecker",
+    "Kept",
+    "Limits",
+    "NewEvent",
+    "Outbox",
+    "PatternCache",
+    "Phase4HealthChecker",
+    "ResilientAPIClient",
+    "ResilientExecutor",
+    "Settings",
+    "Spool",
+    "StateStore",
+    "TakenBackError",
+    "Verdict",
+    "breaker_names",
+    "bump",
+    "encode_event",
+    "given",
+    "graceful_tracking",
+    "hook_event",
+    "hook_event_id",
+    "import_spool",
+    "iso",
+    "load_settings",
+    "load_token",
+    "make_private",
+    "origin_of",
+    "parse_object",
+    "register_outbox",
+    "split_event",
+    "state_home",
+    "user_home",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _ALIASES.get(name, name)
+    if home not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_HOMES[home]}"), home)
+    globals()[name] = found
+    return found

@@ -1,0 +1,71 @@
+"""Where state lives: the user's state home, the state home of an event, and the time that both share.
+
+Directories are made on first use, for their owner only. Which file is where in them is decided by the modules that own them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from bartack.core import DIR_MODE
+from bartack.resilience._settings import find_config, find_state_dir, load_settings
+
+DATABASE: Final = "outbox.db"
+
+
+def user_home(environ: Mapping[str, str] | None = None) -> Path:
+    """The state home of this user: socket, token and log of the daemon are always there."""
+    environ = os.environ if environ is None else environ
+    if sys.platform == "darwin":
+        return Path(os.path.expanduser("~/Library/Application Support/bartack"))
+    # A relative path in the variable has no meaning, by the specification of these variables.
+    base = environ.get("XDG_STATE_HOME", "")
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.local/state")) / "bartack"
+
+
+def state_home(
+    explicit: str | os.PathLike[str] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    start: str | os.PathLike[str] | None = None,
+) -> Path:
+    """The directory that holds ``outbox.db`` for an event of the directory ``start``; the first that is given wins."""
+    environ = os.environ if environ is None else environ
+    if explicit is not None:
+        return Path(os.path.expanduser(os.fspath(explicit)))
+    chosen = (
+        environ.get("PATTERN_CACHE_DIR")
+        or environ.get("BARTACK_STATE_DIR")
+        or _configured_dir(environ, start)
+        or find_state_dir(start)
+    )
+    return Path(os.path.expanduser(chosen)) if chosen else user_home(environ)
+
+
+def _configured_dir(environ: Mapping[str, str], start: str | os.PathLike[str] | None) -> str:
+    named = load_settings(environ, start=start).cache_dir
+    return os.path.join(os.path.dirname(find_config(start) or ""), named) if named else ""
+
+
+def make_private(directory: str | os.PathLike[str]) -> None:
+    """Make a directory for its owner only, with whatever is missing above it."""
+    place = Path(directory)
+    if not place.is_dir():
+        make_private(place.parent)
+        place.mkdir(DIR_MODE, exist_ok=True)
+
+
+@cache
+def boot_id() -> str:
+    """What tells one start of this machine from another; readings of the monotonic clock compare within one only."""
+    if sys.platform == "darwin":
+        import subprocess  # noqa: PLC0415 - only here
+
+        command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - a fixed command
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -1,0 +1,92 @@
+"""The way to the daemon: where it listens, whether it is there, and how to ring it.
+
+Nothing here starts a process. Ringing is a courtesy: what is durable is found by the daemon sooner or later anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+from bartack.resilience._home import user_home
+from bartack.resilience._mirror import parse_object
+from bartack.resilience._spool import Header
+from bartack.resilience._store import StateStore
+
+PING: Final = "ping"
+WAKE: Final = "wake"
+STOP: Final = "stop"
+FRAME_MOST: Final = 16 * 1024 * 1024
+
+
+def register_outbox(directory: str | os.PathLike[str], home: str | os.PathLike[str] | None = None) -> None:
+    """Remember a state home for the daemon, so that it drains it also if it was not running when something was kept there.
+
+    Raises:
+        StoreUnavailableError: The user's state home cannot be written.
+    """
+    path = os.path.realpath(directory)
+    with StateStore(home if home is not None else user_home()) as store:
+        wall = store.wall()
+        store.write(
+            lambda connection: connection.execute("INSERT OR REPLACE INTO outboxes VALUES(?,?)", (path, wall))
+        )
+
+
+class DaemonLink:
+    """The daemon of one user, as others see it."""
+
+    def __init__(self, home: str | os.PathLike[str] | None = None) -> None:
+        self.home = Path(home) if home is not None else user_home()
+
+    @property
+    def socket_path(self) -> Path:
+        """Where the socket is, or a symbolic link to it."""
+        return self.home / "daemon.sock"
+
+    def send(
+        self, header: Header, body: bytes = b"", *, connect_s: float = 0.05, answer_s: float = 0.1
+    ) -> str:
+        """Send one frame and return the answer line.
+
+        Raises:
+            OSError: Nobody is there, or nobody answers in time.
+        """
+        frame = header.encode() + b"\n" + body
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(connect_s)
+            client.connect(os.path.realpath(self.socket_path))
+            client.settimeout(answer_s)
+            client.sendall(len(frame).to_bytes(4, "big") + frame)
+            answer = b""
+            while not answer.endswith(b"\n"):
+                more = client.recv(4096)
+                if not more:
+                    raise ConnectionResetError("the daemon closed the connection without an answer")
+                answer += more
+        return answer.decode("ascii", "replace").strip()
+
+    def ask(self, event: str, directory: str | os.PathLike[str] = "/", *, answer_s: float = 1.0) -> str:
+        """Send a frame without a body; the answer line, empty if there is none."""
+        try:
+            return self.send(Header(event, time.time_ns(), os.fspath(directory)), answer_s=answer_s)
+        except OSError:
+            return ""
+
+    def is_running(self) -> bool:
+        """Whether the daemon answers."""
+        return self.ask(PING) == "ok pong"
+
+    def ring(self, directory: str | os.PathLike[str]) -> bool:
+        """Tell the daemon that something waits in this state home; whether it heard."""
+        return self.ask(WAKE, directory, answer_s=0.1).startswith("ok")
+
+    def facts(self) -> dict[str, object]:
+        """What the daemon wrote about itself when it started; empty if it never did."""
+        try:
+            return parse_object((self.home / "daemon.json").read_bytes()) or {}
+        except OSError:
+            return {}

@@ -1,0 +1,310 @@
+"""The shim as the agent runs it: a process of its own, with whatever stdin, home and disk it finds."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from bartack.core import Redactor
+from bartack.plugin import shim_path
+from bartack.resilience import Header, Outbox, Spool, StateStore, hook_event_id, import_spool, split_event
+
+LIMIT_S = 2.0
+SLACK_S = 1.5  # a loaded machine starts processes slowly
+BODY = b'{"session_id":"s","tool_name":"Write","tool_use_id":"t1"}'
+
+
+class Ran:
+    """What a run of the shim has left behind."""
+
+    def __init__(self, done: subprocess.CompletedProcess[bytes], took_s: float) -> None:
+        self.code = done.returncode
+        self.output = done.stdout + done.stderr
+        self.took_s = took_s
+
+
+def command(state: Path, event: str = "PostToolUse") -> list[str]:
+    return [sys.executable, "-I", "-S", str(state / "bin" / "bartack-hook.py"), event]
+
+
+def run(
+    state: Path,
+    stdin: bytes | int | None = BODY,
+    *,
+    event: str = "PostToolUse",
+    environ: dict[str, str] | None = None,
+    before: Callable[[], None] | None = None,
+) -> Ran:
+    started = time.monotonic()
+    done = subprocess.run(
+        command(state, event),
+        input=stdin if isinstance(stdin, bytes) else None,
+        stdin=stdin if isinstance(stdin, int) else None,
+        capture_output=True,
+        env=environ,
+        preexec_fn=before,
+        timeout=20,
+        check=False,
+    )
+    return Ran(done, time.monotonic() - started)
+
+
+def check_silent(ran: Ran) -> None:
+    assert (ran.code, ran.output) == (0, b"")
+    assert ran.took_s < LIMIT_S + SLACK_S
+
+
+def spooled(state: Path) -> list[bytes]:
+    spool = Spool(state)
+    return [spool.read(name) for name in spool.names()]
+
+
+def logged(state: Path) -> list[str]:
+    try:
+        return (state / "daemon.log").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+NASTY = {
+    "normal": BODY,
+    "empty": b"",
+    "invalid UTF-8": b'{"a": "\xff\xfe"}',
+    "invalid JSON": b"{not json",
+    "triple quotes": b'{"a": "\'\'\' \\"\\"\\" "}',
+    "command substitution": b'{"a": "$(touch pwned) `touch pwned`; touch pwned"}',
+    "10 MB": b'{"a": "' + b"x" * 10_000_000 + b'"}',
+}
+
+
+@pytest.mark.requirement("hook-is-safe")
+@pytest.mark.parametrize("body", NASTY.values(), ids=NASTY.keys())
+def test_whatever_is_on_stdin_is_kept_byte_for_byte_and_nothing_is_said(state: Path, body: bytes) -> None:
+    ran = run(state, body)
+
+    check_silent(ran)
+    (data,) = spooled(state)
+    header, kept = split_event(data)
+    assert kept == body
+    assert (header.event, header.cwd) == ("PostToolUse", os.getcwd())
+    assert not Path("pwned").exists()
+    assert logged(state) == []
+
+
+@pytest.mark.requirement("hook-is-safe")
+def test_more_than_16_mib_is_cut_and_said_so(state: Path) -> None:
+    ran = run(state, b"x" * 20_000_000)
+
+    check_silent(ran)
+    (data,) = spooled(state)
+    header, kept = split_event(data)
+    assert header.truncated
+    assert len(kept) == 16 * 1024 * 1024
+
+
+@pytest.mark.requirement("hook-is-safe")
+def test_stdin_that_is_never_closed_is_given_up_in_time(state: Path) -> None:
+    reader, writer = os.pipe()
+    try:
+        ran = run(state, reader)
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+    check_silent(ran)
+    assert ran.took_s >= LIMIT_S * 0.9
+    assert ["no time left" in line for line in logged(state)] == [True]
+
+
+@pytest.mark.requirement("hook-is-safe")
+def test_closed_stdin_and_stdout_are_no_trouble(state: Path) -> None:
+    def close_all() -> None:
+        for number in (0, 1, 2):
+            os.close(number)
+
+    ran = run(state, None, before=close_all)
+
+    assert ran.code == 0
+    (data,) = spooled(state)
+    assert split_event(data)[1] == b""
+
+
+@pytest.mark.requirement("hook-is-safe")
+def test_without_home_and_without_environment_it_works(state: Path) -> None:
+    ran = run(state, environ={})
+
+    check_silent(ran)
+    assert len(spooled(state)) == 1
+
+
+def without_privileges() -> None:
+    """The administrator may write anywhere; after this the child may not."""
+    if os.getuid() == 0:
+        prctl = ctypes.CDLL(None, use_errno=True).prctl
+        for capability in (1, 2):  # overriding permissions for writing, and for reading and searching
+            assert prctl(24, capability, 0, 0, 0) == 0
+
+
+@pytest.mark.requirement("hook-is-safe")
+@pytest.mark.skipif(sys.platform != "linux", reason="drops privileges the Linux way")
+@pytest.mark.parametrize("mode", [0o555, 0o000], ids=["read only", "no permission"])
+def test_a_home_that_cannot_be_written_is_no_trouble(state: Path, mode: int) -> None:
+    (state / "daemon.log").touch()
+    (state / "spool").mkdir()
+    (state / "spool").chmod(mode)
+
+    ran = run(state, before=without_privileges)
+
+    (state / "spool").chmod(0o700)
+    check_silent(ran)
+    assert spooled(state) == []
+    assert ["not kept" in line for line in logged(state)] == [True]
+
+
+@pytest.mark.requirement("hook-is-safe")
+def test_a_full_disk_is_no_trouble(state: Path) -> None:
+    def no_room() -> None:
+        import resource  # noqa: PLC0415 - in the child only
+        import signal  # noqa: PLC0415 - in the child only
+
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200, 200))
+
+    ran = run(state, b"x" * 100_000, before=no_room)
+
+    check_silent(ran)
+    assert spooled(state) == []
+    assert list((state / "spool" / "tmp").iterdir()) == []
+    assert ["not kept" in line for line in logged(state)] == [True]
+
+
+@pytest.mark.requirement("hook-is-safe")
+def test_a_clock_set_back_is_no_trouble(state: Path) -> None:
+    future = time.time() + 86_400 * 365
+    (state / "daemon.start").touch()
+    os.utime(state / "daemon.start", (future, future))
+
+    check_silent(run(state))
+
+    assert len(spooled(state)) == 1
+
+
+def test_switched_off_it_does_nothing_at_all(state: Path) -> None:
+    for word in ("false", "0", "No", "OFF"):
+        check_silent(run(state, environ={"PATTERN_TRACKING_ENABLED": word}))
+
+    assert spooled(state) == []
+
+
+@contextmanager
+def listening(state: Path, answer: bytes | None) -> Generator[list[bytes]]:
+    """Somebody on the daemon's socket who takes one frame and answers, or never does."""
+    frames: list[bytes] = []
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(os.path.relpath(state / "daemon.sock"))
+    server.listen()
+    done = threading.Event()
+
+    def serve() -> None:
+        connection, _ = server.accept()
+        with connection:
+            if answer is None:
+                done.wait(10)
+                return
+            length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+            frames.append(connection.recv(length, socket.MSG_WAITALL))
+            connection.sendall(answer)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield frames
+    done.set()
+    thread.join(5)
+    server.close()
+
+
+def test_with_a_daemon_the_event_goes_there_and_not_to_the_spool(state: Path) -> None:
+    with listening(state, b"ok hk_1\n") as frames:
+        check_silent(run(state))
+
+    assert [split_event(frame)[1] for frame in frames] == [BODY]
+    assert spooled(state) == []
+
+
+@pytest.mark.requirement("hook-is-safe")
+@pytest.mark.parametrize("answer", [None, b"error unavailable\n", b""], ids=["hangs", "cannot", "closes"])
+def test_a_daemon_that_does_not_take_it_leaves_it_to_the_spool(state: Path, answer: bytes | None) -> None:
+    with listening(state, answer):
+        ran = run(state)
+
+    check_silent(ran)
+    assert len(spooled(state)) == 1
+
+
+def test_the_run_and_the_chosen_directory_travel_with_the_event(state: Path, tmp_path: Path) -> None:
+    chosen = tmp_path / "chosen dir"
+    environ = {"PATTERN_CACHE_DIR": str(chosen), "BARTACK_RUN": "run-20260101-000000-00000000"}
+
+    check_silent(run(state, environ=environ))
+
+    (data,) = spooled(chosen)
+    header, _ = split_event(data)
+    assert (header.run, header.home) == ("run-20260101-000000-00000000", str(chosen))
+
+
+def test_the_shim_imports_only_what_starts_fast() -> None:
+    tree = ast.parse(shim_path().read_text(encoding="utf-8"))
+    names = {
+        alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    } | {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+
+    assert names <= {"os", "sys", "time", "_socket", "signal"}
+
+
+def test_both_writers_of_headers_agree(state: Path) -> None:
+    folder = Path("with space and ü and %")
+    folder.mkdir()
+    os.chdir(folder)
+    check_silent(run(state, event="Some_Event"))
+
+    (data,) = spooled(state)
+    header, _ = split_event(data)
+    assert header.cwd == os.getcwd()
+    assert header.encode() == data.split(b"\n", 1)[0]
+
+
+def test_what_is_imported_twice_is_there_once(state: Path) -> None:
+    run(state)
+    (name,) = Spool(state).names()
+    copy = Spool(state).read(name)
+    with StateStore(state) as store:
+        outbox = Outbox(store)
+        assert import_spool(outbox, Spool(state), Redactor({})) == 1
+        Spool(state).put(split_event(copy)[0], BODY)
+
+        assert import_spool(outbox, Spool(state), Redactor({})) == 0
+
+        assert len(outbox.rows()) == 1
+        assert Spool(state).names() == []
+
+
+def test_the_id_of_an_event_is_that_of_its_tool_call() -> None:
+    first = Header("PostToolUse", 1, "/a").encode() + b"\n" + BODY
+    second = Header("PostToolUse", 2, "/b").encode() + b"\n" + BODY.replace(b"session_id", b"sessionId")
+    other = Header("PreToolUse", 1, "/a").encode() + b"\n" + BODY
+
+    assert hook_event_id(first) == hook_event_id(second) != hook_event_id(other)
+    assert hook_event_id(b"%s\n{}" % first.split(b"\n")[0]) != hook_event_id(
+        b"%s\n{}" % second.split(b"\n")[0]
+    )
