@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Final, Protocol
 
@@ -302,7 +303,11 @@ class Hub:
         run = self._core.state.run
         assert run is not None
         parent = ParentClient.start(module, str(self._run.tree_lock), env, run.workspace)
-        self._selector.register(parent, selectors.EVENT_READ, lambda events: self._parent_ready(parent))
+
+        def ready(events: int) -> None:
+            self._parent_ready(parent)
+
+        self._selector.register(parent, selectors.EVENT_READ, ready)
         return parent
 
     def _seed(self) -> int:
@@ -338,9 +343,7 @@ class Hub:
         self._numbers += 1
         connection = Connection(self._numbers, sock)
         self._connections[connection.number] = connection
-        self._selector.register(
-            sock, selectors.EVENT_READ, lambda events: self._connection_ready(connection, events)
-        )
+        self._selector.register(sock, selectors.EVENT_READ, partial(self._connection_ready, connection))
         return connection
 
     def _connection_ready(self, connection: Connection, events: int) -> None:
@@ -552,7 +555,7 @@ class _Signals:
         self._read, self._write = socket.socketpair()
         self._read.setblocking(False)
         self._write.setblocking(False)
-        self._selector.register(self._read, selectors.EVENT_READ, lambda events: self._read.recv(64))
+        self._selector.register(self._read, selectors.EVENT_READ, self._wake)
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._note)
         self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
@@ -563,6 +566,9 @@ class _Signals:
             signal.signal(number, handler)
         self._read.close()
         self._write.close()
+
+    def _wake(self, events: int) -> None:
+        self._read.recv(64)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._seen:

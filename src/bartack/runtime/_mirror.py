@@ -17,7 +17,7 @@ from bartack.runtime._ledger import Show
 from bartack.runtime._state import State
 
 STACK_LIMIT = 50
-_LEFT = dict.fromkeys(("disk", "terminated", "waiting"), "interrupted")
+_LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted", "waiting": "interrupted"}
 """How a hub ended that left its run resumable."""
 MESSAGE_LIMIT = 4096
 

@@ -16,6 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -91,7 +92,10 @@ def import_program(file: str, root: str) -> object:
 
 def choose_worker(module: object, file: str, wanted: str) -> Worker[..., object]:
     """The worker that is meant: the one that is named, else ``main``, else the only one."""
-    workers = {worker.name: worker for worker in vars(module).values() if isinstance(worker, Worker)}
+    found = [
+        cast("Worker[..., object]", value) for value in vars(module).values() if isinstance(value, Worker)
+    ]
+    workers = {worker.name: worker for worker in found}
     own = {name: worker for name, worker in workers.items() if worker.ref.startswith(f"{Path(file).stem}:")}
     names = ", ".join(sorted(workers)) or "none"
     if wanted:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,7 +68,7 @@ class ForeignMailbox:
         return value
 
     @contextmanager
-    def delivery(self, timeout_s: float | None = None) -> Iterator[ForeignDelivery]:
+    def delivery(self, timeout_s: float | None = None) -> Generator[ForeignDelivery]:
         """Take the oldest message; leaving the block acknowledges it, an exception gives it back."""
         held = self._hold(timeout_s)
         try:
