@@ -1,6 +1,6 @@
 """The demo's team: real processes that are killed while they work, and the proof that nothing was lost or paid for twice.
 
-The program is ``demo/review.py``. Its agent is scripted, so that it needs no model; everything else is what any run does.
+The program is ``_demo_review.py``. Its agent is scripted, so that it needs no model; everything else is what any run does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from bartack.journal import open_reader
 from bartack.runtime import Run
 from bartack.supervision import ProcessFacts, find_by_environment, read_environment
 
-PROGRAM: Final = Path(__file__).parent / "demo" / "review.py"
+SOURCE: Final = Path(__file__).with_name("_demo_review.py")
+PROGRAM: Final = "review.py"
 PRICE_USD: Final = 0.01
 RISKS: Final = (7, 2, 9, 4, 5, 1, 8, 3)
 
@@ -50,7 +51,7 @@ class Facts(NamedTuple):
 
 def prepare(workspace: Path) -> None:
     """A project with files to review, a scripted agent and its settings."""
-    shutil.copyfile(PROGRAM, workspace / PROGRAM.name)
+    shutil.copyfile(SOURCE, workspace / PROGRAM)
     rules: list[str] = []
     for number, risk in enumerate(RISKS, 1):
         (workspace / f"{number}.diff").write_text(f"change {number}\n")
@@ -67,7 +68,7 @@ def perform(workspace: Path, tell: Callable[[Event], None]) -> Run:
     def say(what: str, *, killed: bool = False) -> None:
         tell(Event(time.monotonic() - began, what, killed))
 
-    run = Run.start(PROGRAM.name, workspace=workspace)
+    run = Run.start(PROGRAM, workspace=workspace)
     say(f"{run.id} started: 2 reviewers, 1 clerk, {len(RISKS)} files, a prompt for each")
     for replies, victim in PLAN:
         _wait_for_replies(run, replies)

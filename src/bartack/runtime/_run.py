@@ -180,7 +180,7 @@ class Run:
     def result(self) -> object: ...
     @overload
     def result(self, type: type[T]) -> T: ...
-    def result(self, type: object = None) -> object:  # noqa: A002
+    def result(self, type: object = None) -> object:  # noqa: A002 - likewise
         """The result of the run.
 
         Raises:

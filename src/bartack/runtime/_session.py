@@ -56,7 +56,7 @@ class ForeignMailbox:
     def receive(self, timeout_s: float | None = None) -> object: ...
     @overload
     def receive(self, timeout_s: float | None = None, *, type: type[T]) -> T: ...
-    def receive(self, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002
+    def receive(self, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002 - as everywhere
         """Take the oldest message and acknowledge it: at least once.
 
         Raises:
