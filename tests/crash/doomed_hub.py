@@ -112,7 +112,7 @@ def _arm_action(doom: Doom, action: type[_ledger.Action], *, after: bool) -> Non
             if isinstance(one, action) and after:
                 doom.come()
 
-    _hub.Hub._do = do  # type: ignore[method-assign] - the point is inside of it
+    _hub.Hub._do = do  # type: ignore[method-assign]  # - the point is inside of it
 
 
 def _arm_cut(doom: Doom) -> None:
@@ -125,7 +125,7 @@ def _arm_cut(doom: Doom) -> None:
             return half
         return original(self, fd, data, offset)
 
-    RealDisk.write = write  # type: ignore[method-assign] - the point is inside of it
+    RealDisk.write = write  # type: ignore[method-assign]  # - the point is inside of it
 
 
 if __name__ == "__main__":

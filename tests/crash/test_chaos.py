@@ -153,7 +153,7 @@ class Model:
             return self.ends[p, n - 1][0]
         if p in self.spawned:
             return self.spawned[p]
-        above, number = re.fullmatch(r"(.*)\.(\d+)\.\d+", p).groups()  # type: ignore[union-attr] - it is a branch
+        above, number = re.fullmatch(r"(.*)\.(\d+)\.\d+", p).groups()  # type: ignore[union-attr]  # - it is a branch
         return self.ready_at(above, int(number))
 
     def may_hit(self, hit: Kill, p: str, n: int) -> bool:
