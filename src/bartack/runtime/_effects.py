@@ -7,6 +7,7 @@ it done again, under the same key.
 from __future__ import annotations
 
 import base64
+import errno
 from collections.abc import Callable
 from typing import Final
 
@@ -131,7 +132,7 @@ class EffectDesk:
         if job.verdict is not None:
             self._office.ledger.fail_open(job.worker, job.step, job.verdict)
         elif end.problem:
-            error = ShellError(job.argv, end.status, problem=end.problem)
+            error = ShellError(job.argv, end.status, problem=_explain(job.argv, end))
             self._office.ledger.fail_open(job.worker, job.step, error)
         elif job.check and end.status != 0:
             stderr = end.stderr[-4096:].decode("utf-8", "replace")
@@ -503,6 +504,13 @@ class EffectDesk:
         alarm = self._alarms.pop((p, n), None)
         if alarm is not None:
             alarm.call_off()
+
+
+def _explain(argv: list[str], end: ShellEnd) -> str:
+    """Why commands did not start. One word with blanks in it is most likely a command line that was meant for a shell."""
+    if end.errno == errno.ENOENT and len(argv) == 1 and " " in argv[0]:
+        return f"{end.problem}; {argv[0]!r} is one word: give a command and its arguments as words of their own"
+    return end.problem
 
 
 def _shell_outcome(argv: list[str], end: ShellEnd) -> s.ShellOutcome:

@@ -404,7 +404,9 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
 
 def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
-    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup)
+    # A deadline that ran out is what the error that leaves its block came from.
+    fired = data.step == "timeout" and value.raw is not None and bytes(value.raw) == b'"fired"'
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data.fp if fired else "")
 
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
