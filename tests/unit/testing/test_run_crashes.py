@@ -83,7 +83,7 @@ async def clerk(ctx: Context, expected: int) -> list[str]:
 async def triage(ctx: Context, pattern: str = "src/**/*.py") -> list[str]:
     files = await ctx.list(pattern)
     _, tickets = await ctx.delegate((scout(files), clerk(len(files))))
-    if tickets and await ctx.ask(f"Notify the team of {len(tickets)} tickets?", type=bool):  # type: ignore[arg-type] # mypy expects on the right of 'and' what is on its left
+    if tickets and await ctx.ask(f"Notify the team of {len(tickets)} tickets?", type=bool):  # type: ignore[arg-type] # right of 'and' - mypy expects what is left of it
         ctx.print("notified")
     return tickets
 
