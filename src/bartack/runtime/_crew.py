@@ -158,8 +158,8 @@ class CrewDesk:
     def resume_delegate(self, worker: Worker, opened: OpenStep) -> None:
         """A worker that was restarted waits for its children again; they may be through."""
         children = self._children(opened.p, opened.n)
-        if any(child.ended and child.error is not None and not child.collect for child in children):
-            # It was given up when the hub died.
+        if any(child.ended and child.error_is_final and not child.collect for child in children):
+            # It was given up when the hub died. A failure that is not final is one of the session, just now.
             self.give_up(worker, opened, StepCancelledError("the delegate was cancelled"))
         elif all(child.ended for child in children):
             self._office.ledger.end_open(worker, opened, self._results(children))

@@ -509,7 +509,9 @@ class EffectDesk:
 def _explain(argv: list[str], end: ShellEnd) -> str:
     """Why commands did not start. One word with blanks in it is most likely a command line that was meant for a shell."""
     if end.errno == errno.ENOENT and len(argv) == 1 and " " in argv[0]:
-        return f"{end.problem}; {argv[0]!r} is one word: give a command and its arguments as words of their own"
+        return (
+            f"{end.problem}; {argv[0]!r} is one word: give a command and its arguments as words of their own"
+        )
     return end.problem
 
 

@@ -339,9 +339,9 @@ class Hub:
             return
         self._add(sock)
 
-    def _add(self, sock: socket.socket) -> Connection:
+    def _add(self, sock: socket.socket, worker: tuple[str, int] | None = None) -> Connection:
         self._numbers += 1
-        connection = Connection(self._numbers, sock)
+        connection = Connection(self._numbers, sock, worker)
         self._connections[connection.number] = connection
         self._selector.register(sock, selectors.EVENT_READ, partial(self._connection_ready, connection))
         return connection
@@ -369,7 +369,13 @@ class Hub:
         if not isinstance(frame, f.Hello):
             self._core.frame(connection.number, frame)
             return
-        peer = self._gate.admit(connection, frame, self._parents()) if frame.role != "worker" else None
+        claimed = (frame.path, frame.incarnation) if frame.role == "worker" else None
+        if connection.greeted or claimed != connection.worker:
+            # Only the process that was started for it is a worker, and nobody changes what he is.
+            self._drop(connection)
+            return
+        connection.greeted = True
+        peer = self._gate.admit(connection, frame, self._parents()) if claimed is None else None
         if self._core.connect(connection.number, frame, peer) is None:
             self._drop(connection)
 
@@ -495,7 +501,7 @@ class Hub:
         ours, theirs = socket.socketpair()
         token = self._new_token()
         self._workers[token] = (action.path, action.incarnation)
-        self._add(ours)
+        self._add(ours, (action.path, action.incarnation))
         payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
         env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
         self._zygote.fork(token, payload, [theirs.fileno()], env)

@@ -74,6 +74,11 @@ class MailDesk:
         self._blocked: dict[str, deque[Blocked]] = {}
         self._due: dict[str, Alarm] = {}
 
+    @property
+    def has_blocked(self) -> bool:
+        """Whether a send waits for room."""
+        return any(self._blocked.values())
+
     # Steps of workers.
 
     def send(self, peer: Peer, worker: Worker, step: f.Step) -> None:

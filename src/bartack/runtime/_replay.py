@@ -116,8 +116,8 @@ def _history(reader: FileReader, worker: Worker) -> list[f.Past]:
 
 def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]) -> Difference | None:
     from bartack.runtime._child import load_worker  # noqa: PLC0415 - the worker's side is needed only here
-    from bartack.runtime._scheduler import Facts, Scheduler  # noqa: PLC0415 - likewise
-    from bartack.runtime._stint import call_worker  # noqa: PLC0415 - likewise
+    from bartack.runtime._scheduler import Facts, Scheduler  # noqa: PLC0415 - the worker's side is needed only here
+    from bartack.runtime._stint import call_worker  # noqa: PLC0415 - the worker's side is needed only here
 
     assert state.run is not None
     blobs = FileBlobs(str(run.path / "blobs"), RealDisk())

@@ -8,6 +8,7 @@ import os
 import secrets
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -325,6 +326,8 @@ class Run:
                 cwd=place,
             )
         self._wait_for_hub(process)
+        # It outlives whoever started it; somebody has to take note of its end, or it stays a zombie.
+        threading.Thread(target=process.wait, name=f"bartack {self.id}", daemon=True).start()
 
     def _wait_for_hub(self, process: subprocess.Popen[bytes]) -> None:
         """Until somebody listens, or the process has come and gone."""

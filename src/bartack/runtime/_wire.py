@@ -25,8 +25,11 @@ _view: Final = memoryview(_buffer)
 class Connection:
     """A socket with a queue of frames to send."""
 
-    def __init__(self, number: int, sock: socket.socket) -> None:
+    def __init__(self, number: int, sock: socket.socket, worker: tuple[str, int] | None = None) -> None:
         sock.setblocking(False)
+        self.worker = worker
+        """The process at the other end, if it is a worker's: its path, and its number."""
+        self.greeted = False
         self.number = number
         self.sock = sock
         self.closing = False

@@ -6,9 +6,12 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
+
+import msgspec
 
 from bartack import Context, step, worker
 from bartack.errors import (
@@ -19,6 +22,7 @@ from bartack.errors import (
 from bartack.runtime import step_info
 from bartack.runtime._client import HubClient
 from bartack.runtime._foreign import Request
+from bartack.runtime._frames import Ask, Hello, encode
 from bartack.runtime._layout import RunDir
 
 TOKEN = os.environ.get("SERVICE_TOKEN", "none")
@@ -291,10 +295,11 @@ async def stepping(ctx: Context, count: int) -> None:
 
 
 @worker
-async def filling(ctx: Context) -> None:
-    """Writes into the journal until there is no room."""
-    while True:
+async def filling(ctx: Context, count: int) -> int:
+    """Writes much into the journal."""
+    for _ in range(count):
         await make_text(40_000)
+    return count
 
 
 # Places and secrets.
@@ -331,6 +336,44 @@ def try_from_body() -> list[str]:
     return refused
 
 
+def is_socket(fd: int) -> bool:
+    """Whether it is one, and open at all: the list of descriptors is one itself."""
+    try:
+        return stat.S_ISSOCK(os.fstat(fd).st_mode)
+    except OSError:
+        return False
+
+
+@step
+def steal_socket() -> None:
+    """Says on the worker's own socket that it comes from outside."""
+    note("stolen")
+    for name in os.listdir("/proc/self/fd"):
+        if not is_socket(int(name)):
+            continue
+        hello = Hello(role="foreign", pid=os.getpid())
+        ask = Ask(i=1, do="cancel", a=msgspec.Raw(b"{}"))
+        os.write(int(name), encode(hello) + encode(ask))
+    signal.pause()
+
+
+@worker
+async def stealing(ctx: Context) -> None:
+    await steal_socket()
+
+
 @worker
 async def trying(ctx: Context) -> list[str]:
     return await try_from_body()
+
+
+@worker
+async def inside_failing(ctx: Context) -> None:
+    """A command of the run that fails the session, which it may."""
+    script = (
+        "import os; from bartack.runtime._client import HubClient; from bartack.runtime._layout import RunDir;"
+        "from bartack.runtime._foreign import Request;"
+        "HubClient(RunDir(os.environ['BARTACK_RUN_DIR'])).ask('fail', Request(message='from inside'))"
+    )
+    await ctx.shell(sys.executable, "-c", script)
+    await ctx.mailbox.never.receive(60)

@@ -516,6 +516,7 @@ class Theatre(Stage):
         """Run to the end, letting time pass when everybody waits; returns how it ended."""
         self.hub.run_ready()
         while not self.hub.status:
+            self.hub.flush()
             self._answer_questions()
             due = self.core.clockwork.next_in_s()
             assert due is not None or self.hub.turn(), f"everybody waits: {self._waits()}"

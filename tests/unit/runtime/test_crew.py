@@ -347,6 +347,21 @@ def test_a_delegate_that_was_cancelled_when_the_hub_died_is_cancelled_after_it(t
         assert main.error(delegate(main, 1, ["a", "b"])) == "StepCancelledError"
 
 
+def test_a_worker_that_asks_for_its_delegate_when_the_session_has_failed_cancels_nobody() -> None:
+    stage = Stage()
+    pair(stage)
+    main = stage.again()
+    first, second = (stage.workers[path] for path in sorted(stage.workers) if path != main.path)
+    receive(second, 1)
+
+    first.fail()
+    delegate(main, 1, ["a", "b"])
+    second.fail(error("SessionFailedError"))
+
+    assert [entry.data["path"] for entry in stage.entries("worker.ended")] == [first.path]
+    assert not stage.worker(second.path).ended
+
+
 def test_a_cancelled_worker_that_says_hello_late_is_sent_away() -> None:
     stage = Stage()
     stage.shy.add("main/1.1:a")
