@@ -94,7 +94,7 @@ def retry_sentence(kind: type[BartackError]) -> str:
 def _near(digits: str) -> tuple[str, ...]:
     """The codes that begin like this one, those that share most with it first."""
     asked = f"BT{digits}"
-    shared = {kind.code: len(commonprefix([kind.code, asked])) for kind in iter_errors()}
+    shared = {kind.code: len(commonprefix([kind.code, asked])) for kind in iter_errors()}  # noqa: RUF071 - no paths
     close = [code for code, length in shared.items() if length > len("BT0")]
     return tuple(sorted(close, key=lambda code: (-shared[code], -int(code[2:])))[:3])
 
