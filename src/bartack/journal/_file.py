@@ -28,7 +28,6 @@ from typing import Final, NamedTuple, NoReturn, Self
 
 import msgspec
 
-from bartack._version import __version__
 from bartack.core import Clock, Disk, RealDisk, SystemClock, write_all
 from bartack.errors import (
     JournalClosedError,
@@ -255,6 +254,8 @@ def _sync_names(disk: Disk, root: str) -> None:
 
 
 def _opened(fence: int) -> Opened:
+    from bartack import __version__  # noqa: PLC0415 - the root package is above this one; only its version is wanted
+
     return Opened(format=FORMAT, fence=fence, pid=os.getpid(), by=f"bartack {__version__}")
 
 
