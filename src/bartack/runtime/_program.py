@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -114,6 +115,8 @@ def pin(files: list[str], root: Path, target: Path) -> None:
         copy.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
         shutil.copyfile(root / relative, copy)
         copy.chmod(0o600)
+        # Every worker's process imports it: once compiled here, none of them has to.
+        py_compile.compile(str(copy), quiet=2)
 
 
 def heal_program(pinned: Path) -> None:
