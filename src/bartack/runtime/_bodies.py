@@ -22,6 +22,7 @@ import msgspec
 
 from bartack.errors import BartackError, StepCancelledError, StepTimeoutError
 from bartack.runtime import _frames as f
+from bartack.runtime._clockwork import LONGEST_S
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._fingerprint import step_key
 from bartack.runtime._op import WorkOp, here
@@ -78,7 +79,8 @@ class Retry:
         longest = min(self.cap, self.base * self.factor ** (attempt - 1))
         delay = longest * _fraction() if self.jitter == "full" else longest
         asked: object = getattr(error, "retry_after", None)
-        return max(delay, float(asked)) if isinstance(asked, int | float) else delay
+        # An error may ask for anything: for infinity, or for no number at all.
+        return min(max(delay, asked), LONGEST_S) if isinstance(asked, int | float) else delay
 
 
 def _fraction() -> float:

@@ -15,6 +15,9 @@ from bartack.core import Clock
 
 PAUSE_LIMIT_NS: Final = 60 * 1_000_000_000
 
+LONGEST_S: Final = 1e10
+"""Nothing takes longer than some 300 years; what would, rings then."""
+
 CROWD: Final = 1024
 
 Callback = Callable[[], None]
@@ -68,7 +71,7 @@ class Clockwork:
 
     def after(self, seconds: float, callback: Callback) -> Alarm:
         """Ring when so many seconds have counted."""
-        return self._add(self._alive, self.alive_ns() + int(seconds * 1e9), callback)
+        return self._add(self._alive, self.alive_ns() + int(min(seconds, LONGEST_S) * 1e9), callback)
 
     def pause(self) -> None:
         """Deadlines stand still from now on."""

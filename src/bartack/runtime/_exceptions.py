@@ -65,9 +65,14 @@ def _describe(error: BaseException, worker: str, causes: int) -> ErrorData:
 
 def _text_of(error: BaseException) -> str:
     try:
-        return str(error)[:_MAX_TEXT]
+        return _sound(str(error)[:_MAX_TEXT])
     except Exception:  # noqa: BLE001 - somebody's own __str__ must not hide the error
         return type(error).__name__
+
+
+def _sound(text: str) -> str:
+    """Text as it can travel: a name of a file that is no UTF-8 comes with half characters in it."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _arguments_of(error: BaseException) -> list[object] | None:
@@ -111,7 +116,7 @@ def stack_of(trace: TracebackType | None) -> list[StackLine]:
         code = trace.tb_frame.f_code
         if not is_own(code.co_filename):
             text = linecache.getline(code.co_filename, trace.tb_lineno, trace.tb_frame.f_globals).strip()
-            lines.append(StackLine(code.co_filename, trace.tb_lineno, code.co_name, text))
+            lines.append(StackLine(_sound(code.co_filename), trace.tb_lineno, code.co_name, text))
         trace = trace.tb_next
     return lines[-_MAX_STACK:]
 

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from bartack.errors import (
+    MessageValueError,
     NoAnswerError,
     QuestionAnsweredError,
     QuestionNotFoundError,
@@ -19,6 +20,7 @@ from bartack.runtime._clockwork import Alarm
 from bartack.runtime._ledger import Peer, Show, Transition
 from bartack.runtime._office import Office
 from bartack.runtime._state import OpenStep, Value, Worker
+from bartack.runtime._values import encode
 
 _TYPES: Final[dict[str, type]] = {"str": str, "bool": bool, "int": int, "float": float}
 _YES: Final = frozenset({"y", "yes", "true", "on", "1"})
@@ -87,8 +89,8 @@ class QuestionDesk:
     def _find(self, number: str) -> tuple[Worker, OpenStep]:
         place = self._office.state.questions.get(number)
         if place is None:
-            asked = number.startswith("q") and number[1:].isdigit()
-            if asked and 0 < int(number[1:]) <= self._office.state.questions_asked:
+            # Compared as text: whatever people type, it need not be a number.
+            if any(number == f"q{asked}" for asked in range(1, self._office.state.questions_asked + 1)):
                 raise QuestionAnsweredError(number)
             raise QuestionNotFoundError(number)
         path, p, n = place
@@ -127,7 +129,10 @@ def check_answer(args: s.AskArgs, value: msgspec.Raw) -> msgspec.Raw:
         raise TypeMismatchError("answer", args.type, type(answer).__name__)
     if args.options is not None and answer not in args.options:
         raise TypeMismatchError("answer", " or ".join(args.options), str(answer))
-    return msgspec.Raw(msgspec.json.encode(answer))
+    try:
+        return msgspec.Raw(encode(answer))
+    except MessageValueError as error:
+        raise TypeMismatchError("answer", args.type, str(error)) from None
 
 
 def _read(type_: str, text: str) -> object:

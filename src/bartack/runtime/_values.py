@@ -223,7 +223,7 @@ def plain_or_repr(value: object) -> object:
         return msgspec.json.decode(encode(value))
     except (MessageValueError, MessageTooLargeError):
         try:
-            return repr(value)
+            return repr(value).encode("utf-8", "backslashreplace").decode()
         except Exception:  # noqa: BLE001 - somebody's own __repr__ must not hide the error it is part of
             return f"<{_name_of(type(value))}>"
 

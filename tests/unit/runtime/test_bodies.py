@@ -26,6 +26,7 @@ from bartack.errors import (
 from bartack.runtime import _bodies
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Retry, StepInfo, step_info
+from bartack.runtime._clockwork import LONGEST_S
 from bartack.runtime._context import Context
 from bartack.runtime._fingerprint import step_key
 from bartack.runtime._worker import step
@@ -432,6 +433,10 @@ def test_an_error_can_ask_for_a_longer_wait() -> None:
     impatient.retry_after = 0.1
     assert (retry.delay_s(1, QuotaError(1)), retry.delay_s(1, impatient)) == (7.5, 0.5)
     assert all(0 <= Retry(base=2).delay_s(1, ValueError()) < 2 for _ in range(50))
+    impatient.retry_after = float("nan")
+    assert retry.delay_s(1, impatient) == 0.5
+    impatient.retry_after = float("inf")
+    assert retry.delay_s(1, impatient) == LONGEST_S
 
 
 # Once.

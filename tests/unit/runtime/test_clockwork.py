@@ -31,6 +31,20 @@ def test_alarms_ring_in_the_order_of_their_time_and_those_of_one_time_in_the_ord
     assert rung == ["a", "b1", "b2", "c"]
 
 
+@pytest.mark.parametrize("seconds", [1e300, float("inf")])
+def test_what_never_comes_does_not_ring_and_keeps_nobody_from_waiting_for_other_things(
+    seconds: float,
+) -> None:
+    clock, works, rung = start()
+    works.after(seconds, lambda: rung.append("never"))
+    works.after(1.0, lambda: rung.append("soon"))
+
+    clock.advance(1000 * MINUTE)
+    works.tick()
+
+    assert rung == ["soon"]
+
+
 def test_an_alarm_rings_once_and_not_if_it_is_called_off() -> None:
     clock, works, rung = start()
     works.after(1.0, lambda: rung.append("once"))

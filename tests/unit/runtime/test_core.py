@@ -349,7 +349,16 @@ def test_an_answer_is_read_as_what_was_asked_for(kind: str, typed: object, seen:
     assert main.value(i) == seen
 
 
-@pytest.mark.parametrize(("options", "typed"), [({"type": "int"}, "many"), ({"options": ["a", "b"]}, "c")])
+@pytest.mark.parametrize(
+    ("options", "typed"),
+    [
+        ({"type": "int"}, "many"),
+        ({"type": "int"}, str(2**70)),
+        ({"type": "float"}, "nan"),
+        ({"type": "json"}, {"count": 2**70}),
+        ({"options": ["a", "b"]}, "c"),
+    ],
+)
 def test_an_answer_that_does_not_fit_leaves_the_question_open(
     options: dict[str, object], typed: object
 ) -> None:
@@ -362,6 +371,15 @@ def test_an_answer_that_does_not_fit_leaves_the_question_open(
 
     assert main.answer(i) is None
     assert list(stage.core.state.questions) == ["q1"]
+
+
+@pytest.mark.parametrize("number", ["", "q", "q0", "q2", "q²", "q01", "q" + "1" * 5000])
+def test_a_question_that_never_was_is_not_found(number: str) -> None:
+    stage = Stage()
+    ask(stage.begin(), 1)
+
+    with pytest.raises(QuestionNotFoundError):
+        answer(stage, number, "yes")
 
 
 @pytest.mark.parametrize("default", [None, "maybe"])

@@ -268,3 +268,16 @@ def test_the_reason_of_a_cancellation_comes_back() -> None:
 
     assert isinstance(back, StepCancelledError)
     assert back.reason == "a sibling failed"
+
+
+def test_an_error_that_names_a_file_whose_name_is_no_text_travels() -> None:
+    class OddError(Exception):
+        def __init__(self, name: str) -> None:
+            super().__init__(name)
+            self.name = name
+
+    data = describe_error(OddError("b\udcffd"))
+
+    back = msgspec.json.decode(msgspec.json.encode(data), type=ErrorData)
+    assert back.message == "b\\udcffd"
+    assert "udcff" in str(back.facts["name"])
