@@ -312,9 +312,11 @@ class FileJournal:
             end = self._marks[section + 1].offset if section + 1 < len(self._marks) else self.size_bytes
             place = next(wanted)
             for line, text in self._lines(section, end):
-                while line.seq <= place < line.seq + line.entries:
-                    yield decode_line(text)[place - line.seq]
-                    place = next(wanted, 0)
+                if line.seq <= place < line.seq + line.entries:
+                    entries = decode_line(text)
+                    while line.seq <= place < line.seq + line.entries:
+                        yield entries[place - line.seq]
+                        place = next(wanted, 0)
                 if not place:
                     break
 
