@@ -17,6 +17,8 @@ TIDYING: Final = CLEANUP | {"nack"}
 MANY: Final = 10_000
 """A failure with more than this behind it counts as handled."""
 
+LATEST: Final = 1 << 62
+
 Key = tuple[str, int]
 """A step: its path and number."""
 
@@ -56,7 +58,9 @@ class Blame:
             return
         if step not in TIDYING:
             self.steps = {
-                key: failed for key, failed in self.steps.items() if not self._handles(p, key[0], failed)
+                key: failed
+                for key, failed in self.steps.items()
+                if not self._depends(p, key, failed.seq, LATEST)
             }
         self._note(Since(seq, p, n, cancelled=False))
 
@@ -67,7 +71,7 @@ class Blame:
         for item in self._since:
             if item.seq < to:
                 continue
-            if self._depends(item.p, origin[0], to, item.seq) or item.cancelled:
+            if self._depends(item.p, origin, to, item.seq) or item.cancelled:
                 undone.add((item.p, item.n))
             else:
                 kept.add(item.seq)
@@ -75,7 +79,7 @@ class Blame:
 
     def depends(self, p: str, origin: Key, to: int) -> bool:
         """Whether what a branch does now follows from a failure."""
-        return self._depends(p, origin[0], to, self._since[-1].seq + 1 if self._since else to)
+        return self._depends(p, origin, to, LATEST)
 
     def rewind(self, kept: set[int], to: int) -> None:
         """The worker was set back."""
@@ -94,12 +98,9 @@ class Blame:
             self._since.clear()
         self._since.append(item)
 
-    def _handles(self, p: str, failed_p: str, failed: Failed) -> bool:
-        """Whether something that matters, done in branch ``p``, means that a failure was handled."""
-        return self._depends(p, failed_p, failed.seq, 1 << 62)
-
-    def _depends(self, p: str, failed_p: str, since: int, until: int) -> bool:
-        if is_same_line(p, failed_p):
+    def _depends(self, p: str, failed: Key, since: int, until: int) -> bool:
+        """Whether what branch ``p`` did at a place follows from a failure."""
+        if follows(p, failed):
             return True
         return any(
             item.cancelled and since < item.seq < until and (p == item.p or p.startswith(f"{item.p}."))
@@ -107,6 +108,15 @@ class Blame:
         )
 
 
-def is_same_line(one: str, other: str) -> bool:
-    """Whether one of two paths is a branch inside the other, or both are the same."""
-    return one == other or one.startswith(f"{other}.") or other.startswith(f"{one}.")
+def follows(p: str, step: Key) -> bool:
+    """Whether a branch goes on where a step was: it is the same branch, one around it, or one that was started behind it.
+
+    A branch around it may have gone on beside it, in a task group; that cannot be told apart.
+    """
+    path, number = step
+    if p == path or path.startswith(f"{p}."):
+        return True
+    if not p.startswith(f"{path}."):
+        return False
+    group = p[len(path) + 1 :].partition(".")[0]
+    return int(group) > number

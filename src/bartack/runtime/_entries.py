@@ -291,7 +291,8 @@ class MessageMoved(EntryData, frozen=True, gc=False):
     to: str
     reason: str = ""
     p: str = ""
-    """The branch that gives it back, if it goes back only when a failure was caught."""
+    n: int = 0
+    """The step that gives it back, if it goes back only when a failure was caught."""
 
 
 class MailboxChanged(EntryData, frozen=True, gc=False):

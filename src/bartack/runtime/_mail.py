@@ -27,7 +27,7 @@ from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, che
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._blame import is_same_line
+from bartack.runtime._blame import follows
 from bartack.runtime._clockwork import Alarm
 from bartack.runtime._ledger import NULL, Peer
 from bartack.runtime._office import Office
@@ -138,9 +138,9 @@ class MailDesk:
 
     def return_all(self, worker: Worker, p: str) -> None:
         """A branch of a worker goes on behind a failure: what was given back in it goes back."""
-        for message_id, (_, branch) in list(worker.returning.items()):
+        for message_id, (_, step) in list(worker.returning.items()):
             held = self._office.state.held.get(message_id)
-            if held is not None and is_same_line(branch, p):
+            if held is not None and follows(p, step):
                 self._settle(held[0], message_id, ok=False)
 
     def call(self, peer: Peer, worker: Worker, step: f.Step) -> None:
@@ -532,7 +532,9 @@ class MailDesk:
         if self._office.state.mailbox(args.mailbox).holding(args.id) is None:
             self._office.ledger.finish(worker, done, Value(NULL))
             return
-        moved = e.MessageMoved(mailbox=args.mailbox, id=args.id, to=to, reason=args.reason, p=step.p)
+        moved = e.MessageMoved(
+            mailbox=args.mailbox, id=args.id, to=to, reason=args.reason, p=step.p, n=step.n
+        )
         self._office.ledger.record((done, Value(NULL)), (moved, NO_VALUE))
         self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
 

@@ -96,8 +96,8 @@ class Worker:
         """Whether it was told to stop: that it ends with a cancellation is then no failure."""
         self.blame = Blame()
         """Steps that failed and may be what a failure of the worker goes back to."""
-        self.returning: dict[str, tuple[int, str]] = {}
-        """Messages that it gave back when a failure left their block: place of that outcome, and the branch. They are its own
+        self.returning: dict[str, tuple[int, tuple[str, int]]] = {}
+        """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
         until it is known that the failure was caught."""
 
     @property
@@ -474,7 +474,7 @@ def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value:
     holder = state.workers.get(state.held.get(data.id, ("", ""))[1])
     if data.to == "returning":
         if holder is not None:
-            holder.returning[data.id] = (seq - 1, data.p)
+            holder.returning[data.id] = (seq - 1, (data.p, data.n))
         return
     state.held.pop(data.id, None)
     if holder is not None:
