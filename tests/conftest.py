@@ -36,6 +36,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, value in report.user_properties:
             if name in totals and isinstance(value, int):
                 totals[name] += value
+            if name == "long_run":
+                terminalreporter.write_line(f"crash suite: {value}")
             if name == "gone_ms" and isinstance(value, int):
                 slowest = max(slowest, value)
     for name, total in totals.items():

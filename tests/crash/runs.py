@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -269,7 +270,8 @@ def kill(*pids: int) -> None:
             pidfd = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
         os.close(pidfd)
         found.append(ProcessId(pid, 0))
     wait_deaths(found, time.monotonic() + PATIENCE_S)

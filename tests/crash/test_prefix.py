@@ -40,7 +40,8 @@ def spawn(name: str) -> Ask:
 
 
 def ack(mailbox: str, held: object, *, ok: bool = True) -> Ask:
-    return Ask("ack", s.AckArgs(mailbox=mailbox, id=str(fields(held)["id"]), ok=ok))
+    args = s.AckArgs(mailbox=mailbox, id=str(fields(held)["id"]), ok=ok)
+    return Ask("ack" if ok else "nack", args)
 
 
 # A team that uses everything.

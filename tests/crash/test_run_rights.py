@@ -8,6 +8,7 @@ import struct
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.crash.runs import PROGRAMS, Begin, RealRun
 from tests.crash.test_run_steps import error_of
@@ -129,6 +130,26 @@ def test_a_stranger_who_asks_and_never_reads_keeps_nobody_waiting(waiting: RealR
         assert memory_kb(waiting) - before < 32 * 1024
         waiting.api.send("go", "on")
         assert waiting.wait_hub() == 0, waiting.story()
+
+
+def test_a_stranger_who_does_not_read_for_long_is_sent_away(begin: Begin) -> None:
+    run = begin("waiting")
+    run.start_doomed("impatient:hub")
+    run.wait_open("receive")
+    with connect(run) as sock:
+        sock.sendall(HELLO)
+
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            ask_for_ever(sock)
+
+    run.api.send("go", "on")
+    assert run.wait_hub() == 0, run.story()
+
+
+def ask_for_ever(sock: socket.socket) -> None:
+    question = encode(Ask(i=1, do="peek", a=msgspec.Raw(b'{"mailbox":"box"}')))
+    while True:
+        sock.sendall(question * 1000)
 
 
 def memory_kb(run: RealRun) -> int:

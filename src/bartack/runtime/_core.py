@@ -25,6 +25,7 @@ from bartack.journal import Journal
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
+from bartack.runtime._blame import TIDYING
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._crew import CrewDesk
 from bartack.runtime._effects import EffectDesk, ShellEnd
@@ -82,6 +83,7 @@ class Core:
             "send": self.mail.send,
             "receive": self.mail.receive,
             "ack": self.mail.ack,
+            "nack": self.mail.nack,
             "call": self.mail.call,
             "reply": self.mail.reply,
             "drain": self.mail.drain,
@@ -158,6 +160,8 @@ class Core:
         if peer.replaying:
             peer.replaying = False
             self._check_pause()
+        if worker.returning and isinstance(frame, f.Step | f.Begin) and frame.step not in TIDYING:
+            self.mail.return_all(worker, frame.p)
         self._from_worker(peer, worker, frame)
 
     def lost(self, number: int) -> None:

@@ -538,7 +538,7 @@ class CrewDesk:
         items: list[tuple[e.EntryData, Value]] = [
             (e.FailureRecorded(worker=worker.path, error=frame.e, suppressed=True), NO_VALUE)
         ]
-        if frame.origin in worker.failed_steps:
+        if frame.origin in worker.blame.steps:
             ended = e.WorkerEnded(path=worker.path, error=frame.e, origin=frame.origin)
             items.append((ended, NO_VALUE))
         self._office.ledger.record(*items, ride=True)

@@ -282,7 +282,7 @@ class MessageHeld(EntryData, frozen=True, gc=False):
 
 
 class MessageMoved(EntryData, frozen=True, gc=False):
-    """A message changed its state: processed, returned, due, dropped, dead, withdrawn."""
+    """A message changed its state: processed, returning, returned, due, dropped, dead, withdrawn."""
 
     kind = "message.moved"
 
@@ -290,6 +290,9 @@ class MessageMoved(EntryData, frozen=True, gc=False):
     id: str
     to: str
     reason: str = ""
+    p: str = ""
+    n: int = 0
+    """The step that gives it back, if it goes back only when a failure was caught."""
 
 
 class MailboxChanged(EntryData, frozen=True, gc=False):

@@ -56,6 +56,7 @@ STAGED_LIMIT: Final = 1000
 """More entries than this are never kept waiting."""
 HEARTBEAT_S: Final = 5.0
 LOOK_S: Final = 1.0
+STUCK_S: Final = 30.0
 
 
 class Observer(Protocol):
@@ -282,6 +283,14 @@ class Hub:
             self._heartbeat = now
             self._run.touch_lock()
             self._commands.check_sizes(self._core.shell_too_large)
+            self._drop_stuck(now)
+
+    def _drop_stuck(self, now: float) -> None:
+        """A stranger who asks and does not read is not waited for."""
+        for connection in list(self._connections.values()):
+            since = connection.stuck_since
+            if connection.worker is None and since is not None and now - since >= STUCK_S:
+                self._drop(connection)
 
     def _check_kept(self) -> None:
         """A run that waits writes nothing, and would not notice for long that its directory is gone."""

@@ -27,6 +27,7 @@ from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, che
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
+from bartack.runtime._blame import follows
 from bartack.runtime._clockwork import Alarm
 from bartack.runtime._ledger import NULL, Peer
 from bartack.runtime._office import Office
@@ -124,16 +125,23 @@ class MailDesk:
             self._wait(peer, worker, step, args, opened)
 
     def ack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
-        """Acknowledge a held message, or give it back."""
+        """Acknowledge a held message."""
+        self._settle_step(worker, step, "processed")
+
+    def nack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """A failure left the block in which a message was held. It goes back when the failure turns out to be caught.
+
+        Until then it stays where it is: if the failure is not caught, the resumed worker holds it again.
+        """
         args = self._office.decode(step.a, s.AckArgs)
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
-        message = self._office.state.mailbox(args.mailbox).holding(args.id)
-        if message is None:
-            self._office.ledger.finish(worker, done, Value(NULL))
-            return
-        self._office.ledger.record((_moved(args, message), NO_VALUE), (done, Value(NULL)))
-        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
-        self._serve(args.mailbox)
+        self._settle_step(worker, step, "returning" if args.requeue else "dead")
+
+    def return_all(self, worker: Worker, p: str) -> None:
+        """A branch of a worker goes on behind a failure: what was given back in it goes back."""
+        for message_id, (_, step) in list(worker.returning.items()):
+            held = self._office.state.held.get(message_id)
+            if held is not None and follows(p, step):
+                self._settle(held[0], message_id, ok=False)
 
     def call(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Send a message and wait for the reply."""
@@ -518,10 +526,23 @@ class MailDesk:
         """Whether nothing will ever come."""
         return self._office.state.is_closed(name) and not len(self._office.state.mailbox(name))
 
+    def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
+        args = self._office.decode(step.a, s.AckArgs)
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
+        if self._office.state.mailbox(args.mailbox).holding(args.id) is None:
+            self._office.ledger.finish(worker, done, Value(NULL))
+            return
+        moved = e.MessageMoved(
+            mailbox=args.mailbox, id=args.id, to=to, reason=args.reason, p=step.p, n=step.n
+        )
+        self._office.ledger.record((done, Value(NULL)), (moved, NO_VALUE))
+        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+
     def _settle(self, name: str, message_id: str, *, ok: bool) -> None:
         message = self._office.state.mailbox(name).holding(message_id)
         if message is not None:
-            moved = _moved(s.AckArgs(mailbox=name, id=message_id, ok=ok), message)
+            back = "returned" if message.attempt < MAX_DELIVERIES else "dead"
+            moved = e.MessageMoved(mailbox=name, id=message_id, to="processed" if ok else back)
             self._office.ledger.record((moved, NO_VALUE))
             self._serve(name)
 
@@ -581,17 +602,6 @@ def check_reader(worker: Worker, name: str) -> None:
     check_name(name)
     if name.startswith("@") and name[1:] != worker.path:
         raise MailboxNameError(name, "only its own worker receives from an inbox")
-
-
-def _moved(args: s.AckArgs, message: Message) -> e.MessageMoved:
-    """What becomes of a held message."""
-    if args.ok:
-        to = "processed"
-    elif args.requeue and message.attempt < MAX_DELIVERIES:
-        to = "returned"
-    else:
-        to = "dead"
-    return e.MessageMoved(mailbox=args.mailbox, id=args.id, to=to, reason=args.reason)
 
 
 def _dropped(name: str, message_id: str) -> e.MessageMoved:

@@ -115,7 +115,8 @@ class Mailbox:
 
     def settle(self, message_id: str, *, ok: bool, reason: str = "") -> StepOp[None]:
         """Acknowledge a held message, or give it back."""
-        return self._step("ack", s.AckArgs(mailbox=self.name, id=message_id, ok=ok, reason=reason), nothing)
+        args = s.AckArgs(mailbox=self.name, id=message_id, ok=ok, reason=reason)
+        return self._step("ack" if ok else "nack", args, nothing)
 
     def answer(self, message_id: str, value: object) -> StepOp[None]:
         """Reply to a held message."""

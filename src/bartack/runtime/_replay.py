@@ -109,7 +109,10 @@ def _is_replayed(worker: Worker) -> bool:
 
 def _history(reader: FileReader, worker: Worker) -> list[f.Past]:
     """The outcomes that a resumed worker would replay: of a failed one, those before its failing step."""
-    places = {place for place in worker.history if not worker.origin_seq or place < worker.origin_seq}
+    places = set(worker.history)
+    if worker.origin is not None and worker.origin_seq:
+        kept, _ = worker.blame.standing(worker.origin, worker.origin_seq)
+        places = {place for place in places if place < worker.origin_seq or place in kept}
     outcomes = (outcome_of(entry) for entry in reader.read() if entry.seq in places)
     return [outcome for outcome in outcomes if outcome is not None]
 

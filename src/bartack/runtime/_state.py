@@ -16,8 +16,8 @@ import msgspec
 from bartack.journal import BlobRef, Entry
 from bartack.messaging import Mailbox, Message
 from bartack.runtime import _entries as e
+from bartack.runtime._blame import Blame, Failed
 from bartack.runtime._frames import ErrorData
-from bartack.runtime._steps import CLEANUP
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
@@ -90,14 +90,15 @@ class Worker:
         self.origin_seq = 0
         self.origin_facts: tuple[str, str] = ("", "")
         """Kind and fingerprint of the step that an uncaught error came from."""
-        self.handled = ""
-        """What was done behind the step that may be the failing one, if that makes the failure history."""
         self.cancel_next = ""
         """Why its next step is cancelled, if it is."""
         self.cancelled = False
         """Whether it was told to stop: that it ends with a cancellation is then no failure."""
-        self.failed_steps: dict[tuple[str, int], tuple[int, str, str]] = {}
-        """Steps that failed and may be what a failure of the worker goes back to: place, kind, fingerprint."""
+        self.blame = Blame()
+        """Steps that failed and may be what a failure of the worker goes back to."""
+        self.returning: dict[str, tuple[int, tuple[str, int]]] = {}
+        """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
+        until it is known that the failure was caught."""
 
     @property
     def ended(self) -> bool:
@@ -237,14 +238,9 @@ class State:
             self.questions[data.question] = (worker.path, data.p, data.n)
             self.questions_asked += 1
 
-    def undo_children(self, worker: Worker, to: int) -> None:
+    def undo_children(self, undone: set[tuple[str, int]]) -> None:
         """A worker was set back: the workers of steps that it will do anew, and all below them, are no part of the run."""
-        undone = {step for step, place in worker.failed_steps.items() if place[0] >= to}
-        made = [
-            child.path
-            for child in self.workers.values()
-            if child.parent in undone or (child.seq > to and self.worker_of(child.parent[0]) is worker)
-        ]
+        made = [child.path for child in self.workers.values() if child.parent in undone]
         for path in [path for path in self.workers if path in made or path.startswith(_below(made))]:
             gone = self.workers.pop(path)
             # Their keys must not come again.
@@ -259,7 +255,9 @@ class State:
             self.reserved_usd -= was.reserved_usd
             self.questions.pop(was.question, None)
 
-    def close_step(self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: str = "") -> None:
+    def close_step(
+        self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: e.StepFailed | None = None
+    ) -> None:
         """A step has its outcome."""
         worker = self.worker_of(p)
         if worker is None:
@@ -269,12 +267,14 @@ class State:
         if cleanup:
             return
         worker.history.append(seq)
-        if failed:
-            worker.failed_steps[p, n] = (seq, step, failed)
-        elif step not in CLEANUP and worker.failed_steps:
-            # Whatever failed before this was handled: it is history, and no failing step to go back to.
-            worker.failed_steps.clear()
-            worker.handled = f"{step} (step {p}:{n})"
+        if failed is None:
+            worker.blame.finish(p, n, step, seq)
+        else:
+            worker.blame.fail(p, n, Failed(seq, step, failed.fp), cancelled=_is_cancellation(failed))
+
+
+def _is_cancellation(failed: e.StepFailed) -> bool:
+    return failed.error.type.endswith(":StepCancelledError")
 
 
 def _below(paths: Iterable[str]) -> tuple[str, ...]:
@@ -344,10 +344,10 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
     worker.error_is_final = data.final
     worker.status = "failed" if data.error else "completed"
     worker.origin = data.origin
-    failed = worker.failed_steps.get(data.origin) if data.origin else None
+    failed = worker.blame.steps.get(data.origin) if data.origin else None
     if failed is not None:
-        worker.origin_seq = failed[0]
-        worker.origin_facts = failed[1:]
+        worker.origin_seq = failed.seq
+        worker.origin_facts = (failed.step, failed.fp)
     for step in list(worker.open):
         # A failed worker may be set back: then it asks again for what was open, and is attached to it.
         if data.error is None or data.final or worker.open[step].cleanup:
@@ -365,22 +365,30 @@ def _worker_crashed(state: State, data: e.WorkerCrashed, seq: int, at: int, valu
 
 def _worker_rewound(state: State, data: e.WorkerRewound, seq: int, at: int, value: Value) -> None:
     worker = state.workers[data.path]
-    worker.history = (
-        array("Q", (place for place in worker.history if place < data.to)) if data.to else worker.history
-    )
     if data.to:
-        for step in [step for step, opened in worker.open.items() if opened.seq > data.to]:
-            state.forget_step(worker, step)
-        state.undo_children(worker, data.to)
-    worker.failed_steps = {
-        step: place for step, place in worker.failed_steps.items() if not data.to or place[0] < data.to
-    }
+        _undo(state, worker, data.to)
     worker.rewinds += 1
     worker.crashes_in_a_row = 0
     worker.status = "waiting"
     worker.error = None
     worker.origin = None
     worker.origin_seq = 0
+
+
+def _undo(state: State, worker: Worker, to: int) -> None:
+    """Take what followed from a failure out of a worker's history."""
+    origin = worker.origin or (worker.path, 0)
+    kept, undone = worker.blame.standing(origin, to)
+    for step, opened in list(worker.open.items()):
+        if opened.seq > to and worker.blame.depends(opened.p, origin, to):
+            undone.add(step)
+            state.forget_step(worker, step)
+    state.undo_children(undone)
+    worker.history = array("Q", (place for place in worker.history if place < to or place in kept))
+    worker.returning = {
+        message: given for message, given in worker.returning.items() if given[0] < to or given[0] in kept
+    }
+    worker.blame.rewind(kept, to)
 
 
 def _worker_cancelled(state: State, data: e.WorkerCancelled, seq: int, at: int, value: Value) -> None:
@@ -410,9 +418,9 @@ def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value:
 
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
-    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data.fp)
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data)
     worker = state.worker_of(data.p)
-    if worker is not None and data.error.type.endswith(":StepCancelledError"):
+    if worker is not None and _is_cancellation(data):
         worker.cancel_next = ""
 
 
@@ -465,7 +473,14 @@ def _message_held(state: State, data: e.MessageHeld, seq: int, at: int, value: V
 
 def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value: Value) -> None:
     mailbox = state.mailbox(data.mailbox)
+    holder = state.workers.get(state.held.get(data.id, ("", ""))[1])
+    if data.to == "returning":
+        if holder is not None:
+            holder.returning[data.id] = (seq - 1, (data.p, data.n))
+        return
     state.held.pop(data.id, None)
+    if holder is not None:
+        holder.returning.pop(data.id, None)
     if data.to == "processed":
         mailbox.take(data.id)
     elif data.to == "returned":

@@ -14,6 +14,7 @@ stop       hub      ``StopArgs``                                 null
 send       hub      ``SendArgs``; ``v``: the message             the message's id
 receive    hub      ``ReceiveArgs``                              the message; with ``hold`` a ``Held``
 ack        hub      ``AckArgs``                                  null
+nack       hub      ``AckArgs``                                  null; the message goes back when the failure was caught
 call       hub      ``CallMailboxArgs``; ``v``: the message      the reply
 reply      hub      ``ReplyArgs``; ``v``: the reply              null
 drain      hub      ``DrainArgs``                                list of messages

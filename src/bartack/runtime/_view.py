@@ -230,8 +230,10 @@ class Chronicle:
         worker = self.workers[data.path]
         worker.status, worker.error, worker.ended_at = "waiting", None, 0
         current = self._of(data.path)
+        history = set(self.state.workers[data.path].history[-10_000:])
         for step in list(current.values()):
-            if step.cleanup or step.status == "aborted" or (data.to and step.seq >= data.to):
+            behind = data.to and step.seq >= data.to and step.seq not in history
+            if step.cleanup or step.status == "aborted" or behind:
                 step.status = "undone"
                 del current[step.p, step.n]
         self._note(at, "rewound", "goes on at its failing step", data.path)

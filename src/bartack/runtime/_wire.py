@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
@@ -30,6 +31,8 @@ class Connection:
         self.worker = worker
         """The process at the other end, if it is a worker's: its path, and its number."""
         self.greeted = False
+        self.stuck_since: float | None = None
+        """Since when the other side has not read anything that waits for it."""
         self.number = number
         self.sock = sock
         self.closing = False
@@ -88,12 +91,14 @@ class Connection:
             try:
                 sent = self.sock.send(self._current)
             except (BlockingIOError, InterruptedError):
+                self.stuck_since = self.stuck_since or time.monotonic()
                 return True
             except OSError:
                 self._queue.clear()
                 self._current = memoryview(b"")
                 return False
             self._current = self._current[sent:]
+            self.stuck_since = None
         return True
 
     def close(self) -> None:

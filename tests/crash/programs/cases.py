@@ -377,3 +377,24 @@ async def inside_failing(ctx: Context) -> None:
     )
     await ctx.shell(sys.executable, "-c", script)
     await ctx.mailbox.never.receive(60)
+
+
+# Long histories.
+
+
+@step
+def tick() -> None:
+    """Nothing, but it counts."""
+
+
+@worker
+async def ticker(ctx: Context, count: int) -> int:
+    for _ in range(count):
+        await tick()
+    return count
+
+
+@worker
+async def long(ctx: Context, workers: int, count: int) -> list[int]:
+    """As many steps as there can be."""
+    return await ctx.delegate([ticker(count) for _ in range(workers)])

@@ -510,7 +510,7 @@ def test_a_delivery_goes_back_when_its_block_is_left_by_an_exception(hub: FakeHu
 
     hub.start(program)
     hub.answer({"id": "m-1", "value": 1}, step="receive")
-    hub.answer(step="ack")
+    hub.answer(step="nack")
 
     with pytest.raises(ValueError, match="cannot"):
         hub.result()

@@ -30,7 +30,8 @@ def receive(
 def ack(
     worker: Puppet, n: int, mailbox: str, message_id: str, *, ok: bool = True, requeue: bool = True
 ) -> int:
-    return worker.step(n, "ack", s.AckArgs(mailbox=mailbox, id=message_id, ok=ok, requeue=requeue))
+    kind = "ack" if ok else "nack"
+    return worker.step(n, kind, s.AckArgs(mailbox=mailbox, id=message_id, ok=ok, requeue=requeue))
 
 
 def declare(worker: Puppet, n: int, mailbox: str, **bounds: object) -> int:
@@ -306,7 +307,7 @@ def test_a_message_that_is_given_back_returns_to_its_old_place() -> None:
     assert [main.value(receive(main, n, "box")) for n in range(6, 9)] == [1, 2, 3]
 
 
-def test_a_message_that_is_given_back_goes_to_a_waiter() -> None:
+def test_a_message_that_is_given_back_goes_to_a_waiter_when_its_worker_goes_on() -> None:
     stage = Stage()
     first, second = team(stage, "a", "b")
     send(first, 1, "box", "hot")
@@ -314,6 +315,8 @@ def test_a_message_that_is_given_back_goes_to_a_waiter() -> None:
     waiting = receive(second, 1, "box")
 
     ack(first, 3, "box", held_id(first, i), ok=False)
+    assert second.answer(waiting) is None
+    first.step(4, "sleep", s.SleepArgs(seconds=1.0))
 
     assert second.value(waiting) == "hot"
 
@@ -333,7 +336,7 @@ def test_a_message_given_back_five_times_is_dead_and_the_count_survives_a_restar
     assert attempts == [1, 2, 3, 4, 5]
     assert main.error(receive(main, 12, "box", 0)) == "ReceiveTimeoutError"
     moves = [entry.data["to"] for entry in stage.entries("message.moved")]
-    assert moves == ["returned"] * 4 + ["dead"]
+    assert moves == ["returning", "returned"] * 4 + ["returning", "dead"]
 
 
 def test_a_message_given_back_for_good_is_dead_at_once() -> None:

@@ -37,9 +37,9 @@ def picture(state: State) -> dict[str, object]:
 
 def worker_picture(state: State, path: str) -> dict[str, object]:
     worker = state.workers[path]
-    facts = {
-        name: value for name, value in vars(worker).items() if name not in {"open", "arguments", "result"}
-    }
+    hidden = {"open", "arguments", "result", "blame"}
+    facts = {name: value for name, value in vars(worker).items() if name not in hidden}
+    facts["blame"] = vars(worker.blame)
     # Which workers have a process is the business of the hub that runs them.
     facts["status"] = "alive" if worker.status in {"waiting", "running"} else worker.status
     opened = {
@@ -76,7 +76,7 @@ def messages(stage: Stage) -> None:
     for n in range(2, 6):
         main.step(n, "send", s.SendArgs(mailbox="box", key=f"k{n}"), n)
     main.step(6, "receive", s.ReceiveArgs(mailbox="box", hold=True))
-    main.step(7, "ack", s.AckArgs(mailbox="box", id="m-7", ok=False))
+    main.step(7, "nack", s.AckArgs(mailbox="box", id="m-7", ok=False))
     later = stage.clock.now_us() + 1_000_000
     main.step(8, "send", s.SendArgs(mailbox="other", not_before=later), "later")
     main.step(9, "close", s.MailboxArgs(mailbox="shut"))
