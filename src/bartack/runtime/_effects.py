@@ -39,10 +39,10 @@ from bartack.runtime._ledger import (
     StopShell,
 )
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._state import FIRED, NO_VALUE, OpenStep, Value, Worker
 from bartack.runtime._steps import BODIES
 
-FIRED: Final = msgspec.Raw(b'"fired"')
+_FIRED: Final = msgspec.Raw(FIRED)
 
 
 class ShellEnd(msgspec.Struct, frozen=True):
@@ -232,7 +232,7 @@ class EffectDesk:
             if not self._office.is_open(worker, scope):
                 return
             data = e.StepFinished(p=scope.p, n=scope.n, step="timeout", fp=scope.fp)
-            self._office.ledger.record((data, Value(FIRED)))
+            self._office.ledger.record((data, Value(_FIRED)))
             current = self._office.ledger.by_worker.get(worker.path)
             if current is not None:
                 self._office.ledger.say(current, f.Fired(p=scope.p, n=scope.n))

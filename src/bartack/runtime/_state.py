@@ -23,6 +23,8 @@ WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
 
 ROOT_STEP: Final = ("", 0)
+FIRED: Final = b'"fired"'
+"""The outcome of a deadline that ran out."""
 
 T = TypeVar("T", bound=e.EntryData)
 
@@ -412,9 +414,11 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
 
 def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
-    # A deadline that ran out is what the error that leaves its block came from.
-    fired = data.step == "timeout" and value.raw is not None and bytes(value.raw) == b'"fired"'
-    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data.fp if fired else "")
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup)
+    worker = state.worker_of(data.p)
+    if worker is not None and data.step == "timeout" and value.raw is not None and bytes(value.raw) == FIRED:
+        # A deadline that ran out is what the error that leaves its block came from.
+        worker.blame.fail(data.p, data.n, Failed(seq, data.step, data.fp), cancelled=False)
 
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
