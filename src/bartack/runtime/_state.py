@@ -22,7 +22,6 @@ from bartack.runtime._frames import ErrorData
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
 
-ROOT_STEP: Final = ("", 0)
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
 
