@@ -26,11 +26,12 @@ Callback = Callable[[], None]
 class Alarm:
     """A call that is due at some time, unless it is called off."""
 
-    __slots__ = ("_callback", "due")
+    __slots__ = ("_callback", "_wanted", "due")
 
-    def __init__(self, due: int, callback: Callback) -> None:
+    def __init__(self, due: int, callback: Callback, wanted: Callable[[], bool] | None = None) -> None:
         self.due = due
         self._callback: Callback | None = callback
+        self._wanted = wanted
 
     def call_off(self) -> None:
         """It will not be called."""
@@ -39,7 +40,7 @@ class Alarm:
     @property
     def pending(self) -> bool:
         """Whether it is still to be called."""
-        return self._callback is not None
+        return self._callback is not None and (self._wanted is None or self._wanted())
 
     def ring(self) -> None:
         """Call it, once."""
@@ -67,11 +68,12 @@ class Clockwork:
 
     def at(self, due_us: int, callback: Callback) -> Alarm:
         """Ring at a moment on the wall: microseconds since 1970."""
-        return self._add(self._wall, due_us, callback)
+        return self._add(self._wall, Alarm(due_us, callback))
 
-    def after(self, seconds: float, callback: Callback) -> Alarm:
-        """Ring when so many seconds have counted."""
-        return self._add(self._alive, self.alive_ns() + int(min(seconds, LONGEST_S) * 1e9), callback)
+    def after(self, seconds: float, callback: Callback, wanted: Callable[[], bool] | None = None) -> Alarm:
+        """Ring when so many seconds have counted, if it is still ``wanted`` then: nobody has to call it off."""
+        due = self.alive_ns() + int(min(seconds, LONGEST_S) * 1e9)
+        return self._add(self._alive, Alarm(due, callback, wanted))
 
     def pause(self) -> None:
         """Deadlines stand still from now on."""
@@ -102,14 +104,13 @@ class Clockwork:
     def _pausing(self, now: int) -> int:
         return 0 if self._pause_began is None else min(now - self._pause_began, PAUSE_LIMIT_NS)
 
-    def _add(self, heap: list[tuple[int, int, Alarm]], due: int, callback: Callback) -> Alarm:
-        alarm = Alarm(due, callback)
+    def _add(self, heap: list[tuple[int, int, Alarm]], alarm: Alarm) -> Alarm:
         if len(heap) > self._crowd:
             # Most waits end long before their deadline: their alarms are called off and would pile up.
             heap[:] = [item for item in heap if item[2].pending]
             heapq.heapify(heap)
             self._crowd = max(CROWD, 2 * len(heap))
-        heapq.heappush(heap, (due, next(self._numbers), alarm))
+        heapq.heappush(heap, (alarm.due, next(self._numbers), alarm))
         return alarm
 
     def _first(self, heap: list[tuple[int, int, Alarm]]) -> int | None:

@@ -160,6 +160,11 @@ class Core:
         if peer.replaying:
             peer.replaying = False
             self._check_pause()
+        p: str = getattr(frame, "p", worker.path)
+        if p != worker.path and self.state.worker_of(p) is not worker:
+            # Whoever speaks for somebody else has lost his way.
+            self.ledger.act(Hang(peer.number))
+            return
         if worker.returning and isinstance(frame, f.Step | f.Begin) and frame.step not in TIDYING:
             self.mail.return_all(worker, frame.p)
         self._from_worker(peer, worker, frame)

@@ -8,6 +8,7 @@ children is left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -74,9 +75,7 @@ class CrewDesk:
 
     def start_all(self) -> None:
         """Start every worker that has something left to do."""
-        for worker in list(self._office.state.workers.values()):
-            if not worker.ended and worker.path not in self.alive and self._may_start(worker):
-                self._launch(worker)
+        self._launch_all(list(self._office.state.workers.values()))
 
     def hello(self, number: int, hello: f.Hello) -> Peer | None:
         """A worker's process is there. One that is not the current process of its worker is sent away."""
@@ -171,12 +170,11 @@ class CrewDesk:
         left = self._office.left_s(opened)
 
         def late() -> None:
-            if self._office.is_open(worker, opened):
-                error = DeadlineExceededError("delegate", opened.timeout_s or 0.0, "explicit")
-                self.give_up(worker, opened, error)
+            error = DeadlineExceededError("delegate", opened.timeout_s or 0.0, "explicit")
+            self.give_up(worker, opened, error)
 
         if left is not None:
-            self._office.clockwork.after(left, late)
+            self._office.clockwork.after(left, late, lambda: self._office.is_open(worker, opened))
 
     def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         """A delegate is cancelled or late: nothing of its workers stays, then its worker learns it."""
@@ -311,18 +309,28 @@ class CrewDesk:
         self._office.ledger.record(*items)
 
     def _launch_children(self, p: str, n: int) -> None:
-        for child in self._children(p, n):
-            if not child.ended and child.path not in self.alive and self._may_start(child):
-                self._launch(child)
+        self._launch_all(self._children(p, n))
 
-    def _may_start(self, worker: Worker) -> bool:
-        """A delegate may limit how many of its workers run at a time."""
-        above = self._office.state.worker_of(worker.parent[0]) if worker.parent[0] else None
-        opened = above.open.get(worker.parent) if above is not None else None
-        if worker.spawned or opened is None or opened.step != "delegate" or not opened.limit:
-            return True
-        running = sum(child.path in self.alive for child in self._children(*worker.parent))
-        return running < opened.limit
+    def _launch_all(self, workers: list[Worker]) -> None:
+        """Start those that are not through and have no process, as far as their delegates let them."""
+        places: dict[tuple[str, int], float] = {}
+        for worker in workers:
+            if worker.ended or worker.path in self.alive:
+                continue
+            step = worker.parent
+            if step not in places:
+                places[step] = self._places(step)
+            if places[step] > 0:
+                places[step] -= 1
+                self._launch(worker)
+
+    def _places(self, step: tuple[str, int]) -> float:
+        """How many more workers a step may have running: a delegate may limit them."""
+        above = self._office.state.worker_of(step[0]) if step[0] else None
+        opened = above.open.get(step) if above is not None else None
+        if opened is None or opened.step != "delegate" or not opened.limit:
+            return math.inf
+        return opened.limit - sum(child.path in self.alive for child in self._children(*step))
 
     def _launch(self, worker: Worker) -> None:
         number = self._numbers.get(worker.path, 0) + 1

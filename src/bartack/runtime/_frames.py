@@ -333,10 +333,16 @@ class FrameReader:
 
 
 def decode_to_hub(body: bytes) -> ToHub:
-    """A frame that a worker or a foreign process sent."""
+    """A frame that a worker or a foreign process sent.
+
+    Raises:
+        FrameError: It is none, or nothing that could be kept: what a frame only carries is looked at here, too.
+    """
     try:
+        if not body.isascii():
+            body.decode()
         return _to_hub.decode(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FrameError(str(error)) from None
 
 

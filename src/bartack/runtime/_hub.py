@@ -7,6 +7,7 @@ keeper runs commands.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import selectors
 import signal
@@ -252,7 +253,8 @@ class Hub:
             if heard := self._core.ledger.take_heard():
                 self._observer.entries(heard)
             while self._done_with:
-                os.unlink(self._done_with.pop())
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._done_with.pop())
             self._do(self._core.committed())
 
     def _do(self, actions: list[act.Action]) -> None:
@@ -593,4 +595,9 @@ class _Signals:
 
 
 def _reason(status: int) -> str:
-    return f"signal:{signal.Signals(-status).name}" if status < 0 else f"exit:{status}"
+    if status >= 0:
+        return f"exit:{status}"
+    try:
+        return f"signal:{signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal:{-status}"  # one of those that have no name

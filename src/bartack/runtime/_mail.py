@@ -167,11 +167,10 @@ class MailDesk:
         left = self._office.left_s(opened)
 
         def late() -> None:
-            if self._office.is_open(worker, opened):
-                error = DeadlineExceededError("call", opened.timeout_s or 0.0, source)
-                self._office.ledger.fail_open(worker, opened, error)
+            error = DeadlineExceededError("call", opened.timeout_s or 0.0, source)
+            self._office.ledger.fail_open(worker, opened, error)
 
-        self._office.clockwork.after(left or 0.0, late)
+        self._office.clockwork.after(left or 0.0, late, lambda: self._office.is_open(worker, opened))
 
     def reply(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Answer a held message that was sent by a call."""

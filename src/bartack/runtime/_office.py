@@ -126,5 +126,5 @@ class Office:
         """The arguments of a request."""
         try:
             return msgspec.json.decode(raw, type=type_)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, RecursionError) as error:
             raise FrameError(str(error)) from None

@@ -96,6 +96,7 @@ class Connection:
             except OSError:
                 self._queue.clear()
                 self._current = memoryview(b"")
+                self.waiting_bytes = 0
                 return False
             self._current = self._current[sent:]
             self.stuck_since = None

@@ -115,6 +115,19 @@ def test_alarms_that_were_called_off_do_not_pile_up() -> None:
     assert len(works._alive) <= 2 * CROWD
 
 
+def test_alarms_that_nobody_wants_any_more_neither_ring_nor_pile_up() -> None:
+    clock, works, rung = start()
+    open_steps = {"last"}
+    for number in range(10 * CROWD):
+        works.after(1.0, partial(rung.append, "late"), partial(open_steps.__contains__, number))
+    works.after(1.0, partial(rung.append, "last"), partial(open_steps.__contains__, "last"))
+
+    assert len(works._alive) <= 2 * CROWD
+    clock.advance(1.0)
+    works.tick()
+    assert rung == ["last"]
+
+
 class ClockworkMachine(RuleBasedStateMachine):
     """Deadlines against a model that adds up the seconds which count, in whole seconds."""
 

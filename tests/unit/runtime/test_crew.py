@@ -10,6 +10,7 @@ from bartack.errors import StepCancelledError
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
+from bartack.runtime._clockwork import CROWD
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._ledger import describe
@@ -1070,3 +1071,52 @@ def test_a_rewound_worker_is_described_in_the_journal() -> None:
 
     rewound = [e.decode_entry(entry.kind, entry.raw) for entry in stage.entries("worker.rewound")]
     assert [isinstance(data, e.WorkerRewound) and data.path for data in rewound] == ["main"]
+
+
+class CountingDict(dict[str, int]):
+    """Counts how often somebody looks."""
+
+    looks = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.looks += 1
+        return super().__contains__(key)
+
+
+def test_a_delegate_with_a_limit_looks_at_its_workers_a_few_times_for_each_that_ends() -> None:
+    stage = Stage()
+    main = stage.begin()
+    alive = stage.core.crew.alive = CountingDict(stage.core.crew.alive)
+    count = 60
+    i = delegate(main, 1, ["a"] * count, limit=4)
+
+    for position in range(1, count + 1):
+        stage.workers[f"main/1.{position}:a"].result(position)
+
+    assert main.value(i) == list(range(1, count + 1))
+    assert alive.looks <= 10 * count * count
+
+
+def test_the_deadlines_of_delegates_that_are_through_do_not_pile_up() -> None:
+    stage = Stage()
+    main = stage.begin()
+    for n in range(1, CROWD + 200):
+        delegate(main, n, ["a"])
+        stage.workers[f"main/{n}.1:a"].result(n)
+        stage.wait(10.0)
+
+    assert len(stage.core.clockwork._alive) < CROWD
+
+
+def test_a_worker_that_speaks_for_another_is_not_listened_to_any_more() -> None:
+    stage = Stage()
+    main, _, first, second = pair(stage)
+
+    receive(first, 1)
+    second.step(1, "receive", s.ReceiveArgs(mailbox="box"), p=first.path)
+    delegate(second, 2, ["c"], p=main.path)
+    second.say(f.Note(p="nobody", n=-1, step="now", fp=""))
+
+    assert set(stage.core.state.workers) == {main.path, first.path, second.path}
+    assert (list(stage.worker(main.path).open), list(stage.worker(second.path).open)) == ([("main", 1)], [])
+    assert second.number not in stage.hub._ears
