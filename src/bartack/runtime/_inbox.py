@@ -5,14 +5,19 @@ A file's name is the key of what it holds, so that one that was taken in just be
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 
 import msgspec
 
-from bartack.core import replace_file
-from bartack.errors import BartackError, MailboxNameError, QuestionAnsweredError, QuestionNotFoundError
+from bartack.core import SystemClock, replace_file
+from bartack.errors import (
+    BartackError,
+    MailboxFullError,
+    MailboxNameError,
+    QuestionAnsweredError,
+    QuestionNotFoundError,
+)
 from bartack.messaging import check_name
 from bartack.runtime._core import Core
 from bartack.runtime._layout import RunDir
@@ -27,6 +32,8 @@ class Left(msgspec.Struct, omit_defaults=True):
     value: msgspec.Raw
     mailbox: str = ""
     question: str = ""
+    at: int = 0
+    """When it was left: messages are taken in in this order."""
 
 
 def leave_message(run: RunDir, mailbox: str, key: str, value: bytes) -> None:
@@ -52,22 +59,44 @@ def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None
 
 
 def take_in(run: RunDir, core: Core) -> list[str]:
-    """Hand what was left to the core; returns the files, to be removed when that is durable."""
-    taken: list[str] = []
-    for name in sorted(os.listdir(run.inbox)) if run.inbox.is_dir() else []:
-        path = os.path.join(run.inbox, name)
-        if not name.endswith(".json") or name.startswith("."):
+    """Hand what was left to the core, in the order in which it was left; returns the files, to be removed when that is durable."""
+    found, taken = _find(run)
+    full: set[str] = set()
+    for _, path, key, left in sorted(found, key=lambda item: item[:2]):
+        if left.mailbox in full:
             continue
-        with contextlib.suppress(BartackError, msgspec.DecodeError, OSError):
-            # What cannot be taken in (a question answered meanwhile, a closed mailbox) is dropped with its file.
-            _take(core, name.removesuffix(".json"), path)
+        try:
+            _take(core, key, left)
+        except MailboxFullError:
+            full.add(left.mailbox)  # it stays for the next time, and so does all that came after it
+            continue
+        except BartackError:
+            pass  # what nobody can take (a question answered meanwhile, a closed mailbox) is dropped with its file
         taken.append(path)
     return taken
 
 
-def _take(core: Core, key: str, path: str) -> None:
-    with open(path, "rb") as file:
-        left = msgspec.json.decode(file.read(), type=Left)
+def _find(run: RunDir) -> tuple[list[tuple[int, str, str, Left]], list[str]]:
+    """What was left, and the files that hold nothing. A file that cannot be read now stays where it is."""
+    found: list[tuple[int, str, str, Left]] = []
+    useless: list[str] = []
+    for name in os.listdir(run.inbox) if run.inbox.is_dir() else []:
+        if not name.endswith(".json") or name.startswith("."):
+            continue
+        path = os.path.join(run.inbox, name)
+        try:
+            with open(path, "rb") as file:
+                left = msgspec.json.decode(file.read(), type=Left)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            useless.append(path)
+        except OSError:
+            continue
+        else:
+            found.append((left.at, path, name.removesuffix(".json"), left))
+    return found, useless
+
+
+def _take(core: Core, key: str, left: Left) -> None:
     if left.question:
         core.questions.answer(left.question, left.value, "inbox")
     else:
@@ -75,5 +104,6 @@ def _take(core: Core, key: str, path: str) -> None:
 
 
 def _leave(run: RunDir, name: str, left: Left) -> None:
+    left.at = SystemClock().now_us()
     run.inbox.mkdir(mode=0o700, exist_ok=True)
     replace_file(str(run.inbox / f"{name}.json"), msgspec.json.encode(left))
