@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -92,29 +93,34 @@ def replay(run: RunDir) -> ReplayReport:
     with open_reader(run.path) as reader:
         state.apply_all(reader.read())
         workers = [worker for worker in state.workers.values() if _is_replayed(worker)]
-        steps = 0
-        differences: list[Difference] = []
-        for worker in workers:
-            past = _history(reader, worker)
-            steps += len(past)
-            difference = _replay_worker(run, state, worker, past)
-            if difference is not None:
-                differences.append(difference)
-    return ReplayReport(len(workers), steps, differences)
+        histories = _histories(reader, workers)
+    found = [_replay_worker(run, state, worker, histories[worker.path]) for worker in workers]
+    steps = sum(len(past) for past in histories.values())
+    return ReplayReport(len(workers), steps, [difference for difference in found if difference is not None])
 
 
 def _is_replayed(worker: Worker) -> bool:
     return not worker.ended or (worker.status == "failed" and not worker.error_is_final)
 
 
-def _history(reader: FileReader, worker: Worker) -> list[f.Past]:
-    """The outcomes that a resumed worker would replay: of a failed one, those before its failing step."""
-    places = set(worker.history)
-    if worker.origin is not None and worker.origin_seq:
-        kept, _ = worker.blame.standing(worker.origin, worker.origin_seq)
-        places = {place for place in places if place < worker.origin_seq or place in kept}
-    outcomes = (outcome_of(entry) for entry in reader.read() if entry.seq in places)
-    return [outcome for outcome in outcomes if outcome is not None]
+def _histories(reader: FileReader, workers: list[Worker]) -> dict[str, list[f.Past]]:
+    """The outcomes that each worker would replay if it were resumed; the journal is read once for all of them."""
+    histories: dict[str, list[f.Past]] = {worker.path: [] for worker in workers}
+    owners = {place: histories[worker.path] for worker in workers for place in _places(worker)}
+    for entry in reader.read():
+        history = owners.get(entry.seq)
+        outcome = outcome_of(entry) if history is not None else None
+        if history is not None and outcome is not None:
+            history.append(outcome)
+    return histories
+
+
+def _places(worker: Worker) -> Iterable[int]:
+    """Where the outcomes of a worker are that count: of a failed one, those before its failing step."""
+    if worker.origin is None or not worker.origin_seq:
+        return worker.history
+    kept, _ = worker.blame.standing(worker.origin, worker.origin_seq)
+    return [place for place in worker.history if place < worker.origin_seq or place in kept]
 
 
 def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]) -> Difference | None:
@@ -140,8 +146,11 @@ def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]
         raw, ref = worker.arguments.raw, worker.arguments.ref
         data = blobs.get(ref) if ref is not None else bytes(raw or b"{}")
         coroutine = call_worker(function, scheduler, data)
-        scheduler.start(coroutine)
-        scheduler.take(f.History(past=past))
+        try:
+            scheduler.start(coroutine)
+            scheduler.take(f.History(past=past))
+        finally:
+            scheduler.bury()
     except BartackError as error:
         return Difference(worker.path, error.message)
     fatal = scheduler.fatal

@@ -82,3 +82,14 @@ async def main(ctx: Context) -> list:
         ends.append([done.status, "BT328" in done.stderr])
     return ends
 """
+
+TIDY = """
+from bartack import Context, worker
+
+@worker
+async def main(ctx: Context) -> None:
+    try:
+        await ctx.shell("false")
+    finally:
+        await ctx.shell("true")
+"""

@@ -185,6 +185,17 @@ def test_a_changed_source_is_told_of_and_taken_on_request(bartack: Call) -> None
 
 
 @pytest.mark.requirement("update-compares-first")
+def test_comparing_a_program_that_cleans_up_says_nothing_of_it(bartack: Call) -> None:
+    bartack("run", write("tidy.py", programs.TIDY))
+    write("tidy.py", programs.TIDY.replace('"false"', '"true"'))
+
+    mended = bartack("resume", "--update")
+
+    assert mended.returncode == 0, mended.stderr
+    assert "Exception ignored" not in mended.stderr
+
+
+@pytest.mark.requirement("update-compares-first")
 def test_a_source_that_does_not_fit_changes_nothing(bartack: Call) -> None:
     bartack("run", write("broken.py", programs.BROKEN))
     write("broken.py", programs.BROKEN.replace('ctx.print("once")', "await ctx.sleep(0)"))
