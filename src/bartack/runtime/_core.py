@@ -229,10 +229,10 @@ class Core:
         peer.awaited[step.p, step.n] = step.i
         known = worker.open.get((step.p, step.n))
         try:
+            if self._is_refused(peer, worker, step, known):
+                return
             if known is not None:
                 self._again(peer, worker, step, known)
-            elif self._is_refused(peer, worker, step):
-                return
             elif worker.cancel_next or step.cancelled:
                 self._office.fail(worker, step, StepCancelledError(worker.cancel_next or "cancelled"))
             else:
@@ -246,11 +246,15 @@ class Core:
             raise UnknownRequestError(kind)
         return handler
 
-    def _is_refused(self, peer: Peer, worker: Worker, step: f.Step) -> bool:
+    def _is_refused(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep | None) -> bool:
         """Behind a failure only clean-up works. A refusal is no outcome: nothing is written."""
         failure = self.state.failure
-        if failure is None or step.step in CLEANUP:
+        if failure is None or (step.step in CLEANUP if known is None else known.cleanup):
             return False
+        if known is not None and known.step == "delegate":
+            # It learns of the failure like every worker that delegates: when nothing of its workers is left.
+            self.crew.settle_failure()
+            return True
         del peer.awaited[step.p, step.n]
         self.ledger.say(peer, f.Refusal(i=step.i, e=self.crew.failure_for(worker.path)))
         return True

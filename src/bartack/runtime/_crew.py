@@ -249,7 +249,7 @@ class CrewDesk:
         self._expected.discard(path)
         self._finishing.pop(path, None)
         if self._office.state.failure is not None:
-            self._settle_failure()
+            self.settle_failure()
         elif not worker.ended:
             if counted and not expected:
                 self._crashed(worker, incarnation, reason, arrived=arrived)
@@ -513,7 +513,7 @@ class CrewDesk:
                 self._office.ledger.say(peer, f.SessionFailed(e=self.failure_for("")), urgent=True)
         self.aborting()
         self._office.ledger.act(Transition())
-        self._settle_failure()
+        self.settle_failure()
 
     def _tell(self, peer: Peer) -> None:
         """A worker learns of the failure, and has some seconds to tidy up."""
@@ -558,7 +558,7 @@ class CrewDesk:
         opened = worker.open.get(step)
         return opened is not None and opened.cleanup
 
-    def _settle_failure(self) -> None:
+    def settle_failure(self) -> None:
         """Tell those who delegated to the failed, once their other workers are gone; end when nobody is left."""
         failure = self._office.state.failure
         assert failure is not None

@@ -824,6 +824,37 @@ def test_a_cancelled_run_ends_cancelled() -> None:
     assert stage.core.state.status == "cancelled"
 
 
+def test_a_restarted_worker_that_waits_for_its_workers_learns_of_the_failure_like_the_others() -> None:
+    stage = Stage()
+    _, _, first, second = pair(stage)
+    second.result("b")
+    stage.slow_to_die.add(first.path)
+    again = stage.kill("main")
+    assert again is not None
+    first.gone = True
+    first.fail()
+
+    i = delegate(again, 1, ["a", "b"])
+    assert again.answer(i) is None
+    first.gone = False
+    first.die()
+    stage.hub.run_ready()
+
+    assert again.error(i) == "WorkerError"
+    assert stage.outcomes()["main", 1] == 0
+
+
+def test_a_restarted_worker_asks_in_vain_for_what_the_failure_has_ended() -> None:
+    stage = Stage()
+    _, _, first, second = pair(stage)
+    shell(second, 1)
+    again = stage.kill(second.path)
+    assert again is not None
+    first.fail()
+
+    assert again.error(shell(again, 1)) == "SessionFailedError"
+
+
 # Setting back.
 
 
