@@ -294,6 +294,8 @@ class Core:
     def _cancel(self, worker: Worker, frame: f.Cancel) -> None:
         opened = worker.open.get((frame.p, frame.n))
         reason = frame.reason or "cancelled"
+        if self.state.failure is not None and (opened is None or not opened.cleanup):
+            return  # the failure ends every wait, and is no outcome
         if opened is not None:
             self._give_up(worker, opened, StepCancelledError(reason))
         else:
