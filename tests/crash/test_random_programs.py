@@ -228,6 +228,32 @@ class Writer:
         return self._random.randint(1, most) + self._moments / 1000
 
 
+class CarelessWriter(Writer):
+    """Writes programs that fail when a command does, in whatever branch and worker it is."""
+
+    def write(self) -> Code:
+        return ["seq", *(self._any(3) for _ in range(3))]
+
+    def _leaf(self) -> Code:
+        return ["shell", "broken"] if self._random.random() < 0.25 else self._leaf_without_failure()
+
+    def _safe(self, depth: int) -> Code:
+        return self._any(depth)
+
+    def _timeout(self, depth: int) -> Code:
+        return self._seq(depth)
+
+    def _group(self, depth: int) -> Code:
+        # What goes on beside a branch in the block of a group cannot be told from what handles its failure.
+        return self._gather(depth)
+
+    def _delegate(self, depth: int) -> Code:
+        return ["delegate", "fail", *self._many(depth)]
+
+    def _hold(self, depth: int) -> Code:
+        return ["seq", ["send", "held", 1], ["hold", "held", 5.0, self._any(depth)]]
+
+
 def shell(words: list[str]) -> ShellResult:
     return ShellResult(words, 1) if words[0] == "broken" else ShellResult.success("said")
 
@@ -322,3 +348,31 @@ def test_a_program_made_by_chance_survives_the_death_of_any_worker_at_any_moment
 
     for _ in range(KILLS):
         play_with_a_killed_worker(code, draw, 300)
+
+
+@pytest.mark.parametrize("seed", range(PROGRAMS))
+def test_a_program_made_by_chance_goes_on_when_what_made_it_fail_is_mended(seed: int) -> None:
+    code = CarelessWriter(seed).write()
+    agent = ScriptedAgent(prompts=[{"text": "hm", "times": 0, "delay_s": 0.5}])
+    broken = [True]
+
+    def mendable(words: list[str]) -> ShellResult:
+        return shell(words) if broken[0] else ShellResult.success("said")
+
+    run = TestRun(actor(code), agent=agent, shell=mendable)
+    try:
+        run.start()
+        run.finish()
+        broken[0] = False
+        for _ in range(6):
+            if run.error is None:
+                break
+            # A second failure that was recorded beside the first one shows only when that is mended.
+            assert run.error.kind == "ShellError", run.error
+            run.resume()
+            run.finish()
+        assert run.error is None, run.error
+        sent = Counter((message.sender, message.id) for message in run.messages)
+        assert set(sent.values()) <= {1}
+    finally:
+        run.close()

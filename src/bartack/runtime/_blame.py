@@ -103,7 +103,7 @@ class Blame:
         if follows(p, failed):
             return True
         return any(
-            item.cancelled and since < item.seq < until and (p == item.p or p.startswith(f"{item.p}."))
+            item.cancelled and since < item.seq < until and follows(p, (item.p, item.n))
             for item in self._since
         )
 

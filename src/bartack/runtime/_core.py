@@ -234,10 +234,10 @@ class Core:
         peer.awaited[step.p, step.n] = step.i
         known = worker.open.get((step.p, step.n))
         try:
+            if self._is_refused(peer, worker, step, known):
+                return
             if known is not None:
                 self._again(peer, worker, step, known)
-            elif self._is_refused(peer, worker, step):
-                return
             elif worker.cancel_next or step.cancelled:
                 self._office.fail(worker, step, StepCancelledError(worker.cancel_next or "cancelled"))
             else:
@@ -251,11 +251,15 @@ class Core:
             raise UnknownRequestError(kind)
         return handler
 
-    def _is_refused(self, peer: Peer, worker: Worker, step: f.Step) -> bool:
+    def _is_refused(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep | None) -> bool:
         """Behind a failure only clean-up works. A refusal is no outcome: nothing is written."""
         failure = self.state.failure
-        if failure is None or step.step in CLEANUP:
+        if failure is None or (step.step in CLEANUP if known is None else known.cleanup):
             return False
+        if known is not None and known.step == "delegate":
+            # It learns of the failure like every worker that delegates: when nothing of its workers is left.
+            self.crew.settle_failure()
+            return True
         del peer.awaited[step.p, step.n]
         self.ledger.say(peer, f.Refusal(i=step.i, e=self.crew.failure_for(worker.path)))
         return True
@@ -295,6 +299,8 @@ class Core:
     def _cancel(self, worker: Worker, frame: f.Cancel) -> None:
         opened = worker.open.get((frame.p, frame.n))
         reason = frame.reason or "cancelled"
+        if self.state.failure is not None and (opened is None or not opened.cleanup):
+            return  # the failure ends every wait, and is no outcome
         if opened is not None:
             self._give_up(worker, opened, StepCancelledError(reason))
         else:

@@ -39,7 +39,7 @@ from bartack.runtime._ledger import (
     describe,
 )
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker, below
 from bartack.runtime._steps import BODIES
 
 RESTARTS_WITHOUT_PROGRESS: Final = 3
@@ -101,7 +101,7 @@ class CrewDesk:
             self._office.finish(worker, step, [])
             return
         self._spawn(step, args, limit)
-        self.watch_delegate(worker, worker.open[step.p, step.n])
+        self.resume_delegate(worker, worker.open[step.p, step.n])
         self._launch_children(step.p, step.n)
 
     def spawn(self, peer: Peer, worker: Worker, step: f.Step) -> None:
@@ -247,7 +247,7 @@ class CrewDesk:
         self._expected.discard(path)
         self._finishing.pop(path, None)
         if self._office.state.failure is not None:
-            self._settle_failure()
+            self.settle_failure()
         elif not worker.ended:
             if counted and not expected:
                 self._crashed(worker, incarnation, reason, arrived=arrived)
@@ -297,6 +297,18 @@ class CrewDesk:
             limit=args.limit or 0,
         )
         items: list[tuple[e.EntryData, Value]] = [(started, NO_VALUE)]
+        known = self._children(step.p, step.n)
+        if known:
+            # Its worker was set back to before it: if it asks for the same again, its workers go on where they were.
+            made = [
+                (child.worker, self._office.ledger.load(child.arguments.raw, child.arguments.ref))
+                for child in known
+            ]
+            if made == [(worker, bytes(call)) for worker, call in zip(args.workers, calls, strict=True)]:
+                self._office.ledger.record(*items)
+                return
+            items.append((e.WorkersDropped(p=step.p, n=step.n), NO_VALUE))
+            self._dismiss_all([child.path for child in known])
         for position, (worker, call) in enumerate(zip(args.workers, calls, strict=True), 1):
             child = e.WorkerSpawned(
                 path=f"{step.p}/{step.n}.{position}:{_name(worker)}",
@@ -400,12 +412,22 @@ class CrewDesk:
         for worker in workers:
             self._end_all(self._below(worker), reason)
             error = describe(StepCancelledError(reason), worker.path)
-            self._office.ledger.record((e.WorkerEnded(path=worker.path, error=error, final=True), NO_VALUE))
+            ended = e.WorkerEnded(path=worker.path, error=error, final=True, cut=True)
+            self._office.ledger.record((ended, NO_VALUE))
             self.forgotten(worker.path)
             self.gave_up(worker)
             if worker.path in self.alive:
                 self._detach(worker.path)
                 self._office.ledger.act(StopWorker(worker.path))
+
+    def _dismiss_all(self, paths: list[str]) -> None:
+        """End the processes of workers that are no part of the run any more, and of all below them."""
+        for path in [path for path in self.alive if path in paths or path.startswith(below(paths))]:
+            del self.alive[path]
+            self.forgotten(path)
+            self.gave_up(self._office.state.workers[path])
+            self._detach(path)
+            self._office.ledger.act(StopWorker(path))
 
     def _detach(self, path: str) -> bool:
         """Nothing that a worker's process still says counts. Returns whether it had come to the end of its history."""
@@ -420,7 +442,7 @@ class CrewDesk:
         """Tell those whose delegates were given up, once nothing of their workers is left."""
         for step, (worker, opened, error) in list(self._cancelling.items()):
             paths = [child.path for child in self._children(*step)]
-            if any(path in paths or path.startswith(_below(paths)) for path in self.alive):
+            if any(path in paths or path.startswith(below(paths)) for path in self.alive):
                 continue
             del self._cancelling[step]
             if self._office.is_open(worker, opened):
@@ -521,7 +543,7 @@ class CrewDesk:
                 self._office.ledger.say(peer, f.SessionFailed(e=self.failure_for("")), urgent=True)
         self.aborting()
         self._office.ledger.act(Transition())
-        self._settle_failure()
+        self.settle_failure()
 
     def _tell(self, peer: Peer) -> None:
         """A worker learns of the failure, and has some seconds to tidy up."""
@@ -566,7 +588,7 @@ class CrewDesk:
         opened = worker.open.get(step)
         return opened is not None and opened.cleanup
 
-    def _settle_failure(self) -> None:
+    def settle_failure(self) -> None:
         """Tell those who delegated to the failed, once their other workers are gone; end when nobody is left."""
         failure = self._office.state.failure
         assert failure is not None
@@ -596,10 +618,6 @@ class CrewDesk:
             if number is not None:
                 error = _worker_error(failure.worker, failure.error)
                 self._office.ledger.say(peer, f.Refusal(i=number, e=error))
-
-
-def _below(paths: list[str]) -> tuple[str, ...]:
-    return tuple(f"{path}/" for path in paths)
 
 
 def _name(worker: str) -> str:

@@ -420,7 +420,8 @@ class EffectDesk:
         self._by_step.pop((job.step.p, job.step.n), None)
         if job.alarm is not None:
             job.alarm.call_off()
-        if job.worker.open.get((job.step.p, job.step.n)) is not job.step:
+        current = self._office.state.workers.get(job.worker.path)
+        if current is not job.worker or job.worker.open.get((job.step.p, job.step.n)) is not job.step:
             return None
         aborted = self._office.state.failure is not None and not job.step.cleanup
         return None if aborted else job

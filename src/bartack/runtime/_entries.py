@@ -113,6 +113,8 @@ class WorkerEnded(EntryData, frozen=True, gc=False):
     """The step whose outcome the uncaught error was."""
     final: bool = False
     """The failure is history: it was collected, or is no failure of the session."""
+    cut: bool = False
+    """It did not end by itself: the step that waited for it was given up."""
 
 
 class WorkerCrashed(EntryData, frozen=True, gc=False):
@@ -128,6 +130,15 @@ class WorkerCrashed(EntryData, frozen=True, gc=False):
     """The body it died in, if any."""
     arrived: bool = False
     """It had replayed its history and asked for something behind it."""
+
+
+class WorkersDropped(EntryData, frozen=True, gc=False):
+    """A step that makes workers is done anew with others: those that it made before, and all below them, are no part of the run."""
+
+    kind = "workers.dropped"
+
+    p: str
+    n: int
 
 
 class WorkerRewound(EntryData, frozen=True, gc=False):

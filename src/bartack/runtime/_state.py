@@ -97,6 +97,8 @@ class Worker:
         """Whether it was told to stop: that it ends with a cancellation is then no failure."""
         self.blame = Blame()
         """Steps that failed and may be what a failure of the worker goes back to."""
+        self.suspended: dict[tuple[str, int], OpenStep] | None = None
+        """What was open when it was cut off, if it was."""
         self.returning: dict[str, tuple[int, tuple[str, int]]] = {}
         """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
         until it is known that the failure was caught."""
@@ -239,10 +241,30 @@ class State:
             self.questions[data.question] = (worker.path, data.p, data.n)
             self.questions_asked += 1
 
-    def undo_children(self, undone: set[tuple[str, int]]) -> None:
-        """A worker was set back: the workers of steps that it will do anew, and all below them, are no part of the run."""
-        made = [child.path for child in self.workers.values() if child.parent in undone]
-        for path in [path for path in self.workers if path in made or path.startswith(_below(made))]:
+    def revive_children(self, steps: Iterable[tuple[str, int]]) -> None:
+        """A worker was set back: the workers whose step it gave up because of its failure go on where they were."""
+        for path in [path for step in steps for path in self.children.get(step, ())]:
+            worker = self.workers[path]
+            if worker.suspended is not None:
+                self._revive(worker)
+
+    def _revive(self, worker: Worker) -> None:
+        worker.open, worker.suspended = worker.suspended or {}, None
+        worker.status, worker.error, worker.error_is_final = "waiting", None, False
+        for step in worker.open.values():
+            self.reserved_usd += step.reserved_usd
+            if step.question:
+                self.questions[step.question] = (worker.path, step.p, step.n)
+        spawned = [
+            child.parent
+            for child in self.workers.values()
+            if child.spawned and self.worker_of(child.parent[0]) is worker
+        ]
+        self.revive_children([*worker.open, *spawned])
+
+    def drop_children(self, made: list[str]) -> None:
+        """Workers, and all below them, are no part of the run any more."""
+        for path in [path for path in self.workers if path in made or path.startswith(below(made))]:
             gone = self.workers.pop(path)
             # Their keys must not come again.
             self.undone[path] = gone.rewinds + 1
@@ -278,8 +300,9 @@ def _is_cancellation(failed: e.StepFailed) -> bool:
     return failed.error.type.endswith(":StepCancelledError")
 
 
-def _below(paths: Iterable[str]) -> tuple[str, ...]:
-    return tuple(f"{path}/" for path in paths)
+def below(paths: Iterable[str]) -> tuple[str, ...]:
+    """How the paths of workers begin that were made by these, in the worker itself or in one of its branches."""
+    return tuple(f"{path}{mark}" for path in paths for mark in "/.")
 
 
 def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Value) -> None:
@@ -349,6 +372,7 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
     if failed is not None:
         worker.origin_seq = failed.seq
         worker.origin_facts = (failed.step, failed.fp)
+    worker.suspended = dict(worker.open) if data.cut else None
     for step in list(worker.open):
         # A failed worker may be set back: then it asks again for what was open, and is attached to it.
         if data.error is None or data.final or worker.open[step].cleanup:
@@ -382,14 +406,17 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     kept, undone = worker.blame.standing(origin, to)
     for step, opened in list(worker.open.items()):
         if opened.seq > to and worker.blame.depends(opened.p, origin, to):
-            undone.add(step)
             state.forget_step(worker, step)
-    state.undo_children(undone)
+    state.revive_children({*undone, *worker.open})
     worker.history = array("Q", (place for place in worker.history if place < to or place in kept))
     worker.returning = {
         message: given for message, given in worker.returning.items() if given[0] < to or given[0] in kept
     }
     worker.blame.rewind(kept, to)
+
+
+def _workers_dropped(state: State, data: e.WorkersDropped, seq: int, at: int, value: Value) -> None:
+    state.drop_children(list(state.children.get((data.p, data.n), ())))
 
 
 def _worker_cancelled(state: State, data: e.WorkerCancelled, seq: int, at: int, value: Value) -> None:
@@ -528,6 +555,7 @@ _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.WorkerSpawned: _worker_spawned,
     e.WorkerEnded: _worker_ended,
     e.WorkerCrashed: _worker_crashed,
+    e.WorkersDropped: _workers_dropped,
     e.WorkerRewound: _worker_rewound,
     e.WorkerCancelled: _worker_cancelled,
     e.StepStarted: _step_started,

@@ -64,6 +64,18 @@ def test_what_another_branch_did_stands_until_it_was_cancelled() -> None:
     assert undone == {("main.4.1", 1), ("main.4.2", 2), ("main.4.2", 3)}
 
 
+def test_the_cancellation_of_an_inner_branch_ends_what_stands_of_the_outer_one() -> None:
+    blame = failed(10, p="main.4.1")
+    blame.finish("main.4.2", 1, "send", 11)
+    failed(12, p="main.4.2.2.1", n=1, cancelled=True, blame=blame)
+    blame.finish("main.4.2", 3, "nack", 13)
+
+    kept, undone = blame.standing(("main.4.1", 1), 10)
+
+    assert kept == {11}
+    assert undone == {("main.4.1", 1), ("main.4.2.2.1", 1), ("main.4.2", 3)}
+
+
 def test_a_cancelled_branch_that_does_something_that_matters_has_handled_the_failure() -> None:
     blame = failed(10, p="main.4.1")
     failed(11, p="main.4.2", n=1, cancelled=True, blame=blame)

@@ -381,27 +381,91 @@ def test_a_cancelled_worker_that_says_hello_late_is_sent_away() -> None:
     assert stage.worker("main/1.1:a").ended
 
 
-def test_a_delegate_after_a_rewind_is_done_anew_with_other_keys() -> None:
+def failed_beside_a_delegate(stage: Stage) -> Puppet:
+    """A first worker that failed in one branch, so that the delegate in another one was given up; returns its worker."""
+    main = stage.begin()
+    failing = shell(main, 1, p="main.1.1")
+    delegate(main, 1, ["a"], p="main.1.2")
+    child = stage.workers["main.1.2/1.1:a"]
+    child.value(child.step(1, "send", s.SendArgs(mailbox="box"), "paid for"))
+    shell(child, 2)
+    delegate(child, 3, ["deep"], p=f"{child.path}.3.1")
+    deep = stage.workers[f"{child.path}.3.1/3.1:deep"]
+    deep.value(deep.step(1, "send", s.SendArgs(mailbox="box"), "paid for"))
+    stage.end_shell(ShellEnd(1), 1)
+    main.cancel(1, p="main.1.2")
+    main.fail(error("ShellError"), ("main.1.1", 1))
+    assert main.error(failing) == "ShellError"
+    assert (child.gone, deep.gone) == (True, True)
+    return child
+
+
+def test_workers_that_were_given_up_because_of_a_failure_go_on_where_they_were_when_it_is_mended() -> None:
+    stage = Stage()
+    child = failed_beside_a_delegate(stage)
+
+    main = stage.again()
+    shell(main, 1, p="main.1.1")
+    i = delegate(main, 1, ["a"], p="main.1.2")
+    again = stage.workers[child.path]
+    deep = stage.workers[f"{child.path}.3.1/3.1:deep"]
+    shell(again, 2)
+    delegate(again, 3, ["deep"], p=f"{child.path}.3.1")
+
+    assert [past.step for past in again.past] == ["send"]
+    assert [past.step for past in deep.past] == ["send"]
+    assert stage.started_shells[1].key == stage.started_shells[-1].key
+    deep.result("deep")
+    again.result("whole")
+    assert main.value(i) == ["whole"]
+
+
+def test_a_delegate_that_is_done_anew_with_other_workers_forgets_those_before() -> None:
+    stage = Stage()
+    child = failed_beside_a_delegate(stage)
+
+    main = stage.again()
+    i = delegate(main, 1, ["b"], p="main.1.2")
+    assert not any(path.startswith(child.path) for path in stage.core.state.workers)
+    stage.workers["main.1.2/1.1:b"].result("b")
+
+    assert main.value(i) == ["b"]
+    stage.again()
+    assert not any(path.startswith(child.path) for path in stage.core.state.workers)
+
+
+def test_workers_that_are_made_anew_have_other_keys() -> None:
+    stage = Stage()
+    child = failed_beside_a_delegate(stage)
+    before = {start.key for start in stage.started_shells}
+
+    main = stage.again()
+    args = s.DelegateArgs(workers=["prog:a"])
+    main.step(1, "delegate", args, [{"args": [1]}], p="main.1.2")
+    shell(stage.workers[child.path], 2)
+
+    assert stage.started_shells[-1].key not in before
+
+
+def test_a_worker_that_was_given_up_for_another_reason_stays_so() -> None:
     stage = Stage()
     main = stage.begin()
     failing = shell(main, 1, p="main.1.1")
     delegate(main, 1, ["a"], p="main.1.2")
     child = stage.workers["main.1.2/1.1:a"]
-    shell(child, 1)
-    stage.end_shell(ShellEnd(1), 1)
+    inner = delegate(child, 1, ["late"], timeout_s=5.0)
+    stage.wait(5.0)
+    assert child.error(inner) == "DeadlineExceededError"
+    child.value(child.step(2, "send", s.SendArgs(mailbox="box"), "went on"))
+    stage.end_shell(ShellEnd(1))
     main.cancel(1, p="main.1.2")
     main.fail(error("ShellError"), ("main.1.1", 1))
     assert main.error(failing) == "ShellError"
 
-    main = stage.again()
-    shell(main, 1, p="main.1.1")
-    i = delegate(main, 1, ["b"], p="main.1.2")
-    assert "main.1.2/1.1:a" not in stage.core.state.workers
-    stage.workers["main.1.2/1.1:b"].result("b")
-    assert main.value(i) == ["b"]
+    stage.again()
 
-    delegate(main, 2, ["a"], p="main.1.2")
-    assert len({start.key for start in stage.started_shells}) == len(stage.started_shells)
+    assert child.path in stage.workers
+    assert f"{child.path}/1.1:late" not in stage.workers
 
 
 # Spawned workers.
@@ -823,6 +887,51 @@ def test_a_cancelled_run_ends_cancelled() -> None:
 
     assert stage.hub.status == "cancelled"
     assert stage.core.state.status == "cancelled"
+
+
+def test_what_a_worker_cancels_because_of_the_failure_has_no_outcome() -> None:
+    stage = Stage()
+    main, i, first, second = pair(stage)
+    waiting = main.step(1, "receive", s.ReceiveArgs(mailbox="box"), p="main.2.1")
+    first.fail()
+    second.fail(error("SessionFailedError"))
+    assert main.error(i) == "WorkerError"
+
+    main.cancel(1, p="main.2.1")
+
+    assert main.answer(waiting) is None
+    assert stage.outcomes()["main.2.1", 1] == 0
+
+
+def test_a_restarted_worker_that_waits_for_its_workers_learns_of_the_failure_like_the_others() -> None:
+    stage = Stage()
+    _, _, first, second = pair(stage)
+    second.result("b")
+    stage.slow_to_die.add(first.path)
+    again = stage.kill("main")
+    assert again is not None
+    first.gone = True
+    first.fail()
+
+    i = delegate(again, 1, ["a", "b"])
+    assert again.answer(i) is None
+    first.gone = False
+    first.die()
+    stage.hub.run_ready()
+
+    assert again.error(i) == "WorkerError"
+    assert stage.outcomes()["main", 1] == 0
+
+
+def test_a_restarted_worker_asks_in_vain_for_what_the_failure_has_ended() -> None:
+    stage = Stage()
+    _, _, first, second = pair(stage)
+    shell(second, 1)
+    again = stage.kill(second.path)
+    assert again is not None
+    first.fail()
+
+    assert again.error(shell(again, 1)) == "SessionFailedError"
 
 
 # Setting back.
