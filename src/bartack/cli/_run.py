@@ -258,7 +258,11 @@ def _write_end(run: RunDir, view: View, status: str) -> None:
         case "failed":
             write_failure(screen, run, state)
             screen.line(f"{run.id} {screen.paint('failed', 'red')} after {took}")
-            _write_hint(screen, run, "when the cause is gone")
+            if any(worker.in_doubt for worker in state.workers.values()):
+                screen.line("  look whether that step happened, then decide:")
+                screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
+            else:
+                _write_hint(screen, run, "when the cause is gone")
         case "cancelled":
             reason = state.ended.reason if state.ended else ""
             screen.line(f"{run.id} was cancelled after {took}: {printable(reason)}")

@@ -29,6 +29,8 @@ class Failed(NamedTuple):
     seq: int
     step: str
     fp: str
+    unknown: bool = False
+    """Nobody knows whether it happened."""
 
 
 class Since(NamedTuple):

@@ -375,13 +375,12 @@ class UnknownDecision:
 
 def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.EntryData, Value]]:
     """The entries that set a failed worker back to its failing step."""
-    is_unknown = worker.error is not None and worker.error.type.endswith(":OutcomeUnknownError")
-    if is_unknown and unknown is not None and unknown.choice == "fail":
+    if worker.in_doubt and unknown is not None and unknown.choice == "fail":
         return [(e.WorkerRewound(path=worker.path, to=0), NO_VALUE)]
     items: list[tuple[e.EntryData, Value]] = [
         (e.WorkerRewound(path=worker.path, to=worker.origin_seq), NO_VALUE)
     ]
-    if is_unknown and unknown is not None and unknown.choice == "done" and worker.origin is not None:
+    if worker.in_doubt and unknown is not None and unknown.choice == "done" and worker.origin is not None:
         p, n = worker.origin
         failed = worker.origin_facts
         done = e.StepFinished(p=p, n=n, step=failed[0], fp=failed[1], by="decision")

@@ -171,13 +171,7 @@ def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) 
     """Raise unless a run has something left to do."""
     if state.ended is not None and state.ended.status in {"completed", "cancelled"}:
         raise ResumeRefusedError(run.id, f"it is {state.ended.status}")
-    undecided = [
-        worker.path
-        for worker in state.workers.values()
-        if worker.error is not None
-        and worker.error.type.endswith(":OutcomeUnknownError")
-        and not worker.error_is_final
-    ]
+    undecided = [worker.path for worker in state.workers.values() if worker.in_doubt]
     if undecided and unknown is None:
         reason = f"nobody knows whether the last step of {undecided[0]} happened; decide with --unknown"
         raise ResumeRefusedError(run.id, reason)

@@ -89,6 +89,8 @@ class Worker:
         self.error_is_final = False
         self.origin: tuple[str, int] | None = None
         self.origin_seq = 0
+        self.in_doubt = False
+        """Whether it failed because nobody knows whether a step of it happened: a person has to decide."""
         self.origin_facts: tuple[str, str] = ("", "")
         """Kind and fingerprint of the step that an uncaught error came from."""
         self.cancel_next = ""
@@ -293,7 +295,13 @@ class State:
         if failed is None:
             worker.blame.finish(p, n, step, seq)
         else:
-            worker.blame.fail(p, n, Failed(seq, step, failed.fp), cancelled=_is_cancellation(failed))
+            unknown = is_unknown(failed.error)
+            worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=_is_cancellation(failed))
+
+
+def is_unknown(error: ErrorData) -> bool:
+    """Whether an error says that nobody knows whether a step happened."""
+    return error.type.endswith(":OutcomeUnknownError")
 
 
 def _is_cancellation(failed: e.StepFailed) -> bool:
@@ -373,6 +381,9 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
         worker.origin_seq = failed.seq
         worker.origin_facts = (failed.step, failed.fp)
     worker.suspended = dict(worker.open) if data.cut else None
+    # The program may have raised something of its own instead: what it goes back to is as unknown as before.
+    unknown = failed.unknown if failed is not None else data.error is not None and is_unknown(data.error)
+    worker.in_doubt = unknown and not data.final
     for step in list(worker.open):
         # A failed worker may be set back: then it asks again for what was open, and is attached to it.
         if data.error is None or data.final or worker.open[step].cleanup:
@@ -398,6 +409,7 @@ def _worker_rewound(state: State, data: e.WorkerRewound, seq: int, at: int, valu
     worker.error = None
     worker.origin = None
     worker.origin_seq = 0
+    worker.in_doubt = False
 
 
 def _undo(state: State, worker: Worker, to: int) -> None:

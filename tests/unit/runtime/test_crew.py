@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 from tests.unit.runtime.stage import Puppet, Stage, delegate, error, fields, plain, raw
 
-from bartack.errors import StepCancelledError
+from bartack.errors import ResumeRefusedError, StepCancelledError
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._clockwork import CROWD
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._effects import ShellEnd
+from bartack.runtime._launch import check_resumable
+from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import describe
 from bartack.runtime._state import Value
 
@@ -1051,13 +1055,28 @@ def test_a_once_step_that_was_under_way_when_the_hub_died_has_an_unknown_outcome
     assert main.error(begin(main)) == "OutcomeUnknownError"
 
 
-def unknown_failure(stage: Stage) -> None:
+def unknown_failure(stage: Stage, name: str = "OutcomeUnknownError") -> None:
     main = stage.begin()
     shell(main, 1, once=True)
     main = stage.again()
     shell(main, 1, once=True)
-    main.fail(error("OutcomeUnknownError"), ("main", 1))
+    main.fail(error(name), ("main", 1))
     assert stage.hub.status == "failed"
+
+
+@pytest.mark.parametrize("name", ["OutcomeUnknownError", "RuntimeError"])
+def test_a_step_of_unknown_outcome_is_not_done_again_before_somebody_decides(
+    name: str, tmp_path: Path
+) -> None:
+    stage = Stage()
+    unknown_failure(stage, name)
+
+    with pytest.raises(ResumeRefusedError, match="--unknown"):
+        check_resumable(RunDir(tmp_path), stage.core.state, None)
+    check_resumable(RunDir(tmp_path), stage.core.state, UnknownDecision("retry"))
+    main = stage.again(unknown=UnknownDecision("done", Value(raw({"status": 0}))))
+
+    assert [(past.step, plain(past.v)) for past in main.past] == [("shell", {"status": 0})]
 
 
 def test_an_unknown_outcome_may_be_decided_as_done() -> None:
