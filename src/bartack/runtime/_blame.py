@@ -79,6 +79,19 @@ class Blame:
                 kept.add(item.seq)
         return kept, undone
 
+    def doubts(self, origin: Key, to: int) -> list[tuple[Key, Failed]]:
+        """Steps beside a failure that were cut short by it, would be done again, and may have happened."""
+        steps = [
+            (item, self.steps.get((item.p, item.n)))
+            for item in self._since
+            if item.cancelled and item.seq >= to
+        ]
+        return [
+            ((item.p, item.n), failed)
+            for item, failed in steps
+            if failed is not None and failed.unknown and not self._depends(item.p, origin, to, item.seq)
+        ]
+
     def depends(self, p: str, origin: Key, to: int) -> bool:
         """Whether what a branch does now follows from a failure."""
         return self._depends(p, origin, to, LATEST)

@@ -385,4 +385,8 @@ def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.Ent
         failed = worker.origin_facts
         done = e.StepFinished(p=p, n=n, step=failed[0], fp=failed[1], by="decision")
         items.append((done, unknown.value))
+    for (p, n), cut in worker.blame.doubts(worker.origin, worker.origin_seq) if worker.origin else ():
+        # It must not be done a second time just because something beside it failed.
+        error = describe(OutcomeUnknownError(f"{p}:{n}", cut.step), worker.path)
+        items.append((e.StepFailed(p=p, n=n, step=cut.step, fp=cut.fp, error=error), NO_VALUE))
     return items

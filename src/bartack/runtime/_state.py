@@ -287,6 +287,7 @@ class State:
         worker = self.worker_of(p)
         if worker is None:
             return
+        was = worker.open.get((p, n))
         self.forget_step(worker, (p, n))
         worker.crashes_in_a_row = 0
         if cleanup:
@@ -295,8 +296,10 @@ class State:
         if failed is None:
             worker.blame.finish(p, n, step, seq)
         else:
-            unknown = is_unknown(failed.error)
-            worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=_is_cancellation(failed))
+            cancelled = _is_cancellation(failed)
+            cut_short = cancelled and was is not None and was.once and not was.between
+            unknown = cut_short or is_unknown(failed.error)
+            worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=cancelled)
 
 
 def is_unknown(error: ErrorData) -> bool:

@@ -1108,6 +1108,26 @@ def test_an_unknown_outcome_may_be_decided_to_be_a_failure() -> None:
     assert [past.e is not None for past in main.past] == [True]
 
 
+def test_a_once_step_that_was_cut_short_by_a_failure_beside_it_is_not_done_again() -> None:
+    stage = Stage()
+    main = stage.begin()
+    shell(main, 1, "pay", once=True, p="main.1.1")
+    shell(main, 1, "test", p="main.1.2")
+    stage.end_shell(ShellEnd(1), token=2)
+    main.cancel(1, p="main.1.1")
+    stage.end_shell(token=1)
+    main.fail(error("ShellError"), ("main.1.2", 1))
+
+    main = stage.again()
+
+    assert [(past.p, past.e.type.rpartition(":")[2]) for past in main.past if past.e] == [
+        ("main.1.1", "OutcomeUnknownError")
+    ]
+    main.fail(error("OutcomeUnknownError"), ("main.1.1", 1))
+    main = stage.again(unknown=UnknownDecision("done", Value(raw({"status": 0}))))
+    assert [(past.p, past.e) for past in main.past] == [("main.1.1", None)]
+
+
 # Attempts.
 
 
