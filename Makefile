@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
+KILLS  ?= 10000
 
 ifneq ($(shell command -v uv 2>/dev/null),)
 MAKE_VENV = uv venv --quiet --allow-existing --python $(PYTHON) $(VENV)
@@ -38,6 +39,9 @@ demo: $(VENV)/.package  ## the main job: work that survives kill -9
 test: $(VENV)/.dev  ## the whole test-suite
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
+soak: $(VENV)/.dev  ## the crash tests for hours: 10,000 kills, every prefix, a million entries
+	@BARTACK_CHAOS_KILLS=$(KILLS) BARTACK_CHAOS_SOAK=1 SOAK=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/crash
+
 check: $(VENV)/.dev  ## formatting, lint, types, layers, dependencies
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -48,9 +52,6 @@ check: $(VENV)/.dev  ## formatting, lint, types, layers, dependencies
 
 bench: $(VENV)/.bench  ## speed, against the floor and the peers
 	@$(BIN)/python -m bench
-
-soak: $(VENV)/.dev  ## the crash tests of tracking at their full size
-	@SOAK=1 $(BIN)/python -m pytest -n $(JOBS) tests/crash/test_tracking_kill.py
 
 format: $(VENV)/.dev  ## put the code into its canonical form
 	@$(BIN)/ruff format .

@@ -20,6 +20,8 @@ settings.load_profile("bartack")
 COUNTED = {
     "power_cut_states": "states of the disk after a power cut, all recovered",
     "kills": "kill -9 of a process that appends, nothing acknowledged lost",
+    "chaos_kills": "kill -9 of hubs, workers and their parents, every run ended as if nothing had happened",
+    "killed_lines": "kills in memory, one after every line of a journal, same results and nothing done twice",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
 
@@ -28,19 +30,29 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how much the crash tests have gone through."""
     # Not in tests/crash: the process that shows the summary loads only this file when others run the tests.
     totals = dict.fromkeys(COUNTED, 0)
+    slowest = 0
     reports: list[pytest.TestReport] = terminalreporter.getreports("passed")
     for report in reports:
         for name, value in report.user_properties:
             if name in totals and isinstance(value, int):
                 totals[name] += value
+            if name == "long_run":
+                terminalreporter.write_line(f"crash suite: {value}")
+            if name == "gone_ms" and isinstance(value, int):
+                slowest = max(slowest, value)
     for name, total in totals.items():
         if total:
             terminalreporter.write_line(f"crash suite: {total:,} {COUNTED[name]}")
+    if slowest:
+        terminalreporter.write_line(
+            f"crash suite: no process left at most {slowest} ms after the end or a kill"
+        )
 
 
 for _name in [
     name
     for name in os.environ
-    if name.startswith("BARTACK_") or name in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
+    if (name.startswith("BARTACK_") and not name.startswith("BARTACK_CHAOS_"))
+    or name in {"NO_COLOR", "FORCE_COLOR", "COLUMNS"}
 ]:
     del os.environ[_name]

@@ -24,6 +24,51 @@
     │   ├── EntryError                   BT210   (also ValueError)
     │   ├── BlobMissingError             BT211
     │   └── BlobCorruptError             BT212
+    ├── RunError                         BT300
+    │   ├── RunNotFoundError             BT301
+    │   ├── RunFailedError               BT302
+    │   ├── RunNotFinishedError          BT303
+    │   ├── RunNotActiveError            BT304
+    │   ├── SessionFailedError           BT305
+    │   ├── WorkerError                  BT306
+    │   ├── ReplayMismatchError          BT307
+    │   ├── ForeignAwaitError            BT308
+    │   ├── WorkerDefinitionError        BT309   (also TypeError)
+    │   ├── ProgramImportError           BT310
+    │   ├── ProgramNotPinnedError        BT311
+    │   ├── NotInWorkerError             BT312
+    │   ├── NestedStepError              BT313
+    │   ├── StepError                    BT314
+    │   │   ├── StepCancelledError       BT315
+    │   │   ├── StepCrashedError         BT316
+    │   │   └── OutcomeUnknownError      BT317
+    │   ├── ShellError                   BT318
+    │   ├── DeadlineExceededError        BT319   (also TimeoutError)
+    │   │   ├── StepTimeoutError         BT320
+    │   │   ├── ShellTimeoutError        BT321
+    │   │   ├── QuestionTimeoutError     BT322
+    │   │   └── ReceiveTimeoutError      BT333
+    │   ├── NoAnswerError                BT323
+    │   ├── QuestionAnsweredError        BT324
+    │   ├── QuestionNotFoundError        BT325
+    │   ├── LimitExceededError           BT326
+    │   ├── FrameError                   BT327
+    │   ├── PeerRefusedError             BT328
+    │   ├── UnknownRequestError          BT329
+    │   ├── WorkspaceError               BT330
+    │   ├── ResumeRefusedError           BT331
+    │   ├── BudgetExceededError          BT332
+    │   ├── StepNotFoundError            BT334
+    │   ├── DeadlockError                BT335
+    │   └── ShellNotScriptedError        BT336
+    ├── MessagingError                   BT400
+    │   ├── MessageValueError            BT401   (also ValueError)
+    │   ├── TypeMismatchError            BT402   (also ValueError)
+    │   ├── MessageTooLargeError         BT403
+    │   ├── MailboxNameError             BT404   (also ValueError)
+    │   ├── MailboxFullError             BT405
+    │   ├── MailboxClosedError           BT407
+    │   └── MailboxConfigError           BT408
     ├── TreeLockedError                  BT501
     ├── ResilienceError                  BT700
     │   ├── StoreTooNewError             BT701
@@ -44,6 +89,10 @@
     │       ├── CursorError              BT725   (also ValueError)
     │       ├── TokenFileError           BT726
     │       └── LineageMissingError      BT728
+    ├── AgentError                       BT800
+    │   ├── AgentConfigError             BT801
+    │   ├── ScriptError                  BT802
+    │   └── ReplyInvalidError            BT803
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -301,6 +350,572 @@ class BlobCorruptError(JournalError):
         self.sha256 = sha256
         self.problem = problem
         super().__init__(f"blob {sha256}: {problem}")
+
+
+class RunError(BartackError):
+    """Something is wrong with a run."""
+
+    code = "BT300"
+    remedy = "Look at the run with 'bartack show RUN'."
+
+
+class RunNotFoundError(RunError):
+    """No run has this id, or more than one begins with it."""
+
+    code = "BT301"
+    remedy = "'bartack status' lists the runs of this workspace; a unique beginning of an id is enough."
+
+    def __init__(self, asked: str, near: tuple[str, ...] = ()) -> None:
+        self.asked = asked
+        self.near = near
+        hint = f"; it could be {', '.join(near)}" if near else ""
+        super().__init__(f"no run {asked!r}{hint}")
+
+
+class RunFailedError(RunError):
+    """The run ended with a failure."""
+
+    code = "BT302"
+    remedy = "'bartack show RUN' names the step. When the cause is mended, 'bartack resume RUN' goes on at that step."
+
+    def __init__(self, run_id: str, worker: str, error: str, problem: str) -> None:
+        self.run_id = run_id
+        self.worker = worker
+        self.error = error
+        self.problem = problem
+        super().__init__(f"{run_id} failed in {worker}: {error}: {problem}")
+
+
+class RunNotFinishedError(RunError):
+    """The run has no result yet."""
+
+    code = "BT303"
+    retryable = True
+    remedy = "Wait for its end, or resume it if it was interrupted."
+
+    def __init__(self, run_id: str, status: str) -> None:
+        self.run_id = run_id
+        self.status = status
+        super().__init__(f"{run_id} is {status} and has no result yet")
+
+
+class RunNotActiveError(RunError):
+    """No process runs this run, and what was asked needs one."""
+
+    code = "BT304"
+    remedy = "'bartack resume RUN' lets it go on."
+
+    def __init__(self, run_id: str, status: str) -> None:
+        self.run_id = run_id
+        self.status = status
+        super().__init__(f"{run_id} is not active ({status})")
+
+
+class SessionFailedError(RunError):
+    """The session failed, so every wait in it ends."""
+
+    code = "BT305"
+    remedy = "Mend the cause that the message names; 'bartack resume RUN' goes on at the failed step."
+
+    def __init__(self, worker: str, error: str, problem: str) -> None:
+        self.worker = worker
+        self.error = error
+        self.problem = problem
+        super().__init__(f"the session failed in {worker or 'a process outside it'}: {error}: {problem}")
+
+
+class WorkerError(RunError):
+    """A worker that this one delegated to has failed. The session has failed with it."""
+
+    code = "BT306"
+    remedy = "Mend the worker's failure and resume; or delegate with on_failure='collect' to handle failures as values."
+
+    def __init__(self, worker: str, error: str, problem: str) -> None:
+        self.worker = worker
+        self.error = error
+        self.problem = problem
+        super().__init__(f"{worker} failed: {error}: {problem}")
+
+    @property
+    def cause(self) -> BaseException | None:
+        """The failure of the worker itself."""
+        return self.__cause__
+
+
+class ReplayMismatchError(RunError):
+    """On replay the program asked for another step than the journal has. Nothing was executed."""
+
+    code = "BT307"
+    remedy = (
+        "Between two steps a worker must do the same thing each time: no clock, randomness, files or environment but through "
+        "ctx. If the program was edited, only what comes behind the last finished step may change."
+    )
+
+    def __init__(self, worker: str, step: str, recorded: str, asked: str) -> None:
+        self.worker = worker
+        self.step = step
+        self.recorded = recorded
+        self.asked = asked
+        super().__init__(f"{worker}, step {step}: the journal has {recorded}, the program asks for {asked}")
+
+
+class ForeignAwaitError(RunError):
+    """A worker awaited something that is not Bartack's: asyncio and other clients live inside steps."""
+
+    code = "BT308"
+    remedy = "Put the call into a function with @step and await that; for waiting and joining use ctx.sleep and ctx.gather."
+
+    def __init__(self, what: str, where: str) -> None:
+        self.what = what
+        self.where = where
+        super().__init__(f"{where}: a worker cannot await {what}")
+
+
+class WorkerDefinitionError(RunError, TypeError):
+    """A function cannot be a worker or a step."""
+
+    code = "BT309"
+    remedy = "A worker is a module-level 'async def' whose first parameter is ctx; a step is a module-level function."
+
+    def __init__(self, name: str, where: str, problem: str) -> None:
+        self.name = name
+        self.where = where
+        self.problem = problem
+        super().__init__(f"{where}: {name}: {problem}")
+
+
+class ProgramImportError(RunError):
+    """The program could not be loaded."""
+
+    code = "BT310"
+    remedy = "Run the file with Python by itself to see the error; top-level code must have no effects."
+
+    def __init__(self, program: str, problem: str) -> None:
+        self.program = program
+        self.problem = problem
+        super().__init__(f"{program}: {problem}")
+
+
+class ProgramNotPinnedError(RunError):
+    """A worker imported a module of the project that was not there when the run began."""
+
+    code = "BT311"
+    remedy = "Import the module at the top of the program, so that it is kept with the run; then 'resume --update'."
+
+    def __init__(self, module: str, file: str) -> None:
+        self.module = module
+        self.file = file
+        super().__init__(f"module {module} ({file}) is not part of the program kept with this run")
+
+
+class NotInWorkerError(RunError):
+    """A step or a worker was called outside a run."""
+
+    code = "BT312"
+    remedy = "Await it in a worker; the plain function of a step is its attribute 'function'."
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"{name} can be awaited only in a worker")
+
+
+class NestedStepError(RunError):
+    """The body of a step used ctx. A body is one step: what it does is not recorded by itself."""
+
+    code = "BT313"
+    remedy = "Do it in the worker, before or after the step."
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"{name} was called inside the body of a step")
+
+
+class StepError(RunError):
+    """The body of a step raised an exception that cannot be made again here."""
+
+    code = "BT314"
+    remedy = "Read the kind and message; an exception class that is importable and takes JSON arguments is raised as itself."
+
+    def __init__(self, kind: str, problem: str, data: dict[str, object] | None = None) -> None:
+        self.kind = kind
+        self.problem = problem
+        self.data = data or {}
+        super().__init__(f"{kind}: {problem}" + (f" {data}" if data else ""))
+
+
+class StepCancelledError(StepError):
+    """The step was cancelled: a sibling failed, a deadline passed, or somebody cancelled the worker."""
+
+    code = "BT315"
+    remedy = "Tidy up and let it pass on."
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__("cancelled", reason)
+
+
+class StepCrashedError(StepError):
+    """The worker died in this step again and again."""
+
+    code = "BT316"
+    remedy = (
+        "Look at 'bartack log RUN' for the reason (memory, a crash in native code), mend it, then resume."
+    )
+
+    def __init__(self, step: str, crashes: int, reason: str) -> None:
+        self.step = step
+        self.crashes = crashes
+        self.reason = reason
+        super().__init__("crashed", f"its worker died {crashes} times in step {step} (last: {reason})")
+
+
+class OutcomeUnknownError(StepError):
+    """A step that must not happen twice was under way when everything was killed: nobody knows whether it happened."""
+
+    code = "BT317"
+    remedy = (
+        "Find out whether it happened, then 'bartack resume RUN --unknown retry', 'done VALUE' or 'fail'."
+    )
+
+    def __init__(self, step: str, about: str) -> None:
+        self.step = step
+        self.about = about
+        super().__init__("unknown", f"step {step} ({about}) was under way when its run was killed")
+
+
+class ShellError(RunError):
+    """A command ended with a status other than 0."""
+
+    code = "BT318"
+    remedy = "Read its error output; with check=False the status is a value."
+
+    def __init__(self, argv: list[str], status: int, stderr: str = "", problem: str = "") -> None:
+        self.argv = argv
+        self.status = status
+        self.stderr = stderr
+        self.problem = problem
+        tail = "".join(f": {part}" for part in (problem, stderr.strip()[-400:]) if part)
+        super().__init__(f"{argv} ended with status {status}{tail}")
+
+
+class DeadlineExceededError(RunError, TimeoutError):
+    """A wait took longer than it was allowed to."""
+
+    code = "BT319"
+    retryable = True
+    remedy = "Allow more time, or find out what it waits for with 'bartack show RUN'."
+
+    def __init__(self, kind: str, waited_s: float, source: str) -> None:
+        self.kind = kind
+        self.waited_s = waited_s
+        self.source = source
+        super().__init__(f"{kind} took longer than {waited_s:g} s ({source})")
+
+
+class StepTimeoutError(DeadlineExceededError):
+    """The body of a step took longer than it was allowed to."""
+
+    code = "BT320"
+    remedy = "Give the step a longer timeout_s, or make its body end sooner."
+
+
+class ShellTimeoutError(DeadlineExceededError):
+    """A command took longer than it was allowed to, and was ended with everything it had started."""
+
+    code = "BT321"
+    remedy = "Give the command a longer timeout_s, or find out what it waits for."
+
+
+class QuestionTimeoutError(DeadlineExceededError):
+    """Nobody answered a question in time."""
+
+    code = "BT322"
+    remedy = "Answer with 'bartack answer RUN', or give the question a default or more time."
+
+
+class ReceiveTimeoutError(DeadlineExceededError):
+    """No message came in time."""
+
+    code = "BT333"
+    remedy = "Give the receive a longer timeout_s, or find out why nobody sends with 'bartack show RUN'."
+
+
+class NoAnswerError(RunError):
+    """A question was asked in a run that has nobody to answer it."""
+
+    code = "BT323"
+    remedy = "Run without --no-input, or give the question a default."
+
+    def __init__(self, question: str) -> None:
+        self.question = question
+        super().__init__(f"nobody is there to answer: {question}")
+
+
+class QuestionAnsweredError(RunError):
+    """The question was answered already; the first answer counts."""
+
+    code = "BT324"
+    remedy = "'bartack answer RUN' lists the open questions."
+
+    def __init__(self, question: str) -> None:
+        self.question = question
+        super().__init__(f"question {question} was answered already")
+
+
+class QuestionNotFoundError(RunError):
+    """The run has no such question."""
+
+    code = "BT325"
+    remedy = "'bartack answer RUN' lists the open questions."
+
+    def __init__(self, question: str) -> None:
+        self.question = question
+        super().__init__(f"no open question {question!r}")
+
+
+class LimitExceededError(RunError):
+    """Something grew beyond what one worker or one run can hold."""
+
+    code = "BT326"
+    remedy = "Split the work into child workers."
+
+    def __init__(self, what: str, limit: int) -> None:
+        self.what = what
+        self.limit = limit
+        super().__init__(f"more than {limit} {what}")
+
+
+class FrameError(RunError):
+    """A process said something on a socket that is not the protocol."""
+
+    code = "BT327"
+    remedy = "Use the same version of Bartack on both sides."
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"bad frame: {problem}")
+
+
+class PeerRefusedError(RunError):
+    """A process asked for something that it has no right to."""
+
+    code = "BT328"
+    remedy = "Do it from outside the run: an agent or command cannot answer, fail or cancel the run that it is part of."
+
+    def __init__(self, asked: str, reason: str) -> None:
+        self.asked = asked
+        self.reason = reason
+        super().__init__(f"{asked} is refused: {reason}")
+
+
+class UnknownRequestError(RunError):
+    """A process asked for something that the run does not know."""
+
+    code = "BT329"
+    remedy = "Use the same version of Bartack on both sides."
+
+    def __init__(self, asked: str) -> None:
+        self.asked = asked
+        super().__init__(f"unknown request {asked!r}")
+
+
+class WorkspaceError(RunError):
+    """The workspace of a run is not there."""
+
+    code = "BT330"
+    remedy = "Resume with --workspace DIR if it has moved."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"the workspace {path} is not there")
+
+
+class ResumeRefusedError(RunError):
+    """The run cannot go on as it is."""
+
+    code = "BT331"
+    remedy = "Read the reason; 'bartack fork RUN --at STEP' makes a new run from the part that is good."
+
+    def __init__(self, run_id: str, reason: str) -> None:
+        self.run_id = run_id
+        self.reason = reason
+        super().__init__(f"{run_id} cannot be resumed: {reason}")
+
+
+class BudgetExceededError(RunError):
+    """The run has no money left for this call."""
+
+    code = "BT332"
+    remedy = "Raise the budget with --set budget.max_usd=AMOUNT and resume."
+
+    def __init__(self, limit_usd: float, spent_usd: float) -> None:
+        self.limit_usd = limit_usd
+        self.spent_usd = spent_usd
+        super().__init__(f"the budget of {limit_usd:g} USD is used up ({spent_usd:g} spent or reserved)")
+
+
+class StepNotFoundError(RunError):
+    """The run has no such step, or the step has no outcome yet."""
+
+    code = "BT334"
+    remedy = (
+        "'bartack show RUN' lists the steps; a step is named by its worker's path, a colon and its number."
+    )
+
+    def __init__(self, run_id: str, step: str) -> None:
+        self.run_id = run_id
+        self.step = step
+        super().__init__(f"{run_id} has no step {step!r} with an outcome")
+
+
+class DeadlockError(RunError):
+    """In a run in memory everybody waits for somebody else, and no timer is left."""
+
+    code = "BT335"
+    remedy = (
+        "See what each worker waits for. Give the test the missing answer or message, or mend the program."
+    )
+
+    def __init__(self, waits: tuple[str, ...]) -> None:
+        self.waits = waits
+        super().__init__("everybody waits: " + ("; ".join(waits) or "for nothing that could come"))
+
+
+class ShellNotScriptedError(RunError):
+    """A program in a run in memory runs a command that the test says nothing about."""
+
+    code = "BT336"
+    remedy = "Add the command, word by word, to the shell= of the test."
+
+    def __init__(self, argv: list[str]) -> None:
+        self.argv = argv
+        super().__init__(f"the test does not say how this command ends: {argv!r}")
+
+
+class MessagingError(BartackError):
+    """Something is wrong with a message or a mailbox."""
+
+    code = "BT400"
+    remedy = "Read the message; it names the mailbox or the place in the value."
+
+
+class MessageValueError(MessagingError, ValueError):
+    """A value cannot travel: it is none of the types that do."""
+
+    code = "BT401"
+    remedy = "Send JSON values, dataclasses, Structs, aware datetimes and the other types of the value table in the docs."
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        self.problem = problem
+        super().__init__(f"{place}: {problem}")
+
+
+class TypeMismatchError(MessagingError, ValueError):
+    """A value has another type than the one asked for."""
+
+    code = "BT402"
+    remedy = "Correct the annotation, or what is sent."
+
+    def __init__(self, place: str, expected: str, found: str) -> None:
+        self.place = place
+        self.expected = expected
+        self.found = found
+        super().__init__(f"{place}: expected {expected}, found {found}")
+
+
+class MessageTooLargeError(MessagingError):
+    """A value takes more than 16 MiB."""
+
+    code = "BT403"
+    remedy = "Write it to a file and send the path."
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        self.what = what
+        self.size = size
+        self.limit = limit
+        super().__init__(f"{what} takes {size} bytes, more than {limit}")
+
+
+class MailboxNameError(MessagingError, ValueError):
+    """No mailbox can have this name."""
+
+    code = "BT404"
+    remedy = "A name has letters, digits, '_' and '-', begins with a letter or '_', and is at most 64 long."
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"mailbox {name!r}: {reason}")
+
+
+class MailboxFullError(MessagingError):
+    """The mailbox holds as much as it may."""
+
+    code = "BT405"
+    retryable = True
+    remedy = "Receive from it, or declare it with a larger capacity."
+
+    def __init__(self, name: str, queued: int) -> None:
+        self.name = name
+        self.queued = queued
+        super().__init__(f"mailbox {name!r} is full ({queued} messages)")
+
+
+class MailboxClosedError(MessagingError):
+    """The mailbox takes no more messages."""
+
+    code = "BT407"
+    remedy = "Send before it is closed, or to another mailbox."
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"mailbox {name!r} is closed")
+
+
+class MailboxConfigError(MessagingError):
+    """A mailbox was declared twice, differently."""
+
+    code = "BT408"
+    remedy = "Declare it once; the first declaration stands."
+
+    def __init__(self, name: str, problem: str) -> None:
+        self.name = name
+        self.problem = problem
+        super().__init__(f"mailbox {name!r}: {problem}")
+
+
+class AgentError(BartackError):
+    """An agent could not do what it was asked."""
+
+    code = "BT800"
+    remedy = "Read the reason; the call is recorded as failed, and 'bartack resume RUN' makes it anew."
+
+    def __init__(self, agent: str, problem: str) -> None:
+        self.agent = agent
+        self.problem = problem
+        super().__init__(f"agent {agent!r}: {problem}")
+
+
+class AgentConfigError(AgentError):
+    """An agent is not configured, or not as it must be."""
+
+    code = "BT801"
+    remedy = "Name the agent in bartack.toml, or give one that is there."
+
+
+class ScriptError(AgentError):
+    """The script of a scripted agent has no reply to a prompt, or cannot be read."""
+
+    code = "BT802"
+    remedy = "Add a rule that matches the prompt to the script."
+
+
+class ReplyInvalidError(AgentError):
+    """An agent's reply is not of the type that was asked for, also after it was asked to mend it."""
+
+    code = "BT803"
+    remedy = "Say in the prompt what is wanted, or ask for a wider type."
 
 
 class TreeLockedError(BartackError):

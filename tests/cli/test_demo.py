@@ -42,8 +42,24 @@ def failed_checks(lives: list[Life], directory: Path) -> list[str]:
 
 
 @pytest.mark.requirement("demo-proves-it")
+def test_the_team_survives_three_kills_and_no_prompt_is_paid_for_twice(run: Call, temporary: Path) -> None:
+    shown = run("demo", "--json")
+
+    facts = json.loads(shown.stdout)
+    assert facts["ok"], facts
+    assert [check["name"] for check in facts["checks"]] == [
+        "result",
+        "paid once",
+        "done once",
+        "nothing left",
+    ]
+    assert sum(event["killed"] for event in facts["events"]) == 3
+    assert [path.name for path in temporary.iterdir() if path.name.startswith("bartack-demo-")] == []
+
+
+@pytest.mark.requirement("demo-proves-it")
 def test_the_demo_shows_that_nothing_was_lost_or_done_twice(run: Call, temporary: Path) -> None:
-    shown = run("demo")
+    shown = run("demo", "journal")
 
     assert shown.returncode == 0
     assert shown.stderr == ""
@@ -56,7 +72,7 @@ def test_the_demo_shows_that_nothing_was_lost_or_done_twice(run: Call, temporary
 
 
 def test_the_demo_proves_it_for_programs(run: Call, temporary: Path) -> None:
-    shown = run("demo", "--json", "--steps", "12", "--keep")
+    shown = run("demo", "journal", "--json", "--steps", "12", "--keep")
 
     told = json.loads(shown.stdout)
     assert shown.returncode == 0
@@ -72,7 +88,7 @@ def test_the_demo_proves_it_for_programs(run: Call, temporary: Path) -> None:
 
 
 def test_a_kept_journal_can_be_looked_at(run: Call, temporary: Path) -> None:
-    shown = run("demo", "--keep", "--steps", "5")
+    shown = run("demo", "journal", "--keep", "--steps", "5")
 
     commands = [line.split() for line in shown.stdout.splitlines() if line.startswith("  bartack ")]
     assert [command[1:3] for command in commands] == [["journal", "show"], ["journal", "verify"]]
@@ -84,7 +100,7 @@ def test_a_kept_journal_can_be_looked_at(run: Call, temporary: Path) -> None:
 
 
 def test_many_steps_are_told_in_few_lines(run: Call, temporary: Path) -> None:
-    shown = run("demo", "--steps", "400")
+    shown = run("demo", "journal", "--steps", "400")
 
     assert shown.returncode == 0
     assert len(shown.stdout.splitlines()) < 45
@@ -175,7 +191,7 @@ def test_a_proof_that_fails_ends_with_1_and_keeps_the_directory(
 
     monkeypatch.setattr("bartack.cli._demo.prove", nothing_holds)
 
-    shown = call("demo", "--steps", "5")
+    shown = call("demo", "journal", "--steps", "5")
 
     assert shown.returncode == 1
     assert shown.stdout.count("  FAIL  ") == len(CHECKS)
@@ -187,7 +203,7 @@ def test_a_proof_that_fails_ends_with_1_and_keeps_the_directory(
 def test_a_full_disk_ends_the_demo_with_one_clear_error(
     run: Call, tmp_path: Path, options: tuple[str, ...], syncs: int, code: str
 ) -> None:
-    shown = run("demo", *options, TMPDIR=str(tmp_path), PYTHONPATH=str(sabotage(tmp_path, syncs)))
+    shown = run("demo", "journal", *options, TMPDIR=str(tmp_path), PYTHONPATH=str(sabotage(tmp_path, syncs)))
 
     assert shown.returncode == 6
     assert shown.stderr.startswith(f'{{"error": {{"code": "{code}"' if options else f"error[{code}]")
@@ -215,7 +231,7 @@ def sabotage(folder: Path, syncs: int) -> Path:
 def test_an_interrupt_leaves_no_process_and_no_directory(
     start: Callable[..., subprocess.Popen[str]], temporary: Path
 ) -> None:
-    process = start("demo", "--steps", "100000")
+    process = start("demo", "journal", "--steps", "100000")
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import pytest
 
@@ -12,14 +12,16 @@ from bartack.errors import BartackError, JournalCorruptError, JournalFullError, 
 
 ERRORS = pytest.mark.parametrize("cls", iter_errors(), ids=lambda cls: cls.__name__)
 
-SAMPLES: dict[str, str | int | float | tuple[str, ...]] = {
+SAMPLES: dict[str, object] = {
     "str": "a fact",
     "int": 17,
     "int | None": 17,
-    "float": 1.5,
-    "float | None": 1.5,
+    "float": 2.5,
+    "float | None": 2.5,
     "str | None": "another fact",
     "tuple[str, ...]": ("one", "two"),
+    "list[str]": ["one", "two"],
+    "dict[str, object] | None": {"some": "fact"},
 }
 
 DESTRUCTIVE = re.compile(
@@ -124,7 +126,7 @@ def test_facts_are_kept_as_attributes_and_told_in_the_message(cls: type[BartackE
     for name, fact in facts_of(cls).items():
         value = SAMPLES[str(fact.annotation)]
         assert getattr(error, name) == value
-        told = value if isinstance(value, tuple) else (value,)
+        told = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
         assert all(str(part) in str(error) for part in told)
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from bartack import __version__
+from bartack._version import __version__
 
 
 class Listed(NamedTuple):
@@ -26,8 +26,21 @@ GROUPS: Final = ("run", "look", "write", "operate", "track")
 """The headings of ``bartack --help``, in their order."""
 
 COMMANDS: Final = (
+    Listed("run", "run", "_run:run", "Run a program."),
+    Listed("run", "resume", "_run:resume", "Let a run go on where it was."),
+    Listed("run", "answer", "_answer:answer", "List the open questions of a run, or answer one."),
+    Listed("run", "cancel", "_steer:cancel", "End a run for good."),
+    Listed("run", "fail", "_steer:fail", "Fail a run on purpose; it can be resumed."),
+    Listed("run", "fork", "_steer:fork", "Make a run from the first part of another one."),
     Listed("run", "demo", "_demo:demo", "Watch work survive kill -9, with proof."),
+    Listed("look", "status", "_status:status", "List the runs, or show one as it is now."),
+    Listed("look", "show", "_show:show", "Show the steps of a run, or one step in full."),
+    Listed("look", "log", "_log:log", "Print what a run printed, logged and noted."),
+    Listed("look", "ps", "_ps:ps", "Show the processes of a run."),
     Listed("look", "journal", "_journal:journal", "Read, check and export the journal of a run."),
+    Listed("operate", "mailbox", "_mailbox:mailbox", "Look into mailboxes, send and receive."),
+    Listed("operate", "clean", "_clean:clean", "Delete runs that have ended."),
+    Listed("operate", "bundle", "_bundle:bundle", "Pack a run for a bug report, without its secrets."),
     Listed("operate", "doctor", "_doctor:doctor", "Check that this machine has what Bartack needs."),
     Listed("operate", "explain", "_explain:explain", "Say what an error code means and what to do."),
     Listed("operate", "completion", "_completion:completion", "Print the completion script for a shell."),

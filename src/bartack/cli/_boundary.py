@@ -55,7 +55,7 @@ def _options_of(args: list[str]) -> list[str]:
 
 def _dispatch(args: list[str]) -> int:
     if args == ["--version"]:
-        from bartack import __version__  # noqa: PLC0415 - only this line needs it
+        from bartack._version import __version__  # noqa: PLC0415 - only this line needs it
 
         sys.stdout.write(f"bartack {__version__}\n")
         return Exit.OK

@@ -1,4 +1,7 @@
-"""``bartack demo``: work that survives kill -9, shown and proved. The story is in ``_demo_story.py``; this shows it."""
+"""``bartack demo``: work that survives kill -9, shown and proved.
+
+Two stories: a team of real processes (``_demo_team.py``), and the journal alone (``_demo_story.py``). This shows them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 import shutil
 import sys
 import tempfile
+from pathlib import Path
 from typing import Final
 
 import click
@@ -29,32 +33,76 @@ _ALL_ROWS: Final = 40
 
 
 @click.command(short_help="Watch work survive kill -9, with proof.")
+@click.argument("what", type=click.Choice(["team", "journal"]), default="team")
 @click.option(
     "--steps",
     type=click.IntRange(len(MOMENTS) + 1, 100_000),
     default=20,
     metavar="N",
     show_default=True,
-    help="How many steps to do.",
+    help="With 'journal': how many steps to do.",
 )
-@click.option("--keep", is_flag=True, help="Keep the directory, to look at the journal afterwards.")
+@click.option("--keep", is_flag=True, help="Keep the directory, to look at it afterwards.")
 @json_option
-def demo(steps: int, *, keep: bool, as_json: bool) -> Exit:
-    """Do numbered steps durably, be killed with SIGKILL again and again, go on, and prove that nothing was lost or done twice.
+def demo(what: str, steps: int, *, keep: bool, as_json: bool) -> Exit:
+    """Watch work survive kill -9, and see the proof that nothing was lost, done or paid for twice.
 
-    Each step has an effect in a file and an entry in the journal. The process that does them kills itself at four awkward
-    moments; another one goes on from the journal. In the end three records that were kept apart are compared: what was
-    acknowledged, what is in the journal, and what was done. The command ends with 1 if they differ.
+    'team' (the default) runs three workers with a scripted agent, kills one of them, then the process that owns the run, then
+    everything at once, and resumes. 'journal' looks closer: a process that records numbered steps kills itself at four
+    awkward moments of a single write. The command ends with 1 if the proof fails.
     """
     directory = tempfile.mkdtemp(prefix="bartack-demo-")
     kept = keep
     try:
-        proved = _perform(directory, steps, keep=keep, as_json=as_json)
+        if what == "team":
+            proved = _perform_team(Path(directory), keep=keep, as_json=as_json)
+        else:
+            proved = _perform(directory, steps, keep=keep, as_json=as_json)
         kept = keep or not proved
     finally:
         if not kept:
             shutil.rmtree(directory)
     return Exit.OK if proved else Exit.FAILED
+
+
+def _perform_team(workspace: Path, *, keep: bool, as_json: bool) -> bool:
+    """Run the team, show it and its proof; tell whether it holds."""
+    from bartack.cli import _demo_team as team  # noqa: PLC0415 - the runtime is loaded only by who runs it
+
+    screen = None if as_json else Screen(sys.stdout)
+    events: list[team.Event] = []
+
+    def tell(event: team.Event) -> None:
+        events.append(event)
+        if screen is not None:
+            after = screen.paint(f"{event.after_s:>7.2f} s  ", "dim")
+            screen.line(after + (screen.paint(event.what, "red") if event.killed else event.what))
+            screen.flush()
+
+    team.prepare(workspace)
+    run = team.perform(workspace, tell)
+    checks = team.prove(team.look(run, workspace))
+    proved = all(check.ok for check in checks)
+    if screen is None:
+        write_json(
+            {
+                "ok": proved,
+                "checks": [check._asdict() for check in checks],
+                "events": [event._asdict() for event in events],
+                "directory": str(workspace),
+                "kept": keep or not proved,
+            }
+        )
+        return proved
+    _show_proof(screen, checks, "from the journal and the files")
+    screen.line()
+    if keep or not proved:
+        screen.line("Look at it yourself:")
+        screen.line(f"  bartack show -C {workspace} latest")
+        screen.line(f"  bartack journal show {run.dir}")
+    else:
+        screen.line("The directory is removed; 'bartack demo --keep' leaves it for you to look at.")
+    return proved
 
 
 def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:
@@ -73,7 +121,7 @@ def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:
     proved = all(check.ok for check in checks)
     if screen:
         _show_steps(screen, lives, steps)
-        _show_proof(screen, checks)
+        _show_proof(screen, checks, "from the acknowledgements, the journal and the effects")
         _show_end(screen, directory, kept=keep or not proved)
     else:
         write_json(_as_facts(lives, checks, directory, kept=keep or not proved))
@@ -127,9 +175,9 @@ def _note(life: Life, ack: Ack) -> str:
     return "done before; torn line cut off" if life.cut_bytes else "done before, known by its key"
 
 
-def _show_proof(screen: Screen, checks: list[Check]) -> None:
+def _show_proof(screen: Screen, checks: list[Check], source: str) -> None:
     screen.line()
-    screen.line(screen.paint("Proof", "bold") + ", from the acknowledgements, the journal and the effects:")
+    screen.line(screen.paint("Proof", "bold") + f", {source}:")
     rows: list[tuple[str, str, str]] = []
     for check in checks:
         mark = screen.paint("ok", "green") if check.ok else screen.paint("FAIL", "red")

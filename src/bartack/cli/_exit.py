@@ -13,6 +13,8 @@ class Exit(IntEnum):
     OK = 0
     FAILED = 1
     USAGE = 2
+    WAITING = 3
+    CANCELLED = 4
     OWNED = 5
     DISK = 6
     NOT_FOUND = 7
@@ -25,18 +27,20 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "the command did its work",
-    Exit.FAILED: "the command failed, or found a fault",
+    Exit.OK: "the command did its work; the run completed",
+    Exit.FAILED: "the command or the run failed, or a fault was found",
     Exit.USAGE: "the command line or a setting cannot be used",
+    Exit.WAITING: "the run was stopped because it waits for an answer; it can be resumed",
+    Exit.CANCELLED: "the run was cancelled",
     Exit.OWNED: "another process owns the run",
     Exit.DISK: "the disk is full, not writable or could not sync; nothing acknowledged is lost",
     Exit.NOT_FOUND: "what was named does not exist",
     Exit.TIMED_OUT: "a deadline passed",
     Exit.NOT_ACTIVE: "the run is not active",
     Exit.CORRUPT: "a journal, or a value it refers to, is damaged",
-    Exit.INTERRUPTED: "Ctrl-C",
+    Exit.INTERRUPTED: "Ctrl-C; a run can be resumed",
     Exit.PIPE_CLOSED: "the reader of the output went away",
-    Exit.TERMINATED: "SIGTERM",
+    Exit.TERMINATED: "SIGTERM; a run can be resumed",
 }
 
 _BY_ERROR: dict[type[errors.BartackError], Exit] = {
@@ -48,6 +52,20 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.EventNotFoundError: Exit.NOT_FOUND,
     errors.TokenScopeError: Exit.USAGE,
     errors.JournalLockedError: Exit.OWNED,
+    errors.TreeLockedError: Exit.OWNED,
+    errors.RunNotFoundError: Exit.NOT_FOUND,
+    errors.StepNotFoundError: Exit.NOT_FOUND,
+    errors.QuestionNotFoundError: Exit.NOT_FOUND,
+    errors.RunNotActiveError: Exit.NOT_ACTIVE,
+    errors.RunNotFinishedError: Exit.NOT_ACTIVE,
+    errors.DeadlineExceededError: Exit.TIMED_OUT,
+    errors.ProgramImportError: Exit.USAGE,
+    errors.WorkerDefinitionError: Exit.USAGE,
+    errors.WorkspaceError: Exit.USAGE,
+    errors.AgentConfigError: Exit.USAGE,
+    errors.MailboxNameError: Exit.USAGE,
+    errors.MessageValueError: Exit.USAGE,
+    errors.TypeMismatchError: Exit.USAGE,
     errors.JournalPoisonedError: Exit.DISK,
     errors.JournalLostError: Exit.FAILED,
     errors.JournalNotFoundError: Exit.NOT_FOUND,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from itertools import groupby
+from os.path import commonprefix
 
 import click
 
@@ -91,9 +92,11 @@ def retry_sentence(kind: type[BartackError]) -> str:
 
 
 def _near(digits: str) -> tuple[str, ...]:
-    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
-
-    return tuple(get_close_matches(f"BT{digits}", [kind.code for kind in iter_errors()], n=3, cutoff=0.7))
+    """The codes that begin like this one, those that share most with it first."""
+    asked = f"BT{digits}"
+    shared = {kind.code: len(commonprefix([kind.code, asked])) for kind in iter_errors()}  # noqa: RUF071 - no paths
+    close = [code for code, length in shared.items() if length > len("BT0")]
+    return tuple(sorted(close, key=lambda code: (-shared[code], -int(code[2:])))[:3])
 
 
 def _list_all(*, as_json: bool) -> None:

@@ -4,6 +4,7 @@ To bring the pages up to date::
 
     python -m bartack.cli._reference cli > docs/reference/cli.md
     python -m bartack.cli._reference errors > docs/reference/errors.md
+    python -m bartack.cli._reference exit-codes > docs/reference/exit-codes.md
 """
 
 from __future__ import annotations
@@ -15,15 +16,17 @@ from collections.abc import Iterator
 import click
 
 from bartack.cli._app import GROUPS, app, load_command
-from bartack.cli._exit import MEANINGS, exit_code_of
+from bartack.cli._exit import MEANINGS, Exit, exit_code_of
 from bartack.cli._explain import by_hundred, meaning_of, retry_sentence
-from bartack.errors import BartackError
+from bartack.errors import BartackError, iter_errors
 
 _CLI_INTRODUCTION = """\
 # Command line
 
-`bartack` and `python -m bartack` are the same. Every command takes `-h` and `--help`. Results go to stdout; errors, and
-nothing else, to stderr.
+`bartack` and `python -m bartack` are the same. Every command takes `-h` and `--help`. Results go to stdout; what goes
+on meanwhile, and errors, to stderr.
+
+RUN is the id of a run, a unique beginning of it, `latest`, or the directory of a run.
 
 ## Errors
 
@@ -38,6 +41,8 @@ that was called with `--json` prints it as one JSON object on stderr instead: `{
 | `COLUMNS` | the width of the terminal, if it is not to be asked |
 
 ## Exit codes
+
+The errors behind each are on [a page of their own](exit-codes.md).
 """
 
 _ERRORS_INTRODUCTION = """\
@@ -49,9 +54,27 @@ is the parent of all.
 """
 
 
+_EXIT_INTRODUCTION = """\
+# Exit codes
+
+The exit codes of every command are stable: a script may rely on them.
+"""
+
+
 def cli_page() -> str:
     """The page of all commands."""
     return "\n".join([_CLI_INTRODUCTION, *_exit_codes(), *_commands()])
+
+
+def exit_page() -> str:
+    """The page of all exit codes, each with the errors that end a command with it."""
+    parts = [_EXIT_INTRODUCTION, *_exit_codes()]
+    for code in MEANINGS:
+        kinds = [f"`{kind.__name__}`" for kind in iter_errors() if exit_code_of(kind) is code]
+        if kinds and code is not Exit.FAILED:
+            parts.append(f"\nErrors that end with {code:d}: {', '.join(kinds)}.")
+    parts.append(f"\nAll other [errors](errors.md) end with {Exit.FAILED:d}.")
+    return "\n".join(parts)
 
 
 def errors_page() -> str:
@@ -70,7 +93,8 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    with click.Context(app, info_name="bartack") as context:
+    # With the settings of the app: a command remembers the names of its help option from the first context it meets.
+    with click.Context(app, info_name="bartack", **app.context_settings) as context:
         for group in GROUPS:
             lines = [listed for listed in app.table if listed.group == group]
             if lines:
@@ -100,7 +124,11 @@ def _options(command: click.Command, context: click.Context) -> Iterator[str]:
     if rows:
         yield "\n| option | |\n|---|---|"
     for names, text in rows:
-        yield f"| `{names}` | {' '.join(text.split())} |"
+        yield f"| `{_cell(names)}` | {_cell(' '.join(text.split()))} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _error(kind: type[BartackError]) -> str:
@@ -110,7 +138,7 @@ def _error(kind: type[BartackError]) -> str:
     return f"### {kind.code} {kind.__name__}\n\n{meaning}\n\n*What to do:* {kind.remedy}\n\n{facts}\n"
 
 
-PAGES = {"cli": cli_page, "errors": errors_page}
+PAGES = {"cli": cli_page, "errors": errors_page, "exit-codes": exit_page}
 
 
 def main(name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TextIO
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
@@ -43,10 +43,25 @@ class Screen:
 
     def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
         """Write rows with their columns aligned, two spaces apart; the last column is never padded."""
-        widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            padded = [text + " " * (width - cells(text)) for text, width in zip(row, widths, strict=True)]
-            self.line((" " * indent + "  ".join(padded)).rstrip())
+        for line in columns(rows):
+            self.line(" " * indent + line)
+
+    def listing(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
+        """Like ``table``, with the last column shortened to what is left of the terminal's width."""
+        if not rows:
+            return
+        used = indent + sum(max(map(cells, column)) + 2 for column in list(zip(*rows, strict=True))[:-1])
+        self.table([(*row[:-1], self.fit(row[-1], used)) for row in rows], indent)
+
+    def collect(self, write: Callable[[Screen], None]) -> list[str]:
+        """The lines that ``write`` would write to a screen like this one."""
+        import io  # noqa: PLC0415 - few commands draw
+
+        memory = io.StringIO()
+        other = Screen(memory)
+        other.width, other.colour = self.width, self.colour
+        write(other)
+        return memory.getvalue().splitlines()
 
     def paragraph(self, text: str, indent: int = 2) -> None:
         """Write text wrapped to the terminal's width, at most 100 columns."""
@@ -58,6 +73,17 @@ class Screen:
             textwrap.fill(block, width, initial_indent=margin, subsequent_indent=margin) for block in blocks
         ]
         self.line("\n\n".join(filled))
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines with their columns aligned, two spaces apart, nothing behind the last one."""
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text + " " * (width - cells(text)) for text, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def printable(text: str) -> str:
@@ -92,6 +118,25 @@ def human_size(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.1f} TB"
+
+
+def human_time(seconds: float) -> str:
+    """A duration as people read it."""
+    if seconds < 0.0995:
+        return f"{max(seconds, 0.0) * 1000:.1f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} days"
+
+
+def listed(words: Iterable[str]) -> str:
+    """Words as a sentence has them: ``a, b and c``."""
+    *head, last = words
+    return f"{', '.join(head)} and {last}" if head else last
 
 
 def _cell(character: str) -> int:

@@ -1,11 +1,16 @@
 """What tests of Bartack, and of programs and engines built on it, need: fakes that keep the real contracts, and the contracts.
 
+- ``run_worker`` and ``start_worker``: a whole run in memory, to its end or step by step.
+- ``assert_survives_crashes``: a program is killed everywhere and must come to the same end.
+- ``assert_replays``: today's code still fits the journal of an earlier run.
+- ``wait_for``: until something has happened in a real run.
 - ``VirtualClock``: time that moves only when told to.
 - ``FaultyDisk``: a disk that can lose power after every operation and fail in every way a disk fails.
 - ``CountingService``: a service for pattern events that is up, down, hangs or refuses as told.
 - ``JournalContract``: what every journal engine must do; subclass it to check yours.
 """
 
+from bartack.agents import ScriptedAgent
 from bartack.testing._clock import VirtualClock
 from bartack.testing._disk import FaultyDisk, Operation, PowerCut
 from bartack.testing._journal_contract import JournalContract
@@ -19,6 +24,9 @@ from bartack.testing._platter import (
     keep_only,
     keep_some,
 )
+from bartack.testing._run import SentMessage, TestRun, run_worker, start_worker
+from bartack.testing._run_crashes import assert_replays, assert_survives_crashes
+from bartack.testing._run_wait import wait_for
 from bartack.testing._service import CountingService
 
 __all__ = [
@@ -31,9 +39,17 @@ __all__ = [
     "JournalEngine",
     "Operation",
     "PowerCut",
+    "ScriptedAgent",
+    "SentMessage",
+    "TestRun",
     "VirtualClock",
+    "assert_replays",
+    "assert_survives_crashes",
     "keep_everything",
     "keep_nothing",
     "keep_only",
     "keep_some",
+    "run_worker",
+    "start_worker",
+    "wait_for",
 ]

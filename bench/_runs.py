@@ -1,0 +1,47 @@
+"""Runs a program of ``programs/work.py`` as any run is run, in this process, and gives back its result."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from bartack.runtime import Run
+from bartack.runtime.operate import Config, Order, Quiet, RunDir, create_run, drive
+
+T = TypeVar("T")
+
+PROGRAM: Final = Path(__file__).parent / "programs" / "work.py"
+
+
+def make_run(directory: str, worker: str, *args: int, durability: str = "power") -> Run:
+    """A run of one of the workers that has not begun."""
+    workspace = Path(directory)
+    shutil.copyfile(PROGRAM, workspace / PROGRAM.name)
+    config = msgspec.convert({"durability": durability}, type=Config)
+    (workspace / "bartack.toml").write_text(f'durability = "{durability}"\n')
+    run = create_run(
+        Order(program=PROGRAM.name, worker=worker, argv=[str(arg) for arg in args]), workspace, config
+    )
+    return Run.open(run.path)
+
+
+def run_worker(directory: str, type_: type[T], worker: str, *args: int, durability: str = "power") -> T:
+    """Run a worker to its end and return its result."""
+    run = make_run(directory, worker, *args, durability=durability)
+    drive_here(run, durability)
+    return run.result(type_)
+
+
+def drive_here(run: Run, durability: str = "power") -> str:
+    """Be the hub of a run until it ends."""
+    return drive(RunDir(run.dir), msgspec.convert({"durability": durability}, type=Config), Quiet())
+
+
+def cpu_seconds() -> float:
+    """CPU that this process and its ended children have used."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

@@ -1,0 +1,173 @@
+"""Workers to be measured. Times are taken inside them: that is what a program waits for."""
+
+from __future__ import annotations
+
+import time
+
+from bartack import Context, step, worker
+
+
+@step
+def do_nothing(number: int) -> int:
+    """A step that costs nothing by itself."""
+    return number
+
+
+@worker
+async def sequential(ctx: Context, count: int) -> float:
+    """Seconds for steps one after the other."""
+    await do_nothing(0)
+    began = time.perf_counter()
+    for number in range(count):
+        await do_nothing(number)
+    return time.perf_counter() - began
+
+
+async def _branch(count: int) -> None:
+    for number in range(count):
+        await do_nothing(number)
+
+
+@worker
+async def branches(ctx: Context, many: int, count: int) -> float:
+    """Seconds for branches of one worker, each with steps one after the other."""
+    began = time.perf_counter()
+    await ctx.gather(*[_branch(count) for _ in range(many)])
+    return time.perf_counter() - began
+
+
+@worker
+async def member(ctx: Context, count: int) -> tuple[float, float]:
+    """When its steps began and ended."""
+    await ctx.mailbox.ready.send(None)
+    await ctx.mailbox[f"go-{ctx.path.rpartition('.')[2].partition(':')[0]}"].receive(120)
+    began = time.monotonic()
+    for number in range(count):
+        await do_nothing(number)
+    return began, time.monotonic()
+
+
+@worker
+async def starter(ctx: Context, many: int) -> None:
+    """Lets everybody go at once."""
+    for _ in range(many):
+        await ctx.mailbox.ready.receive(120)
+    for number in range(1, many + 1):
+        await ctx.mailbox[f"go-{number}"].send(None)
+
+
+@worker
+async def processes(ctx: Context, many: int, count: int) -> float:
+    """Seconds from the first step to the last of workers in processes of their own."""
+    await ctx.spawn(starter(many))
+    spans = await ctx.delegate([member(count) for _ in range(many)])
+    return max(span[1] for span in spans) - min(span[0] for span in spans)
+
+
+@worker
+async def echo(ctx: Context, count: int) -> None:
+    """Sends back what it receives."""
+    for _ in range(count):
+        await ctx.mailbox.back.send(await ctx.mailbox.out.receive(60))
+
+
+@worker
+async def caller(ctx: Context, count: int) -> list[float]:
+    """Seconds of each round trip."""
+    times: list[float] = []
+    for number in range(count):
+        began = time.perf_counter()
+        await ctx.mailbox.out.send(number)
+        await ctx.mailbox.back.receive(60)
+        times.append(time.perf_counter() - began)
+    return times
+
+
+@worker
+async def round_trips(ctx: Context, count: int) -> list[float]:
+    """Two workers, one message to and fro at a time."""
+    times, _ = await ctx.delegate((caller(count), echo(count)))
+    return times
+
+
+@worker
+async def producer(ctx: Context, count: int) -> tuple[float, float, float]:
+    """When it began and ended, and its worst send."""
+    worst = 0.0
+    first = time.monotonic()
+    for number in range(count):
+        began = time.monotonic()
+        await ctx.mailbox.crowd.send(number)
+        worst = max(worst, time.monotonic() - began)
+    return first, time.monotonic(), worst
+
+
+@worker
+async def consumer(ctx: Context, count: int) -> None:
+    """Takes what is there."""
+    taken = 0
+    while taken < count:
+        await ctx.mailbox.crowd.receive(60)
+        taken += 1 + len(await ctx.mailbox.crowd.drain())
+
+
+@worker
+async def crowd(ctx: Context, many: int, count: int) -> tuple[float, float]:
+    """Messages per second of producers together, and the worst send."""
+    await ctx.spawn(consumer(many * count))
+    spans = await ctx.delegate([producer(count) for _ in range(many)])
+    seconds = max(span[1] for span in spans) - min(span[0] for span in spans)
+    return many * count / seconds, max(span[2] for span in spans)
+
+
+@worker
+async def trivial(ctx: Context) -> float:
+    """When its first line ran."""
+    return time.monotonic()
+
+
+@worker
+async def starts(ctx: Context, count: int) -> list[float]:
+    """Seconds from asking for a worker to its first line."""
+    times: list[float] = []
+    for _ in range(count):
+        began = time.monotonic()
+        times.append(await trivial() - began)
+    return times
+
+
+@worker
+async def blocked(ctx: Context, number: int) -> None:
+    """Waits for nothing; notes when it learns of the failure."""
+    await ctx.mailbox.here.send(number)
+    try:
+        await ctx.mailbox.never.receive(600)
+    finally:
+        with open(f"seen-{number}", "w") as file:  # noqa: ASYNC230 - the measurement, behind the end of the session
+            file.write(str(time.monotonic()))
+
+
+@worker
+async def raiser(ctx: Context, many: int) -> None:
+    """Raises when everybody is blocked."""
+    for _ in range(many):
+        await ctx.mailbox.here.receive(60)
+    with open("raised", "w") as file:  # noqa: ASYNC230 - the measurement
+        file.write(str(time.monotonic()))
+    raise RuntimeError("as measured")
+
+
+@worker
+async def failure(ctx: Context, many: int) -> None:
+    """One fails, the others are blocked."""
+    await ctx.delegate([*(blocked(number) for number in range(many)), raiser(many)])
+
+
+@worker
+async def long_history(ctx: Context, count: int) -> float:
+    """Many steps, then a question: killed there, it has all of them to replay; then one new step."""
+    for number in range(count):
+        await do_nothing(number)
+    await ctx.mailbox.wait.receive(600)
+    await do_nothing(count)
+    return time.monotonic()

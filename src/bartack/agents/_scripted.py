@@ -1,0 +1,198 @@
+"""An agent whose replies are written down beforehand: for tests, demos and trying things out without a model.
+
+A script is a list of rules. The first rule that matches a prompt and is not used up answers it. Uses are counted by the key of the
+call, so a call that is made again after a crash gets the same reply and uses nothing up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from bartack.core import open_below, replace_file
+from bartack.errors import AgentError, ScriptError, UnsafePathError
+
+
+class ScriptedWrite(msgspec.Struct, forbid_unknown_fields=True):
+    """A file that the agent writes before it replies; the path stays inside its directory."""
+
+    path: str
+    content: str
+
+
+class ScriptedFailure(msgspec.Struct, forbid_unknown_fields=True):
+    """The agent fails instead of replying."""
+
+    outcome: str = "transient"
+    message: str = ""
+
+
+class Rule(msgspec.Struct, forbid_unknown_fields=True):
+    """Which prompts it answers, and how."""
+
+    name: str = ""
+    pattern: str = ""
+    order: int = 0
+    times: int = 1
+    text: str = ""
+    value: object = None
+    delay_s: float = 0.0
+    usd: float = 0.0
+    tokens: dict[str, int] = {}
+    write: list[ScriptedWrite] = []
+    fail: ScriptedFailure | None = None
+
+
+class Script(msgspec.Struct, forbid_unknown_fields=True):
+    """A whole script."""
+
+    version: int = 1
+    strict: bool = True
+    prompts: list[Rule] = []
+
+
+class Prompt(msgspec.Struct, frozen=True):
+    """One call of an agent."""
+
+    key: str
+    name: str
+    text: str
+    cwd: str
+    wants_value: bool = False
+
+
+class ScriptedReply(msgspec.Struct, frozen=True):
+    """What the script says to a prompt."""
+
+    text: str
+    value: object
+    delay_s: float
+    usd: float
+    tokens: int
+    failure: str = ""
+
+
+class ScriptedAgent:
+    """Answers prompts from a script.
+
+    Args:
+        prompts: The rules, as in a script file.
+        strict: A prompt that no rule matches is an error; else its reply is empty.
+        name: The agent's name, for messages.
+        memory: A file that keeps which rule answered which call, so that a resumed run goes on with the same script.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Mapping[str, object]] = (),
+        *,
+        strict: bool = True,
+        name: str = "scripted",
+        memory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.name = name
+        try:
+            rules = msgspec.convert(list(prompts), type=list[Rule])
+        except msgspec.ValidationError as error:
+            raise ScriptError(name, str(error)) from None
+        self._script = Script(strict=strict, prompts=rules)
+        self._memory = memory
+        self._used: dict[str, int] = _recall(memory)
+        self.prompts: list[Prompt] = []
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        name: str = "scripted",
+        memory: str | os.PathLike[str] | None = None,
+    ) -> ScriptedAgent:
+        """Read a script from a TOML file.
+
+        Raises:
+            ScriptError: It cannot be read.
+        """
+        try:
+            with open(path, "rb") as file:
+                script = msgspec.convert(tomllib.load(file), type=Script)
+        except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+            raise ScriptError(name, f"{os.fspath(path)}: {error}") from None
+        agent = cls(name=name, memory=memory, strict=script.strict)
+        agent._script = script
+        return agent
+
+    def reply(self, prompt: Prompt) -> ScriptedReply:
+        """The reply to a prompt; files the rule names are written.
+
+        Raises:
+            ScriptError: No rule matches.
+        """
+        self.prompts.append(prompt)
+        index = self._used.get(prompt.key)
+        if index is None:
+            index = self._choose(prompt)
+            self._used[prompt.key] = index
+            if self._memory is not None:
+                replace_file(os.fspath(self._memory), msgspec.json.encode(self._used))
+        if index < 0:
+            return ScriptedReply("", None, 0.0, 0.0, 0)
+        rule = self._script.prompts[index]
+        for write in rule.write:
+            self._write(prompt, write)
+        return _reply(rule, prompt)
+
+    def _choose(self, prompt: Prompt) -> int:
+        order = len(self._used) + 1
+        reasons: list[str] = []
+        for index, rule in enumerate(self._script.prompts):
+            reason = self._misfit(rule, index, prompt, order)
+            if not reason:
+                return index
+            reasons.append(f"rule {index + 1}: {reason}")
+        if not self._script.strict:
+            return -1
+        tried = "; ".join(reasons[:3]) or "the script is empty"
+        raise ScriptError(self.name, f"no rule matches prompt {prompt.name} ({prompt.text[:200]!r}): {tried}")
+
+    def _misfit(self, rule: Rule, index: int, prompt: Prompt, order: int) -> str:
+        if rule.name and not fnmatchcase(prompt.name, rule.name):
+            return f"its name is {rule.name!r}"
+        if rule.pattern and not re.search(rule.pattern, prompt.text):
+            return f"its pattern {rule.pattern!r} is not in the prompt"
+        if rule.order and rule.order != order:
+            return f"it is for prompt {rule.order}, this is {order}"
+        if rule.times and sum(used == index for used in self._used.values()) >= rule.times:
+            return f"it is used up ({rule.times})"
+        return ""
+
+    def _write(self, prompt: Prompt, write: ScriptedWrite) -> None:
+        try:
+            fd = open_below(prompt.cwd, write.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        except (OSError, UnsafePathError) as error:
+            raise AgentError(self.name, f"could not write {write.path}: {error}") from None
+        try:
+            os.write(fd, write.content.encode())
+        finally:
+            os.close(fd)
+
+
+def _recall(memory: str | os.PathLike[str] | None) -> dict[str, int]:
+    if memory is None or not os.path.exists(memory):
+        return {}
+    with open(memory, "rb") as file:
+        return msgspec.json.decode(file.read(), type=dict[str, int])
+
+
+def _reply(rule: Rule, prompt: Prompt) -> ScriptedReply:
+    value = rule.value
+    text = rule.text or ("" if value is None else msgspec.json.encode(value).decode())
+    if value is None and prompt.wants_value:
+        value = rule.text
+    failure = "" if rule.fail is None else rule.fail.message or rule.fail.outcome
+    return ScriptedReply(text, value, rule.delay_s, rule.usd, sum(rule.tokens.values()), failure)

@@ -1,0 +1,139 @@
+"""``bartack clean``: delete runs that have ended. What could still be resumed is left alone unless it is named."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+
+from bartack.cli._options import json_option, write_json
+from bartack.cli._runs import ago, complete_run, locate, paint_status, workspace_option
+from bartack.cli._terminal import Screen, human_size
+from bartack.errors import UsageError
+from bartack.runtime.operate import TERMINAL, RunDir, RunSummary, delete_run, is_active, list_runs, summarise
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_AGE: Final = re.compile(r"(\d+)([smhdw])")
+
+
+class Doomed(msgspec.Struct):
+    """A run that is to be deleted."""
+
+    run: str
+    status: str
+    updated_at: str
+    size_bytes: int
+
+
+@click.command(short_help="Delete runs that have ended.")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
+@click.option(
+    "--older-than", "age", metavar="AGE", help="Only runs that changed longer ago: 30m, 12h, 7d, 4w."
+)
+@click.option("--unfinished", is_flag=True, help="Also the named runs that could still be resumed.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@workspace_option
+@json_option
+def clean(
+    runs: tuple[str, ...],
+    age: str | None,
+    workspace: str,
+    *,
+    unfinished: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Delete runs that are completed or cancelled: all of the workspace, or the named ones.
+
+    A run that failed or was interrupted can still be resumed and is left alone, unless it is named and --unfinished is given.
+    A run that somebody runs is never deleted. The list is shown first, and nothing is deleted without a yes.
+    """
+    if unfinished and not runs:
+        raise UsageError("bartack clean", "--unfinished needs the runs to be named")
+    chosen = _choose(runs, workspace, unfinished=unfinished)
+    before = None if age is None else datetime.now(UTC) - parse_age(age)
+    doomed = [
+        (run, Doomed(run.id, summary.status, summary.updated_at, _size(run.path)))
+        for run, summary in chosen
+        if before is None or _is_older(summary.updated_at, before)
+    ]
+    if not as_json:
+        _write(Screen(sys.stdout), [facts for _, facts in doomed])
+    agreed = bool(doomed) and not dry_run and (yes or _ask(len(doomed), as_json=as_json))
+    if agreed:
+        for run, _ in doomed:
+            delete_run(run)
+    if as_json:
+        write_json({"deleted": agreed, "runs": msgspec.to_builtins([facts for _, facts in doomed])})
+
+
+def parse_age(text: str) -> timedelta:
+    """An age like ``7d``.
+
+    Raises:
+        UsageError: It is none.
+    """
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise UsageError("bartack clean", f"{text!r} is no age; write 30m, 12h, 7d or 4w")
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
+def _choose(names: tuple[str, ...], workspace: str, *, unfinished: bool) -> list[tuple[RunDir, RunSummary]]:
+    if not names:
+        found = [(run, summarise(run)) for run in list_runs(Path(workspace))]
+        return [(run, summary) for run, summary in found if summary.status in TERMINAL]
+    chosen = [(run, summarise(run)) for run in {name: locate(name, workspace) for name in names}.values()]
+    for run, summary in chosen:
+        if is_active(run):
+            raise UsageError("bartack clean", f"{run.id} is running; cancel it first")
+        if summary.status not in TERMINAL and not unfinished:
+            reason = f"{run.id} is {summary.status} and could be resumed; --unfinished includes it"
+            raise UsageError("bartack clean", reason)
+    return chosen
+
+
+def _is_older(updated_at: str, before: datetime) -> bool:
+    try:
+        return datetime.fromisoformat(updated_at) < before
+    except ValueError:
+        return False
+
+
+def _size(path: Path) -> int:
+    return sum(
+        os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(path) for name in names
+    )
+
+
+def _write(screen: Screen, doomed: list[Doomed]) -> None:
+    if not doomed:
+        screen.line("Nothing to delete.")
+        return
+    screen.table(
+        [
+            (
+                facts.run,
+                paint_status(screen, facts.status),
+                ago(facts.updated_at),
+                human_size(facts.size_bytes),
+            )
+            for facts in doomed
+        ],
+        indent=0,
+    )
+
+
+def _ask(count: int, *, as_json: bool) -> bool:
+    if as_json or not sys.stdin.isatty():
+        raise UsageError("bartack clean", "nobody is there to ask; --yes deletes without asking")
+    runs = "this run" if count == 1 else f"these {count} runs"
+    return click.confirm(f"Delete {runs} with everything in them?", err=True)

@@ -1,0 +1,78 @@
+"""How a failure is told to people: who failed, where in the source, and because of what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from bartack.cli._runs import short_path
+from bartack.cli._terminal import Screen, printable
+from bartack.runtime.operate import ErrorData, RunDir, State
+
+SHOWN_FRAMES = 12
+"""More lines of a traceback than these are left out in the middle."""
+
+
+def error_name(error: ErrorData) -> str:
+    """The class of an error, as people know it, with its code."""
+    name = error.type.rpartition(":")[2]
+    return f"{name} [{error.code}]" if error.code else name
+
+
+class FailureText:
+    """Writes failures of one run."""
+
+    def __init__(self, screen: Screen, run: RunDir, root: str) -> None:
+        self._screen = screen
+        self._pinned = str(run.program) + os.sep
+        self._root = root
+
+    def write(self, error: ErrorData, indent: str = "  ") -> None:
+        """An error with its traceback, and what caused it."""
+        for line in self.lines(error, indent):
+            self._screen.line(line)
+
+    def lines(self, error: ErrorData, indent: str = "  ") -> Iterator[str]:
+        """The lines of an error: message, traceback, causes."""
+        yield from self._error(error, indent)
+        cause, seen = error.cause, 0
+        while cause is not None and seen < SHOWN_FRAMES:
+            yield f"{indent}{self._screen.paint('caused by', 'dim')}"
+            yield from self._error(cause, indent)
+            cause, seen = cause.cause, seen + 1
+
+    def _error(self, error: ErrorData, indent: str) -> Iterator[str]:
+        first, *rest = error.message.splitlines() or [""]
+        yield f"{indent}{self._screen.paint(error_name(error), 'red')}: {printable(first)}"
+        for line in rest:
+            yield f"{indent}  {printable(line)}"
+        half = SHOWN_FRAMES // 2
+        for index, frame in enumerate(error.stack):
+            left_out = len(error.stack) - SHOWN_FRAMES
+            if left_out > 0 and half <= index < half + left_out:
+                if index == half:
+                    yield f"{indent}  ... {left_out} more ..."
+                continue
+            place = f"{self._source(frame.file)}:{frame.line}"
+            yield f"{indent}  {self._screen.paint(place, 'cyan')} in {printable(frame.function)}"
+            if frame.text:
+                yield f"{indent}      {printable(frame.text.strip())}"
+
+    def _source(self, file: str) -> str:
+        """A file of the program by the place a person edits it at, not by its copy in the run."""
+        if file.startswith(self._pinned):
+            file = os.path.join(self._root, file.removeprefix(self._pinned))
+        return printable(short_path(file))
+
+
+def write_failure(screen: Screen, run: RunDir, state: State) -> None:
+    """Why a session failed."""
+    failure = state.failure
+    assert failure is not None
+    who = failure.worker or "the session"
+    step = f" at step {failure.p}:{failure.n}" if failure.n else ""
+    screen.line(f"{screen.paint('failed', 'red')}: {printable(who)}{step}")
+    root = state.run.root if state.run else ""
+    FailureText(screen, run, root).write(failure.error)
+    if state.suppressed:
+        screen.line(f"  and {state.suppressed} more failed after it")

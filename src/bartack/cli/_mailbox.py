@@ -1,0 +1,203 @@
+"""``bartack mailbox``: what is in the mailboxes of a run, and messages from and to the shell."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+
+import click
+import msgspec
+
+from bartack.cli._app import PlainGroup
+from bartack.cli._options import json_option, write_json
+from bartack.cli._runs import iso, load_value, locate, run_argument, say, workspace_option
+from bartack.cli._terminal import Screen, printable
+from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
+from bartack.messaging import Message, check_name
+from bartack.runtime.operate import (
+    Held,
+    HubClient,
+    Request,
+    RunDir,
+    Value,
+    leave_message,
+    read_state,
+)
+
+name_argument = click.argument("name")
+
+
+@click.group(cls=PlainGroup, short_help="Look into mailboxes, send and receive.")
+def mailbox() -> None:
+    """Look into the mailboxes of a run, send messages and receive them.
+
+    A mailbox exists from its first use on. Messages are JSON values.
+    """
+
+
+@mailbox.command(name="list", short_help="List the mailboxes.")
+@run_argument
+@workspace_option
+@json_option
+def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
+    """List the mailboxes of a run with their counts."""
+    boxes = read_state(locate(run, workspace)).mailboxes
+    counts = {
+        name: {
+            "queued": len(box),
+            "scheduled": box.scheduled,
+            "held": box.held,
+            "sent": box.sent,
+            "received": box.delivered,
+            "dropped": box.dropped,
+            "size_bytes": box.size_bytes,
+            "closed": box.closed,
+        }
+        for name, box in sorted(boxes.items())
+    }
+    if as_json:
+        write_json(counts)
+        return
+    screen = Screen(sys.stdout)
+    if not counts:
+        screen.line("The run has no mailboxes yet.")
+        return
+    heads = ("mailbox", "queued", "scheduled", "held", "sent", "received")
+    rows = [
+        [printable(name), *(f"{has[head]:>{len(head)}}" for head in heads[1:])]
+        for name, has in counts.items()
+    ]
+    screen.table([[screen.paint(head, "dim") for head in heads], *rows], indent=0)
+
+
+@mailbox.command(short_help="Show what is queued, without taking it.")
+@run_argument
+@name_argument
+@click.option(
+    "-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
+)
+@workspace_option
+@json_option
+def peek(run: str, name: str, limit: int, workspace: str, *, as_json: bool) -> None:
+    """Show the messages that are queued in a mailbox, the oldest first, without taking them."""
+    check_name(name)
+    found = locate(run, workspace)
+    box = read_state(found).mailboxes.get(name)
+    messages = [] if box is None else box.queued()[:limit]
+    if as_json:
+        for message in messages:
+            write_json(_facts(found, message))
+        return
+    screen = Screen(sys.stdout)
+    screen.listing(
+        [
+            (
+                message.id,
+                iso(message.at),
+                printable(message.sender),
+                printable(load_value(found, Value(message.value, message.ref)).decode()),
+            )
+            for message in messages
+        ],
+        indent=0,
+    )
+
+
+def _facts(run: RunDir, message: Message) -> dict[str, object]:
+    return {
+        "id": message.id,
+        "at": message.at,
+        "sender": message.sender,
+        "attempt": message.attempt,
+        "value": msgspec.json.decode(load_value(run, Value(message.value, message.ref))),
+    }
+
+
+@mailbox.command(short_help="Send a message.")
+@run_argument
+@name_argument
+@click.argument("value", default="-")
+@click.option("--text", is_flag=True, help="VALUE is a text, not JSON.")
+@click.option("--key", default="", metavar="KEY", help="Send only once what has this key.")
+@workspace_option
+@json_option
+def send(run: str, name: str, value: str, key: str, workspace: str, *, text: bool, as_json: bool) -> None:
+    """Send VALUE, which is JSON, to a mailbox, and print the id of the message. Without VALUE, or with -, it is read from stdin.
+
+    The message is durable when the command ends. If nobody runs the run, it is kept and delivered when it is resumed.
+    """
+    check_name(name)
+    found = locate(run, workspace)
+    encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
+    key = key or secrets.token_hex(16)
+    kept = False
+    try:
+        with HubClient(found) as hub:
+            sent = msgspec.json.decode(hub.ask("send", Request(mailbox=name, key=key), encoded), type=str)
+    except RunNotActiveError:
+        leave_message(found, name, key, encoded)
+        sent, kept = key, True
+    if as_json:
+        write_json({"run": found.id, "id": sent, "kept": kept})
+    else:
+        sys.stdout.write(f"{sent}\n")
+        if kept:
+            say(f"kept for {found.id}, which nobody runs now; 'bartack resume {found.id}' delivers it")
+
+
+def _encode(value: str, *, is_text: bool) -> bytes:
+    if is_text:
+        return msgspec.json.encode(value)
+    try:
+        return msgspec.json.encode(msgspec.json.decode(value))
+    except msgspec.DecodeError as error:
+        raise UsageError("bartack mailbox send", f"VALUE is no JSON ({error}); --text sends a text") from None
+
+
+@mailbox.command(short_help="Receive messages.")
+@run_argument
+@name_argument
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Wait at most so many seconds.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="So many messages.")
+@click.option("--follow", is_flag=True, help="Receive until the run ends.")
+@workspace_option
+@json_option
+def receive(
+    run: str, name: str, timeout: float | None, count: int, workspace: str, *, follow: bool, as_json: bool
+) -> None:
+    """Receive messages from a mailbox and print each as one line of JSON. With --json with its id, sender and attempt.
+
+    A message is acknowledged when its line is written: whoever is killed before that leaves it in its place, so a message may
+    come twice. Ends with 8 if no message came in time, and with 9 if nobody runs the run.
+    """
+    check_name(name)
+    request = Request(mailbox=name, timeout_s=timeout)
+    with HubClient(locate(run, workspace)) as hub:
+        if follow:
+            _follow(hub, request, as_json=as_json)
+            return
+        for _ in range(count):
+            _receive(hub, request, as_json=as_json)
+
+
+def _follow(hub: HubClient, request: Request, *, as_json: bool) -> None:
+    while True:
+        try:
+            _receive(hub, request, as_json=as_json)
+        except ReceiveTimeoutError:
+            if request.timeout_s is not None:
+                raise
+        except RunNotActiveError:
+            return
+
+
+def _receive(hub: HubClient, request: Request, *, as_json: bool) -> None:
+    held = msgspec.json.decode(hub.ask("receive", request), type=Held)
+    _print(held, as_json=as_json)
+    hub.ask("ack", Request(id=held.id))
+
+
+def _print(held: Held, *, as_json: bool) -> None:
+    line = bytes(msgspec.json.encode(held)) if as_json else bytes(held.value)
+    sys.stdout.write(line.decode() + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,301 @@
+"""``bartack run`` and ``resume``: this process becomes the hub of the run and shows what goes on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from bartack.cli._exit import Exit
+from bartack.cli._failure import write_failure
+from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
+from bartack.cli._options import json_option
+from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
+from bartack.cli._terminal import Screen, human_time, listed, printable
+from bartack.errors import RunNotFoundError, UsageError
+from bartack.runtime.operate import (
+    EXIT_CODES,
+    TERMINAL,
+    Config,
+    Order,
+    RunDir,
+    State,
+    UnknownDecision,
+    Value,
+    create_run,
+    differences,
+    drive,
+    list_runs,
+    load_config,
+    pinned_files,
+    read_state,
+    summarise,
+    update_program,
+)
+
+wait_option = click.option(
+    "--wait", is_flag=True, help="Keep the run going while it waits for an answer from elsewhere."
+)
+
+
+@click.command(short_help="Run a program.")
+@click.argument("program", metavar="FILE[:WORKER]")
+@click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARG...]")
+@click.option("--worker", default="", metavar="NAME", help="The worker to run; like FILE:WORKER.")
+@click.option(
+    "--input", "given", metavar="JSON|@FILE", help="Arguments of the worker by name: a JSON object."
+)
+@click.option("--no-input", is_flag=True, help="Nobody answers questions: they get their default, or fail.")
+@wait_option
+@workspace_option
+@json_option
+def run(
+    program: str,
+    args: tuple[str, ...],
+    worker: str,
+    given: str | None,
+    workspace: str,
+    *,
+    no_input: bool,
+    wait: bool,
+    as_json: bool,
+) -> Exit:
+    """Run a program: the worker 'main' of FILE, its only one, or the one that is named.
+
+    Each ARG is an argument of the worker. What the program prints, and its result unless it is null, goes to stdout; everything
+    else to stderr. With --json stdout carries events, one JSON object a line: every entry of the journal when it is durable, and
+    a last one, 'result'.
+
+    Ctrl-C stops the run in order and prints how to resume it; a second one ends everything at once, and the run can still be
+    resumed. Questions are asked on the terminal. Where there is none, a run that only an answer can help is stopped (exit code
+    3) unless --wait is given.
+    """
+    place = Path(workspace).resolve()
+    config = load_config(place)
+    order = Order(
+        program=_from_here(program),
+        worker=worker,
+        argv=list(args),
+        input=_read_input(given),
+        no_input=no_input,
+    )
+    made = create_run(order, place, config)
+    view = _view(made, "started", wait=wait, no_input=no_input, as_json=as_json)
+    return _drive(made, config, view, as_json=as_json)
+
+
+def _from_here(program: str) -> str:
+    """A file that is there, seen from here, is meant; otherwise it is looked for in the workspace."""
+    name, colon, worker = program.rpartition(":")
+    if Path(program).is_file():
+        return os.path.abspath(program)
+    return f"{os.path.abspath(name)}:{worker}" if colon and Path(name).is_file() else program
+
+
+def _read_input(given: str | None) -> dict[str, msgspec.Raw]:
+    if given is None:
+        return {}
+    text = Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError as error:
+        raise UsageError("bartack run", f"--input is no JSON object: {error}") from None
+
+
+class _Resume(click.Command):
+    """``--unknown done VALUE`` has a value of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See ``click.Command.parse_args``."""
+        for place in range(len(args) - 2):
+            if args[place : place + 2] == ["--unknown", "done"]:
+                args = [*args[: place + 1], f"done {args[place + 2]}", *args[place + 3 :]]
+                break
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=_Resume, short_help="Let a run go on where it was.")
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option(
+    "--unknown",
+    metavar="retry|done VALUE|fail",
+    help="What to do with a step that may or may not have happened: do it again, take VALUE (JSON) as its outcome, or let it fail.",
+)
+@click.option("--update", is_flag=True, help="Go on with the source as it is now, if it fits what was done.")
+@click.option("--program", metavar="PATH", help="Like --update, with the source in this file.")
+@wait_option
+@workspace_option
+@json_option
+def resume(
+    run: str | None,
+    unknown: str | None,
+    program: str | None,
+    workspace: str,
+    *,
+    update: bool,
+    wait: bool,
+    as_json: bool,
+) -> Exit:
+    """Let a run go on where it was, whether it was interrupted, killed or has failed.
+
+    Without RUN it is the newest one that is neither completed nor cancelled. Steps that are finished are not done again. A failed
+    worker goes on at its failing step.
+
+    The run executes the program that it was started with, also if the source was changed since. With --update the steps that
+    were done are first compared with what the changed source asks for; if they differ, nothing is executed or changed.
+    """
+    found = locate(run, workspace) if run is not None else _newest(Path(workspace))
+    state = read_state(found)
+    assert state.run is not None
+    decision = None if unknown is None else _decision(unknown)
+    given = workspace if _is_given("workspace") else None
+    place = found.workspace(state, given)
+    config = load_config(Path(place))
+    if update or program is not None:
+        checked = update_program(found, None if program is None else Path(program))
+        say(f"the changed program fits the {checked} steps that were done")
+    else:
+        _warn_of_changes(found, state)
+    view = _view(found, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
+    return _drive(found, config, view, decision, place, as_json=as_json)
+
+
+def _is_given(option: str) -> bool:
+    """Whether an option is there because somebody wrote it."""
+    source = click.get_current_context().get_parameter_source(option)
+    return source is not None and source is not click.core.ParameterSource.DEFAULT
+
+
+def _newest(workspace: Path) -> RunDir:
+    """The newest run that is not over; one that somebody runs only if there is no other."""
+    left = [(run, summarise(run).status) for run in list_runs(workspace)]
+    open_runs = [(run, status) for run, status in left if status not in TERMINAL]
+    resumable = [run for run, status in open_runs if status in {"interrupted", "failed"}]
+    if not open_runs:
+        raise RunNotFoundError("to resume")
+    return resumable[0] if resumable else open_runs[0][0]
+
+
+def _decision(text: str) -> UnknownDecision:
+    choice, _, value = text.partition(" ")
+    if choice not in {"retry", "done", "fail"}:
+        raise UsageError("bartack resume", f"--unknown is retry, done VALUE or fail, not {choice!r}")
+    if choice != "done":
+        return UnknownDecision(choice)
+    try:
+        encoded = msgspec.json.encode(msgspec.json.decode(value))
+    except msgspec.DecodeError:
+        raise UsageError("bartack resume", "--unknown done needs the outcome of the step, as JSON") from None
+    return UnknownDecision(choice, Value(msgspec.Raw(encoded)))
+
+
+def _warn_of_changes(run: RunDir, state: State) -> None:
+    assert state.run is not None
+    changed = differences(pinned_files(run.program), Path(state.run.root), run.program)
+    if changed:
+        verb = "has" if len(changed) == 1 else "have"
+        names = listed(printable(name) for name in changed)
+        say(
+            f"{names} {verb} changed since; the run goes on with the program it has (--update takes the changed one)"
+        )
+
+
+# Driving.
+
+
+def _view(run: RunDir, began: str, *, wait: bool, no_input: bool, as_json: bool) -> View:
+    if as_json:
+        return JsonView(run, began=began, patient=wait)
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        return PlainView(run, began=began, patient=wait)
+    asks = sys.stdin.isatty() and not no_input and not os.environ.get("CI")
+    return TerminalView(run, began=began, patient=wait, asks=asks)
+
+
+def _drive(
+    run: RunDir,
+    config: Config,
+    view: View,
+    decision: UnknownDecision | None = None,
+    workspace: str | None = None,
+    *,
+    as_json: bool,
+) -> Exit:
+    try:
+        status = drive(run, config, view, decision, workspace)
+    finally:
+        view.close()
+    code = Exit(EXIT_CODES[status])
+    if as_json:
+        _put_result(run, view.state, status, code)
+    else:
+        _write_end(run, view, status)
+    return code
+
+
+def _put_result(run: RunDir, state: State, status: str, code: Exit) -> None:
+    event: dict[str, object] = {"event": "result", "run": run.id, "status": status, "exit_code": int(code)}
+    if status == "completed":
+        event["value"] = msgspec.Raw(load_value(run, state.result))
+    if status == "failed" and state.failure is not None:
+        event["worker"] = state.failure.worker
+        event["error"] = msgspec.to_builtins(state.failure.error)
+    if status == "waiting":
+        event["questions"] = msgspec.to_builtins(open_questions(run, state))
+    put_event(event)
+
+
+def _write_end(run: RunDir, view: View, status: str) -> None:
+    screen = Screen(sys.stderr)
+    state, took = view.state, human_time(view.elapsed_s)
+    match status:
+        case "completed":
+            _write_result(run, state)
+            screen.line(f"{run.id} {screen.paint('completed', 'green')} in {took}{_unreceived(state)}")
+        case "failed":
+            write_failure(screen, run, state)
+            screen.line(f"{run.id} {screen.paint('failed', 'red')} after {took}")
+            if any(worker.in_doubt for worker in state.workers.values()):
+                screen.line("  look whether that step happened, then decide:")
+                screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
+            else:
+                _write_hint(screen, run, "when the cause is gone")
+        case "cancelled":
+            reason = state.ended.reason if state.ended else ""
+            screen.line(f"{run.id} was cancelled after {took}: {printable(reason)}")
+        case "waiting":
+            _write_questions(screen, run, state)
+            screen.line(f"{run.id} waits for an answer and was stopped")
+            _write_hint(screen, run, "when it is answered")
+        case "disk":
+            screen.line(f"{run.id} was interrupted by the disk after {took}; nothing is lost")
+            _write_hint(screen, run, "when the disk is well")
+        case _:
+            screen.line(f"{run.id} was interrupted after {took}")
+            _write_hint(screen, run, "to go on")
+    screen.flush()
+
+
+def _write_hint(screen: Screen, run: RunDir, when: str) -> None:
+    screen.line(f"  {when}: bartack resume {run.id}")
+
+
+def _write_result(run: RunDir, state: State) -> None:
+    encoded = load_value(run, state.result)
+    if encoded != b"null":
+        sys.stdout.write(pretty(encoded) + "\n")
+        sys.stdout.flush()
+
+
+def _unreceived(state: State) -> str:
+    left = [f"{len(box)} in {name}" for name, box in state.mailboxes.items() if len(box)]
+    return f"; messages that nobody received: {', '.join(left)}" if left else ""
+
+
+def _write_questions(screen: Screen, run: RunDir, state: State) -> None:
+    for question in open_questions(run, state):
+        screen.line(f"? {printable(question.question)}")
+        screen.line(f"  bartack answer {run.id} {question.id} VALUE")

@@ -1,0 +1,243 @@
+"""``bartack show``: the steps of a run with their times and outcomes, or one step in full."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+import click
+import msgspec
+
+from bartack.cli._failure import FailureText, write_failure
+from bartack.cli._options import json_option, write_json
+from bartack.cli._runs import (
+    iso,
+    locate,
+    paint_status,
+    pretty,
+    read_chronicle,
+    run_argument,
+    workspace_option,
+)
+from bartack.cli._terminal import Screen, Style, human_size, human_time, printable
+from bartack.errors import StepNotFoundError
+from bartack.journal import open_reader
+from bartack.runtime.operate import Chronicle, RunDir, StepRecord, parse_step, status_of
+
+_STYLES: Final[dict[str, Style]] = {
+    "finished": "green",
+    "failed": "red",
+    "open": "cyan",
+    "undone": "dim",
+    "aborted": "yellow",
+}
+
+
+@click.command(short_help="Show the steps of a run, or one step in full.")
+@run_argument
+@click.argument("step", required=False)
+@click.option("--worker", metavar="PATH", help="Only this worker and what it started.")
+@click.option("--failed", is_flag=True, help="Only steps that failed.")
+@workspace_option
+@json_option
+def show(
+    run: str, step: str | None, worker: str | None, workspace: str, *, failed: bool, as_json: bool
+) -> None:
+    """Show the steps of a run with their times, its messages, failures and what was noted.
+
+    STEP shows one step in full, with its outcome. It is named by its worker's path, a colon and its number (main/3.1:analyst:2);
+    a number alone is a step of the first worker.
+    """
+    found = locate(run, workspace)
+    chronicle = read_chronicle(found)
+    if step is not None:
+        _show_step(found, chronicle, step, as_json=as_json)
+        return
+    steps = [
+        record
+        for record in chronicle.steps
+        if (worker is None or _is_below(record.p, worker)) and (not failed or record.status == "failed")
+    ]
+    if as_json:
+        write_json(_everything(found, chronicle, steps))
+    else:
+        _write(Screen(sys.stdout), found, chronicle, steps)
+
+
+def _is_below(p: str, worker: str) -> bool:
+    return p == worker or p.startswith((f"{worker}/", f"{worker}."))
+
+
+def _everything(run: RunDir, chronicle: Chronicle, steps: list[StepRecord]) -> dict[str, object]:
+    state = chronicle.state
+    assert state.run is not None
+    return {
+        "run": run.id,
+        "status": status_of(run, state),
+        "program": state.run.program,
+        "worker": state.run.name,
+        "created_at": iso(state.created_at),
+        "workers": msgspec.to_builtins(list(chronicle.workers.values())),
+        "steps": [_facts(step) for step in steps],
+        "messages": msgspec.to_builtins(list(chronicle.messages.values())),
+        "notes": msgspec.to_builtins(chronicle.notes),
+        "failure": msgspec.to_builtins(state.failure),
+    }
+
+
+def _facts(step: StepRecord) -> dict[str, object]:
+    return {"step": step.name, **msgspec.to_builtins(step), "duration_s": step.duration_s}
+
+
+# For people.
+
+
+def _write(screen: Screen, run: RunDir, chronicle: Chronicle, steps: list[StepRecord]) -> None:
+    state = chronicle.state
+    assert state.run is not None
+    status = status_of(run, state)
+    took = human_time((state.last_at - state.created_at) / 1e6)
+    screen.line(f"{run.id}  {paint_status(screen, status)}  {printable(state.run.name)}  {took}")
+    _write_steps(screen, chronicle, steps, active=status in {"running", "waiting"})
+    _write_messages(screen, chronicle)
+    _write_notes(screen, chronicle)
+    if state.failure is not None and status == "failed":
+        screen.line()
+        write_failure(screen, run, state)
+
+
+def _write_steps(screen: Screen, chronicle: Chronicle, steps: list[StepRecord], *, active: bool) -> None:
+    groups: dict[str, list[StepRecord]] = {}
+    for step in steps:
+        groups.setdefault(step.p, []).append(step)
+    for path, of_path in groups.items():
+        worker = chronicle.workers.get(path)
+        status = "" if worker is None else worker.status
+        if status == "waiting":
+            status = "running" if active else "interrupted"
+        screen.line()
+        screen.line(f"{screen.paint(printable(path), 'bold')}  {paint_status(screen, status)}".rstrip())
+        screen.listing([_step_row(screen, step) for step in of_path])
+
+
+def _step_row(screen: Screen, step: StepRecord) -> tuple[str, ...]:
+    took = step.duration_s
+    status = "cleanup" if step.cleanup and step.status == "finished" else step.status
+    return (
+        f"{step.n:>4}",
+        step.kind,
+        screen.paint(status, _STYLES.get(step.status, "dim")),
+        f"{'' if took is None else human_time(took):>11}",
+        printable(_about(step)),
+    )
+
+
+def _about(step: StepRecord) -> str:
+    parts = [step.about]
+    if step.attempt > 1:
+        parts.append(f"(attempt {step.attempt})")
+    if step.by:
+        parts.append(f"(by {step.by})")
+    if step.usd:
+        parts.append(f"({step.usd:.2f} USD)")
+    about = " ".join(part for part in parts if part)
+    if step.error is None:
+        return about
+    failed = f"{step.error.type.rpartition(':')[2]}: {_first(step.error.message)}"
+    return f"{about}: {failed}" if about else failed
+
+
+def _write_messages(screen: Screen, chronicle: Chronicle) -> None:
+    if not chronicle.messages:
+        return
+    screen.line()
+    screen.line(screen.paint("Messages", "bold"))
+    screen.listing(
+        [
+            (
+                message.id,
+                printable(message.mailbox),
+                message.status,
+                human_size(message.size),
+                printable(f"from {message.sender or '?'}" + _to(message.receiver)),
+            )
+            for message in chronicle.messages.values()
+        ]
+    )
+
+
+def _to(receiver: str) -> str:
+    return f" to {receiver}" if receiver else ""
+
+
+def _write_notes(screen: Screen, chronicle: Chronicle) -> None:
+    if not chronicle.notes:
+        return
+    screen.line()
+    screen.line(screen.paint("Notes", "bold"))
+    screen.listing(
+        [
+            (screen.paint(iso(note.at), "dim"), printable(note.worker), printable(_first(note.text)))
+            for note in chronicle.notes
+        ]
+    )
+
+
+def _first(text: str) -> str:
+    return text.splitlines()[0] if text else ""
+
+
+# One step.
+
+
+def _show_step(run: RunDir, chronicle: Chronicle, asked: str, *, as_json: bool) -> None:
+    assert chronicle.state.run is not None
+    named = parse_step(asked, chronicle.state.run.name)
+    step = chronicle.step(*named) if named is not None else None
+    if step is None:
+        raise StepNotFoundError(run.id, asked)
+    value = _value(run, step)
+    if as_json:
+        shown = _facts(step)
+        if value is not None:
+            shown["value"] = msgspec.json.decode(value)
+        write_json(shown)
+        return
+    screen = Screen(sys.stdout)
+    screen.table([(screen.paint(name, "dim"), text) for name, text in _rows(screen, step)], indent=0)
+    if step.error is not None:
+        screen.line()
+        FailureText(screen, run, chronicle.state.run.root).write(step.error)
+    if value is not None:
+        screen.line()
+        for line in pretty(value).splitlines():
+            screen.line(printable(line))
+
+
+def _value(run: RunDir, step: StepRecord) -> bytes | None:
+    if not step.seq:
+        return None
+    with open_reader(run.path) as reader:
+        entry = next(iter(reader.read(step.seq)), None)
+        return None if entry is None else reader.load_value(entry)
+
+
+def _rows(screen: Screen, step: StepRecord) -> Iterable[tuple[str, str]]:
+    yield "step", printable(step.name)
+    yield "kind", printable(f"{step.kind} {step.about}".rstrip())
+    yield "status", screen.paint(step.status, _STYLES.get(step.status, "dim"))
+    if step.started_at:
+        yield "began", iso(step.started_at)
+    if step.ended_at:
+        yield "ended", iso(step.ended_at)
+    if step.duration_s is not None:
+        yield "took", human_time(step.duration_s)
+    if step.attempt > 1:
+        yield "attempt", str(step.attempt)
+    if step.by:
+        yield "by", printable(step.by)
+    if step.usd:
+        yield "cost", f"{step.usd:.4f} USD"
+    if step.seq:
+        yield "entry", str(step.seq)

@@ -1,0 +1,297 @@
+"""``bartack status``: the runs of a workspace, or one run as it is now."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from bartack.cli._failure import write_failure
+from bartack.cli._options import json_option, write_json
+from bartack.cli._paint import Board
+from bartack.cli._runs import (
+    QuestionFacts,
+    ago,
+    complete_run,
+    iso,
+    locate,
+    open_questions,
+    paint_status,
+    short_path,
+    workspace_option,
+)
+from bartack.cli._terminal import Screen, human_time, printable
+from bartack.core import SystemClock, open_watch
+from bartack.runtime.operate import (
+    ENDED,
+    ErrorData,
+    OpenStep,
+    RunDir,
+    RunSummary,
+    State,
+    Worker,
+    is_active,
+    list_runs,
+    read_state,
+    status_of,
+    summarise,
+)
+
+WATCH_S = 1.0
+"""A watched view is drawn again after this long, because times go on."""
+
+
+class OpenFacts(msgspec.Struct):
+    """A step under way."""
+
+    step: str
+    kind: str
+    about: str
+    since: int
+    attempt: int
+
+
+class WorkerFacts(msgspec.Struct):
+    """A worker and what it is doing."""
+
+    path: str
+    worker: str
+    status: str
+    steps: int
+    open: list[OpenFacts]
+    error: str = ""
+
+
+class MailboxFacts(msgspec.Struct):
+    """How full a mailbox is."""
+
+    queued: int
+    scheduled: int
+    held: int
+    sent: int
+    closed: bool
+
+
+class RunFacts(msgspec.Struct):
+    """One run as it is now."""
+
+    run: str
+    dir: str
+    status: str
+    pid: int
+    program: str
+    worker: str
+    workspace: str
+    created_at: str
+    updated_at: str
+    forked_from: str
+    spent_usd: float
+    reserved_usd: float
+    workers: list[WorkerFacts]
+    questions: list[QuestionFacts]
+    mailboxes: dict[str, MailboxFacts]
+    failure: ErrorData | None
+
+
+@click.command(short_help="List the runs, or show one as it is now.")
+@click.argument("run", required=False, shell_complete=complete_run)
+@click.option("--watch", is_flag=True, help="Show it again whenever it changes, until it ends or Ctrl-C.")
+@workspace_option
+@json_option
+def status(run: str | None, workspace: str, *, watch: bool, as_json: bool) -> None:
+    """List the runs of the workspace, or show one run as it is now.
+
+    RUN is an id, a unique beginning of one, 'latest', or the directory of a run. A run that nobody runs and that has not
+    ended is interrupted: 'bartack resume' lets it go on.
+    """
+    if run is None and watch:
+        run = "latest"
+    if run is None:
+        _list(Path(workspace), as_json=as_json)
+    elif watch:
+        _watch(locate(run, workspace), as_json=as_json)
+    elif as_json:
+        write_json(msgspec.to_builtins(facts_of(locate(run, workspace))))
+    else:
+        show_run(Screen(sys.stdout), locate(run, workspace))
+
+
+def _list(workspace: Path, *, as_json: bool) -> None:
+    found = [summarise(run) for run in list_runs(workspace)]
+    if as_json:
+        write_json(msgspec.to_builtins(found))
+        return
+    screen = Screen(sys.stdout)
+    if not found:
+        screen.line("There are no runs here. 'bartack run FILE.py' makes one.")
+        return
+    rows = [
+        (
+            summary.run,
+            paint_status(screen, summary.status),
+            printable(Path(summary.program).name),
+            printable(summary.worker),
+            ago(summary.updated_at),
+            _remark(summary),
+        )
+        for summary in found
+    ]
+    head = [screen.paint(name, "dim") for name in ("run", "status", "program", "worker", "changed")]
+    screen.listing([(*head, ""), *rows], indent=0)
+
+
+def _remark(summary: RunSummary) -> str:
+    if summary.questions and summary.status not in ENDED - {"interrupted"}:
+        return f"waits for an answer: {', '.join(summary.questions)}"
+    return printable(summary.error.splitlines()[0]) if summary.error else ""
+
+
+# One run.
+
+
+def facts_of(run: RunDir) -> RunFacts:
+    """Everything about a run as it is now."""
+    state = read_state(run)
+    assert state.run is not None
+    active = is_active(run)
+    return RunFacts(
+        run=run.id,
+        dir=str(run.path),
+        status=status_of(run, state, active=active),
+        pid=summarise(run).pid,
+        program=state.run.program,
+        worker=state.run.name,
+        workspace=state.run.workspace,
+        created_at=iso(state.created_at),
+        updated_at=iso(state.last_at),
+        forked_from=state.run.forked_from,
+        spent_usd=state.spent_usd,
+        reserved_usd=state.reserved_usd,
+        workers=[_worker(worker, active=active) for worker in state.workers.values()],
+        questions=open_questions(run, state),
+        mailboxes=_mailboxes(state),
+        failure=None if state.failure is None else state.failure.error,
+    )
+
+
+def _worker(worker: Worker, *, active: bool) -> WorkerFacts:
+    status = worker.status if worker.ended else "running" if active else "interrupted"
+    return WorkerFacts(
+        path=worker.path,
+        worker=worker.worker,
+        status=status,
+        steps=len(worker.history),
+        open=[_opened(step) for step in worker.open.values()],
+        error="" if worker.error is None else worker.error.message,
+    )
+
+
+def _opened(step: OpenStep) -> OpenFacts:
+    return OpenFacts(f"{step.p}:{step.n}", step.step, step.about, step.at, step.attempt)
+
+
+def _mailboxes(state: State) -> dict[str, MailboxFacts]:
+    return {
+        name: MailboxFacts(len(box), box.scheduled, box.held, box.sent, box.closed)
+        for name, box in sorted(state.mailboxes.items())
+    }
+
+
+def show_run(screen: Screen, run: RunDir) -> None:
+    """Write what a run is doing, for people."""
+    facts = facts_of(run)
+    _write_head(screen, facts)
+    _write_workers(screen, facts)
+    if facts.questions:
+        _write_questions(screen, facts)
+    full = {name: box for name, box in facts.mailboxes.items() if box.queued or box.scheduled or box.held}
+    if full:
+        screen.line()
+        screen.line(screen.paint("Mailboxes", "bold"))
+        screen.table([(printable(name), _mailbox_text(box)) for name, box in full.items()])
+    if facts.failure is not None and facts.status == "failed":
+        screen.line()
+        write_failure(screen, run, read_state(run))
+    if facts.status in {"failed", "interrupted"}:
+        screen.line()
+        screen.line(f"bartack resume {run.id}")
+
+
+def _write_head(screen: Screen, facts: RunFacts) -> None:
+    pid = f" in process {facts.pid}" if facts.pid else ""
+    rows = [
+        ("run", facts.run),
+        ("status", paint_status(screen, facts.status) + pid),
+        ("program", printable(f"{short_path(facts.program)}, worker {facts.worker}")),
+        ("workspace", printable(facts.workspace)),
+        ("began", f"{facts.created_at}, {ago(facts.created_at)}"),
+        ("changed", f"{facts.updated_at}, {ago(facts.updated_at)}"),
+    ]
+    if facts.forked_from:
+        rows.append(("forked", f"from {facts.forked_from}"))
+    if facts.spent_usd or facts.reserved_usd:
+        rows.append(("money", f"{facts.spent_usd:.2f} USD spent, {facts.reserved_usd:.2f} USD reserved"))
+    screen.table([(screen.paint(name, "dim"), text) for name, text in rows], indent=0)
+
+
+def _write_workers(screen: Screen, facts: RunFacts) -> None:
+    screen.line()
+    screen.line(screen.paint("Workers", "bold"))
+    screen.listing(
+        [
+            (printable(worker.path), paint_status(screen, worker.status), _doing(worker))
+            for worker in facts.workers
+        ]
+    )
+
+
+def _doing(worker: WorkerFacts) -> str:
+    if worker.status in {"running", "interrupted"} and worker.open:
+        step = max(worker.open, key=lambda step: step.since)
+        took = human_time((SystemClock().now_us() - step.since) / 1e6)
+        doing = f"step {step.step}: {step.kind} {step.about}".rstrip()
+        return printable(f"{doing}, {took}" if worker.status == "running" else doing)
+    if worker.status == "failed":
+        return printable(worker.error.splitlines()[0] if worker.error else "")
+    return f"{worker.steps} steps" if worker.steps != 1 else "1 step"
+
+
+def _write_questions(screen: Screen, facts: RunFacts) -> None:
+    screen.line()
+    screen.line(screen.paint("Questions", "bold"))
+    for question in facts.questions:
+        kind = " or ".join(question.options) if question.options else question.type
+        screen.line(f"  {question.id}  {printable(question.question)} ({printable(kind)})")
+        screen.line(f"      bartack answer {facts.run} {question.id} VALUE")
+
+
+def _mailbox_text(box: MailboxFacts) -> str:
+    counts = [(box.queued, "queued"), (box.scheduled, "scheduled"), (box.held, "held")]
+    return ", ".join(f"{count} {name}" for count, name in counts if count)
+
+
+# Watching.
+
+
+def _watch(run: RunDir, *, as_json: bool) -> None:
+    board = Board(sys.stdout)
+    before: object = None
+    with open_watch(str(run.path)) as watch:
+        while True:
+            facts = facts_of(run)
+            if as_json:
+                if facts != before:
+                    write_json(msgspec.to_builtins(facts))
+                before = facts
+            else:
+                _draw(board, run)
+            sys.stdout.flush()
+            if facts.status in ENDED:
+                return
+            watch.wait(WATCH_S)
+
+
+def _draw(board: Board, run: RunDir) -> None:
+    board.draw(lambda screen: show_run(screen, run))

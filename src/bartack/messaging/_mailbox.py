@@ -1,0 +1,229 @@
+"""The state of mailboxes: what is queued, scheduled, held and taken. Pure: it neither waits nor writes.
+
+The journal decides; whoever applies its entries calls these methods in journal order, on the first run and on replay alike.
+Waiting receivers and blocked senders are no state: they ask again after a restart.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, insort
+from collections import deque
+from typing import Final, Literal
+
+import msgspec
+
+from bartack.errors import MailboxConfigError, MailboxNameError
+from bartack.journal import BlobRef
+
+CAPACITY: Final = 10_000
+MAX_BYTES: Final = 64 * 1024 * 1024
+MAX_DELIVERIES: Final = 5
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+
+Overflow = Literal["block", "reject", "drop_oldest", "drop_newest"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+
+
+def check_name(name: str) -> None:
+    """Raise unless a program may use a mailbox of this name.
+
+    Raises:
+        MailboxNameError: The name is malformed, or belongs to the system.
+    """
+    if name.startswith("$"):
+        raise MailboxNameError(name, "names that begin with '$' belong to the system")
+    if name.startswith("@"):
+        if len(name) < 2:
+            raise MailboxNameError(name, "an inbox needs the path of its worker")
+        return
+    if not _NAME.fullmatch(name):
+        raise MailboxNameError(name, "not a name of letters, digits, '_' and '-' that is at most 64 long")
+
+
+class Message(msgspec.Struct):
+    """One message. ``order`` is its place in its mailbox, and stays when it is given back."""
+
+    id: str
+    order: int
+    sender: str
+    size: int
+    at: int
+    value: msgspec.Raw | None = None
+    ref: BlobRef | None = None
+    key: str = ""
+    metadata: dict[str, object] = {}
+    topic: str = ""
+    reply_to: str = ""
+    not_before: int = 0
+    attempt: int = 0
+
+
+class Mailbox:
+    """A named FIFO and its bounds."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.capacity = CAPACITY
+        self.max_bytes: int = MAX_BYTES
+        self.overflow: Overflow = "block"
+        self.declared = False
+        self.closed = False
+        self.size_bytes = 0
+        self.sent = 0
+        self.delivered = 0
+        self.dropped = 0
+        self._queue: deque[Message] = deque()
+        self._scheduled: list[tuple[int, int, Message]] = []
+        self._held: dict[str, Message] = {}
+        self._keys: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    @property
+    def scheduled(self) -> int:
+        """How many messages wait for their time."""
+        return len(self._scheduled)
+
+    @property
+    def held(self) -> int:
+        """How many messages are with a receiver that has not acknowledged them."""
+        return len(self._held)
+
+    def oldest(self) -> Message | None:
+        """The message that is received next."""
+        return self._queue[0] if self._queue else None
+
+    def newest_first(self) -> list[Message]:
+        """The queued messages, the last one first."""
+        return list(reversed(self._queue))
+
+    def queued(self) -> list[Message]:
+        """The queued messages, in order."""
+        return list(self._queue)
+
+    def id_for(self, key: str) -> str | None:
+        """The id of the message that was sent with this key, if one was."""
+        return self._keys.get(key) if key else None
+
+    def has_room(self, size: int) -> bool:
+        """Whether one more message of this size fits within the bounds."""
+        if not self._queue:
+            return True
+        return len(self._queue) < self.capacity and self.size_bytes + size <= self.max_bytes
+
+    def declare(self, capacity: int, max_bytes: int, overflow: Overflow) -> None:
+        """Set the bounds; the first declaration stands.
+
+        Raises:
+            MailboxConfigError: It was declared differently before.
+        """
+        wanted = (capacity, max_bytes, overflow)
+        if self.declared and wanted != (self.capacity, self.max_bytes, self.overflow):
+            now = f"capacity={self.capacity}, max_bytes={self.max_bytes}, overflow={self.overflow!r}"
+            raise MailboxConfigError(self.name, f"it was declared before with {now}")
+        if capacity < 1 or max_bytes < 1:
+            raise MailboxConfigError(self.name, "capacity and max_bytes must be at least 1")
+        self.capacity, self.max_bytes, self.overflow = wanted
+        self.declared = True
+
+    def put(self, message: Message) -> None:
+        """A message was sent."""
+        self.sent += 1
+        if message.key:
+            self._keys[message.key] = message.id
+        if message.not_before:
+            insort(self._scheduled, (message.not_before, message.order, message))
+        else:
+            self._enqueue(message)
+
+    def take(self, message_id: str) -> Message | None:
+        """A message was handed over for good: received, drained or acknowledged."""
+        message = self._held.pop(message_id, None) or self._remove(message_id)
+        if message is not None:
+            self.delivered += 1
+        return message
+
+    def hold(self, message_id: str, attempt: int) -> Message | None:
+        """A message was handed over and is to be acknowledged."""
+        message = self._remove(message_id)
+        if message is not None:
+            message.attempt = attempt
+            self._held[message_id] = message
+        return message
+
+    def holding(self, message_id: str) -> Message | None:
+        """A held message."""
+        return self._held.get(message_id)
+
+    def give_back(self, message_id: str) -> Message | None:
+        """A held message returns to its old place."""
+        message = self._held.pop(message_id, None)
+        if message is not None:
+            self._enqueue(message)
+        return message
+
+    def drop(self, message_id: str) -> Message | None:
+        """A message is gone without having been received: withdrawn, expired or pushed out."""
+        message = self._held.pop(message_id, None) or self._remove(message_id) or self._unschedule(message_id)
+        if message is not None:
+            self.dropped += 1
+        return message
+
+    def find(self, message_id: str) -> Message | None:
+        """A message that is queued or scheduled."""
+        waiting = (message for _, _, message in self._scheduled)
+        return next((m for m in (*self._queue, *waiting) if m.id == message_id), None)
+
+    def due(self, now: int) -> Message | None:
+        """The next scheduled message whose time has come and for which there is room."""
+        if not self._scheduled or self._scheduled[0][0] > now:
+            return None
+        message = self._scheduled[0][2]
+        return message if self.has_room(message.size) or self.overflow != "block" else None
+
+    def next_due(self) -> int | None:
+        """When the next scheduled message is due."""
+        return self._scheduled[0][0] if self._scheduled else None
+
+    def release(self, message_id: str, order: int) -> None:
+        """A scheduled message came due: it goes to the end of the queue."""
+        message = self._unschedule(message_id)
+        if message is not None:
+            message.order = order
+            message.not_before = 0
+            self._enqueue(message)
+
+    def close(self) -> None:
+        """No more messages are taken; those that are there can still be received."""
+        self.closed = True
+
+    def _enqueue(self, message: Message) -> None:
+        self.size_bytes += message.size
+        queue = self._queue
+        if not queue or queue[-1].order < message.order:
+            queue.append(message)
+            return
+        queue.insert(bisect_left(queue, message.order, key=lambda queued: queued.order), message)
+
+    def _remove(self, message_id: str) -> Message | None:
+        queue = self._queue
+        if queue and queue[0].id == message_id:
+            message = queue.popleft()
+        else:
+            found = next((m for m in queue if m.id == message_id), None)
+            if found is None:
+                return None
+            queue.remove(found)
+            message = found
+        self.size_bytes -= message.size
+        return message
+
+    def _unschedule(self, message_id: str) -> Message | None:
+        for index, (_, _, message) in enumerate(self._scheduled):
+            if message.id == message_id:
+                del self._scheduled[index]
+                return message
+        return None

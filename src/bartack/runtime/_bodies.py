@@ -1,0 +1,544 @@
+"""Executes the steps that are done in the worker itself: bodies of ``@step`` functions, and file writes.
+
+A body that is alone runs right where the scheduler is. Else sync bodies run in a pool of threads and async bodies on one asyncio
+loop in a thread of its own, both made at first use, and their ends come back through a wake-up socket. A thread cannot be
+stopped: whoever wants a sync body gone tells the hub, which ends the whole process.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import datetime
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, cast
+
+import msgspec
+
+from bartack.errors import BartackError, StepCancelledError, StepTimeoutError
+from bartack.runtime import _frames as f
+from bartack.runtime._clockwork import LONGEST_S
+from bartack.runtime._exceptions import describe_error
+from bartack.runtime._fingerprint import step_key
+from bartack.runtime._op import WorkOp, here
+from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._values import Buffer, Codec
+
+if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+T_co = TypeVar("T_co", covariant=True)
+
+GRACE_S: Final = 5.0
+"""How long an async body that is cancelled may take to stop."""
+
+THREADS: Final = 8
+
+_NULL: Final = b"null"
+_decode_attempt: Final = msgspec.json.Decoder(dict[str, object]).decode
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """When and how often a step that raised is tried again.
+
+    Attributes:
+        attempts: How often it is tried in all.
+        on: The exceptions after which it is tried again.
+        base: Seconds before the second attempt.
+        factor: How much longer each wait is than the one before.
+        cap: The longest wait.
+        jitter: ``full``: a random part of the wait; ``none``: all of it.
+    """
+
+    attempts: int = 3
+    on: tuple[type[BaseException], ...] | None = None
+    base: float = 0.5
+    factor: float = 2.0
+    cap: float = 30.0
+    jitter: Literal["full", "none"] = "full"
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise ValueError("attempts must be at least 1")
+        if self.base < 0 or self.factor < 1 or self.cap < 0:
+            raise ValueError("base and cap must not be negative, and factor not less than 1")
+
+    def wants(self, error: BaseException) -> bool:
+        """Whether this exception is worth another attempt."""
+        return isinstance(error, self.on or (Exception,))
+
+    def delay_s(self, attempt: int, error: BaseException) -> float:
+        """Seconds to wait after a failed attempt. An error's ``retry_after`` makes it longer, never shorter."""
+        longest = min(self.cap, self.base * self.factor ** (attempt - 1))
+        delay = longest * _fraction() if self.jitter == "full" else longest
+        asked: object = getattr(error, "retry_after", None)
+        # An error may ask for anything: for infinity, or for no number at all.
+        return min(max(delay, asked), LONGEST_S) if isinstance(asked, int | float) else delay
+
+
+def _fraction() -> float:
+    # Not the random module: a forked process would repeat what its siblings draw.
+    return int.from_bytes(os.urandom(7), "big") / 2**56
+
+
+class BodyOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How the body of a step is executed."""
+
+    name: str
+    once: bool = False
+    retry: Retry | None = None
+    timeout_s: float | None = None
+    max_crashes: int = 3
+    is_async: bool = False
+
+
+class StepInfo:
+    """What the body of a step may want to know of it."""
+
+    def __init__(
+        self, run_id: str, worker: str, step: tuple[str, int], rewinds: int, attempt: int, limit_s: float
+    ) -> None:
+        self.run_id = run_id
+        self.worker = worker
+        self.attempt = attempt
+        self._step = step
+        self._rewinds = rewinds
+        self._limit_s = limit_s
+        self._began = time.time()
+
+    @property
+    def key(self) -> str:
+        """The same on every attempt at this step: for services that know idempotency keys."""
+        return step_key(self.run_id, *self._step, self._rewinds)
+
+    @property
+    def deadline(self) -> datetime.datetime:
+        """When the time of this attempt is over."""
+        return datetime.datetime.fromtimestamp(self._began + self._limit_s, datetime.UTC)
+
+    def __repr__(self) -> str:
+        return f"StepInfo(run_id={self.run_id!r}, worker={self.worker!r}, key={self.key!r}, attempt={self.attempt})"
+
+
+_info: contextvars.ContextVar[StepInfo | None] = contextvars.ContextVar("step_info", default=None)
+
+
+def step_info() -> StepInfo:
+    """What there is to know of the step whose body calls this.
+
+    Raises:
+        RuntimeError: The caller is not the body of a step.
+    """
+    info = _info.get()
+    if info is None:
+        raise RuntimeError("step_info() is for the body of a step")
+    return info
+
+
+class BodyOp(WorkOp[T_co]):
+    """One execution of a ``@step`` function."""
+
+    __slots__ = ("args", "function", "kwargs", "options", "result", "task")
+
+    def __init__(
+        self,
+        options: BodyOptions,
+        function: Callable[..., object],
+        args: Sequence[object],
+        kwargs: Mapping[str, object],
+        written: bytes,
+        result: Codec[T_co],
+    ) -> None:
+        super().__init__("body", written, result.decode, about=options.name, site=options.name)
+        self.options = options
+        self.function = function
+        self.args = args
+        self.kwargs = kwargs
+        self.result: Codec[object] = result
+        self.task: asyncio.Task[object] | None = None
+
+
+class FileOp(WorkOp[None]):
+    """A change of a file. It is short, and always executed right where the scheduler is."""
+
+    __slots__ = ("intend", "perform")
+
+    def __init__(
+        self,
+        step: str,
+        written: bytes,
+        perform: Callable[[Buffer], None],
+        *,
+        about: str,
+        intend: Callable[[], bytes] | None = None,
+    ) -> None:
+        super().__init__(step, written, _nothing, about=about)
+        self.perform = perform
+        """Called with what the hub answered to the intent; ``null`` if it was not asked."""
+        self.intend = intend
+        """What has to be durable before it is performed."""
+
+
+def _nothing(data: Buffer) -> None:
+    """The outcome of a file step."""
+
+
+class _End(Protocol):
+    def __call__(self, value: object, error: BaseException | None) -> None: ...
+
+
+class Bodies:
+    """Executes the steps of one worker; see ``Works``."""
+
+    def __init__(self, scheduler: Scheduler, step_timeout_s: float) -> None:
+        self._scheduler = scheduler
+        self._step_timeout_s = step_timeout_s
+        self._pool: ThreadPoolExecutor | None = None
+        self._loop: _LoopThread | None = None
+        self._running: set[BodyOp[object]] = set()
+        """The bodies that are on other threads."""
+        self._news: deque[Callable[[], None]] = deque()
+        """What other threads want done in this one."""
+        self._wake, self._alarm = socket.socketpair()
+        self._wake.setblocking(False)
+
+    @property
+    def busy(self) -> bool:
+        """Whether bodies are on other threads, so that there may be news of them."""
+        return bool(self._running)
+
+    def fileno(self) -> int:
+        """Readable when there is news of a body."""
+        return self._wake.fileno()
+
+    def take_news(self) -> None:
+        """Report the bodies that have ended to the scheduler."""
+        try:
+            self._wake.recv(4096)
+        except BlockingIOError:
+            return
+        while self._news:
+            self._scheduler.resume(self._news.popleft())
+
+    def close(self) -> None:
+        """Let go of the threads; what they still do is abandoned."""
+        self.abandon()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._loop is not None:
+            self._loop.stop()
+        self._wake.close()
+        self._alarm.close()
+
+    # Works.
+
+    def begin(self, op: WorkOp[object]) -> None:
+        """See ``Works.begin``."""
+        if op.cancelled or op.cancel_reason:
+            self._report_error(op, StepCancelledError(op.cancel_reason or "cancelled"))
+        elif isinstance(op, BodyOp):
+            options = op.options
+            asked = options.once or options.retry is not None or self._scheduler.note_open
+            self._say_begin(op, asked=asked)
+            if not asked:
+                self._execute(op)
+        elif isinstance(op, FileOp):
+            asked = op.intend is not None or self._scheduler.note_open
+            if asked:
+                self._say_begin_file(op)
+            else:
+                self._perform(op, _NULL)
+
+    def answered(self, op: WorkOp[object], data: Buffer) -> None:
+        """See ``Works.answered``."""
+        if isinstance(op, FileOp):
+            self._perform(op, data)
+        elif isinstance(op, BodyOp):
+            attempt = _decode_attempt(data).get("attempt")
+            again = op.phase == "retrying"
+            op.attempt = attempt if isinstance(attempt, int) else op.attempt
+            if op.cancel_reason:
+                self._report_error(op, StepCancelledError(op.cancel_reason))
+            elif again:
+                self._say_begin(op, asked=False)
+                self._execute(op)
+            else:
+                self._execute(op)
+
+    def cancel(self, op: WorkOp[object]) -> None:
+        """See ``Works.cancel``."""
+        if isinstance(op, BodyOp) and op.phase == "running":
+            if op.options.is_async and self._loop is not None:
+                self._loop.cancel(op, lambda: self._tell(lambda: self._give_up(op)))
+            else:
+                self._give_up(op)
+        elif op.phase == "retrying":
+            self._scheduler.say(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
+
+    def abandon(self) -> None:
+        """See ``Works.abandon``."""
+        for op in self._running:
+            op.phase = "abandoned"
+            if self._loop is not None:
+                self._loop.cancel(op)
+
+    # Frames.
+
+    def _say_begin(self, op: BodyOp[object], *, asked: bool) -> None:
+        op.phase = "asked"
+        options = op.options
+        self._scheduler.say(
+            f.Begin(
+                p=op.p,
+                n=op.n,
+                step=op.step,
+                fp=op.fp,
+                about=op.about,
+                i=self._scheduler.ask(op) if asked else 0,
+                once=options.once,
+                attempt=op.attempt,
+                timeout_s=self._limit_s(options),
+                grace_s=GRACE_S if options.is_async else 0.0,
+                max_crashes=options.max_crashes,
+            )
+        )
+
+    def _say_begin_file(self, op: FileOp) -> None:
+        op.phase = "asked"
+        try:
+            intent = op.intend() if op.intend is not None else b"{}"
+        except BartackError as error:
+            self._report_error(op, error)
+            return
+        self._scheduler.say(
+            f.Begin(
+                p=op.p,
+                n=op.n,
+                step=op.step,
+                fp=op.fp,
+                about=op.about,
+                i=self._scheduler.ask(op),
+                a=msgspec.Raw(intent),
+            )
+        )
+
+    def _report(self, op: WorkOp[object], data: bytes) -> None:
+        op.phase = "reported"
+        v, ref = self._scheduler.pack(data)
+        self._scheduler.say(
+            f.Done(
+                i=self._scheduler.ask(op),
+                p=op.p,
+                n=op.n,
+                step=op.step,
+                fp=op.fp,
+                v=v,
+                ref=ref,
+                about=op.about if isinstance(op, FileOp) else "",
+                attempt=op.attempt,
+            )
+        )
+
+    def _report_error(self, op: WorkOp[object], error: BaseException, retry_in_s: float = -1.0) -> None:
+        op.phase = "reported" if retry_in_s < 0 else "retrying"
+        data = describe_error(error, self._scheduler.facts.path)
+        if retry_in_s < 0 and op.attempt > 1:
+            data.facts["attempts"] = op.attempt
+        self._scheduler.say(
+            f.Done(
+                i=self._scheduler.ask(op),
+                p=op.p,
+                n=op.n,
+                step=op.step,
+                fp=op.fp,
+                e=data,
+                attempt=op.attempt,
+                retry_in_s=retry_in_s,
+            )
+        )
+
+    # Execution.
+
+    def _perform(self, op: FileOp, answer: Buffer) -> None:
+        op.phase = "running"
+        try:
+            op.perform(answer)
+        except BartackError as error:
+            self._report_error(op, error)
+            return
+        self._report(op, _NULL)
+
+    def _execute(self, op: BodyOp[object]) -> None:
+        op.phase = "running"
+        if op.options.is_async:
+            if self._loop is None:
+                self._loop = _LoopThread()
+            self._running.add(op)
+            self._loop.run(op, self._info(op), self._limit_s(op.options), self._ended_elsewhere(op))
+        elif self._scheduler.alone:
+            self._execute_here(op)
+        else:
+            self._running.add(op)
+            self._threads().submit(_run_sync, op, self._info(op), self._ended_elsewhere(op))
+
+    def _threads(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only who needs threads pays for it
+
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bartack-step")
+        return self._pool
+
+    def _execute_here(self, op: BodyOp[object]) -> None:
+        """No other branch is there to be kept waiting: no need for a thread."""
+        guard = self._scheduler.guard
+        before, here.scheduler = here.scheduler, None
+        guard.take_out()
+        try:
+            value, error = _call(op, self._info(op))
+        finally:
+            guard.put_in()
+            here.scheduler = before
+        self._ended(op, value, error)
+
+    def _ended(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
+        """A body has ended, with a value or an exception."""
+        self._running.discard(op)
+        if op.phase != "running":
+            return  # the session failed meanwhile, or the process is about to end: nobody waits for it
+        if error is None:
+            try:
+                data, _ = op.result.copy(value, f"the result of {op.options.name}")
+            except BartackError as unfit:
+                error = unfit
+            else:
+                self._report(op, data)
+                return
+        retry = op.options.retry
+        if op.cancel_reason and _is_cancellation(error):
+            self._report_error(op, StepCancelledError(op.cancel_reason))
+        elif (
+            retry is not None and op.attempt < retry.attempts and retry.wants(error) and not op.cancel_reason
+        ):
+            self._report_error(op, error, retry.delay_s(op.attempt, error))
+        else:
+            self._report_error(op, error)
+
+    def _ended_elsewhere(self, op: BodyOp[object]) -> _End:
+        """For other threads: have the outcome reported in this one."""
+        return lambda value, error: self._tell(lambda: self._ended(op, value, error))
+
+    def _tell(self, news: Callable[[], None]) -> None:
+        self._news.append(news)
+        self._alarm.send(b"\0")
+
+    def _give_up(self, op: BodyOp[object]) -> None:
+        """A body does not stop by itself: only the end of the process ends it, and that is what the hub does."""
+        if op.phase == "running":
+            op.phase = "given up"
+            self._scheduler.say(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
+
+    def _info(self, op: BodyOp[object]) -> StepInfo:
+        facts = self._scheduler.facts
+        return StepInfo(
+            facts.run, facts.path, (op.p, op.n), facts.rewinds, op.attempt, self._limit_s(op.options)
+        )
+
+    def _limit_s(self, options: BodyOptions) -> float:
+        return self._step_timeout_s if options.timeout_s is None else options.timeout_s
+
+
+def _call(op: BodyOp[object], info: StepInfo) -> tuple[object, BaseException | None]:
+    """Call a sync body."""
+    token = _info.set(info)
+    here.body = op.options.name
+    try:
+        return op.function(*op.args, **op.kwargs), None
+    except BaseException as error:  # noqa: BLE001 - the boundary of a body: whatever it raises is its outcome
+        return None, error
+    finally:
+        here.body = ""
+        _info.reset(token)
+
+
+def _run_sync(op: BodyOp[object], info: StepInfo, end: _End) -> None:
+    end(*_call(op, info))
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    import asyncio  # noqa: PLC0415 - only who has async bodies pays for it
+
+    return isinstance(error, asyncio.CancelledError)
+
+
+class _LoopThread:
+    """One asyncio loop in a thread of its own."""
+
+    def __init__(self) -> None:
+        import asyncio  # noqa: PLC0415 - only who has async bodies pays for it
+
+        self._asyncio = asyncio
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._main, name="bartack-loop", daemon=True)
+        self._thread.start()
+
+    def run(self, op: BodyOp[object], info: StepInfo, limit_s: float, end: _End) -> None:
+        """Run an async body; ``end`` is called in the loop's thread."""
+        self._loop.call_soon_threadsafe(self._start, op, info, limit_s, end)
+
+    def cancel(self, op: BodyOp[object], stubborn: Callable[[], None] | None = None) -> None:
+        """Cancel an async body; ``stubborn`` is called if it does not stop soon."""
+        self._loop.call_soon_threadsafe(self._cancel, op, stubborn)
+
+    def stop(self) -> None:
+        """End the loop; its thread ends with it."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(GRACE_S)
+
+    def _main(self) -> None:
+        here.body = "an async step"
+        self._asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def _start(self, op: BodyOp[object], info: StepInfo, limit_s: float, end: _End) -> None:
+        context = contextvars.copy_context()
+        context.run(_info.set, info)
+        coroutine = cast("Coroutine[object, object, object]", op.function(*op.args, **op.kwargs))
+        op.task = self._loop.create_task(coroutine, context=context)
+        watch = self._loop.create_task(self._watch(op, op.task, limit_s))
+        watch.add_done_callback(lambda done: self._finish(done, end))
+
+    def _cancel(self, op: BodyOp[object], stubborn: Callable[[], None] | None) -> None:
+        if op.task is None or op.task.done():
+            return
+        op.task.cancel()
+        if stubborn is not None:
+            timer = self._loop.call_later(GRACE_S, stubborn)
+            op.task.add_done_callback(lambda _: timer.cancel())
+
+    async def _watch(self, op: BodyOp[object], task: asyncio.Task[object], limit_s: float) -> object:
+        """End a body in time. What it returns after its time is over counts for nothing."""
+        done, _ = await self._asyncio.wait({task}, timeout=limit_s)
+        if done:
+            return task.result()
+        task.cancel()
+        await self._asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()
+        raise StepTimeoutError("step", limit_s, "default" if op.options.timeout_s is None else "explicit")
+
+    def _finish(self, done: asyncio.Task[object], end: _End) -> None:
+        if done.cancelled():
+            end(None, self._asyncio.CancelledError())
+        else:
+            error = done.exception()
+            end(None if error is not None else done.result(), error)

@@ -1,0 +1,305 @@
+"""The process of a worker, from its fork to its end: joins the hub, imports the program, runs the scheduler, reports.
+
+It ends when the hub says so, or when the hub is gone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import os
+import select
+import socket
+import struct
+import sys
+from collections import deque
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Final, TextIO, cast
+
+import msgspec
+
+from bartack.core import RealDisk
+from bartack.errors import (
+    BartackError,
+    FrameError,
+    MessageTooLargeError,
+    ProgramImportError,
+    ProgramNotPinnedError,
+)
+from bartack.journal import FileBlobs
+from bartack.runtime import _frames as f
+from bartack.runtime._bodies import Bodies
+from bartack.runtime._calls import Worker
+from bartack.runtime._exceptions import describe_error
+from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._stint import call_worker, facts_of, report_end
+from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._worker import find_worker
+
+EXIT_OK: Final = 0
+EXIT_HUB_GONE: Final = 3
+
+_LENGTH: Final = struct.Struct(">I")
+_PACKAGES: Final = ("site-packages", "dist-packages")
+
+
+class HubGoneError(Exception):
+    """The other side of the socket is gone: there is nobody left to work for."""
+
+
+class Link:
+    """The socket to the hub: frames out one by one, frames in as they come."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._reader = f.FrameReader()
+        self._buffer = bytearray(256 * 1024)
+        self._view = memoryview(self._buffer)
+        self._frames: deque[f.ToPeer] = deque()
+        self._out = bytearray(64 * 1024)
+        self._encoder = msgspec.json.Encoder()
+
+    def fileno(self) -> int:
+        """The descriptor of the socket."""
+        return self._sock.fileno()
+
+    def send(self, frame: f.Frame) -> None:
+        """Say something to the hub."""
+        out = self._out
+        self._encoder.encode_into(frame, out, 4)
+        size = len(out) - 4
+        if size > f.MAX_FRAME:
+            raise MessageTooLargeError("a step's arguments", size, f.MAX_FRAME)
+        _LENGTH.pack_into(out, 0, size)
+        try:
+            self._sock.sendall(out)
+        except OSError as error:
+            raise HubGoneError(str(error)) from None
+
+    def next(self) -> f.ToPeer:
+        """The next frame; waits for it."""
+        while not self._frames:
+            self.read()
+        return self._frames.popleft()
+
+    def waiting(self) -> bool:
+        """Whether a frame is there already."""
+        return bool(self._frames)
+
+    def read(self) -> None:
+        """Read what there is, waiting for it."""
+        try:
+            size = self._sock.recv_into(self._buffer)
+        except OSError as error:
+            # A hub that was killed with unread data resets the connection.
+            raise HubGoneError(str(error)) from None
+        if not size:
+            raise HubGoneError("the hub closed the connection")
+        for body in self._reader.feed(self._view[:size]):
+            self._frames.append(f.decode_to_peer(body))
+
+
+def worker_main(payload: bytes, fds: Sequence[int]) -> int:
+    """Run a worker in this process, which was made for it; returns the exit code."""
+    order = msgspec.json.decode(payload, type=f.Order)
+    with socket.socket(fileno=fds[0]) as sock:
+        try:
+            return _live(order, Link(sock))
+        except HubGoneError:
+            return EXIT_HUB_GONE
+
+
+def _live(order: f.Order, link: Link) -> int:
+    link.send(f.Hello(path=order.path, incarnation=order.incarnation, pid=os.getpid()))
+    welcome = link.next()
+    if not isinstance(welcome, f.Welcome):
+        raise FrameError(f"{type(welcome).__name__} instead of a welcome")
+    out = redirect_output(order.path)
+    os.chdir(order.workspace)
+    prepare_imports(order.program, order.root, order.folder)
+    process = WorkerProcess(order, welcome, link, out)
+    try:
+        process.run()
+    finally:
+        out.flush()
+    return EXIT_OK
+
+
+class WorkerProcess:
+    """One worker between its welcome and its end."""
+
+    def __init__(
+        self, order: f.Order, welcome: f.Welcome, link: Link, out: WorkerOutput | None = None
+    ) -> None:
+        self._order = order
+        self._welcome = welcome
+        self._link = link
+        self._out = out
+        self._blobs = FileBlobs(os.path.join(order.run_dir, "blobs"), RealDisk())
+        self._bodies: Bodies | None = None
+
+    def run(self) -> None:
+        """Run the worker, report how it ended, and wait until the hub says that it may go."""
+        try:
+            end = self._work()
+        except HubGoneError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary of the process: whatever stops the worker is reported
+            end = f.Failed(e=describe_error(error, self._order.path))
+        self._link.send(end)
+        while not isinstance(self._link.next(), f.Leave):
+            pass
+        if self._bodies is not None:
+            self._bodies.close()
+
+    def _work(self) -> f.Result | f.Failed:
+        worker = load_worker(self._welcome.worker)
+        scheduler = self._make_scheduler(worker)
+        welcome = self._welcome
+        data = self._blobs.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
+        coroutine = call_worker(worker, scheduler, data)
+        if self._out is not None:
+            self._out.scheduler = scheduler
+        self._take(scheduler)
+        scheduler.start(coroutine)
+        while not scheduler.ended:
+            self._take(scheduler)
+        scheduler.close()
+        return report_end(worker, scheduler)
+
+    def _make_scheduler(self, worker: Worker[..., object]) -> Scheduler:
+        welcome = self._welcome
+        facts = facts_of(welcome, self._order.path, worker)
+        scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
+        scheduler.works = self._bodies = Bodies(scheduler, _step_timeout_s(welcome.config))
+        scheduler.guard.watch_import()
+        return scheduler
+
+    def _take(self, scheduler: Scheduler) -> None:
+        """Hand what arrives next to the scheduler: a frame, or news of a body."""
+        link, bodies = self._link, self._bodies
+        assert bodies is not None
+        if bodies.busy and not link.waiting():
+            ready, _, _ = select.select([link.fileno(), bodies.fileno()], [], [])
+            if bodies.fileno() in ready:
+                bodies.take_news()
+            if link.fileno() not in ready or scheduler.ended:
+                return
+        frame = link.next()
+        if isinstance(frame, f.Leave):
+            raise HubGoneError("told to leave")
+        scheduler.take(frame)
+
+
+class _Config(msgspec.Struct):
+    timeouts: dict[str, float] = {}
+
+
+def _step_timeout_s(config: msgspec.Raw) -> float:
+    settings = msgspec.json.decode(config, type=_Config)
+    return Timeouts(os.environ, settings.timeouts).limit("step")
+
+
+# The program.
+
+
+def load_worker(ref: str) -> Worker[..., object]:
+    """The worker that ``module:name`` means.
+
+    Raises:
+        ProgramImportError: It cannot be imported.
+    """
+    module_name, _, name = ref.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except BartackError:
+        raise
+    except Exception as error:
+        raise ProgramImportError(module_name, f"{type(error).__name__}: {error}") from error
+    found = find_worker(module, name)
+    if found is None:
+        raise ProgramImportError(module_name, f"it has no worker {name!r}")
+    return found
+
+
+def prepare_imports(program: str, root: str, folder: str = "") -> None:
+    """Import the program from where it is kept with the run, and never from the project it was copied from."""
+    real_root = os.path.realpath(root)
+    kept = [path for path in sys.path if path and not _is_project(os.path.realpath(path), real_root)]
+    sys.path[:] = [os.path.normpath(os.path.join(program, folder)), program, *kept]
+    sys.meta_path.insert(0, PinnedFinder(os.path.realpath(program), real_root))
+    importlib.invalidate_caches()
+
+
+def _is_project(path: str, root: str) -> bool:
+    """Whether a directory is the project's own: packages that are installed below it are not."""
+    return (path == root or path.startswith(root + os.sep)) and not any(name in path for name in _PACKAGES)
+
+
+class PinnedFinder:
+    """Refuses modules of the project that are not kept with the run."""
+
+    def __init__(self, program: str, root: str) -> None:
+        self._program = program
+        self._root = root
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
+    ) -> importlib.machinery.ModuleSpec | None:
+        """See ``importlib.abc.MetaPathFinder``."""
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        file = None if spec is None else spec.origin
+        if file is None or not file.startswith(os.sep):
+            return spec
+        real = os.path.realpath(file)
+        pinned = real.startswith(self._program + os.sep)
+        if not pinned and _is_project(real, self._root):
+            raise ProgramNotPinnedError(name, file)
+        return spec
+
+
+# Output.
+
+
+class WorkerOutput:
+    """What the program prints by itself: whole lines to stderr, with the worker's name; silent while it replays."""
+
+    encoding = "utf-8"
+
+    def __init__(self, stream: TextIO, path: str) -> None:
+        self._stream = stream
+        self._path = path
+        self._line = ""
+        self.scheduler: Scheduler | None = None
+
+    def write(self, text: str) -> int:
+        """Take some text."""
+        if self.scheduler is not None and self.scheduler.replaying:
+            return len(text)
+        *lines, self._line = (self._line + text).split("\n")
+        for line in lines:
+            self._stream.write(f"{self._path}: {line}\n")
+        return len(text)
+
+    def flush(self) -> None:
+        """Let what is there be seen."""
+        if self._line:
+            self.write("\n")
+        self._stream.flush()
+
+    def isatty(self) -> bool:
+        """It is no terminal."""
+        return False
+
+    def fileno(self) -> int:
+        """The descriptor behind it."""
+        return self._stream.fileno()
+
+
+def redirect_output(path: str) -> WorkerOutput:
+    """Standard output belongs to the hub: what this process prints goes to stderr."""
+    os.dup2(2, 1)
+    out = WorkerOutput(sys.stderr, path)
+    sys.stdout = cast("TextIO", out)
+    return out

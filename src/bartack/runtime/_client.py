@@ -1,0 +1,154 @@
+"""A blocking connection to a hub, for processes that are not its workers."""
+
+from __future__ import annotations
+
+import os
+import socket
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from bartack.core import RealDisk
+from bartack.errors import PeerRefusedError, RunNotActiveError, SessionFailedError
+from bartack.journal import INLINE_LIMIT, BlobRef, FileBlobs
+from bartack.runtime import _frames as f
+from bartack.runtime._exceptions import revive_error, revive_failure
+from bartack.runtime._foreign import Request
+from bartack.runtime._layout import RunDir
+
+JOIN_TIMEOUT_S: Final = 10.0
+
+
+class HubClient:
+    """Asks the hub of a run for things, one after the other.
+
+    Raises:
+        RunNotActiveError: Nobody runs the run.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
+        self._frames = f.FrameReader()
+        self._waiting: list[bytes] = []
+        self._number = 0
+        self.failure: SessionFailedError | None = None
+        try:
+            self._sock = run.connect(JOIN_TIMEOUT_S)
+        except OSError:
+            raise RunNotActiveError(run.id, "nobody runs it") from None
+        self._sock.settimeout(None)
+        hello = f.Hello(role="foreign", pid=os.getpid(), token=os.environ.get("BARTACK_STEP_TOKEN", ""))
+        self._send(hello)
+
+    def ask(
+        self,
+        do: str,
+        request: Request | None = None,
+        value: bytes | None = None,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Ask for something and wait for the answer, as encoded JSON.
+
+        Raises:
+            BartackError: As the hub says.
+            RunNotActiveError: The hub is gone.
+            TimeoutError: No answer came in time.
+        """
+        self._number += 1
+        ref: BlobRef | None = None
+        if value is not None and len(value) > INLINE_LIMIT:
+            ref, value = self._blobs.put(value), None
+        raw = None if value is None else msgspec.Raw(value)
+        arguments = msgspec.Raw(msgspec.json.encode(request or Request()))
+        self._send(f.Ask(i=self._number, do=do, a=arguments, v=raw, ref=ref))
+        return self._answer(self._number, timeout_s)
+
+    def wait_closed(self, timeout_s: float | None) -> bool:
+        """Wait until the hub is gone, or the session fails; ``False`` if neither happened in time."""
+        self._sock.settimeout(timeout_s)
+        try:
+            while self.failure is None:
+                self._take(self._receive())
+        except TimeoutError:
+            return False
+        except RunNotActiveError:
+            return True
+        finally:
+            self._sock.settimeout(None)
+        return True
+
+    def poll(self) -> None:
+        """Take what the hub has said unasked, without waiting."""
+        self._sock.setblocking(False)
+        try:
+            while self.failure is None:
+                self._take(self._receive())
+        except (BlockingIOError, RunNotActiveError):
+            return
+        finally:
+            self._sock.setblocking(True)
+
+    def close(self) -> None:
+        """Leave; what was held goes back."""
+        self._sock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _answer(self, number: int, timeout_s: float | None) -> bytes:
+        self._sock.settimeout(timeout_s)
+        try:
+            while True:
+                frame = self._receive()
+                if isinstance(frame, f.Answer) and frame.i == number:
+                    return self._load(frame)
+                if isinstance(frame, f.Refusal) and frame.i == number:
+                    raise revive_error(frame.e)
+                self._take(frame)
+        finally:
+            self._sock.settimeout(None)
+
+    def _load(self, frame: f.Answer) -> bytes:
+        if frame.ref is not None:
+            return self._blobs.get(frame.ref)
+        return b"null" if frame.v is None else bytes(frame.v)
+
+    def _take(self, frame: f.ToPeer) -> None:
+        if isinstance(frame, f.SessionFailed) and self.failure is None:
+            self.failure = revive_failure(frame.e)
+
+    def _send(self, frame: f.Frame) -> None:
+        try:
+            self._sock.sendall(f.encode(frame))
+        except OSError:
+            raise RunNotActiveError(self._run.id, "its process is gone") from None
+
+    def _receive(self) -> f.ToPeer:
+        while not self._waiting:
+            try:
+                data = self._sock.recv(256 * 1024)
+            except (TimeoutError, BlockingIOError):
+                raise
+            except OSError:
+                data = b""
+            if not data:
+                raise RunNotActiveError(self._run.id, "its process is gone")
+            self._waiting = self._frames.feed(data)
+        return f.decode_to_peer(self._waiting.pop(0))
+
+
+def is_active(run: RunDir) -> bool:
+    """Whether a process runs the run now."""
+    try:
+        sock: socket.socket = run.connect(1.0)
+    except (OSError, PeerRefusedError):
+        return False
+    sock.close()
+    return True

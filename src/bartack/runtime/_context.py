@@ -1,0 +1,266 @@
+"""What a worker reaches the world through: every member of ``ctx`` that is awaited is a step.
+
+Here and in the ``_members_*.py`` beside it is what steps look like to a program. ``_steps.py`` has what they ask of the hub,
+``_scheduler.py`` what becomes of them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from typing import Final, Literal, NoReturn, TypeVar, overload
+
+import msgspec
+
+from bartack.runtime import _files as files
+from bartack.runtime._bodies import BodyOp, FileOp, Retry
+from bartack.runtime._calls import OnFailure, Shape, StepFunction, body_options
+from bartack.runtime._groups import TaskGroup, Timeout, as_coroutine, gather, gather_outcomes
+from bartack.runtime._mailbox_client import Mailbox, Mailroom
+from bartack.runtime._members import Seconds, limit_of, moment_of, nothing, seconds_of
+from bartack.runtime._members_agents import AgentMembers
+from bartack.runtime._members_shell import ShellMembers
+from bartack.runtime._members_workers import WorkerMembers
+from bartack.runtime._op import NoteOp, StepOp
+from bartack.runtime._results import Budget, Outcome
+from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._steps import Args, FailArgs, SleepArgs
+from bartack.runtime._values import Codec, codec, plain_or_repr
+
+T = TypeVar("T")
+
+_decode_budget: Final = msgspec.json.Decoder(Budget).decode
+_LEFT: Final[Codec[float | None]] = codec(float | None)
+
+
+class SessionView:
+    """What a worker sees of the session it is part of."""
+
+    def __init__(self, scheduler: Scheduler, mailbox: Mailroom) -> None:
+        facts = scheduler.facts
+        self.id = facts.run
+        self.dir = Path(facts.run_dir, "work")
+        self.timestamp = datetime.datetime.fromtimestamp(facts.timestamp / 1e6, datetime.UTC)
+        self.mailbox = mailbox
+
+
+class Context(ShellMembers, AgentMembers, WorkerMembers):
+    """What a worker reaches the world through. It is valid in its own worker only."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._files = files.Files(scheduler.facts.workspace)
+        self.path = scheduler.facts.path
+        self.mailbox = Mailroom(scheduler)
+        self.session = SessionView(scheduler, self.mailbox)
+        self.inbox = Mailbox(scheduler, f"@{self.path}")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("ctx cannot leave its worker")
+
+    # Branches.
+
+    @overload
+    def gather(
+        self, *branches: Awaitable[T], on_failure: Literal["fail"] = "fail"
+    ) -> Coroutine[object, object, list[T]]: ...
+    @overload
+    def gather(
+        self, *branches: Awaitable[T], on_failure: Literal["collect"]
+    ) -> Coroutine[object, object, list[Outcome[T]]]: ...
+    def gather(
+        self, *branches: Awaitable[T], on_failure: OnFailure = "fail"
+    ) -> Coroutine[object, object, list[T]] | Coroutine[object, object, list[Outcome[T]]]:
+        """Run branches side by side inside this worker, and wait for all of them.
+
+        Args:
+            branches: Things of Bartack to await, or coroutines of one's own that await such.
+            on_failure: ``fail``: the first failure cancels the others and is raised. ``collect``: failures are values.
+
+        Returns:
+            Their results in order.
+        """
+        self._scheduler.check_here("ctx.gather")
+        coroutines = [as_coroutine(branch) for branch in branches]
+        if on_failure == "collect":
+            return gather_outcomes(self._scheduler, coroutines)
+        return gather(self._scheduler, coroutines)
+
+    def task_group(self) -> TaskGroup:
+        """Branches that are started one by one, for an ``async with`` block."""
+        return TaskGroup(self._scheduler)
+
+    def timeout(self, seconds: Seconds) -> Timeout:
+        """An ``async with`` block that must be left in time.
+
+        Raises:
+            DeadlineExceededError: Leaves the block when its time is over.
+        """
+        return Timeout(self._scheduler, seconds_of(seconds, "seconds"))
+
+    # Time and chance.
+
+    def sleep(self, seconds: Seconds) -> StepOp[None]:
+        """Wait. A restart does not make it longer."""
+        duration = seconds_of(seconds, "seconds")
+        return self._step("sleep", SleepArgs(seconds=duration), nothing, f"{duration:g} s")
+
+    def sleep_until(self, when: datetime.datetime) -> StepOp[None]:
+        """Wait until a moment, which must have a time zone."""
+        return self._step("sleep", SleepArgs(until=moment_of(when)), nothing, when.isoformat())
+
+    def deadline(self) -> StepOp[float | None]:
+        """Seconds left of the innermost deadline around the caller, if there is one."""
+        return self._step("left", Args(), _LEFT.decode)
+
+    def now(self) -> NoteOp[datetime.datetime]:
+        """The time, in UTC."""
+        self._scheduler.check_here("ctx.now")
+        return files.now(self._scheduler.senses)
+
+    @overload
+    def random(self) -> NoteOp[float]: ...
+    @overload
+    def random(self, first: int, last: int, /) -> NoteOp[int]: ...
+    def random(self, *bounds: int) -> NoteOp[float] | NoteOp[int]:
+        """A random number from 0 up to 1, or an integer with both ends included."""
+        self._scheduler.check_here("ctx.random")
+        if not bounds:
+            return files.fraction(self._scheduler.senses)
+        first, last = bounds
+        return files.integer(self._scheduler.senses, first, last)
+
+    def uuid(self) -> NoteOp[uuid.UUID]:
+        """A random UUID."""
+        self._scheduler.check_here("ctx.uuid")
+        return files.new_uuid(self._scheduler.senses)
+
+    # Steps of one's own.
+
+    @overload
+    def step(
+        self,
+        function: Callable[..., Coroutine[object, object, T]],
+        *args: object,
+        name: str | None = None,
+        once: bool = False,
+        retry: Retry | None = None,
+        timeout_s: Seconds | None = None,
+        max_crashes: int = 3,
+    ) -> BodyOp[T]: ...
+    @overload
+    def step(
+        self,
+        function: Callable[..., T],
+        *args: object,
+        name: str | None = None,
+        once: bool = False,
+        retry: Retry | None = None,
+        timeout_s: Seconds | None = None,
+        max_crashes: int = 3,
+    ) -> BodyOp[T]: ...
+    def step(
+        self,
+        function: Callable[..., object],
+        *args: object,
+        name: str | None = None,
+        once: bool = False,
+        retry: Retry | None = None,
+        timeout_s: Seconds | None = None,
+        max_crashes: int = 3,
+    ) -> BodyOp[object]:
+        """Call any importable function as a step. The options are those of ``@step``."""
+        self._scheduler.check_here("ctx.step")
+        if isinstance(function, StepFunction):
+            raise TypeError(f"{function!r} is a step already: call it")
+        options = body_options(
+            function,
+            name=name,
+            once=once,
+            retry=retry,
+            timeout_s=limit_of(timeout_s),
+            max_crashes=max_crashes,
+        )
+        made: StepFunction[..., object] = StepFunction(function, Shape(function), options)
+        return made.make(args, {})
+
+    # Files.
+
+    def read(self, path: files.Path) -> NoteOp[str]:
+        """The text of a file.
+
+        Raises:
+            FileAccessError: It cannot be read, or is no UTF-8 text.
+        """
+        self._scheduler.check_here("ctx.read")
+        return self._files.read(path)
+
+    def read_bytes(self, path: files.Path) -> NoteOp[bytes]:
+        """The content of a file.
+
+        Raises:
+            FileAccessError: It cannot be read.
+        """
+        self._scheduler.check_here("ctx.read_bytes")
+        return self._files.read_bytes(path)
+
+    def exists(self, path: files.Path) -> NoteOp[bool]:
+        """Whether there is a file or directory."""
+        self._scheduler.check_here("ctx.exists")
+        return self._files.exists(path)
+
+    def list(self, pattern: str) -> NoteOp[list[str]]:
+        """The paths that match a pattern, sorted; ``**`` matches any number of directories."""
+        self._scheduler.check_here("ctx.list")
+        return self._files.list(pattern)
+
+    def env(self, name: str, default: str | None = None) -> NoteOp[str | None]:
+        """A variable of the environment. The value of a secret is never recorded."""
+        self._scheduler.check_here("ctx.env")
+        return files.env(name, default)
+
+    def write(self, path: files.Path, value: object) -> FileOp:
+        """Give a file new content: text and bytes as they are, other values as JSON. All of it is there, or nothing.
+
+        Raises:
+            FileAccessError: It cannot be written.
+        """
+        self._scheduler.check_here("ctx.write")
+        return self._files.write(path, value)
+
+    def append(self, path: files.Path, value: object) -> FileOp:
+        """Add to the end of a file, once, whatever happens.
+
+        Raises:
+            FileAccessError: It cannot be written.
+        """
+        self._scheduler.check_here("ctx.append")
+        return self._files.append(path, value)
+
+    # Words, and the end.
+
+    def print(self, *values: object) -> None:
+        """Write a line to the output of the program: exactly once in the transcript, at most once on the terminal."""
+        self._scheduler.check_here("ctx.print")
+        self._scheduler.out("print", " ".join(map(str, values)))
+
+    def log(self, *values: object) -> None:
+        """Write a line to the transcript."""
+        self._scheduler.check_here("ctx.log")
+        self._scheduler.out("log", " ".join(map(str, values)))
+
+    def budget(self) -> StepOp[Budget]:
+        """The money of the run."""
+        return self._step("budget", Args(), _decode_budget)
+
+    async def fail(self, message: str, **data: object) -> NoReturn:
+        """Fail the session for everybody in it.
+
+        Raises:
+            SessionFailedError: Always.
+        """
+        facts = {name: plain_or_repr(value) for name, value in data.items()}
+        await self._step("fail", FailArgs(message=message, data=facts), nothing, message)
+        raise AssertionError("the session failed, and this worker was told that it had not")

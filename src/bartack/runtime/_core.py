@@ -1,0 +1,392 @@
+"""The core of the hub: frames and events in, entries and actions out. It neither waits nor touches a socket, a file or a process.
+
+One turn: hand in what arrived (``frame``, ``lost``, ``shell_ended``, ``process_gone``, ``tick`` …), commit the journal if
+``must_sync``, then perform what ``committed`` returns. Read ``_ledger.py`` for how a turn is written, ``_crew.py`` for workers and
+failure, ``_mail.py`` for mailboxes, ``_effects.py`` for commands, prompts and timers, ``_questions.py`` for questions,
+``_foreign.py`` for processes outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from bartack.core import Clock
+from bartack.errors import (
+    AgentError,
+    BartackError,
+    OutcomeUnknownError,
+    ReplayMismatchError,
+    SessionFailedError,
+    StepCancelledError,
+    UnknownRequestError,
+)
+from bartack.journal import Journal
+from bartack.runtime import _entries as e
+from bartack.runtime import _frames as f
+from bartack.runtime import _steps as s
+from bartack.runtime._blame import TIDYING
+from bartack.runtime._clockwork import Clockwork
+from bartack.runtime._crew import CrewDesk
+from bartack.runtime._effects import EffectDesk, ShellEnd
+from bartack.runtime._foreign import ForeignDesk
+from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
+from bartack.runtime._mail import MailDesk
+from bartack.runtime._office import Office, Settings
+from bartack.runtime._questions import QuestionDesk
+from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
+from bartack.runtime._steps import CLEANUP
+from bartack.runtime._timeouts import Timeouts
+
+Handler = Callable[[Peer, Worker, f.Step], None]
+
+_PATIENT: Final = frozenset({"think", "ask", "delegate"})
+"""Steps that may take long for a good reason: while one is open, default limits of receivers stand still."""
+
+
+class Core:
+    """Decides everything a run does."""
+
+    def __init__(
+        self,
+        state: State,
+        journal: Journal,
+        clock: Clock,
+        timeouts: Timeouts,
+        settings: Settings | None = None,
+    ) -> None:
+        self.state = state
+        self.ledger = Ledger(state, journal, clock)
+        self.clockwork = Clockwork(clock)
+        office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
+        self.crew = CrewDesk(office)
+        self.effects = EffectDesk(office, self.crew.restart)
+        self.mail = MailDesk(office, self._stands_still)
+        self.questions = QuestionDesk(office)
+        self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions)
+        self.crew.aborting = self._abort_all
+        self.crew.forgotten = self.mail.forget_worker
+        self.crew.died = self.effects.forget_process
+        self.crew.gave_up = self._drop
+        self._office = office
+        self._handlers: Mapping[str, Handler] = {
+            "shell": self.effects.shell,
+            "think": self.effects.think,
+            "budget": self.effects.budget,
+            "sleep": self.effects.sleep,
+            "left": self.effects.left,
+            "ask": self.questions.ask,
+            "delegate": self.crew.delegate,
+            "spawn": self.crew.spawn,
+            "join": self.crew.join,
+            "stop": self._stop,
+            "send": self.mail.send,
+            "receive": self.mail.receive,
+            "ack": self.mail.ack,
+            "nack": self.mail.nack,
+            "call": self.mail.call,
+            "reply": self.mail.reply,
+            "drain": self.mail.drain,
+            "withdraw": self.mail.withdraw,
+            "declare": self.mail.declare,
+            "close": self.mail.close,
+            "stats": self.mail.stats,
+            "fail": self._fail,
+        }
+
+    # Life of the hub.
+
+    def start(self, dead_us: int = 0, unknown: UnknownDecision | None = None) -> None:
+        """The run begins or goes on: failed workers are set back to their failing step, and everybody starts."""
+        failed = [w for w in self.state.workers.values() if w.status == "failed" and not w.error_is_final]
+        items: list[tuple[e.EntryData, Value]] = [
+            (e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0)), NO_VALUE)
+        ]
+        for worker in failed:
+            items += _rewind(worker, unknown)
+        self.ledger.record(*items)
+        self.ledger.act(Transition())
+        self._check_pause()
+        self.mail.arm_all()
+        self.crew.start_all()
+
+    def stop(self, reason: str) -> None:
+        """The hub stops in order; the run stays resumable."""
+        if self.state.ended is None:
+            self.ledger.record((e.HubStopped(reason=reason), NO_VALUE))
+            self.ledger.act(Transition())
+
+    @property
+    def must_sync(self) -> bool:
+        """Whether somebody waits for what was decided in this turn to be durable."""
+        return self.ledger.must_sync
+
+    def settle(self) -> None:
+        """The turn is over: write what only had to be written if nothing more came of it."""
+        self.effects.settle()
+
+    def take_at_once(self) -> list[Action]:
+        """What can be done before anything is durable."""
+        return self.ledger.take_at_once()
+
+    def committed(self) -> list[Action]:
+        """Everything is durable: what is to be done now."""
+        return self.ledger.committed()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.clockwork.tick()
+
+    # What arrives.
+
+    def connect(self, number: int, hello: f.Hello, peer: Peer | None = None) -> Peer | None:
+        """Somebody said hello: a worker, or a foreign process whose rights the driver has looked up."""
+        if hello.role == "worker":
+            found = self.crew.hello(number, hello)
+            self._check_pause()
+            return found
+        return self.foreign.join(peer) if peer is not None else None
+
+    def frame(self, number: int, frame: f.ToHub) -> None:
+        """A peer said something."""
+        peer = self.ledger.peers.get(number)
+        if peer is None:
+            return
+        worker = peer.worker
+        if worker is None:
+            if isinstance(frame, f.Ask):
+                self.foreign.ask(peer, frame)
+            return
+        if peer.replaying:
+            peer.replaying = False
+            self._check_pause()
+        p: str = getattr(frame, "p", worker.path)
+        if p != worker.path and self.state.worker_of(p) is not worker:
+            # Whoever speaks for somebody else has lost his way.
+            self.ledger.act(Hang(peer.number))
+            return
+        if worker.returning and isinstance(frame, f.Step | f.Begin) and frame.step not in TIDYING:
+            self.mail.return_all(worker, frame.p)
+        self._from_worker(peer, worker, frame)
+
+    def lost(self, number: int) -> None:
+        """The connection of a peer is gone. A worker's end is told by its process, not by its socket."""
+        peer = self.ledger.peers.get(number)
+        if peer is None:
+            return
+        peer.awaited.clear()
+        if peer.worker is None:
+            del self.ledger.peers[number]
+            self.mail.forget_peer(peer)
+        else:
+            self.mail.forget_worker(peer.worker.path)
+            self.crew.expect_end(peer.worker, peer.incarnation)
+
+    def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
+        """The process of a worker is gone, with its whole tree."""
+        self.crew.process_gone(path, incarnation, reason, counted=counted)
+        self._check_pause()
+
+    def shell_ended(self, token: int, end: ShellEnd) -> None:
+        """Commands are over."""
+        self.effects.shell_ended(token, end)
+
+    def shell_lost(self, token: int) -> None:
+        """Commands died with the program that kept them: they are run again, under the same key."""
+        self.effects.shell_lost(token)
+
+    def shell_too_large(self, token: int) -> None:
+        """Commands write more than anybody could read."""
+        self.effects.shell_too_large(token)
+
+    def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
+        """An agent replied, or could not."""
+        self.effects.prompt_ended(token, outcome)
+
+    # Inside.
+
+    def _from_worker(self, peer: Peer, worker: Worker, frame: f.ToHub) -> None:
+        match frame:
+            case f.Step() | f.Begin() | f.Done() if (frame.p, frame.n) in peer.told:
+                return  # it was told the outcome while it said this
+            case f.Done():
+                self.effects.done(peer, worker, frame)
+            case f.Step():
+                self._step(peer, worker, frame)
+            case f.Note():
+                self.effects.note(peer, worker, frame)
+            case f.Begin(step="timeout"):
+                self.effects.open_scope(peer, worker, frame)
+            case f.Begin():
+                self.effects.begin(peer, worker, frame)
+            case f.Out():
+                self.effects.out(peer, worker, frame)
+            case f.Cancel():
+                self._cancel(worker, frame)
+            case f.Result():
+                self.crew.result(peer, worker, frame)
+            case f.Failed():
+                self.crew.failed(peer, worker, frame)
+            case f.Ask() | f.Hello():
+                self.ledger.act_later(Hang(peer.number))
+
+    def _step(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        peer.awaited[step.p, step.n] = step.i
+        known = worker.open.get((step.p, step.n))
+        try:
+            if self._is_refused(peer, worker, step, known):
+                return
+            if known is not None:
+                self._again(peer, worker, step, known)
+            elif worker.cancel_next or step.cancelled:
+                self._office.fail(worker, step, StepCancelledError(worker.cancel_next or "cancelled"))
+            else:
+                self._handler(step.step)(peer, worker, step)
+        except BartackError as error:
+            self._office.fail(worker, step, error)
+
+    def _handler(self, kind: str) -> Handler:
+        handler = self._handlers.get(kind)
+        if handler is None:
+            raise UnknownRequestError(kind)
+        return handler
+
+    def _is_refused(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep | None) -> bool:
+        """Behind a failure only clean-up works. A refusal is no outcome: nothing is written."""
+        failure = self.state.failure
+        if failure is None or (step.step in CLEANUP if known is None else known.cleanup):
+            return False
+        if known is not None and known.step == "delegate":
+            # It learns of the failure like every worker that delegates: when nothing of its workers is left.
+            self.crew.settle_failure()
+            return True
+        del peer.awaited[step.p, step.n]
+        self.ledger.say(peer, f.Refusal(i=step.i, e=self.crew.failure_for(worker.path)))
+        return True
+
+    def _again(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep) -> None:
+        """A restarted worker asks for a step that is under way already, or was when the hub before this one died."""
+        if (known.step, known.fp) != (step.step, step.fp):
+            recorded, asked = f"{known.step} {known.about}".strip(), f"{step.step} {step.about}".strip()
+            mismatch = ReplayMismatchError(worker.path, f"{step.p}:{step.n}", recorded, asked)
+            self.crew.fail_session(worker, describe(mismatch, worker.path), None)
+        elif step.cancelled:
+            self._give_up(worker, known, StepCancelledError("cancelled"))
+        elif not self.effects.attach(worker, known):
+            self._take_up(peer, worker, step, known)
+
+    def _take_up(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep) -> None:
+        match known.step:
+            case "shell" | "think" if known.once:
+                self.ledger.fail_open(worker, known, OutcomeUnknownError(f"{known.p}:{known.n}", known.about))
+            case "shell":
+                self.effects.shell(peer, worker, step, known.attempt + 1)
+            case "think":
+                self.effects.think(peer, worker, step, known.attempt + 1)
+            case "sleep":
+                self.effects.watch_sleep(worker, known)
+            case "ask":
+                self.questions.watch(worker, known)
+            case "receive":
+                self.mail.resume_receive(peer, worker, step, known)
+            case "call":
+                self.mail.watch_call(worker, known)
+            case "delegate":
+                self.crew.resume_delegate(worker, known)
+            case _:
+                self._handler(step.step)(peer, worker, step)
+
+    def _cancel(self, worker: Worker, frame: f.Cancel) -> None:
+        opened = worker.open.get((frame.p, frame.n))
+        reason = frame.reason or "cancelled"
+        if self.state.failure is not None and (opened is None or not opened.cleanup):
+            return  # the failure ends every wait, and is no outcome
+        if opened is not None:
+            self._give_up(worker, opened, StepCancelledError(reason))
+        else:
+            self.mail.cancel_send(worker, frame.p, frame.n, reason)
+
+    def _give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        self.mail.cancel(worker, opened.p, opened.n)
+        if opened.step == "delegate":
+            self.crew.give_up(worker, opened, error)
+        else:
+            self.effects.cancel(worker, opened, error)
+
+    def _drop(self, worker: Worker) -> None:
+        """A worker has ended for good."""
+        self.effects.drop(worker)
+        self.mail.give_back(worker.path)
+
+    def _abort_all(self) -> None:
+        """The session failed: nothing that is under way goes on, except clean-up."""
+        failure = self.state.failure
+        assert failure is not None
+        name = failure.error.type.rpartition(":")[2]
+        self.mail.abort_all(SessionFailedError(failure.worker, name, failure.error.message))
+        self.effects.abort_all()
+
+    def _stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        self.crew.stop(peer, worker, step, self._give_up)
+
+    def _fail(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """A worker fails the session on purpose. The step is never answered; the worker learns it like everybody."""
+        args = self._office.decode(step.a, s.FailArgs)
+        error = f.ErrorData(
+            type="bartack.errors:SessionFailedError",
+            message=args.message,
+            code=SessionFailedError.code,
+            facts={"worker": worker.path, "error": "failed on purpose", "problem": args.message, **args.data},
+            worker=worker.path,
+        )
+        del peer.awaited[step.p, step.n]
+        self.crew.fail_session(None, error, None)
+
+    def _check_pause(self) -> None:
+        """Deadlines stand still while anybody replays."""
+        replaying = any(
+            peer.replaying and peer.worker and peer.worker.history for peer in self.ledger.peers.values()
+        )
+        starting = any(
+            path not in self.ledger.by_worker and self.state.workers[path].history for path in self.crew.alive
+        )
+        if replaying or starting:
+            self.clockwork.pause()
+        else:
+            self.clockwork.go_on()
+
+    def _stands_still(self, receiver: Worker) -> bool:
+        """Whether somebody else's prompt, question or delegate is open, so that a receiver may well have to wait."""
+        above = {step for _, step in self.crew.ancestors(receiver)}
+        return any(
+            opened.step in _PATIENT and (opened.p, opened.n) not in above
+            for worker in self.state.workers.values()
+            for opened in worker.open.values()
+        )
+
+
+class UnknownDecision:
+    """What a person decided of a step whose outcome is not known: do it again, take it as done, or let it fail."""
+
+    def __init__(self, choice: str, value: Value = NO_VALUE) -> None:
+        self.choice = choice
+        self.value = value
+
+
+def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.EntryData, Value]]:
+    """The entries that set a failed worker back to its failing step."""
+    if worker.in_doubt and unknown is not None and unknown.choice == "fail":
+        return [(e.WorkerRewound(path=worker.path, to=0), NO_VALUE)]
+    items: list[tuple[e.EntryData, Value]] = [
+        (e.WorkerRewound(path=worker.path, to=worker.origin_seq), NO_VALUE)
+    ]
+    if worker.in_doubt and unknown is not None and unknown.choice == "done" and worker.origin is not None:
+        p, n = worker.origin
+        failed = worker.origin_facts
+        done = e.StepFinished(p=p, n=n, step=failed[0], fp=failed[1], by="decision")
+        items.append((done, unknown.value))
+    for (p, n), cut in worker.blame.doubts(worker.origin, worker.origin_seq) if worker.origin else ():
+        # It must not be done a second time just because something beside it failed.
+        error = describe(OutcomeUnknownError(f"{p}:{n}", cut.step), worker.path)
+        items.append((e.StepFailed(p=p, n=n, step=cut.step, fp=cut.fp, error=error), NO_VALUE))
+    return items

@@ -1,0 +1,636 @@
+"""The crew of a run: which workers there are, how they start and end, and how the failure of one reaches all.
+
+A worker that *throws* fails the session: that is the program's meaning. A worker whose process *crashes* is started again and
+replays to where it was. The order at a failure: the entry is durable, then everybody blocked is told, then work outside is ended,
+then what does not end by itself is killed. A worker that delegated to the failed one learns of it last, when nothing of its other
+children is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from bartack.errors import (
+    BartackError,
+    DeadlineExceededError,
+    OutcomeUnknownError,
+    SessionFailedError,
+    StepCancelledError,
+    StepCrashedError,
+    WorkerError,
+)
+from bartack.runtime import _entries as e
+from bartack.runtime import _frames as f
+from bartack.runtime import _steps as s
+from bartack.runtime._ledger import (
+    NULL,
+    EndHub,
+    Greet,
+    Hang,
+    Peer,
+    Show,
+    StartWorker,
+    StopWorker,
+    Transition,
+    describe,
+)
+from bartack.runtime._office import Office
+from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker, below
+from bartack.runtime._steps import BODIES
+
+RESTARTS_WITHOUT_PROGRESS: Final = 3
+LAST_WORDS_S: Final = 1.0
+_ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "WorkerError"})
+_decode_calls = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+class CrewDesk:
+    """Starts, ends and restarts workers, and spreads failure."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self.alive: dict[str, int] = {}
+        """Workers that have, or are about to have, a process; with its number."""
+        self.aborting: Callable[[], None] = lambda: None
+        self.forgotten: Callable[[str], None] = lambda path: None
+        self.died: Callable[[Worker], None] = lambda worker: None
+        """Told of a worker whose process is gone."""
+        self.gave_up: Callable[[Worker], None] = lambda worker: None
+        """Told of a worker that has ended for good: what it held goes back, what was done for it ends."""
+        self._numbers: dict[str, int] = {}
+        self._finishing: dict[str, Value] = {}
+        self._joins: dict[str, list[tuple[Worker, str, int]]] = {}
+        self._cancelling: dict[tuple[str, int], tuple[Worker, OpenStep, BartackError]] = {}
+        """Delegates that were given up and wait for the processes of their workers to be gone."""
+        self._expected: set[str] = set()
+        self._told: set[str] = set()
+        self.cancelled = ""
+        """Why the run is being cancelled, if it is."""
+
+    # Starting.
+
+    def start_all(self) -> None:
+        """Start every worker that has something left to do."""
+        self._launch_all(list(self._office.state.workers.values()))
+
+    def hello(self, number: int, hello: f.Hello) -> Peer | None:
+        """A worker's process is there. One that is not the current process of its worker is sent away."""
+        worker = self._office.state.workers.get(hello.path)
+        if worker is None or worker.ended or self.alive.get(hello.path) != hello.incarnation:
+            return None
+        peer = Peer(number, worker=worker, incarnation=hello.incarnation, name=hello.path)
+        self._office.ledger.peers[number] = peer
+        self._office.ledger.by_worker[hello.path] = peer
+        worker.status = "running"
+        self._office.ledger.act(Greet(number, hello.path, len(worker.history)))
+        if self._office.state.failure is not None:
+            self._tell(peer)
+        return peer
+
+    # Steps.
+
+    def delegate(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Run workers side by side and wait for all."""
+        args = self._office.decode(step.a, s.DelegateArgs)
+        limit, _ = self._limit(args.timeout_s)
+        if not args.workers:
+            self._office.finish(worker, step, [])
+            return
+        self._spawn(step, args, limit)
+        self.resume_delegate(worker, worker.open[step.p, step.n])
+        self._launch_children(step.p, step.n)
+
+    def spawn(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Start a worker and go on."""
+        args = self._office.decode(step.a, s.DelegateArgs)
+        path = f"{step.p}/{step.n}:{_name(args.workers[0])}"
+        call = _decode_calls(self._office.ledger.load(step.v, step.ref))[0]
+        child = e.WorkerSpawned(
+            path=path,
+            worker=args.workers[0],
+            p=step.p,
+            n=step.n,
+            spawned=True,
+            collect=args.on_failure == "collect",
+        )
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        value = self._office.ledger.pack(path)
+        self._office.ledger.record((child, self._office.ledger.pack_raw(bytes(call))), (done, value))
+        self._office.ledger.answer(worker, step.p, step.n, value)
+        self._launch(self._office.state.workers[path])
+
+    def join(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Wait for a spawned worker."""
+        args = self._office.decode(step.a, s.JoinArgs)
+        child = self._office.state.workers.get(args.path)
+        if child is None:
+            self._office.fail(worker, step, WorkerError(args.path, "unknown", "there is no such worker"))
+        elif child.ended:
+            self._finish_join(worker, step.p, step.n, step.fp, child)
+        else:
+            if (step.p, step.n) not in worker.open:
+                self._office.open(step)
+            self._joins.setdefault(args.path, []).append((worker, step.p, step.n))
+
+    def stop(
+        self,
+        peer: Peer,
+        worker: Worker,
+        step: f.Step,
+        cancel: Callable[[Worker, OpenStep, BartackError], None],
+    ) -> None:
+        """Cancel a spawned worker: at its open steps, or at its next one."""
+        args = self._office.decode(step.a, s.StopArgs)
+        child = self._office.state.workers.get(args.path)
+        if child is not None and not child.ended:
+            reason = args.reason or "cancelled"
+            waiting = [opened for opened in child.open.values() if opened.step != "timeout"]
+            self._office.ledger.record((e.WorkerCancelled(path=child.path, reason=reason), NO_VALUE))
+            for opened in waiting:
+                cancel(child, opened, StepCancelledError(reason))
+        self._office.finish_raw(worker, step, Value(NULL))
+
+    def resume_delegate(self, worker: Worker, opened: OpenStep) -> None:
+        """A worker that was restarted waits for its children again; they may be through."""
+        children = self._children(opened.p, opened.n)
+        if any(child.ended and child.error_is_final and not child.collect for child in children):
+            # It was given up when the hub died. A failure that is not final is one of the session, just now.
+            self.give_up(worker, opened, StepCancelledError("the delegate was cancelled"))
+        elif all(child.ended for child in children):
+            self._office.ledger.end_open(worker, opened, self._results(children))
+        else:
+            self.watch_delegate(worker, opened)
+
+    def watch_delegate(self, worker: Worker, opened: OpenStep) -> None:
+        """Waiting for children has a deadline, too."""
+        left = self._office.left_s(opened)
+
+        def late() -> None:
+            error = DeadlineExceededError("delegate", opened.timeout_s or 0.0, "explicit")
+            self.give_up(worker, opened, error)
+
+        if left is not None:
+            self._office.clockwork.after(left, late, lambda: self._office.is_open(worker, opened))
+
+    def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """A delegate is cancelled or late: nothing of its workers stays, then its worker learns it."""
+        children = [child for child in self._children(opened.p, opened.n) if not child.ended]
+        self._end_all(children, "the delegate was cancelled")
+        self._cancelling[opened.p, opened.n] = (worker, opened, error)
+        self._settle_cancelled()
+
+    # Ends.
+
+    def result(self, peer: Peer, worker: Worker, frame: f.Result) -> None:
+        """A worker came to its end; it is over when everything it spawned is."""
+        value = Value(frame.v if frame.v is not None or frame.ref is not None else NULL, frame.ref)
+        if self._office.state.failure is not None or worker.ended:
+            self._dismiss(peer, worker)
+        elif self._spawned_left(worker):
+            self._finishing[worker.path] = value
+        else:
+            self._end(worker, e.WorkerEnded(path=worker.path), value)
+
+    def failed(self, peer: Peer, worker: Worker, frame: f.Failed) -> None:
+        """A worker ended with an exception."""
+        name = frame.e.type.rpartition(":")[2]
+        if self._office.state.failure is not None or worker.ended:
+            if name not in _ABORTS and not worker.ended:
+                self._suppress(worker, frame)
+            self._dismiss(peer, worker)
+        elif not frame.fatal and (worker.collect or (worker.cancelled and name == "StepCancelledError")):
+            self._abort_below(worker)
+            self._end(
+                worker,
+                e.WorkerEnded(path=worker.path, error=frame.e, origin=frame.origin, final=True),
+                NO_VALUE,
+            )
+        else:
+            self.fail_session(worker, frame.e, frame.origin)
+
+    def fail_session(self, worker: Worker | None, error: f.ErrorData, origin: tuple[str, int] | None) -> None:
+        """The session fails: one line in the journal, then everybody learns it."""
+        state = self._office.state
+        p, n = origin or ("", 0)
+        failure = e.FailureRecorded(worker=worker.path if worker else "", error=error, p=p, n=n)
+        if state.failure is not None:
+            self._office.ledger.record((failure, NO_VALUE), ride=True)
+            return
+        items: list[tuple[e.EntryData, Value]] = [(failure, NO_VALUE)]
+        if worker is not None and not worker.ended:
+            items.insert(0, (e.WorkerEnded(path=worker.path, error=error, origin=origin), NO_VALUE))
+        self._office.ledger.record(*items)
+        self._spread(worker)
+
+    def cancel_run(self, reason: str) -> None:
+        """End the run in order; it will not be resumed."""
+        self.cancelled = reason or "cancelled"
+        error = describe(StepCancelledError(self.cancelled))
+        self.fail_session(None, error, None)
+
+    # Processes.
+
+    def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
+        """The process of a worker is gone, with its whole tree."""
+        if self.alive.get(path) != incarnation:
+            return
+        del self.alive[path]
+        self.forgotten(path)
+        arrived = self._detach(path)
+        worker = self._office.state.workers[path]
+        self.died(worker)
+        expected = path in self._expected
+        self._expected.discard(path)
+        self._finishing.pop(path, None)
+        if self._office.state.failure is not None:
+            self.settle_failure()
+        elif not worker.ended:
+            if counted and not expected:
+                self._crashed(worker, incarnation, reason, arrived=arrived)
+            self._launch_again(worker)
+        else:
+            self._settle_cancelled()
+            self._launch_children(*worker.parent)
+
+    def expect_end(self, worker: Worker, incarnation: int, seconds: float = LAST_WORDS_S) -> None:
+        """A worker cannot be talked to any more: its process should end by itself, and is ended if it does not."""
+
+        def too_long() -> None:
+            if self.alive.get(worker.path) == incarnation:
+                self._office.ledger.act(StopWorker(worker.path))
+
+        self._office.clockwork.after(seconds, too_long)
+
+    def restart(self, worker: Worker) -> None:
+        """End the process of a worker; it starts again and replays. Not counted as a crash."""
+        self._expected.add(worker.path)
+        self._detach(worker.path)
+        self._office.ledger.act(StopWorker(worker.path))
+
+    def ancestors(self, worker: Worker) -> list[tuple[Worker, tuple[str, int]]]:
+        """The workers above one, each with the step that it made the next one with."""
+        found: list[tuple[Worker, tuple[str, int]]] = []
+        step = worker.parent
+        while step[0]:
+            above = self._office.state.worker_of(step[0])
+            if above is None:
+                break
+            found.append((above, step))
+            step = above.parent
+        return found
+
+    # Inside.
+
+    def _spawn(self, step: f.Step, args: s.DelegateArgs, limit: float) -> None:
+        calls = _decode_calls(self._office.ledger.load(step.v, step.ref))
+        started = e.StepStarted(
+            p=step.p,
+            n=step.n,
+            step="delegate",
+            fp=step.fp,
+            about=step.about,
+            timeout_s=limit,
+            limit=args.limit or 0,
+        )
+        items: list[tuple[e.EntryData, Value]] = [(started, NO_VALUE)]
+        known = self._children(step.p, step.n)
+        if known:
+            # Its worker was set back to before it: if it asks for the same again, its workers go on where they were.
+            made = [
+                (child.worker, self._office.ledger.load(child.arguments.raw, child.arguments.ref))
+                for child in known
+            ]
+            if made == [(worker, bytes(call)) for worker, call in zip(args.workers, calls, strict=True)]:
+                self._office.ledger.record(*items)
+                return
+            items.append((e.WorkersDropped(p=step.p, n=step.n), NO_VALUE))
+            self._dismiss_all([child.path for child in known])
+        for position, (worker, call) in enumerate(zip(args.workers, calls, strict=True), 1):
+            child = e.WorkerSpawned(
+                path=f"{step.p}/{step.n}.{position}:{_name(worker)}",
+                worker=worker,
+                p=step.p,
+                n=step.n,
+                collect=args.on_failure == "collect",
+            )
+            items.append((child, self._office.ledger.pack_raw(bytes(call))))
+        self._office.ledger.record(*items)
+
+    def _launch_children(self, p: str, n: int) -> None:
+        self._launch_all(self._children(p, n))
+
+    def _launch_all(self, workers: list[Worker]) -> None:
+        """Start those that are not through and have no process, as far as their delegates let them."""
+        places: dict[tuple[str, int], float] = {}
+        for worker in workers:
+            if worker.ended or worker.path in self.alive:
+                continue
+            step = worker.parent
+            if step not in places:
+                places[step] = self._places(step)
+            if places[step] > 0:
+                places[step] -= 1
+                self._launch(worker)
+
+    def _places(self, step: tuple[str, int]) -> float:
+        """How many more workers a step may have running: a delegate may limit them."""
+        above = self._office.state.worker_of(step[0]) if step[0] else None
+        opened = above.open.get(step) if above is not None else None
+        if opened is None or opened.step != "delegate" or not opened.limit:
+            return math.inf
+        return opened.limit - sum(child.path in self.alive for child in self._children(*step))
+
+    def _launch(self, worker: Worker) -> None:
+        number = self._numbers.get(worker.path, 0) + 1
+        self._numbers[worker.path] = number
+        self.alive[worker.path] = number
+        self._office.ledger.act(StartWorker(worker.path, number))
+
+    def _launch_again(self, worker: Worker) -> None:
+        if worker.ended or self._office.state.failure is not None:
+            return
+        delay = min(0.05 * 2 ** (worker.crashes_in_a_row - 1), 1.0) if worker.crashes_in_a_row > 1 else 0.0
+        if delay == 0.0:
+            self._launch(worker)
+            return
+
+        def launch() -> None:
+            if not worker.ended and worker.path not in self.alive and self._office.state.failure is None:
+                self._launch(worker)
+
+        self._office.clockwork.after(delay, launch)
+
+    def _crashed(self, worker: Worker, incarnation: int, reason: str, *, arrived: bool) -> None:
+        bodies = [step for step in worker.open.values() if step.step in BODIES and not step.between]
+        body = bodies[0] if bodies else None
+        p, n = (body.p, body.n) if body is not None else ("", 0)
+        crashed = e.WorkerCrashed(
+            path=worker.path, incarnation=incarnation, reason=reason, p=p, n=n, arrived=arrived
+        )
+        self._office.ledger.record((crashed, NO_VALUE))
+        self._office.ledger.act_later(
+            Show("note", worker.path, f"crashed ({reason}); it goes on where it was")
+        )
+        if body is not None:
+            count = worker.crashes.get((p, n), 0)
+            if body.once:
+                self._office.ledger.fail_open(worker, body, OutcomeUnknownError(f"{p}:{n}", body.about))
+            elif count >= (body.max_crashes or RESTARTS_WITHOUT_PROGRESS):
+                self._office.ledger.fail_open(worker, body, StepCrashedError(f"{p}:{n}", count, reason))
+        elif worker.crashes_in_a_row >= RESTARTS_WITHOUT_PROGRESS:
+            error = StepCrashedError(f"{worker.path} (between steps)", worker.crashes_in_a_row, reason)
+            self.fail_session(worker, describe(error, worker.path), None)
+
+    def _children(self, p: str, n: int) -> list[Worker]:
+        return [self._office.state.workers[path] for path in self._office.state.children.get((p, n), ())]
+
+    def _spawned_left(self, worker: Worker) -> bool:
+        return any(
+            child.spawned and not child.ended and self._office.state.worker_of(child.parent[0]) is worker
+            for child in self._office.state.workers.values()
+        )
+
+    def _abort_below(self, worker: Worker) -> None:
+        """A worker failed and that is history: whatever it started ends with it."""
+        self._end_all(self._below(worker), f"{worker.path} failed")
+
+    def _below(self, worker: Worker) -> list[Worker]:
+        """The workers that one has started and that have not ended."""
+        state = self._office.state
+        return [
+            child
+            for child in state.workers.values()
+            if not child.ended and child.parent[0] and state.worker_of(child.parent[0]) is worker
+        ]
+
+    def _end_all(self, workers: list[Worker], reason: str) -> None:
+        """End workers for good, with everything below them."""
+        for worker in workers:
+            self._end_all(self._below(worker), reason)
+            error = describe(StepCancelledError(reason), worker.path)
+            ended = e.WorkerEnded(path=worker.path, error=error, final=True, cut=True)
+            self._office.ledger.record((ended, NO_VALUE))
+            self.forgotten(worker.path)
+            self.gave_up(worker)
+            if worker.path in self.alive:
+                self._detach(worker.path)
+                self._office.ledger.act(StopWorker(worker.path))
+
+    def _dismiss_all(self, paths: list[str]) -> None:
+        """End the processes of workers that are no part of the run any more, and of all below them."""
+        for path in [path for path in self.alive if path in paths or path.startswith(below(paths))]:
+            del self.alive[path]
+            self.forgotten(path)
+            self.gave_up(self._office.state.workers[path])
+            self._detach(path)
+            self._office.ledger.act(StopWorker(path))
+
+    def _detach(self, path: str) -> bool:
+        """Nothing that a worker's process still says counts. Returns whether it had come to the end of its history."""
+        peer = self._office.ledger.by_worker.pop(path, None)
+        if peer is None:
+            return False
+        self._office.ledger.peers.pop(peer.number, None)
+        self._office.ledger.act_later(Hang(peer.number))
+        return not peer.replaying
+
+    def _settle_cancelled(self) -> None:
+        """Tell those whose delegates were given up, once nothing of their workers is left."""
+        for step, (worker, opened, error) in list(self._cancelling.items()):
+            paths = [child.path for child in self._children(*step)]
+            if any(path in paths or path.startswith(below(paths)) for path in self.alive):
+                continue
+            del self._cancelling[step]
+            if self._office.is_open(worker, opened):
+                self._office.ledger.fail_open(worker, opened, error)
+
+    def _end(self, worker: Worker, ended: e.WorkerEnded, value: Value) -> None:
+        """One line: the worker's end, and everything that was waiting just for that."""
+        consequences = self._consequences(worker, ended, value)
+        self._office.ledger.record((ended, value), *consequences)
+        self.gave_up(worker)
+        peer = self._office.ledger.by_worker.get(worker.path)
+        if peer is not None:
+            self._dismiss(peer, worker)
+        above = self._office.state.worker_of(worker.parent[0]) if worker.parent[0] else None
+        if above is None:
+            self._office.ledger.act(Transition())
+            self._office.ledger.act(EndHub("completed" if ended.error is None else "failed"))
+            return
+        for data, results in consequences:
+            if isinstance(data, e.StepFinished):
+                self._office.ledger.tell(above, data, results)
+        self._tell_joined(worker)
+        self._launch_children(*worker.parent)
+        waiting = self._finishing.get(above.path)
+        if waiting is not None and not self._spawned_left(above):
+            del self._finishing[above.path]
+            self._end(above, e.WorkerEnded(path=above.path), waiting)
+
+    def _consequences(
+        self, worker: Worker, ended: e.WorkerEnded, value: Value
+    ) -> list[tuple[e.EntryData, Value]]:
+        """The entries that belong into the same line as a worker's end."""
+        if not worker.parent[0]:
+            status = "completed" if ended.error is None else "failed"
+            return [(e.RunEnded(status=status), value)]
+        above = self._office.state.worker_of(worker.parent[0])
+        opened = above.open.get(worker.parent) if above is not None else None
+        if worker.spawned or opened is None or opened.step != "delegate":
+            return []
+        others = [child for child in self._children(*worker.parent) if child is not worker]
+        if not all(child.ended for child in others):
+            return []
+        done = e.StepFinished(p=opened.p, n=opened.n, step="delegate", fp=opened.fp)
+        return [(done, self._results(self._children(*worker.parent), worker, ended, value))]
+
+    def _results(
+        self,
+        children: list[Worker],
+        last: Worker | None = None,
+        ended: e.WorkerEnded | None = None,
+        value: Value = NO_VALUE,
+    ) -> Value:
+        """What a delegate gives back: the results in order, or how each worker ended."""
+        parts: list[bytes] = []
+        for child in children:
+            result = value if child is last else child.result
+            error = ended.error if ended is not None and child is last else child.error
+            raw = self._office.ledger.load(result.raw, result.ref)
+            parts.append(_collected(raw, error) if child.collect else raw)
+        return self._office.ledger.pack_raw(b"[" + b",".join(parts) + b"]")
+
+    def _tell_joined(self, worker: Worker) -> None:
+        for above, p, n in self._joins.pop(worker.path, ()):
+            opened = above.open.get((p, n))
+            if opened is not None:
+                self._finish_join(above, p, n, opened.fp, worker)
+
+    def _finish_join(self, worker: Worker, p: str, n: int, fp: str, child: Worker) -> None:
+        if child.error is None:
+            done = e.StepFinished(p=p, n=n, step="join", fp=fp)
+            self._office.ledger.finish(worker, done, child.result)
+        elif child.collect:
+            raw = self._office.ledger.pack_raw(_collected(b"null", child.error))
+            self._office.ledger.finish(worker, e.StepFinished(p=p, n=n, step="join", fp=fp), raw)
+        else:
+            error = _worker_error(child.path, child.error)
+            self._office.ledger.fail(worker, e.StepFailed(p=p, n=n, step="join", fp=fp, error=error))
+
+    def _limit(self, explicit: float | None) -> tuple[float, str]:
+        return self._office.timeouts.explain("delegate") if explicit is None else (explicit, "explicit")
+
+    # Failure.
+
+    def _spread(self, failed: Worker | None) -> None:
+        self._told.clear()
+        deferred = {above.path for above, _ in self.ancestors(failed)} if failed is not None else set[str]()
+        for path in list(self.alive):
+            peer = self._office.ledger.by_worker.get(path)
+            if peer is None:
+                self._office.ledger.act(StopWorker(path))
+            elif failed is not None and path == failed.path:
+                self._told.add(path)
+                self._dismiss(peer, failed)
+            elif path not in deferred:
+                self._tell(peer)
+        for peer in self._office.ledger.peers.values():
+            if peer.worker is None:
+                self._office.ledger.say(peer, f.SessionFailed(e=self.failure_for("")), urgent=True)
+        self.aborting()
+        self._office.ledger.act(Transition())
+        self.settle_failure()
+
+    def _tell(self, peer: Peer) -> None:
+        """A worker learns of the failure, and has some seconds to tidy up."""
+        worker, failure = peer.worker, self._office.state.failure
+        if worker is None or failure is None or worker.path in self._told:
+            return
+        self._told.add(worker.path)
+        data = self.failure_for(worker.path)
+        peer.awaited = {
+            step: number for step, number in peer.awaited.items() if self._is_cleanup(worker, step)
+        }
+        self._office.ledger.say(peer, f.SessionFailed(e=data), urgent=True)
+        self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
+
+    def _dismiss(self, peer: Peer, worker: Worker) -> None:
+        """A worker is at its end: its process is to go."""
+        self._office.ledger.say(peer, f.Leave())
+        self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
+
+    def _suppress(self, worker: Worker, frame: f.Failed) -> None:
+        """A worker failed behind the failure of the session. If a step of it failed, it is set back like the first one."""
+        items: list[tuple[e.EntryData, Value]] = [
+            (e.FailureRecorded(worker=worker.path, error=frame.e, suppressed=True), NO_VALUE)
+        ]
+        if frame.origin in worker.blame.steps:
+            ended = e.WorkerEnded(path=worker.path, error=frame.e, origin=frame.origin)
+            items.append((ended, NO_VALUE))
+        self._office.ledger.record(*items, ride=True)
+
+    def failure_for(self, path: str) -> f.ErrorData:
+        """The failure of the session as somebody else sees it."""
+        failure = self._office.state.failure
+        assert failure is not None
+        cause = failure.error
+        data = describe(
+            SessionFailedError(failure.worker, cause.type.rpartition(":")[2], cause.message), path
+        )
+        data.cause = cause
+        return data
+
+    def _is_cleanup(self, worker: Worker, step: tuple[str, int]) -> bool:
+        opened = worker.open.get(step)
+        return opened is not None and opened.cleanup
+
+    def settle_failure(self) -> None:
+        """Tell those who delegated to the failed, once their other workers are gone; end when nobody is left."""
+        failure = self._office.state.failure
+        assert failure is not None
+        for path in list(self.alive):
+            peer = self._office.ledger.by_worker.get(path)
+            if peer is None or peer.worker is None or path in self._told:
+                continue
+            waiting = [
+                step for step in peer.worker.open if any(c.path in self.alive for c in self._children(*step))
+            ]
+            if waiting:
+                continue
+            self._refuse_delegates(peer, peer.worker, failure)
+            self._tell(peer)
+        if not self.alive:
+            status = "cancelled" if self.cancelled else "failed"
+            if self._office.state.ended is None:
+                ended = e.RunEnded(status=status, reason=self.cancelled)
+                self._office.ledger.record((ended, NO_VALUE))
+            self._office.ledger.act(Transition())
+            self._office.ledger.act(EndHub(status))
+
+    def _refuse_delegates(self, peer: Peer, worker: Worker, failure: e.FailureRecorded) -> None:
+        """The outcome of the delegate, as far as this attempt goes; it is not history, so that resume can go on."""
+        for opened in worker.open.values():
+            number = peer.awaited.pop((opened.p, opened.n), None) if opened.step == "delegate" else None
+            if number is not None:
+                error = _worker_error(failure.worker, failure.error)
+                self._office.ledger.say(peer, f.Refusal(i=number, e=error))
+
+
+def _name(worker: str) -> str:
+    return worker.rpartition(":")[2]
+
+
+def _collected(raw: bytes, error: f.ErrorData | None) -> bytes:
+    if error is None:
+        return b'{"ok":true,"value":%b}' % raw
+    return b'{"ok":false,"error":%b}' % msgspec.json.encode(error)
+
+
+def _worker_error(path: str, cause: f.ErrorData) -> f.ErrorData:
+    error = describe(WorkerError(path, cause.type.rpartition(":")[2], cause.message), path)
+    error.cause = cause
+    return error

@@ -1,0 +1,529 @@
+"""What the hub does for workers outside itself: commands, prompts, timers, deadlines; and what workers report of their own.
+
+Work that is under way belongs to the hub. A worker that dies and comes back is attached to it; only when the hub itself was gone is
+it done again, under the same key.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from bartack.errors import (
+    AgentError,
+    BartackError,
+    BudgetExceededError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+    ShellError,
+    ShellTimeoutError,
+    StepCancelledError,
+    StepTimeoutError,
+)
+from bartack.messaging import MAX_MESSAGE
+from bartack.runtime import _entries as e
+from bartack.runtime import _frames as f
+from bartack.runtime import _steps as s
+from bartack.runtime._clockwork import Alarm
+from bartack.runtime._ledger import (
+    NULL,
+    Peer,
+    Show,
+    StartPrompt,
+    StartShell,
+    StopPrompt,
+    StopShell,
+)
+from bartack.runtime._office import Office
+from bartack.runtime._state import FIRED, NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._steps import BODIES
+
+_FIRED: Final = msgspec.Raw(FIRED)
+
+
+class ShellEnd(msgspec.Struct, frozen=True):
+    """How commands ended. ``problem`` says why they did not even start, or were cut short."""
+
+    status: int
+    stdout: bytes = b""
+    stderr: bytes = b""
+    problem: str = ""
+    errno: int = 0
+
+
+class Job:
+    """Work under way outside the hub, for one step."""
+
+    def __init__(self, token: int, worker: Worker, step: OpenStep, argv: list[str]) -> None:
+        self.token = token
+        self.worker = worker
+        self.step = step
+        self.argv = argv
+        self.alarm: Alarm | None = None
+        self.verdict: BartackError | None = None
+        """Why it was ended from here: its time was over, or it was cancelled."""
+        self.check = True
+        self.start: StartShell | None = None
+
+
+class EffectDesk:
+    """Handles the steps that do something outside, and the reports of bodies."""
+
+    def __init__(self, office: Office, restart: Callable[[Worker], None]) -> None:
+        self._office = office
+        self._restart = restart
+        self._jobs: dict[int, Job] = {}
+        self._by_step: dict[tuple[str, int], Job] = {}
+        self._alarms: dict[tuple[str, int], Alarm] = {}
+        self._begun: dict[tuple[str, int], tuple[Peer, Worker, f.Begin]] = {}
+
+    @property
+    def busy(self) -> int:
+        """How many commands and prompts are under way."""
+        return len(self._jobs)
+
+    # Commands.
+
+    def shell(self, peer: Peer, worker: Worker, step: f.Step, attempt: int = 1) -> None:
+        """Run commands."""
+        args = self._office.decode(step.a, s.ShellArgs)
+        limit, source = self._limit("shell", args.timeout_s)
+        opened = self._office.open(step, once=args.once, timeout_s=limit, attempt=attempt, ride=not args.once)
+        job = self._begin(worker, opened, args.pipeline[-1])
+        job.check = args.check
+        self._watch(job, ShellTimeoutError("shell", limit, source), StopShell(job.token))
+        key = self._office.ledger.key(worker, step.p, step.n)
+        job.start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref))
+        if args.once:
+            self._office.ledger.act(job.start)
+        else:
+            self._office.ledger.act_now(job.start)
+
+    def shell_lost(self, token: int) -> None:
+        """Commands died with the program that kept them."""
+        job = self._jobs.get(token)
+        if job is None or job.start is None:
+            return
+        if job.step.once:
+            self._end(token)
+            error = OutcomeUnknownError(f"{job.step.p}:{job.step.n}", job.step.about)
+            self._office.ledger.fail_open(job.worker, job.step, error)
+        elif job.verdict is not None:
+            self.shell_ended(token, ShellEnd(0))
+        else:
+            self._office.ledger.act(job.start)
+
+    def shell_too_large(self, token: int) -> None:
+        """Commands write more than anybody could read: they are ended."""
+        job = self._jobs.get(token)
+        if job is not None and job.verdict is None:
+            job.verdict = MessageTooLargeError(f"the output of {job.argv[0]}", MAX_MESSAGE + 1, MAX_MESSAGE)
+            self._office.ledger.act(StopShell(token))
+
+    def shell_ended(self, token: int, end: ShellEnd) -> None:
+        """Commands are over, and nothing of their tree is left."""
+        job = self._end(token)
+        if job is None:
+            return
+        if job.verdict is not None:
+            self._office.ledger.fail_open(job.worker, job.step, job.verdict)
+        elif end.problem:
+            error = ShellError(job.argv, end.status, problem=_explain(job.argv, end))
+            self._office.ledger.fail_open(job.worker, job.step, error)
+        elif job.check and end.status != 0:
+            stderr = end.stderr[-4096:].decode("utf-8", "replace")
+            self._office.ledger.fail_open(job.worker, job.step, ShellError(job.argv, end.status, stderr))
+        elif len(end.stdout) + len(end.stderr) > MAX_MESSAGE:
+            size = len(end.stdout) + len(end.stderr)
+            error_ = MessageTooLargeError(f"the output of {job.argv[0]}", size, MAX_MESSAGE)
+            self._office.ledger.fail_open(job.worker, job.step, error_)
+        else:
+            self._office.ledger.end_open(
+                job.worker, job.step, self._office.ledger.pack(_shell_outcome(job.argv, end))
+            )
+
+    # Prompts.
+
+    def think(self, peer: Peer, worker: Worker, step: f.Step, attempt: int = 1) -> None:
+        """Call an agent."""
+        args = self._office.decode(step.a, s.ThinkArgs)
+        reserve = self._reserve(args, worker.open.get((step.p, step.n)))
+        limit, _ = self._limit("prompt", args.timeout_s)
+        opened = self._office.open(
+            step, once=args.once, timeout_s=limit, attempt=attempt, reserved_usd=reserve, ride=False
+        )
+        job = self._begin(worker, opened, [args.name])
+        self._watch(job, StepTimeoutError("prompt", limit, "explicit"), StopPrompt(job.token))
+        key = self._office.ledger.key(worker, step.p, step.n)
+        self._office.ledger.act(StartPrompt(job.token, worker.path, key, attempt, args))
+
+    def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
+        """An agent replied, or could not."""
+        job = self._end(token)
+        if job is None:
+            return
+        if job.verdict is not None:
+            self._office.ledger.fail_open(job.worker, job.step, job.verdict)
+        elif isinstance(outcome, AgentError):
+            self._office.ledger.fail_open(job.worker, job.step, outcome)
+        else:
+            self._office.ledger.end_open(
+                job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd
+            )
+
+    def budget(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """The money of the run."""
+        state = self._office.state
+        outcome = s.BudgetOutcome(self._office.settings.max_usd, state.spent_usd, state.reserved_usd)
+        self._office.finish(worker, step, outcome)
+
+    # Timers and deadlines.
+
+    def sleep(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Wait until a moment on the wall."""
+        args = self._office.decode(step.a, s.SleepArgs)
+        now = self._office.now_us()
+        due = args.until if args.until is not None else now + int((args.seconds or 0.0) * 1e6)
+        if due <= now:
+            self._office.finish_raw(worker, step, Value(NULL))
+            return
+        opened = self._office.open(step, due=due)
+        self.watch_sleep(worker, opened)
+
+    def watch_sleep(self, worker: Worker, opened: OpenStep) -> None:
+        """A timer is open: it fires at its moment, however often the hub was restarted since."""
+
+        def fire() -> None:
+            if self._office.is_open(worker, opened):
+                self._office.ledger.end_open(worker, opened, Value(NULL))
+
+        self._set_alarm(opened, self._office.clockwork.at(opened.due, fire))
+
+    def left(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Seconds left of the innermost deadline around a step."""
+        limits = [
+            self._office.left_s(opened)
+            for opened in worker.open.values()
+            if opened.step == "timeout" and (step.p == opened.p or step.p.startswith(f"{opened.p}."))
+        ]
+        self._office.finish(worker, step, min((left for left in limits if left is not None), default=None))
+
+    def open_scope(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
+        """A worker entered a scope with a deadline."""
+        opened = worker.open.get((begin.p, begin.n))
+        if opened is None:
+            data = e.StepStarted(
+                p=begin.p,
+                n=begin.n,
+                step="timeout",
+                fp=begin.fp,
+                timeout_s=begin.timeout_s,
+                about=begin.about,
+                cleanup=self._office.cleaning(worker),
+            )
+            opened = self._office.ledger.open_step(data)
+        scope = opened
+
+        def fire() -> None:
+            if not self._office.is_open(worker, scope):
+                return
+            data = e.StepFinished(p=scope.p, n=scope.n, step="timeout", fp=scope.fp)
+            self._office.ledger.record((data, Value(_FIRED)))
+            current = self._office.ledger.by_worker.get(worker.path)
+            if current is not None:
+                self._office.ledger.say(current, f.Fired(p=scope.p, n=scope.n))
+
+        self._set_alarm(scope, self._office.clockwork.after(self._office.left_s(scope) or 0.0, fire))
+
+    # What workers do themselves.
+
+    def note(self, peer: Peer, worker: Worker, note: f.Note) -> None:
+        """A harmless step was done in the worker; it rides with the next commit."""
+        cleanup = self._office.cleaning(worker)
+        if note.step == "timeout":
+            self._drop_alarm(note.p, note.n)
+            if (note.p, note.n) not in worker.open:
+                return  # it ran out before it was left: that is its outcome
+        if note.e is not None:
+            failed = e.StepFailed(
+                p=note.p, n=note.n, step=note.step, fp=note.fp, error=note.e, cleanup=cleanup
+            )
+            self._office.ledger.record((failed, NO_VALUE), ride=True)
+        else:
+            done = e.StepFinished(
+                p=note.p, n=note.n, step=note.step, fp=note.fp, about=note.about, cleanup=cleanup
+            )
+            self._office.ledger.record((done, Value(note.v, note.ref)), ride=True)
+        self._office.ledger.exposed = True
+
+    def out(self, peer: Peer, worker: Worker, out: f.Out) -> None:
+        """A worker printed or logged; it rides with the next commit, and is shown after it."""
+        data = e.Output(
+            p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=self._office.cleaning(worker)
+        )
+        self._office.ledger.record((data, self._office.ledger.pack(out.text)), ride=True)
+        self._office.ledger.act_later(
+            Show("print" if out.channel == "print" else "log", worker.path, out.text)
+        )
+
+    def begin(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
+        """The body of a step begins in the worker. One that ends within the same turn is not worth an entry."""
+        if begin.i:
+            self._begin_body(peer, worker, begin)
+        else:
+            self._begun[begin.p, begin.n] = (peer, worker, begin)
+
+    def settle(self) -> None:
+        """Write down the bodies that began in this turn and have not ended in it."""
+        while self._begun:
+            _, begun = self._begun.popitem()
+            self._begin_body(*begun)
+
+    def _begin_body(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
+        known = worker.open.get((begin.p, begin.n))
+        if begin.i:
+            peer.awaited[begin.p, begin.n] = begin.i
+        if known is not None and known.between and begin.attempt < known.attempt:
+            # A restarted worker begins anew; the attempts that failed before count.
+            self._say_attempt(worker, known, begin)
+        elif known is not None and known.once and begin.once and begin.attempt == 1:
+            error = OutcomeUnknownError(f"{begin.p}:{begin.n}", known.about)
+            self._office.ledger.fail_open(worker, known, error)
+        else:
+            opened = self._start_attempt(worker, begin, known)
+            if worker.cancel_next:
+                self._cancel_begun(worker, opened, begin)
+            elif begin.i:
+                self._say_begun(worker, opened)
+
+    def _start_attempt(self, worker: Worker, begin: f.Begin, known: OpenStep | None) -> OpenStep:
+        data = e.StepStarted(
+            p=begin.p,
+            n=begin.n,
+            step=begin.step,
+            fp=begin.fp,
+            about=begin.about,
+            attempt=known.attempt if known is not None else begin.attempt,
+            once=begin.once,
+            timeout_s=begin.timeout_s or None,
+            max_crashes=begin.max_crashes,
+            cleanup=self._office.cleaning(worker),
+        )
+        # Where an append began is told once: whoever goes on with it writes there.
+        asked = known.asked if known is not None and known.step == "append" else Value(begin.a)
+        opened = self._office.ledger.open_step(data, asked, ride=not begin.i)
+        opened.at = self._office.now_us()
+        self._watch_body(worker, opened, begin)
+        return opened
+
+    def _cancel_begun(self, worker: Worker, opened: OpenStep, begin: f.Begin) -> None:
+        error = StepCancelledError(worker.cancel_next)
+        if begin.i:
+            self._drop_alarm(opened.p, opened.n)
+            self._office.ledger.fail_open(worker, opened, error)
+        else:
+            self.end_body(worker, opened, error)
+
+    def done(self, peer: Peer, worker: Worker, done: f.Done) -> None:
+        """The body of a step ended in the worker."""
+        begun = self._begun.pop((done.p, done.n), None)
+        about = begun[2].about if begun is not None else done.about
+        opened = worker.open.get((done.p, done.n))
+        if opened is not None:
+            about = opened.about
+            self._drop_alarm(done.p, done.n)
+        peer.awaited[done.p, done.n] = done.i
+        if done.e is not None and done.retry_in_s >= 0 and opened is not None:
+            self._retry(worker, opened, done, done.e)
+        elif done.e is not None:
+            failed = e.StepFailed(
+                p=done.p,
+                n=done.n,
+                step=done.step,
+                fp=done.fp,
+                error=done.e,
+                cleanup=self._office.cleaning(worker),
+            )
+            self._office.ledger.fail(worker, failed)
+        else:
+            finished = e.StepFinished(
+                p=done.p,
+                n=done.n,
+                step=done.step,
+                fp=done.fp,
+                about=about,
+                cleanup=self._office.cleaning(worker),
+            )
+            self._office.ledger.finish(worker, finished, Value(done.v, done.ref))
+
+    # Cancelling.
+
+    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """Give an open step up. Work outside is ended first, with its tree; everything else at once."""
+        job = self._by_step.get((opened.p, opened.n))
+        if job is None and opened.step in BODIES and not opened.between:
+            self.end_body(worker, opened, error)
+        elif job is None:
+            self._drop_alarm(opened.p, opened.n)
+            self._office.ledger.fail_open(worker, opened, error)
+        elif job.verdict is None:
+            job.verdict = error
+            self._office.ledger.act(self._stop(job))
+
+    def end_body(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """End a body. A thread cannot be stopped: the process goes, and replays to behind this step."""
+        self._drop_alarm(opened.p, opened.n)
+        self._restart(worker)
+        self._office.ledger.fail_open(worker, opened, error)
+
+    def forget_process(self, worker: Worker) -> None:
+        """The process of a worker is gone, and the bodies in it: their time begins anew with them."""
+        for opened in worker.open.values():
+            if opened.step in BODIES:
+                self._drop_alarm(opened.p, opened.n)
+
+    def drop(self, worker: Worker) -> None:
+        """A worker has ended for good: end what is under way for it."""
+        for job in self._jobs.values():
+            if job.worker is worker and job.verdict is None:
+                job.verdict = StepCancelledError("its worker has ended")
+                self._office.ledger.act(self._stop(job))
+
+    def abort_all(self) -> None:
+        """The session failed: end everything that is under way, except clean-up."""
+        for job in self._jobs.values():
+            if not job.step.cleanup and job.verdict is None:
+                job.verdict = StepCancelledError("the session failed")
+                self._office.ledger.act(self._stop(job))
+
+    def attach(self, worker: Worker, opened: OpenStep) -> bool:
+        """Whether the work of an open step is still under way, so that a restarted worker only has to wait."""
+        return (opened.p, opened.n) in self._by_step
+
+    # Inside.
+
+    def _begin(self, worker: Worker, opened: OpenStep, argv: list[str]) -> Job:
+        job = Job(self._office.ledger.next_token(), worker, opened, argv)
+        self._jobs[job.token] = job
+        self._by_step[opened.p, opened.n] = job
+        return job
+
+    def _end(self, token: int) -> Job | None:
+        """Work is over; ``None`` if its outcome counts for nothing any more."""
+        job = self._jobs.pop(token, None)
+        if job is None:
+            return None
+        self._by_step.pop((job.step.p, job.step.n), None)
+        if job.alarm is not None:
+            job.alarm.call_off()
+        current = self._office.state.workers.get(job.worker.path)
+        if current is not job.worker or job.worker.open.get((job.step.p, job.step.n)) is not job.step:
+            return None
+        aborted = self._office.state.failure is not None and not job.step.cleanup
+        return None if aborted else job
+
+    def _watch(self, job: Job, error: BartackError, stop: StopShell | StopPrompt) -> None:
+        def late() -> None:
+            if job.verdict is None:
+                job.verdict = error
+                self._office.ledger.act(stop)
+
+        job.alarm = self._office.clockwork.after(job.step.timeout_s or 0.0, late)
+
+    def _stop(self, job: Job) -> StopShell | StopPrompt:
+        return StopPrompt(job.token) if job.step.step == "think" else StopShell(job.token)
+
+    def _watch_body(self, worker: Worker, opened: OpenStep, begin: f.Begin) -> None:
+        if not begin.timeout_s:
+            return
+
+        def late() -> None:
+            if self._office.is_open(worker, opened):
+                self.end_body(worker, opened, StepTimeoutError("step", begin.timeout_s, "explicit"))
+
+        self._set_alarm(opened, self._office.clockwork.after(begin.timeout_s + begin.grace_s, late))
+
+    def _retry(self, worker: Worker, opened: OpenStep, done: f.Done, error: f.ErrorData) -> None:
+        due = self._office.now_us() + int(done.retry_in_s * 1e6)
+        retried = e.StepRetried(p=done.p, n=done.n, attempt=done.attempt, due=due, error=error)
+        self._office.ledger.record((retried, NO_VALUE))
+        begin = f.Begin(
+            p=opened.p,
+            n=opened.n,
+            step=opened.step,
+            fp=opened.fp,
+            about=opened.about,
+            i=done.i,
+            once=opened.once,
+            timeout_s=opened.timeout_s or 0.0,
+            max_crashes=opened.max_crashes,
+        )
+        self._say_attempt(worker, opened, begin)
+
+    def _say_attempt(self, worker: Worker, opened: OpenStep, begin: f.Begin) -> None:
+        """Tell the worker which attempt is next, when it is time for it and it is written down that it begins."""
+
+        def go() -> None:
+            if self._office.is_open(worker, opened):
+                self._say_begun(worker, self._start_attempt(worker, begin, opened))
+
+        if opened.due > self._office.now_us():
+            self._set_alarm(opened, self._office.clockwork.at(opened.due, go))
+        else:
+            go()
+
+    def _say_begun(self, worker: Worker, opened: OpenStep) -> None:
+        """Let the body run that waits for it."""
+        is_append = opened.step == "append"
+        value = opened.asked if is_append else self._office.ledger.pack({"attempt": opened.attempt})
+        self._office.ledger.answer(worker, opened.p, opened.n, value)
+
+    def _reserve(self, args: s.ThinkArgs, known: OpenStep | None) -> float:
+        limit = self._office.settings.max_usd
+        if limit is None:
+            return 0.0
+        state = self._office.state
+        wanted = args.max_usd if args.max_usd is not None else min(self._office.settings.reserve_usd, limit)
+        # What an attempt before this one reserved is for this one, too.
+        taken = state.spent_usd + state.reserved_usd - (known.reserved_usd if known is not None else 0.0)
+        if taken + wanted > limit + 1e-9:
+            raise BudgetExceededError(limit, taken)
+        return wanted
+
+    def _limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
+        return self._office.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
+
+    def _set_alarm(self, opened: OpenStep, alarm: Alarm) -> None:
+        self._drop_alarm(opened.p, opened.n)
+        self._alarms[opened.p, opened.n] = alarm
+
+    def _drop_alarm(self, p: str, n: int) -> None:
+        alarm = self._alarms.pop((p, n), None)
+        if alarm is not None:
+            alarm.call_off()
+
+
+def _explain(argv: list[str], end: ShellEnd) -> str:
+    """Why commands did not start. One word with blanks in it is most likely a command line that was meant for a shell."""
+    if end.errno == errno.ENOENT and len(argv) == 1 and " " in argv[0]:
+        return (
+            f"{end.problem}; {argv[0]!r} is one word: give a command and its arguments as words of their own"
+        )
+    return end.problem
+
+
+def _shell_outcome(argv: list[str], end: ShellEnd) -> s.ShellOutcome:
+    stdout, stdout64 = _text(end.stdout)
+    stderr, stderr64 = _text(end.stderr)
+    return s.ShellOutcome(argv, end.status, stdout, stderr, stdout64, stderr64)
+
+
+def _text(data: bytes) -> tuple[str, str]:
+    try:
+        return data.decode(), ""
+    except UnicodeDecodeError:
+        return "", base64.b64encode(data).decode()

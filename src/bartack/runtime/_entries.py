@@ -1,0 +1,354 @@
+"""What the hub writes into the journal: one type per kind of entry.
+
+An entry says what happened, never what to do. The state of a run (``_state.py``) is made of entries alone, by the same code when
+they are written and when they are read again.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import msgspec
+
+from bartack.journal import BlobRef, Draft
+from bartack.runtime._frames import ErrorData
+
+
+class EntryData(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, gc=False):
+    """The small part of an entry."""
+
+    kind: ClassVar[str]
+
+
+class RunCreated(EntryData, frozen=True, gc=False):
+    """First entry of a run. Its value: the arguments of the first worker."""
+
+    kind = "run.created"
+
+    run: str
+    worker: str
+    """``module:name`` of the first worker."""
+    name: str
+    program: str
+    """The file that was given, as it was given."""
+    workspace: str
+    root: str
+    """The directory whose modules are kept with the run."""
+    seed: int
+    no_input: bool = False
+    environment: dict[str, str] = {}
+    """Versions: Python, Bartack, the distributions that were imported."""
+    forked_from: str = ""
+    place: str = ""
+    """Where the run's directory is, seen from the workspace: it tells where both were moved to."""
+
+
+class ProgramPinned(EntryData, frozen=True, gc=False):
+    """The run goes on with another version of its program; its history fits it."""
+
+    kind = "program.pinned"
+
+    program: str
+    root: str
+    environment: dict[str, str] = {}
+
+
+class RunMoved(EntryData, frozen=True, gc=False):
+    """The run goes on in another workspace: the old one was moved, or another one was given."""
+
+    kind = "run.moved"
+
+    workspace: str
+
+
+class HubStarted(EntryData, frozen=True, gc=False):
+    """A hub runs the run from here on: the first one, or one that resumes it."""
+
+    kind = "hub.started"
+
+    hub: int
+    dead_us: int = 0
+    """How long nobody ran it."""
+
+
+class RunEnded(EntryData, frozen=True, gc=False):
+    """The run is over: completed, failed or cancelled. Its value: the result."""
+
+    kind = "run.ended"
+
+    status: str
+    reason: str = ""
+
+
+class HubStopped(EntryData, frozen=True, gc=False):
+    """The hub stopped in order and left the run resumable."""
+
+    kind = "hub.stopped"
+
+    reason: str
+
+
+class WorkerSpawned(EntryData, frozen=True, gc=False):
+    """A worker belongs to the run from here on. Its value: its arguments."""
+
+    kind = "worker.spawned"
+
+    path: str
+    worker: str
+    p: str = ""
+    n: int = 0
+    """The step of its parent that made it."""
+    spawned: bool = False
+    collect: bool = False
+
+
+class WorkerEnded(EntryData, frozen=True, gc=False):
+    """A worker came to its end. Its value: the result."""
+
+    kind = "worker.ended"
+
+    path: str
+    error: ErrorData | None = None
+    origin: tuple[str, int] | None = None
+    """The step whose outcome the uncaught error was."""
+    final: bool = False
+    """The failure is history: it was collected, or is no failure of the session."""
+    cut: bool = False
+    """It did not end by itself: the step that waited for it was given up."""
+
+
+class WorkerCrashed(EntryData, frozen=True, gc=False):
+    """The process of a worker died without having ended."""
+
+    kind = "worker.crashed"
+
+    path: str
+    incarnation: int
+    reason: str
+    p: str = ""
+    n: int = 0
+    """The body it died in, if any."""
+    arrived: bool = False
+    """It had replayed its history and asked for something behind it."""
+
+
+class WorkersDropped(EntryData, frozen=True, gc=False):
+    """A step that makes workers is done anew with others: those that it made before, and all below them, are no part of the run."""
+
+    kind = "workers.dropped"
+
+    p: str
+    n: int
+
+
+class WorkerRewound(EntryData, frozen=True, gc=False):
+    """A failed worker goes on at its failing step: what it did from entry ``to`` on is no longer its history."""
+
+    kind = "worker.rewound"
+
+    path: str
+    to: int
+
+
+class WorkerCancelled(EntryData, frozen=True, gc=False):
+    """A worker is to be cancelled at its next step, because none was open."""
+
+    kind = "worker.cancelled"
+
+    path: str
+    reason: str
+
+
+class StepStarted(EntryData, frozen=True, gc=False):
+    """A step is under way. Its value: what it was asked, where that is needed to show or continue it."""
+
+    kind = "step.started"
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str = ""
+    attempt: int = 1
+    once: bool = False
+    timeout_s: float | None = None
+    due: int = 0
+    """When a timer fires: microseconds since 1970, UTC."""
+    question: str = ""
+    reserved_usd: float = 0.0
+    max_crashes: int = 0
+    limit: int = 0
+    """How many workers of a delegate run at a time; 0: all."""
+    cleanup: bool = False
+
+
+class StepRetried(EntryData, frozen=True, gc=False):
+    """An attempt at a step failed; the next one is due."""
+
+    kind = "step.retried"
+
+    p: str
+    n: int
+    attempt: int
+    due: int
+    error: ErrorData
+
+
+class StepFinished(EntryData, frozen=True, gc=False):
+    """The outcome of a step. Its value: what the program sees."""
+
+    kind = "step.finished"
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str = ""
+    by: str = ""
+    """Who answered a question."""
+    usd: float = 0.0
+    cleanup: bool = False
+
+
+class StepFailed(EntryData, frozen=True, gc=False):
+    """The outcome of a step is an error."""
+
+    kind = "step.failed"
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    error: ErrorData
+    about: str = ""
+    cleanup: bool = False
+
+
+class Output(EntryData, frozen=True, gc=False):
+    """A worker printed or logged something. Its value: the text."""
+
+    kind = "output"
+
+    p: str
+    n: int
+    channel: str
+    fp: str = ""
+    cleanup: bool = False
+
+
+class MessageSent(EntryData, frozen=True, gc=False):
+    """A message is in a mailbox, or scheduled for it. Its value: the message. If a worker sent it, also the outcome of its step."""
+
+    kind = "message.sent"
+
+    mailbox: str
+    id: str
+    size: int
+    sender: str = ""
+    key: str = ""
+    metadata: dict[str, object] = {}
+    not_before: int = 0
+    reply_to: str = ""
+    p: str = ""
+    n: int = 0
+    fp: str = ""
+
+
+class MessageTaken(EntryData, frozen=True, gc=False):
+    """A message was received by a worker: this entry is the hand-over. Its value: the message, again."""
+
+    kind = "message.taken"
+
+    mailbox: str
+    id: str
+    p: str
+    n: int
+    fp: str
+    step: str = "receive"
+    attempt: int = 0
+    """Set if it is held until it is acknowledged."""
+
+
+class MessagesDrained(EntryData, frozen=True, gc=False):
+    """A worker took everything that was in a mailbox. Its value: the list."""
+
+    kind = "messages.drained"
+
+    mailbox: str
+    ids: list[str]
+    p: str
+    n: int
+    fp: str
+
+
+class MessageHeld(EntryData, frozen=True, gc=False):
+    """A foreign process was handed a message and is to acknowledge it."""
+
+    kind = "message.held"
+
+    mailbox: str
+    id: str
+    by: str
+    attempt: int
+
+
+class MessageMoved(EntryData, frozen=True, gc=False):
+    """A message changed its state: processed, returning, returned, due, dropped, dead, withdrawn."""
+
+    kind = "message.moved"
+
+    mailbox: str
+    id: str
+    to: str
+    reason: str = ""
+    p: str = ""
+    n: int = 0
+    """The step that gives it back, if it goes back only when a failure was caught."""
+
+
+class MailboxChanged(EntryData, frozen=True, gc=False):
+    """A mailbox was declared or closed."""
+
+    kind = "mailbox.changed"
+
+    mailbox: str
+    closed: bool = False
+    capacity: int = 0
+    max_bytes: int = 0
+    overflow: str = ""
+
+
+class FailureRecorded(EntryData, frozen=True, gc=False):
+    """The session failed; the first of these is its cause, later ones are suppressed."""
+
+    kind = "session.failed"
+
+    worker: str
+    error: ErrorData
+    p: str = ""
+    n: int = 0
+    suppressed: bool = False
+
+
+class PeerJoined(EntryData, frozen=True, gc=False):
+    """A process outside the run takes part in it."""
+
+    kind = "peer.joined"
+
+    peer: str
+
+
+ENTRY_TYPES: Final[dict[str, type[EntryData]]] = {cls.kind: cls for cls in EntryData.__subclasses__()}
+_DECODERS: Final = {kind: msgspec.json.Decoder(cls) for kind, cls in ENTRY_TYPES.items()}
+
+
+def decode_entry(kind: str, raw: bytes | msgspec.Raw) -> EntryData | None:
+    """The small part of an entry by its kind; ``None`` for kinds that are not the hub's."""
+    decoder = _DECODERS.get(kind)
+    return None if decoder is None else decoder.decode(raw)
+
+
+def draft(data: EntryData, value: msgspec.Raw | bytes | None = None, ref: BlobRef | None = None) -> Draft:
+    """The entry, ready for the journal."""
+    encoded = bytes(value) if value is not None and ref is None else None
+    return Draft(data.kind, data, encoded, ref)

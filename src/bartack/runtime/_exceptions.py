@@ -1,0 +1,213 @@
+"""Exceptions on their way through sockets and the journal, there and back.
+
+An error of Bartack comes back as itself with all its facts. So does any other exception whose class can be imported and made of
+its arguments again; the rest becomes a ``StepError`` that says what it was. An exception that is the outcome of a step remembers
+which one, so that a failure can be led back to it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import os
+import sys
+from types import TracebackType
+from typing import Final, TypeVar, cast
+
+from bartack.errors import BartackError, SessionFailedError, StepError
+from bartack.runtime._frames import ErrorData, StackLine
+from bartack.runtime._values import plain_or_repr
+
+E = TypeVar("E", bound=BaseException)
+
+_OWN_CODE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_MARK: Final = "__bartack_outcome__"
+_MAX_STACK: Final = 50
+_MAX_CAUSES: Final = 10
+_MAX_TEXT: Final = 16 * 1024
+"""The longest text of an error, and about the most that each of its facts may take."""
+
+
+class _Outcome:
+    """What is remembered of an exception that came out of a step."""
+
+    __slots__ = ("data", "step")
+
+    def __init__(self, step: tuple[str, int] | None, data: ErrorData | None) -> None:
+        self.step = step
+        self.data = data
+
+
+# Out.
+
+
+def describe_error(error: BaseException, worker: str = "") -> ErrorData:
+    """An exception as it travels."""
+    return _describe(error, worker, _MAX_CAUSES)
+
+
+def _describe(error: BaseException, worker: str, causes: int) -> ErrorData:
+    kind = type(error)
+    before = _outcome_of(error)
+    first = before.data if before is not None else None
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    return ErrorData(
+        type=f"{kind.__module__}:{kind.__qualname__}",
+        message=_text_of(error),
+        code=error.code if isinstance(error, BartackError) else "",
+        args=_arguments_of(error),
+        facts=_facts_of(error),
+        worker=(first.worker if first is not None else "") or worker,
+        stack=[*stack_of(error.__traceback__), *(first.stack if first is not None else ())][-_MAX_STACK:],
+        cause=_describe(cause, worker, causes - 1) if cause is not None and causes else None,
+    )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return _sound(str(error)[:_MAX_TEXT])
+    except Exception:  # noqa: BLE001 - somebody's own __str__ must not hide the error
+        return type(error).__name__
+
+
+def _sound(text: str) -> str:
+    """Text as it can travel: a name of a file that is no UTF-8 comes with half characters in it."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
+def _arguments_of(error: BaseException) -> list[object] | None:
+    """What its constructor was given, if all of it is JSON."""
+    arguments: list[object] = list(error.args)
+    if isinstance(error, OSError) and len(arguments) == 2 and isinstance(error.filename, str):
+        arguments.append(error.filename)
+    copied = [_cut(plain_or_repr(argument)) for argument in arguments]
+    return copied if all(map(_is_same, arguments, copied)) else None
+
+
+def _cut(value: object) -> object:
+    text = value if isinstance(value, str) else repr(value)
+    return value if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
+
+
+def _is_same(value: object, copied: object) -> bool:
+    """Whether a value is still itself after it was JSON."""
+    return type(value) is type(copied) and value == copied
+
+
+def _facts_of(error: BaseException) -> dict[str, object]:
+    """Its attributes; those that are no JSON, or too long, by what ``repr`` says of them, and listed."""
+    facts: dict[str, object] = {}
+    changed: list[str] = []
+    attributes = cast("dict[str, object]", getattr(error, "__dict__", {}))
+    for name, value in attributes.items():
+        if not name.startswith("_"):
+            facts[name] = copied = _cut(plain_or_repr(value))
+            if isinstance(copied, str) and copied != value:
+                changed.append(name)
+    if changed:
+        facts["not_json"] = changed
+    return facts
+
+
+def stack_of(trace: TracebackType | None) -> list[StackLine]:
+    """The lines of a traceback that are not Bartack's own, innermost last."""
+    lines: list[StackLine] = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if not is_own(code.co_filename):
+            text = linecache.getline(code.co_filename, trace.tb_lineno, trace.tb_frame.f_globals).strip()
+            lines.append(StackLine(_sound(code.co_filename), trace.tb_lineno, code.co_name, text))
+        trace = trace.tb_next
+    return lines[-_MAX_STACK:]
+
+
+def is_own(file: str) -> bool:
+    """Whether a source file is part of Bartack."""
+    return file.startswith(_OWN_CODE)
+
+
+# Back.
+
+
+def revive_error(data: ErrorData, step: tuple[str, int] | None = None) -> Exception:
+    """The exception that was described; ``step`` is the one whose outcome it is."""
+    error = _remake(data)
+    if data.cause is not None:
+        error.__cause__ = revive_error(data.cause)
+    setattr(error, _MARK, _Outcome(step, data))
+    return error
+
+
+def revive_failure(data: ErrorData) -> SessionFailedError:
+    """The failure of a session, as everybody in it meets it."""
+    error = revive_error(data)
+    if isinstance(error, SessionFailedError):
+        return error
+    failure = SessionFailedError(data.worker, data.type.rpartition(":")[2], data.message)
+    failure.__cause__ = error
+    return failure
+
+
+def _remake(data: ErrorData) -> Exception:
+    found = _find_class(data.type)
+    if found is not None and issubclass(found, BartackError):
+        return _remake_own(found, data)
+    if found is not None and data.args is not None:
+        try:
+            error = found(*data.args)
+            error.__dict__.update(data.facts)
+        except Exception:  # noqa: BLE001 - a constructor of somebody else: whatever it raises, it cannot be made again
+            return _stand_in(data)
+        if type(error) is found:
+            return error
+    return _stand_in(data)
+
+
+def _remake_own(kind: type[BartackError], data: ErrorData) -> BartackError:
+    error = kind.__new__(kind, data.message)
+    error.args = (data.message,)
+    error.__dict__.update(message=data.message)
+    error.__dict__.update(data.facts)
+    return error
+
+
+def _stand_in(data: ErrorData) -> StepError:
+    return StepError(data.type.rpartition(":")[2], data.message, dict(data.facts))
+
+
+def _find_class(name: str) -> type[Exception] | None:
+    module, _, qualified = name.partition(":")
+    try:
+        found: object = sys.modules.get(module) or importlib.import_module(module)
+        for part in qualified.split("."):
+            found = getattr(found, part)
+    except Exception:  # noqa: BLE001 - importing a module of somebody else: whatever it raises, the class is not to be had
+        return None
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
+
+# Where an exception came from.
+
+
+def mark_origin(error: E, step: tuple[str, int]) -> E:
+    """Remember that an exception is the outcome of a step."""
+    before = _outcome_of(error)
+    setattr(error, _MARK, _Outcome(step, before.data if before is not None else None))
+    return error
+
+
+def origin_of(error: BaseException) -> tuple[str, int] | None:
+    """The step whose outcome an exception is, also if it was passed on by ``raise … from``."""
+    current: BaseException | None = error
+    seen: set[int] = set()
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        outcome = _outcome_of(current)
+        if outcome is not None and outcome.step is not None:
+            return outcome.step
+        current = current.__cause__
+    return None
+
+
+def _outcome_of(error: BaseException) -> _Outcome | None:
+    return cast("_Outcome | None", getattr(error, _MARK, None))

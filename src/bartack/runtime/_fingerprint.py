@@ -1,0 +1,70 @@
+"""What a step is, in one line: its fingerprint tells replay whether the program asks for the same step again.
+
+A fingerprint is made of the kind, the site and the arguments as they were written. Where the run and its workspace are, and what
+the secrets are, may change between two resumes: ``$RUN``, ``$WORKSPACE`` and ``$env:NAME`` stand for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from bartack.core import Redactor, is_secret_name
+
+_SHORTEST_PLACE: Final = 2
+
+_text_encode = msgspec.json.Encoder().encode
+
+
+class Fingerprints:
+    """Makes the fingerprints of one worker's steps."""
+
+    def __init__(self, run_dir: str, workspace: str, environ: Mapping[str, str]) -> None:
+        places = [
+            (_inside_json(path), name)
+            for path, name in ((run_dir, b"$RUN"), (workspace, b"$WORKSPACE"))
+            if len(path) >= _SHORTEST_PLACE
+        ]
+        # The longest first: a run's directory is often below its workspace.
+        self._places = sorted(places, key=lambda place: -len(place[0]))
+        self._patterns = [(re.compile(re.escape(path) + rb"(?![\w.-])"), name) for path, name in self._places]
+        secrets = {name: value for name, value in environ.items() if is_secret_name(name)}
+        self._redactor = Redactor(secrets) if secrets else None
+
+    def of(self, kind: str, site: str, written: bytes, value: bytes | None = None) -> str:
+        """The fingerprint of a step: 64 hex digits.
+
+        Args:
+            kind: The kind of step.
+            site: Where it stands: the name of the step function, else of the worker.
+            written: The arguments as written, encoded.
+            value: A value among them that is encoded by itself.
+        """
+        # None of the parts can have a line break in it, so they cannot run into each other.
+        text = b"%b\n%b\n%b\n%b" % (kind.encode(), site.encode(), written, value or b"")
+        for path, _ in self._places:
+            if path in text:
+                text = self._replace_places(text)
+                break
+        if self._redactor is not None:
+            text = self._redactor.redact_bytes(text)
+        return sha256(text).hexdigest()
+
+    def _replace_places(self, text: bytes) -> bytes:
+        for pattern, name in self._patterns:
+            text = pattern.sub(name, text)
+        return text
+
+
+def _inside_json(path: str) -> bytes:
+    """A path as it looks in the middle of a JSON text."""
+    return _text_encode(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))[1:-1]
+
+
+def step_key(run: str, p: str, n: int, rewinds: int) -> str:
+    """The idempotency key of a step: the same on every attempt at it, another one after its worker was set back."""
+    return "ik:" + sha256(f"{run}\n{p}\n{n}\n{rewinds}".encode()).hexdigest()

@@ -1,0 +1,241 @@
+"""Processes outside the run that take part in it: the command line, other programs, commands of the run itself.
+
+What a process may ask for depends on where it stands: everything from outside, little from inside (``STEP_RIGHTS``). Messages to a
+foreign process are delivered at least once: it acknowledges each, and what it held when it died goes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from bartack.errors import BartackError, PeerRefusedError, SessionFailedError, UnknownRequestError
+from bartack.messaging import Message, check_name
+from bartack.runtime import _entries as e
+from bartack.runtime import _frames as f
+from bartack.runtime._crew import CrewDesk
+from bartack.runtime._ledger import Peer, describe
+from bartack.runtime._mail import MailDesk, Waiter
+from bartack.runtime._office import Office
+from bartack.runtime._questions import QuestionDesk
+from bartack.runtime._state import NO_VALUE, Value
+from bartack.runtime._steps import Held, MailboxStats
+
+STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "state", "fail", "watch"})
+"""What a command of the program may do that carries its step's token."""
+
+MESSAGES: Final = frozenset({"send", "receive"})
+
+NO_RIGHTS: Final[frozenset[str]] = frozenset()
+
+
+class Request(msgspec.Struct, omit_defaults=True):
+    """Arguments of every request; each uses some of them."""
+
+    mailbox: str = ""
+    key: str = ""
+    id: str = ""
+    ok: bool = True
+    timeout_s: float | None = None
+    not_before: int = 0
+    question: str = ""
+    by: str = ""
+    message: str = ""
+    limit: int = 20
+
+
+class RunFacts(msgspec.Struct):
+    """What a run says of itself."""
+
+    run: str
+    status: str
+    workers: int
+    alive: int
+    questions: list[str]
+    spent_usd: float
+    hub: int
+
+
+class Process(msgspec.Struct, omit_defaults=True):
+    """A process of the run, and what it is busy with."""
+
+    kind: Literal["hub", "parent of workers", "parent of commands", "worker", "command"]
+    pid: int = 0
+    worker: str = ""
+    incarnation: int = 0
+    status: str = ""
+    step: str = ""
+    about: str = ""
+    since: int = 0
+    """When the step began: microseconds since 1970, UTC."""
+    left_s: float | None = None
+    """Seconds until its deadline."""
+
+
+class ForeignDesk:
+    """Answers the requests of processes outside."""
+
+    def __init__(self, office: Office, crew: CrewDesk, mail: MailDesk, questions: QuestionDesk) -> None:
+        self._office = office
+        self._crew = crew
+        self._mail = mail
+        self._questions = questions
+        self.on_interrupt: Callable[[], None] = lambda: None
+        self.processes: Callable[[], list[Process]] = list
+        """The processes that the hub has, its workers with nothing but their paths."""
+        self._handlers: Mapping[str, Callable[[Peer, f.Ask, Request], None]] = {
+            "send": self._send,
+            "receive": self._receive,
+            "ack": self._ack,
+            "peek": self._peek,
+            "mailboxes": self._mailboxes,
+            "answer": self._answer,
+            "fail": self._fail,
+            "cancel": self._cancel,
+            "interrupt": self._interrupt,
+            "state": self._state,
+            "ps": self._ps,
+            "watch": self._watch,
+        }
+
+    def join(self, peer: Peer) -> Peer:
+        """A foreign process is there."""
+        self._office.ledger.peers[peer.number] = peer
+        if peer.rights is None:
+            self._office.ledger.record((e.PeerJoined(peer=peer.name), NO_VALUE), ride=True)
+        return peer
+
+    def ask(self, peer: Peer, ask: f.Ask) -> None:
+        """A request; everything that goes wrong with it is its answer."""
+        try:
+            if peer.rights is not None and ask.do not in peer.rights:
+                raise PeerRefusedError(ask.do, "a process inside the run has no right to it")
+            handler = self._handlers.get(ask.do)
+            if handler is None:
+                raise UnknownRequestError(ask.do)
+            self._check_alive(ask.do)
+            handler(peer, ask, self._office.decode(ask.a, Request))
+        except BartackError as error:
+            self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(error)))
+
+    def _check_alive(self, do: str) -> None:
+        """A failed session takes and gives no messages; what was there stays for the resumed one."""
+        failure = self._office.state.failure
+        if failure is not None and do in MESSAGES:
+            name = failure.error.type.rpartition(":")[2]
+            raise SessionFailedError(failure.worker, name, failure.error.message)
+
+    def _say(self, peer: Peer, ask: f.Ask, value: object) -> None:
+        packed = self._office.ledger.pack(value)
+        self._office.ledger.say(peer, f.Answer(i=ask.i, v=packed.raw, ref=packed.ref))
+
+    def _send(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        value = Value(ask.v, ask.ref)
+        message_id = self._mail.put_foreign(
+            request.mailbox, peer.name, request.key, value, request.not_before
+        )
+        self._say(peer, ask, message_id)
+
+    def _receive(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        check_name(request.mailbox)
+
+        def give(message: Message) -> None:
+            held = Held(
+                id=message.id,
+                value=msgspec.Raw(self._office.ledger.load(message.value, message.ref)),
+                sender=message.sender,
+                attempt=message.attempt + 1,
+                topic=message.topic,
+                metadata=message.metadata,
+            )
+            self._mail.hold_foreign(peer, request.mailbox, message)
+            self._say(peer, ask, held)
+
+        def give_up(error: BartackError) -> None:
+            self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(error)))
+
+        waiter = Waiter(request.mailbox, give, give_up)
+        waiter.peer = peer.number
+        self._mail.wait_foreign(waiter, request.timeout_s)
+
+    def _ack(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        self._mail.settle_foreign(peer, request.id, ok=request.ok)
+        self._say(peer, ask, None)
+
+    def _peek(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        check_name(request.mailbox)
+        messages = self._office.state.mailbox(request.mailbox).queued()[: request.limit]
+        self._say(peer, ask, [_shown(message) for message in messages])
+
+    def _mailboxes(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        stats: dict[str, MailboxStats] = {
+            name: self._mail.describe(name) for name in self._office.state.mailboxes
+        }
+        self._say(peer, ask, stats)
+
+    def _answer(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        value = msgspec.Raw(self._office.ledger.load(ask.v, ask.ref))
+        self._questions.answer(request.question, value, request.by or peer.name)
+        self._say(peer, ask, None)
+
+    def _fail(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        error = f.ErrorData(
+            type="bartack.errors:SessionFailedError", message=request.message, worker=peer.name
+        )
+        self._say(peer, ask, None)
+        self._crew.fail_session(None, error, None)
+
+    def _cancel(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        self._say(peer, ask, None)
+        self._crew.cancel_run(request.message)
+
+    def _interrupt(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        self._say(peer, ask, None)
+        self.on_interrupt()
+
+    def _state(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        state = self._office.state
+        facts = RunFacts(
+            run=state.run.run if state.run else "",
+            status=state.status,
+            workers=len(state.workers),
+            alive=len(self._crew.alive),
+            questions=list(state.questions),
+            spent_usd=state.spent_usd,
+            hub=state.hub,
+        )
+        self._say(peer, ask, facts)
+
+    def _ps(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        found = self.processes()
+        for process in found:
+            if process.kind == "worker":
+                self._describe(process)
+        self._say(peer, ask, found)
+
+    def _describe(self, process: Process) -> None:
+        worker = self._office.state.workers[process.worker]
+        process.status = worker.status
+        opened = [step for step in worker.open.values() if step.step != "timeout"]
+        if opened:
+            newest = max(opened, key=lambda step: step.at)
+            process.step, process.about = f"{newest.p}:{newest.n}", f"{newest.step} {newest.about}".rstrip()
+            process.since, process.left_s = newest.at, self._office.left_s(newest)
+
+    def _watch(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        """The peer wants to be told when the session fails; every connected peer is, so there is nothing to do."""
+        self._say(peer, ask, None)
+
+
+def _shown(message: Message) -> dict[str, object]:
+    return {
+        "id": message.id,
+        "sender": message.sender,
+        "at": message.at,
+        "size": message.size,
+        "attempt": message.attempt,
+        "value": message.value,
+        "ref": message.ref,
+    }

@@ -1,0 +1,354 @@
+"""What a worker or a foreign process and the hub say to each other.
+
+A frame is four bytes of length, big-endian, and that many bytes of a JSON object, at most 1 MiB. A value that takes more than
+64 KiB does not travel in a frame: its sender keeps it as a blob of the run and sends the reference.
+
+A worker's life on its socket::
+
+    worker → hub    hello
+    hub → worker    welcome, then history … history, then live
+    worker → hub    step | note | begin | done | out | cancel …     (in any number, without waiting)
+    hub → worker    answer …                                        (in journal order)
+    worker → hub    result | failed                                 (the worker's end; it then waits for leave)
+    hub → worker    leave
+
+- ``step`` asks the hub to do something; its ``answer`` comes when the outcome is durable.
+- ``note`` tells the outcome of something harmless that the worker did itself (time, randomness, a file read). Nothing answers
+  it: no effect leaves the hub before the note is durable.
+- ``begin`` and ``done`` frame the body of a step that runs in the worker. ``begin`` is answered only if it asks for it.
+- ``history`` carries outcomes that are in the journal, in journal order; behind ``live`` the worker is on its own.
+
+Answers reach a worker in the order of the journal, and so does its history: replay takes the same turns as the first run.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from bartack.errors import FrameError
+from bartack.journal import BlobRef
+
+PROTOCOL: Final = 1
+MAX_FRAME: Final = 1024 * 1024
+_LENGTH: Final = struct.Struct(">I")
+
+Raw = msgspec.Raw
+if TYPE_CHECKING:
+    MaybeRaw = Raw | None
+else:
+    # msgspec decodes a union with Raw as if Raw were not there; absent, the field keeps its default.
+    MaybeRaw = Raw
+
+
+class Frame(msgspec.Struct, tag_field="k", omit_defaults=True, gc=False):
+    """Anything that is said; ``k`` tells what."""
+
+
+class ErrorData(msgspec.Struct, omit_defaults=True):
+    """An exception on its way through a socket or the journal."""
+
+    type: str
+    """``module:QualifiedName``."""
+    message: str
+    code: str = ""
+    args: list[object] | None = None
+    """What the constructor was given, if all of it is JSON."""
+    facts: dict[str, object] = {}
+    """The attributes that are JSON."""
+    worker: str = ""
+    """Path of the worker it was first raised in."""
+    stack: list[StackLine] = []
+    cause: ErrorData | None = None
+
+
+class StackLine(msgspec.Struct, omit_defaults=True):
+    """One line of a traceback, innermost last."""
+
+    file: str
+    line: int
+    function: str
+    text: str = ""
+
+
+class Order(msgspec.Struct, omit_defaults=True):
+    """What a new worker process is told before it can speak to the hub: who it is, and where its program is."""
+
+    path: str
+    incarnation: int
+    run_dir: str
+    workspace: str
+    program: str
+    """The directory that stands in for the project: modules are imported from here."""
+    root: str
+    """The project's own directory: modules must not be imported from there."""
+    folder: str = ""
+    """Where the program's file is, relative to the root."""
+
+
+# Worker or foreign process → hub.
+
+
+class Hello(Frame, tag="hello"):
+    """First frame of a connection. Workers name themselves; foreign processes have a role and perhaps a token."""
+
+    proto: int = PROTOCOL
+    role: str = "worker"
+    path: str = ""
+    incarnation: int = 0
+    pid: int = 0
+    token: str = ""
+
+
+class Step(Frame, tag="step"):
+    """Do this and answer with its outcome. ``a`` depends on the kind of step."""
+
+    i: int
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str = ""
+    a: Raw = Raw(b"{}")
+    v: MaybeRaw = None
+    ref: BlobRef | None = None
+    cancelled: bool = False
+    """The branch was cancelled before it came here: the outcome is that it was."""
+
+
+class Note(Frame, tag="note"):
+    """This harmless step was done here, with this outcome. Not answered."""
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str = ""
+    v: MaybeRaw = None
+    ref: BlobRef | None = None
+    e: ErrorData | None = None
+
+
+class Begin(Frame, tag="begin"):
+    """The body of this step begins here. Answered if ``i`` is set: the body waits until that is durable."""
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str = ""
+    i: int = 0
+    once: bool = False
+    attempt: int = 1
+    timeout_s: float = 0.0
+    grace_s: float = 0.0
+    """How long after ``timeout_s`` the hub waits before it ends the process: the time a body has to stop by itself."""
+    max_crashes: int = 3
+    a: Raw = Raw(b"{}")
+
+
+class Done(Frame, tag="done"):
+    """The body of this step ended with this outcome; answered when that is durable."""
+
+    i: int
+    p: str
+    n: int
+    step: str
+    fp: str
+    v: MaybeRaw = None
+    ref: BlobRef | None = None
+    e: ErrorData | None = None
+    about: str = ""
+    attempt: int = 1
+    retry_in_s: float = -1.0
+    """Not the outcome yet: this attempt failed and another follows after so many seconds."""
+
+
+class Out(Frame, tag="out"):
+    """Something printed or logged. A step like others, not answered."""
+
+    p: str
+    n: int
+    channel: str
+    text: str
+    fp: str = ""
+
+
+class Cancel(Frame, tag="cancel"):
+    """Give this open step up. Its answer is that it was cancelled, or its outcome if that came first."""
+
+    p: str
+    n: int
+    reason: str = ""
+    deadline: bool = False
+
+
+class Result(Frame, tag="result"):
+    """The worker came to its end."""
+
+    v: MaybeRaw = None
+    ref: BlobRef | None = None
+
+
+class Failed(Frame, tag="failed"):
+    """The worker ended with an exception. ``origin`` is the step whose outcome it was, if it was one."""
+
+    e: ErrorData
+    origin: tuple[str, int] | None = None
+    fatal: bool = False
+    """Nothing the program could have caught: a replay that differs, a foreign await."""
+
+
+class Ask(Frame, tag="ask"):
+    """A request of a foreign process: ``do`` names it, ``a`` depends on it."""
+
+    i: int
+    do: str
+    a: Raw = Raw(b"{}")
+    v: MaybeRaw = None
+    ref: BlobRef | None = None
+
+
+# Hub → worker or foreign process.
+
+
+class Welcome(Frame, tag="welcome"):
+    """Answer to hello: what the session is."""
+
+    run: str
+    dir: str
+    workspace: str
+    timestamp: int
+    worker: str = ""
+    """``module:name`` of the worker to run."""
+    rewinds: int = 0
+    v: MaybeRaw = None
+    """Its arguments: ``{"args": […], "kwargs": {…}}``."""
+    ref: BlobRef | None = None
+    config: Raw = Raw(b"{}")
+
+
+class Past(msgspec.Struct, omit_defaults=True, gc=False):
+    """A step that is in the journal, with its outcome."""
+
+    p: str
+    n: int
+    step: str
+    fp: str = ""
+    v: MaybeRaw = None
+    ref: BlobRef | None = None
+    e: ErrorData | None = None
+    about: str = ""
+
+
+class History(Frame, tag="history"):
+    """Outcomes of this worker's steps, in journal order."""
+
+    past: list[Past]
+
+
+class Live(Frame, tag="live"):
+    """The history ends here."""
+
+
+class Answer(Frame, tag="ok"):
+    """Outcome of a step or a request."""
+
+    i: int
+    v: MaybeRaw = None
+    ref: BlobRef | None = None
+
+
+class Refusal(Frame, tag="err"):
+    """Outcome of a step or a request that failed."""
+
+    i: int
+    e: ErrorData
+
+
+class Fired(Frame, tag="fired"):
+    """A deadline scope of this worker ran out; in journal order like an answer."""
+
+    p: str
+    n: int
+
+
+class SessionFailed(Frame, tag="session_failed"):
+    """The session failed: every wait ends now."""
+
+    e: ErrorData
+
+
+class Leave(Frame, tag="leave"):
+    """Exit now. ``grace_s`` is the time for clean-up, if any is due."""
+
+    grace_s: float = 0.0
+
+
+ToHub = Hello | Step | Note | Begin | Done | Out | Cancel | Result | Failed | Ask
+ToPeer = Welcome | History | Live | Answer | Refusal | Fired | SessionFailed | Leave
+
+_encode = msgspec.json.Encoder().encode
+_to_hub: msgspec.json.Decoder[ToHub] = msgspec.json.Decoder(ToHub)
+_to_peer: msgspec.json.Decoder[ToPeer] = msgspec.json.Decoder(ToPeer)
+
+
+def encode(frame: Frame) -> bytes:
+    """A frame as it goes over the socket."""
+    body = _encode(frame)
+    if len(body) > MAX_FRAME:
+        raise FrameError(f"a frame of {len(body)} bytes is more than {MAX_FRAME}")
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameReader:
+    """Cuts a stream of bytes into frames. ``feed`` what arrived; ``bodies`` gives the whole frames so far."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes | memoryview) -> list[bytes]:
+        """The bodies of the frames that ``data`` completes.
+
+        Raises:
+            FrameError: A length that no frame has.
+        """
+        buffer = self._buffer
+        buffer += data
+        bodies: list[bytes] = []
+        start, size = 0, len(buffer)
+        while size - start >= 4:
+            (length,) = _LENGTH.unpack_from(buffer, start)
+            if not 0 < length <= MAX_FRAME:
+                raise FrameError(f"a frame of {length} bytes")
+            end = start + 4 + length
+            if end > size:
+                break
+            bodies.append(bytes(buffer[start + 4 : end]))
+            start = end
+        del buffer[:start]
+        return bodies
+
+
+def decode_to_hub(body: bytes) -> ToHub:
+    """A frame that a worker or a foreign process sent.
+
+    Raises:
+        FrameError: It is none, or nothing that could be kept: what a frame only carries is looked at here, too.
+    """
+    try:
+        if not body.isascii():
+            body.decode()
+        return _to_hub.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FrameError(str(error)) from None
+
+
+def decode_to_peer(body: bytes) -> ToPeer:
+    """A frame that the hub sent."""
+    try:
+        return _to_peer.decode(body)
+    except msgspec.DecodeError as error:
+        raise FrameError(str(error)) from None

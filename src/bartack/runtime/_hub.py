@@ -1,0 +1,603 @@
+"""The hub: the process that owns a run. A loop around the core; everything it decides is decided there.
+
+One turn: take what is ready, look once more for who became ready meanwhile, commit once for all of them, then do and say what was
+decided. Processes are started by two parent programs, so that nothing the hub starts can outlive it: the zygote forks workers, the
+keeper runs commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Final, Protocol
+
+import msgspec
+
+from bartack.errors import BartackError, FrameError, JournalPoisonedError
+from bartack.journal import Journal
+from bartack.runtime import _frames as f
+from bartack.runtime import _ledger as act
+from bartack.runtime._commands import Commands
+from bartack.runtime._core import Core
+from bartack.runtime._foreign import Process
+from bartack.runtime._history import iter_greeting
+from bartack.runtime._layout import RunDir
+from bartack.runtime._leftovers import end_leftovers
+from bartack.runtime._mirror import Mirror
+from bartack.runtime._peers import Gatekeeper
+from bartack.runtime._prompts import Prompts
+from bartack.runtime._state import State
+from bartack.runtime._steps import AskArgs
+from bartack.runtime._waiting import only_people_can_help
+from bartack.runtime._wire import Connection
+from bartack.supervision import (
+    KEEPER,
+    Exited,
+    Gone,
+    ParentClient,
+    ParentDied,
+    ParentEvent,
+    Started,
+    StartFailed,
+    kill_descendants,
+    set_subreaper,
+)
+
+ZYGOTE: Final = "bartack.runtime._zygote"
+IDLE_COMMIT_S: Final = 0.05
+"""Entries nobody waits for are made durable when nothing has happened for this long."""
+STAGED_LIMIT: Final = 1000
+"""More entries than this are never kept waiting."""
+HEARTBEAT_S: Final = 5.0
+LOOK_S: Final = 1.0
+STUCK_S: Final = 30.0
+
+
+class Observer(Protocol):
+    """Somebody who watches a run from inside the hub's process: the live view, or nobody."""
+
+    @property
+    def listens(self) -> bool:
+        """Whether ``entries`` is to be called."""
+        ...
+
+    def opened(self, hub: Hub) -> None:
+        """The hub is there: it listens, and can be asked and told things from now on."""
+        ...
+
+    def entries(self, recorded: list[act.Recorded]) -> None:
+        """These entries are durable."""
+        ...
+
+    def show(self, channel: str, worker: str, text: str) -> None:
+        """Something was printed, logged or happened, and is durable."""
+        ...
+
+    def changed(self, state: State) -> None:
+        """The run changed its status."""
+        ...
+
+    def turn(self, state: State) -> None:
+        """A turn is over."""
+        ...
+
+
+class Hub:
+    """Drives one run until it ends or is interrupted."""
+
+    def __init__(
+        self,
+        run: RunDir,
+        journal: Journal,
+        core: Core,
+        prompts: Prompts,
+        observer: Observer,
+        *,
+        config: msgspec.Raw,
+    ) -> None:
+        self._run = run
+        self._journal = journal
+        self._core = core
+        self._observer = observer
+        self._config = config
+        self._mirror = Mirror(run, core.state)
+        self._selector = selectors.DefaultSelector()
+        self._connections: dict[int, Connection] = {}
+        self._numbers = 0
+        self._tokens = 0
+        self._workers: dict[int, tuple[str, int]] = {}
+        self._statuses: dict[int, str] = {}
+        self._pids: dict[int, int] = {}
+        self._status = ""
+        self._listener: socket.socket | None = None
+        self._heartbeat = 0.0
+        self._looked = 0.0
+        self._signals: list[int] = []
+        self._done_with: list[str] = []
+        self._zygote: ParentClient | None = None
+        self._keeper: ParentClient | None = None
+        self._commands = Commands(run, self._new_token, core.state)
+        self._prompts = prompts
+        self._gate = Gatekeeper(self._commands.token_key)
+        self._perform: dict[type[act.Action], Callable[..., None]] = {
+            act.Say: self._say,
+            act.Greet: self._greet,
+            act.Hang: self._hang,
+            act.StartWorker: self._start_worker,
+            act.StopWorker: self._stop_worker,
+            act.StartShell: self._start_shell,
+            act.StopShell: self._stop_shell,
+            act.StartPrompt: self._start_prompt,
+            act.StopPrompt: self._stop_prompt,
+            act.Show: self._show,
+            act.Transition: self._transition,
+            act.EndHub: self._end,
+        }
+
+    def run(self, begin: Callable[[Core], None]) -> str:
+        """Run until the run has ended or is interrupted; returns completed, failed, cancelled, interrupted or disk.
+
+        Args:
+            begin: Tells the core what to begin with: a new run, or one to resume.
+        """
+        set_subreaper()
+        end_leftovers(self._run, first=self._core.state.hub == 0)
+        if self._observer.listens:
+            self._core.ledger.listen()
+        with self._catching_signals():
+            try:
+                begin(self._core)
+                self._open()
+                self._observer.opened(self)
+                self._turn_end()
+                while not self._status:
+                    self._turn()
+            except JournalPoisonedError as error:
+                self._observer.show("note", "", str(error))
+                self._status = "disk"
+            finally:
+                self._close()
+        return self._status
+
+    def sign_off(self) -> None:
+        """Say in the run's files that nobody runs it any more. Called when its lock is free: whoever reads it may take over."""
+        self._mirror.write(self._journal.synced_seq, active=False, status=self._status)
+
+    def forget_when_durable(self, files: list[str]) -> None:
+        """Remove files whose content is in the journal, once it is durable there."""
+        self._done_with += files
+
+    def interrupt(self, status: str = "interrupted") -> None:
+        """Stop in order at the end of this turn; the run stays resumable."""
+        if not self._status:
+            self._core.stop(status)
+            self._turn_end()
+            self._status = status
+
+    # For the observer.
+
+    @property
+    def state(self) -> State:
+        """The state of the run."""
+        return self._core.state
+
+    @property
+    def needs_a_person(self) -> bool:
+        """Whether a question is open and nobody in the run can go on before it is answered."""
+        return only_people_can_help(self._core)
+
+    def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
+        """Call ``ready`` whenever there is something to read."""
+
+        def call(events: int) -> None:
+            ready()
+
+        self._selector.register(descriptor, selectors.EVENT_READ, call)
+
+    def unwatch(self, descriptor: int) -> None:
+        """End a ``watch``."""
+        self._selector.unregister(descriptor)
+
+    def question(self, number: str) -> AskArgs:
+        """What an open question asks.
+
+        Raises:
+            QuestionNotFoundError: There is none of this number.
+            QuestionAnsweredError: It is no longer open.
+        """
+        return self._core.questions.asked(number)[0]
+
+    def answer(self, number: str, value: object, by: str) -> None:
+        """Answer an open question; the first answer counts.
+
+        Raises:
+            QuestionNotFoundError: There is none of this number.
+            QuestionAnsweredError: Somebody was first.
+            TypeMismatchError: The answer is not of the kind that was asked for.
+        """
+        self._core.questions.answer(number, msgspec.Raw(msgspec.json.encode(value)), by)
+
+    # The loop.
+
+    def _turn(self) -> None:
+        ready = self._selector.select(self._patience())
+        for key, events in ready:
+            key.data(events)
+        self._core.tick()
+        if ready and len(self._connections) > 1:
+            # Late commit: whoever became ready meanwhile shares the sync.
+            for key, events in self._selector.select(0):
+                key.data(events)
+        if self._signals:
+            self.interrupt("terminated" if self._signals[0] == signal.SIGTERM else "interrupted")
+        self._turn_end(idle=not ready)
+        self._beat()
+        self._observer.turn(self._core.state)
+
+    def _turn_end(self, *, idle: bool = False) -> None:
+        """Commit if anybody waits for it, then do what was decided; that may lead to more."""
+        while True:
+            self._core.settle()
+            self._do(self._core.take_at_once())
+            staged = self._journal.last_seq - self._journal.synced_seq
+            if not self._core.must_sync and staged < STAGED_LIMIT and not (idle and staged):
+                return
+            self._journal.commit()
+            if heard := self._core.ledger.take_heard():
+                self._observer.entries(heard)
+            while self._done_with:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._done_with.pop())
+            self._do(self._core.committed())
+
+    def _do(self, actions: list[act.Action]) -> None:
+        for action in actions:
+            self._perform[type(action)](action)
+
+    def _patience(self) -> float:
+        waits = [1.0]
+        due = self._core.clockwork.next_in_s()
+        if due is not None:
+            waits.append(due)
+        if self._journal.last_seq > self._journal.synced_seq:
+            waits.append(IDLE_COMMIT_S)
+        prompt = self._prompts.next_in_s()
+        if prompt is not None:
+            waits.append(prompt)
+        return min(waits)
+
+    def _beat(self) -> None:
+        for token, outcome in self._prompts.take_ready():
+            self._core.prompt_ended(token, outcome)
+            self._turn_end()
+        now = time.monotonic()
+        if now - self._looked >= LOOK_S:
+            self._looked = now
+            self._check_kept()
+        if now - self._heartbeat >= HEARTBEAT_S:
+            self._heartbeat = now
+            self._run.touch_lock()
+            self._commands.check_sizes(self._core.shell_too_large)
+            self._drop_stuck(now)
+
+    def _drop_stuck(self, now: float) -> None:
+        """A stranger who asks and does not read is not waited for."""
+        for connection in list(self._connections.values()):
+            since = connection.stuck_since
+            if connection.worker is None and since is not None and now - since >= STUCK_S:
+                self._drop(connection)
+
+    def _check_kept(self) -> None:
+        """A run that waits writes nothing, and would not notice for long that its directory is gone."""
+        if not self._status and not os.path.exists(self._run.journal):
+            self.interrupt("disk")
+
+    # Opening and closing.
+
+    def _open(self) -> None:
+        self._zygote = self._start_parent(ZYGOTE)
+        self._keeper = self._start_parent(KEEPER)
+        self._listener = self._run.listen()
+        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
+        self._core.foreign.processes = self._processes
+
+    def _start_parent(self, module: str) -> ParentClient:
+        env = {**os.environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
+        run = self._core.state.run
+        assert run is not None
+        parent = ParentClient.start(module, str(self._run.tree_lock), env, run.workspace)
+
+        def ready(events: int) -> None:
+            self._parent_ready(parent)
+
+        self._selector.register(parent, selectors.EVENT_READ, ready)
+        return parent
+
+    def _seed(self) -> int:
+        return self._run.seed(self._core.state)
+
+    def _close(self) -> None:
+        if self._listener is not None:
+            self._selector.unregister(self._listener)
+            self._listener.close()
+            self._run.remove_socket()
+        for parent in (self._zygote, self._keeper):
+            if parent is not None:
+                self._unregister(parent)
+                parent.close()
+        kill_descendants()
+        for connection in self._connections.values():
+            connection.flush()
+            connection.close()
+        self._commands.close()
+        self._selector.close()
+
+    # Connections.
+
+    def _accept(self, events: int) -> None:
+        assert self._listener is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        self._add(sock)
+
+    def _add(self, sock: socket.socket, worker: tuple[str, int] | None = None) -> Connection:
+        self._numbers += 1
+        connection = Connection(self._numbers, sock, worker)
+        self._connections[connection.number] = connection
+        self._selector.register(sock, selectors.EVENT_READ, partial(self._connection_ready, connection))
+        return connection
+
+    def _connection_ready(self, connection: Connection, events: int) -> None:
+        if events & selectors.EVENT_WRITE and not connection.flush():
+            self._drop(connection)
+            return
+        if events & selectors.EVENT_READ:
+            self._read(connection)
+        self._watch(connection)
+
+    def _read(self, connection: Connection) -> None:
+        try:
+            bodies = connection.receive()
+            if bodies is None:
+                self._drop(connection)
+                return
+            for body in bodies:
+                self._frame(connection, f.decode_to_hub(body))
+        except FrameError:
+            self._drop(connection)
+
+    def _frame(self, connection: Connection, frame: f.ToHub) -> None:
+        if not isinstance(frame, f.Hello):
+            self._core.frame(connection.number, frame)
+            return
+        claimed = (frame.path, frame.incarnation) if frame.role == "worker" else None
+        if connection.greeted or claimed != connection.worker:
+            # Only the process that was started for it is a worker, and nobody changes what he is.
+            self._drop(connection)
+            return
+        connection.greeted = True
+        peer = self._gate.admit(connection, frame, self._parents()) if claimed is None else None
+        if self._core.connect(connection.number, frame, peer) is None:
+            self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        if self._connections.pop(connection.number, None) is None:
+            return
+        self._core.lost(connection.number)
+        self._unregister(connection.sock)
+        connection.close()
+
+    def _watch(self, connection: Connection) -> None:
+        if connection.number not in self._connections:
+            return
+        if connection.closing and not connection.wants_write:
+            self._drop(connection)
+            return
+        events = selectors.EVENT_READ if connection.wants_read else selectors.EVENT_WRITE
+        if connection.wants_write:
+            events |= selectors.EVENT_WRITE
+        if connection.events != events:
+            connection.events = events
+            self._selector.modify(connection.sock, events, self._selector.get_key(connection.sock).data)
+
+    def _unregister(self, what: socket.socket | ParentClient) -> None:
+        try:
+            self._selector.unregister(what)
+        except (KeyError, ValueError):
+            return
+
+    def _parents(self) -> set[int]:
+        return {parent.pid for parent in (self._zygote, self._keeper) if parent is not None}
+
+    # Processes.
+
+    def _new_token(self) -> int:
+        self._tokens += 1
+        return self._tokens
+
+    def _parent_ready(self, parent: ParentClient) -> None:
+        for event in parent.read_events():
+            if isinstance(event, ParentDied):
+                self._parent_died(parent)
+            elif parent is self._zygote:
+                self._worker_event(event)
+            else:
+                self._commands.event(event, self._core.shell_ended)
+
+    def _worker_event(self, event: ParentEvent) -> None:
+        match event:
+            case Started(token=token, pids=pids, pidfds=pidfds):
+                self._pids[token] = pids[0]
+                for fd in pidfds:
+                    os.close(fd)
+            case Exited(token=token, statuses=statuses):
+                self._pids.pop(token, None)
+                self._statuses[token] = _reason(statuses[0])
+            case Gone(token=token):
+                path, incarnation = self._workers.pop(token, ("", 0))
+                reason = self._statuses.pop(token, "lost")
+                if path:
+                    self._core.process_gone(path, incarnation, reason)
+            case StartFailed(token=token, problem=problem):
+                path, incarnation = self._workers.pop(token, ("", 0))
+                if path:
+                    self._core.process_gone(path, incarnation, f"start failed: {problem}")
+            case _:
+                return
+
+    def _processes(self) -> list[Process]:
+        found = [Process("hub", os.getpid())]
+        if self._zygote is not None and self._keeper is not None:
+            found.append(Process("parent of workers", self._zygote.pid))
+            found.append(Process("parent of commands", self._keeper.pid))
+        for token, (path, incarnation) in self._workers.items():
+            found.append(Process("worker", self._pids.get(token, 0), path, incarnation))
+        for pid, path, argv in self._commands.processes():
+            found.append(Process("command", pid, path, about=" ".join(argv)))
+        return found
+
+    def _parent_died(self, parent: ParentClient) -> None:
+        """A parent program was killed: everything below it dies with it; another takes its place."""
+        self._unregister(parent)
+        parent.close(0.0)
+        other = self._keeper if parent is self._zygote else self._zygote
+        kill_descendants(keep=[other.pid] if other is not None else [])
+        if parent is self._zygote:
+            lost, self._workers = self._workers, {}
+            self._pids.clear()
+            self._zygote = self._start_parent(ZYGOTE)
+            for path, incarnation in lost.values():
+                self._core.process_gone(path, incarnation, "lost its parent", counted=False)
+        else:
+            self._keeper = self._start_parent(KEEPER)
+            for token in self._commands.all_lost():
+                self._core.shell_lost(token)
+
+    # Actions.
+
+    def _say(self, action: act.Say) -> None:
+        connection = self._connections.get(action.peer)
+        if connection is not None:
+            connection.send(action.data, urgent=action.urgent)
+            self._watch(connection)
+
+    def _greet(self, action: act.Greet) -> None:
+        connection = self._connections.get(action.peer)
+        if connection is not None:
+            worker = self._core.state.workers[action.path]
+            greeting = iter_greeting(
+                self._core.state, self._journal, worker, action.known, self._config, str(self._run.path)
+            )
+            connection.stream(greeting)
+            self._watch(connection)
+
+    def _hang(self, action: act.Hang) -> None:
+        connection = self._connections.get(action.peer)
+        if connection is not None:
+            connection.closing = True
+            self._watch(connection)
+
+    def _start_worker(self, action: act.StartWorker) -> None:
+        assert self._zygote is not None
+        ours, theirs = socket.socketpair()
+        token = self._new_token()
+        self._workers[token] = (action.path, action.incarnation)
+        self._add(ours, (action.path, action.incarnation))
+        payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
+        env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
+        self._zygote.fork(token, payload, [theirs.fileno()], env)
+        theirs.close()
+
+    def _stop_worker(self, action: act.StopWorker) -> None:
+        for token, (path, _) in self._workers.items():
+            if path == action.path and self._zygote is not None:
+                if action.grace_s:
+                    self._zygote.stop(token, action.grace_s)
+                else:
+                    self._zygote.kill(token)
+
+    def _start_shell(self, action: act.StartShell) -> None:
+        assert self._keeper is not None
+        try:
+            self._commands.start(self._keeper, action, self._journal)
+        except (BartackError, OSError) as error:
+            self._core.shell_ended(action.token, self._commands.refused(error))
+
+    def _stop_shell(self, action: act.StopShell) -> None:
+        assert self._keeper is not None
+        self._commands.stop(self._keeper, action.token)
+
+    def _start_prompt(self, action: act.StartPrompt) -> None:
+        self._prompts.start(action)
+
+    def _stop_prompt(self, action: act.StopPrompt) -> None:
+        self._prompts.stop(action.token)
+
+    def _show(self, action: act.Show) -> None:
+        self._mirror.transcribe(action)
+        self._observer.show(action.channel, action.worker, action.text)
+
+    def _transition(self, action: act.Transition) -> None:
+        self._mirror.write(self._journal.synced_seq, active=True)
+        self._observer.changed(self._core.state)
+
+    def _end(self, action: act.EndHub) -> None:
+        self._status = self._status or action.status
+
+    # Signals.
+
+    def _catching_signals(self) -> _Signals:
+        return _Signals(self._selector, self._signals)
+
+
+class _Signals:
+    """Ctrl-C and termination end the loop in order; a second one ends the process."""
+
+    def __init__(self, selector: selectors.BaseSelector, seen: list[int]) -> None:
+        self._selector = selector
+        self._seen = seen
+        self._previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
+
+    def __enter__(self) -> None:
+        self._read, self._write = socket.socketpair()
+        self._read.setblocking(False)
+        self._write.setblocking(False)
+        self._selector.register(self._read, selectors.EVENT_READ, self._wake)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._note)
+        self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
+
+    def __exit__(self, *problem: object) -> None:
+        signal.set_wakeup_fd(self._old_fd)
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._read.close()
+        self._write.close()
+
+    def _wake(self, events: int) -> None:
+        self._read.recv(64)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self._seen:
+            # Asked twice: the parent programs end everything when this process is gone.
+            os._exit(128 + number)
+        self._seen.append(number)
+
+
+def _reason(status: int) -> str:
+    if status >= 0:
+        return f"exit:{status}"
+    try:
+        return f"signal:{signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal:{-status}"  # one of those that have no name

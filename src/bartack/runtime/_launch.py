@@ -1,0 +1,185 @@
+"""Making a run, and running one: from a program to a directory with a journal, and from that to a hub."""
+
+from __future__ import annotations
+
+import gc
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from bartack.core import DIR_MODE, SystemClock, claim_run_dir
+from bartack.errors import ResumeRefusedError, RunNotFoundError
+from bartack.journal import FileJournal, open_journal
+from bartack.runtime import _entries as e
+from bartack.runtime._config import Config
+from bartack.runtime._core import Core, UnknownDecision
+from bartack.runtime._hub import Hub, Observer
+from bartack.runtime._inbox import take_in
+from bartack.runtime._layout import RunDir
+from bartack.runtime._mirror import RunFile
+from bartack.runtime._office import Settings
+from bartack.runtime._program import Inquiry, find_program, heal_program, pin, probe, project_root
+from bartack.runtime._prompts import Prompts
+from bartack.runtime._state import NO_VALUE, State, Value
+from bartack.runtime._steps import CallArgs
+from bartack.runtime._timeouts import Timeouts
+
+EXIT_CODES = {
+    "completed": 0,
+    "failed": 1,
+    "waiting": 3,
+    "cancelled": 4,
+    "disk": 6,
+    "interrupted": 130,
+    "terminated": 143,
+}
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """What to run."""
+
+    program: str
+    worker: str = ""
+    argv: list[str] = []
+    input: dict[str, msgspec.Raw] = {}
+    call: CallArgs | None = None
+    no_input: bool = False
+
+
+def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
+    """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
+
+    Raises:
+        ProgramImportError: The program cannot run; no run was made.
+        UsageError: The arguments do not fit; no run was made.
+    """
+    file, named = find_program(order.program, workspace)
+    root = project_root(file, workspace)
+    inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
+    finding = probe(inquiry, workspace)
+    runs = config.state_dir(workspace) / "runs"
+    runs.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    run_id, path = claim_run_dir(runs)
+    run = RunDir(path)
+    run.make()
+    pin(finding.files, root, run.program)
+    created = e.RunCreated(
+        run=run_id,
+        worker=finding.worker,
+        name=finding.name,
+        program=str(file),
+        workspace=str(workspace.resolve()),
+        root=str(root),
+        seed=secrets.randbelow(2**32),
+        no_input=order.no_input,
+        environment=finding.environment,
+        place=os.path.relpath(run.path, workspace.resolve()),
+    )
+    arguments = msgspec.json.encode(finding.call or CallArgs())
+    with open_journal(run.path, durability=config.durability) as journal:
+        value = _pack(journal, arguments)
+        spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
+        journal.stage(e.draft(created), e.draft(spawned, value.raw, value.ref))
+        journal.commit()
+    return run
+
+
+def _pack(journal: FileJournal, encoded: bytes) -> Value:
+    return (
+        Value(msgspec.Raw(encoded)) if len(encoded) <= 64 * 1024 else Value(None, journal.put_blob(encoded))
+    )
+
+
+def load_state(run: RunDir, journal: FileJournal) -> State:
+    """What the journal of a run adds up to.
+
+    Raises:
+        RunNotFoundError: The journal has no run in it.
+    """
+    state = State()
+    state.apply_all(journal.read())
+    if state.run is None:
+        raise RunNotFoundError(run.id)
+    return state
+
+
+def drive(
+    run: RunDir,
+    config: Config,
+    observer: Observer,
+    unknown: UnknownDecision | None = None,
+    workspace: str | None = None,
+) -> str:
+    """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
+
+    Args:
+        run: The run.
+        config: The settings of its workspace.
+        observer: Who watches.
+        unknown: What to do with a step whose outcome is not known.
+        workspace: Where its workspace is, if it is not where it was.
+
+    Raises:
+        JournalLockedError: Another process runs it.
+        ResumeRefusedError: It has ended for good, or needs a decision first.
+    """
+    clock = SystemClock()
+    last_life = run.last_sign_of_life_us()
+    journal = open_journal(run.path, durability=config.durability, at_least=_known_seq(run))
+    hub: Hub | None = None
+    try:
+        heal_program(run.program)
+        state = load_state(run, journal)
+        check_resumable(run, state, unknown)
+        place = run.workspace(state, workspace)
+        moved = state.run is not None and state.run.workspace != place
+        settings = Settings(
+            no_input=bool(state.run and state.run.no_input),
+            max_usd=config.max_usd,
+            reserve_usd=config.reserve_usd,
+            agent=config.default_agent,
+        )
+        core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings)
+        prompts = Prompts(config.open_agents(Path(place), run.path), config.default_agent, place)
+        _calm_collector()
+        driver = hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
+        dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
+
+        def begin(core: Core) -> None:
+            if moved:
+                core.ledger.record((e.RunMoved(workspace=place), NO_VALUE))
+            core.start(dead_us, unknown)
+            driver.forget_when_durable(take_in(run, core))
+
+        return driver.run(begin)
+    finally:
+        journal.close()
+        if hub is not None:
+            hub.sign_off()
+
+
+def _calm_collector() -> None:
+    """The hub makes many short-lived objects and no cycles: looking for those all the time is wasted."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) -> None:
+    """Raise unless a run has something left to do."""
+    if state.ended is not None and state.ended.status in {"completed", "cancelled"}:
+        raise ResumeRefusedError(run.id, f"it is {state.ended.status}")
+    undecided = [worker.path for worker in state.workers.values() if worker.in_doubt]
+    if undecided and unknown is None:
+        reason = f"nobody knows whether the last step of {undecided[0]} happened; decide with --unknown"
+        raise ResumeRefusedError(run.id, reason)
+
+
+def _known_seq(run: RunDir) -> int:
+    """The last place that run.json knows to be durable; a journal that ends before it is damaged."""
+    try:
+        return msgspec.json.decode(run.mirror.read_bytes(), type=RunFile).seq
+    except (OSError, msgspec.DecodeError):
+        return 0

@@ -1,0 +1,171 @@
+"""The directory of a run: where everything is, and the names that other processes know it by."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import socket
+import stat
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.core import DIR_MODE
+from bartack.errors import PeerRefusedError, WorkspaceError
+from bartack.runtime._frames import Order
+from bartack.runtime._state import State
+
+SOCKET_LIMIT: Final = 100
+"""The longest path a socket is bound to as it is; a longer one goes through a link."""
+
+
+class RunDir:
+    """One run's directory. Makes nothing by itself."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self.journal = self.path / "journal.ndjson"
+        self.lock = self.path / "lock"
+        self.tree_lock = self.path / "lock.tree"
+        self.socket = self.path / "hub.sock"
+        self.mirror = self.path / "run.json"
+        self.failed = self.path / ".failed"
+        self.program = self.path / "program"
+        self.work = self.path / "work"
+        self.inbox = self.path / "inbox"
+        self.transcript = self.path / "transcript.txt"
+        self.log = self.path / "hub.log"
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self.path.name
+
+    def make(self) -> None:
+        """Make the directories that a run needs."""
+        for folder in (self.path, self.program, self.work, self.inbox):
+            folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+
+    def workspace(self, state: State, given: str | None = None) -> str:
+        """Where the run's commands and relative paths are from now on.
+
+        Args:
+            state: The run.
+            given: Where somebody says it is. Else it is where it is seen from the run's directory, or where it was.
+
+        Raises:
+            WorkspaceError: It is not there.
+        """
+        assert state.run is not None
+        wanted = [os.path.realpath(given)] if given else [self._beside(state.run.place), state.run.workspace]
+        found = next((path for path in wanted if path and os.path.isdir(path)), None)
+        if found is None:
+            raise WorkspaceError(wanted[-1])
+        return found
+
+    def _beside(self, place: str) -> str:
+        """The workspace that the run's directory is in, if it still is where it was in it."""
+        path, tail = str(self.path), os.sep + place
+        inside = bool(place) and not place.startswith(os.pardir) and path.endswith(tail)
+        return path.removesuffix(tail) if inside else ""
+
+    def seed(self, state: State) -> int:
+        """The hash seed of the run's workers: the same in every process of it."""
+        assert state.run is not None
+        return state.run.seed
+
+    def environment(self, state: State) -> dict[str, str]:
+        """What every process of the run finds in its environment."""
+        return {"BARTACK_RUN": self.id, "BARTACK_RUN_DIR": str(self.path), "BARTACK_HUB": str(state.hub)}
+
+    def worker_payload(self, state: State, path: str, incarnation: int) -> bytes:
+        """What a new worker process is told."""
+        assert state.run is not None
+        order = Order(
+            path=path,
+            incarnation=incarnation,
+            run_dir=str(self.path),
+            workspace=state.run.workspace,
+            program=str(self.program),
+            root=state.run.root,
+            folder=os.path.relpath(os.path.dirname(state.run.program), state.run.root),
+        )
+        return msgspec.json.encode(order)
+
+    def touch_lock(self) -> None:
+        """Leave a sign of life: how long nobody ran a run is counted from the last one."""
+        with contextlib.suppress(OSError):
+            os.utime(self.lock)
+
+    def last_sign_of_life_us(self) -> int | None:
+        """When the last hub of the run was seen alive."""
+        try:
+            return os.stat(self.lock).st_mtime_ns // 1000
+        except OSError:
+            return None
+
+    # The socket.
+
+    def listen(self) -> socket.socket:
+        """Listen for processes that want to join; only this user's can."""
+        self.remove_socket()
+        target = self._socket_path()
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        mask = os.umask(0o177)
+        try:
+            listener.bind(target)
+        finally:
+            os.umask(mask)
+        listener.listen(64)
+        listener.setblocking(False)
+        if target != str(self.socket):
+            os.symlink(target, self.socket)
+        return listener
+
+    def connect(self, timeout_s: float) -> socket.socket:
+        """Connect to the run's hub.
+
+        Raises:
+            PeerRefusedError: The socket belongs to somebody else.
+            OSError: Nobody listens.
+        """
+        target = os.path.realpath(self.socket)
+        facts = os.stat(target)
+        if facts.st_uid != os.getuid() or not stat.S_ISSOCK(facts.st_mode):
+            raise PeerRefusedError("join", f"{target} is not a socket of this user")
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(timeout_s)
+        try:
+            sock.connect(target if len(target) <= SOCKET_LIMIT else self._socket_path())
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def remove_socket(self) -> None:
+        """Nobody listens any more."""
+        for path in {self._socket_path(), str(self.socket)}:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+
+    def _socket_path(self) -> str:
+        plain = str(self.socket)
+        if len(os.fsencode(plain)) <= SOCKET_LIMIT:
+            return plain
+        folder = _short_folder()
+        return os.path.join(folder, hashlib.sha256(os.fsencode(plain)).hexdigest()[:24])
+
+
+def _short_folder() -> str:
+    """A directory with a short path that only this user can enter."""
+    parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    folder = os.path.join(parent, f"bartack-{os.getuid()}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, DIR_MODE)
+    facts = os.lstat(folder)
+    if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o077:
+        raise PeerRefusedError("join", f"{folder} does not belong to this user alone")
+    return folder

@@ -1,0 +1,124 @@
+"""Finding runs, and what they say of themselves, with or without a process that runs them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from bartack.errors import BartackError, RunNotFoundError
+from bartack.journal import open_reader
+from bartack.runtime._client import is_active
+from bartack.runtime._config import load_config
+from bartack.runtime._layout import RunDir
+from bartack.runtime._mirror import RunFile
+from bartack.runtime._state import State
+
+Status = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
+
+ENDED: Final[frozenset[str]] = frozenset({"completed", "failed", "cancelled", "interrupted"})
+TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled"})
+
+
+def runs_dir(workspace: Path) -> Path:
+    """Where the runs of a workspace are."""
+    return load_config(workspace).state_dir(workspace) / "runs"
+
+
+def list_runs(workspace: Path) -> list[RunDir]:
+    """The runs of a workspace, the newest first."""
+    folder = runs_dir(workspace)
+    if not folder.is_dir():
+        return []
+    names = sorted((name for name in os.listdir(folder) if name.startswith("run-")), reverse=True)
+    return [RunDir(folder / name) for name in names if (folder / name / "journal.ndjson").exists()]
+
+
+def find_run(asked: str | os.PathLike[str], workspace: Path) -> RunDir:
+    """The run that is meant: an id, a unique beginning of one, ``latest``, or a directory.
+
+    Raises:
+        RunNotFoundError: There is none, or more than one.
+    """
+    text = os.fspath(asked)
+    if os.sep in text or text in {".", ".."}:
+        if (Path(text) / "journal.ndjson").exists():
+            return RunDir(text)
+        raise RunNotFoundError(text)
+    runs = list_runs(workspace)
+    if text == "latest" and runs:
+        return runs[0]
+    exact = [run for run in runs if run.id == text]
+    found = exact or [run for run in runs if run.id.startswith(text) or run.id.startswith(f"run-{text}")]
+    if len(found) != 1:
+        raise RunNotFoundError(text, tuple(run.id for run in found[:5]))
+    return found[0]
+
+
+def read_state(run: RunDir) -> State:
+    """What the journal of a run adds up to, read without owning it.
+
+    Raises:
+        RunNotFoundError: The journal has no run in it.
+    """
+    state = State()
+    with open_reader(run.path) as reader:
+        state.apply_all(reader.read())
+    if state.run is None:
+        raise RunNotFoundError(run.id)
+    return state
+
+
+def status_of(run: RunDir, state: State, *, active: bool | None = None) -> Status:
+    """What a run is doing: one that is not ended and that nobody runs is interrupted."""
+    if state.ended is not None:
+        return state.status
+    if active is None:
+        active = is_active(run)
+    return state.status if active else "interrupted"
+
+
+class RunSummary(msgspec.Struct, omit_defaults=True):
+    """One line about a run."""
+
+    run: str
+    status: str
+    worker: str
+    program: str
+    created_at: str
+    updated_at: str
+    pid: int = 0
+    questions: list[str] = []
+    error: str = ""
+
+
+def summarise(run: RunDir) -> RunSummary:
+    """What run.json says of a run, corrected by whether somebody runs it."""
+    try:
+        file = msgspec.json.decode(run.mirror.read_bytes(), type=RunFile)
+    except (OSError, msgspec.DecodeError):
+        return _summarise_journal(run)
+    alive = file.status not in ENDED and is_active(run)
+    status = file.status if alive or file.status in ENDED else "interrupted"
+    return RunSummary(
+        run=file.run,
+        status=status,
+        worker=file.worker,
+        program=file.program,
+        created_at=file.created_at,
+        updated_at=file.updated_at,
+        pid=file.pid if alive else 0,
+        questions=file.questions,
+        error=file.error,
+    )
+
+
+def _summarise_journal(run: RunDir) -> RunSummary:
+    try:
+        state = read_state(run)
+    except BartackError as error:
+        return RunSummary(run.id, "unreadable", "", "", "", "", error=error.message)
+    assert state.run is not None
+    return RunSummary(run.id, status_of(run, state), state.run.name, state.run.program, "", "")

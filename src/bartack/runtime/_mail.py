@@ -1,0 +1,621 @@
+"""The mailroom of the hub: sends, receives, and who waits for what.
+
+Waiting receivers and blocked senders live here and die with the hub; messages live in the journal. A waiter is served only while
+its worker is connected, so no message is handed to the dead.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bartack.errors import (
+    BartackError,
+    DeadlineExceededError,
+    MailboxClosedError,
+    MailboxFullError,
+    MailboxNameError,
+    MessageTooLargeError,
+    ReceiveTimeoutError,
+    StepCancelledError,
+)
+from bartack.journal import BlobRef
+from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, check_name
+from bartack.runtime import _entries as e
+from bartack.runtime import _frames as f
+from bartack.runtime import _steps as s
+from bartack.runtime._blame import follows
+from bartack.runtime._clockwork import Alarm
+from bartack.runtime._ledger import NULL, Peer
+from bartack.runtime._office import Office
+from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+
+PULSE_S: Final = 1.0
+"""How often the default clock of a receive looks whether it may go on."""
+
+Stuck = Callable[[Worker], bool]
+"""Whether the default clock of a worker's receive stands still."""
+
+
+class Waiter:
+    """Somebody who waits for a message: a worker's step, or a foreign process."""
+
+    def __init__(
+        self, mailbox: str, give: Callable[[Message], None], give_up: Callable[[BartackError], None]
+    ) -> None:
+        self.mailbox = mailbox
+        self.give = give
+        self.give_up = give_up
+        self.alarm: Alarm | None = None
+        self.worker = ""
+        self.peer = 0
+        self.step: tuple[str, int] = ("", 0)
+
+
+class Blocked(NamedTuple):
+    """A send that waits for room."""
+
+    worker: Worker
+    step: f.Step
+    args: s.SendArgs
+    size: int
+    alarm: Alarm
+
+
+class MailDesk:
+    """Handles the steps and requests that concern mailboxes."""
+
+    def __init__(self, office: Office, stuck: Stuck) -> None:
+        self._office = office
+        self._stuck = stuck
+        self._waiters: dict[str, deque[Waiter]] = {}
+        self._blocked: dict[str, deque[Blocked]] = {}
+        self._due: dict[str, Alarm] = {}
+
+    @property
+    def has_blocked(self) -> bool:
+        """Whether a send waits for room."""
+        return any(self._blocked.values())
+
+    # Steps of workers.
+
+    def send(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Put a message into a mailbox."""
+        args = self._office.decode(step.a, s.SendArgs)
+        check_name(args.mailbox)
+        mailbox = self._office.state.mailbox(args.mailbox)
+        size = _size(step.v, step.ref)
+        known = mailbox.id_for(args.key)
+        if known is not None:
+            self._office.finish(worker, step, known)
+        elif self._office.state.is_closed(args.mailbox):
+            self._office.fail(worker, step, MailboxClosedError(args.mailbox))
+        elif args.not_before or mailbox.has_room(size):
+            self._deliver(worker, step, args, size)
+        else:
+            self._overflow(worker, step, args, size, mailbox)
+
+    def receive(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Take the oldest message, or wait for one."""
+        args = self._office.decode(step.a, s.ReceiveArgs)
+        check_reader(worker, args.mailbox)
+        message = self._next(args.mailbox)
+        if message is not None:
+            self._hand_over(worker, step, args, message)
+        elif self._is_finished(args.mailbox):
+            self._office.fail(worker, step, MailboxClosedError(args.mailbox))
+        elif args.timeout_s == 0:
+            self._office.fail(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
+        else:
+            opened = self._office.open(step, timeout_s=args.timeout_s)
+            self._wait(peer, worker, step, args, opened)
+
+    def resume_receive(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+        """A worker that was restarted waits again."""
+        args = self._office.decode(step.a, s.ReceiveArgs)
+        message = self._next(args.mailbox)
+        if message is not None:
+            self._hand_over(worker, step, args, message)
+        elif self._is_finished(args.mailbox):
+            self._office.ledger.fail_open(worker, opened, MailboxClosedError(args.mailbox))
+        else:
+            self._wait(peer, worker, step, args, opened)
+
+    def ack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Acknowledge a held message."""
+        self._settle_step(worker, step, "processed")
+
+    def nack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """A failure left the block in which a message was held. It goes back when the failure turns out to be caught.
+
+        Until then it stays where it is: if the failure is not caught, the resumed worker holds it again.
+        """
+        args = self._office.decode(step.a, s.AckArgs)
+        self._settle_step(worker, step, "returning" if args.requeue else "dead")
+
+    def return_all(self, worker: Worker, p: str) -> None:
+        """A branch of a worker goes on behind a failure: what was given back in it goes back."""
+        for message_id, (_, step) in list(worker.returning.items()):
+            held = self._office.state.held.get(message_id)
+            if held is not None and follows(p, step):
+                self._settle(held[0], message_id, ok=False)
+
+    def call(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Send a message and wait for the reply."""
+        args = self._office.decode(step.a, s.CallMailboxArgs)
+        check_name(args.mailbox)
+        mailbox = self._office.state.mailbox(args.mailbox)
+        size = _size(step.v, step.ref)
+        if self._office.state.is_closed(args.mailbox):
+            raise MailboxClosedError(args.mailbox)
+        if not mailbox.has_room(size):
+            raise MailboxFullError(args.mailbox, len(mailbox))
+        limit, source = self._limit("call", args.timeout_s)
+        sent = self._sent(worker, step, s.SendArgs(mailbox=args.mailbox), size, reply_to=f"{step.p} {step.n}")
+        started = e.StepStarted(
+            p=step.p, n=step.n, step="call", fp=step.fp, about=step.about, timeout_s=limit
+        )
+        self._office.ledger.record((started, NO_VALUE), (sent, Value(step.v, step.ref)))
+        self.watch_call(worker, worker.open[step.p, step.n], source)
+        self._serve(args.mailbox)
+
+    def watch_call(self, worker: Worker, opened: OpenStep, source: str = "explicit") -> None:
+        """The reply to an open call has a deadline."""
+        left = self._office.left_s(opened)
+
+        def late() -> None:
+            error = DeadlineExceededError("call", opened.timeout_s or 0.0, source)
+            self._office.ledger.fail_open(worker, opened, error)
+
+        self._office.clockwork.after(left or 0.0, late, lambda: self._office.is_open(worker, opened))
+
+    def reply(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Answer a held message that was sent by a call."""
+        args = self._office.decode(step.a, s.ReplyArgs)
+        message = self._office.state.mailbox(args.mailbox).holding(args.id)
+        p, _, n = (message.reply_to if message else "").rpartition(" ")
+        caller = self._office.state.worker_of(p) if p else None
+        opened = caller.open.get((p, int(n))) if caller and n else None
+        value = Value(step.v, step.ref)
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
+        if caller is None or opened is None:
+            self._office.ledger.finish(worker, done, Value(NULL))
+            return
+        answered = e.StepFinished(p=opened.p, n=opened.n, step="call", fp=opened.fp)
+        self._office.ledger.record((answered, value), (done, Value(NULL)))
+        self._office.ledger.tell(caller, answered, value)
+        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+
+    def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Take everything that is there now."""
+        args = self._office.decode(step.a, s.DrainArgs)
+        check_reader(worker, args.mailbox)
+        messages = self._office.state.mailbox(args.mailbox).queued()[: args.max]
+        values = [msgspec.Raw(self._load(message)) for message in messages]
+        value = self._office.ledger.pack(values)
+        data = e.MessagesDrained(
+            mailbox=args.mailbox, ids=[message.id for message in messages], p=step.p, n=step.n, fp=step.fp
+        )
+        self._office.ledger.record((data, value))
+        self._office.ledger.answer(worker, step.p, step.n, value)
+        self._make_room(args.mailbox)
+
+    def withdraw(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Take back a message of one's own."""
+        args = self._office.decode(step.a, s.WithdrawArgs)
+        message = self._office.state.mailbox(args.mailbox).find(args.id)
+        mine = message is not None and message.sender == worker.path
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        value = self._office.ledger.pack(mine)
+        if mine:
+            moved = e.MessageMoved(mailbox=args.mailbox, id=args.id, to="withdrawn")
+            self._office.ledger.record((moved, NO_VALUE), (done, value))
+            self._office.ledger.answer(worker, step.p, step.n, value)
+            self._make_room(args.mailbox)
+        else:
+            self._office.ledger.finish(worker, done, value)
+
+    def declare(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Set the bounds of a mailbox."""
+        args = self._office.decode(step.a, s.DeclareArgs)
+        check_name(args.mailbox)
+        mailbox = self._office.state.mailbox(args.mailbox)
+        mailbox.declare(args.capacity, args.max_bytes, args.overflow)
+        changed = e.MailboxChanged(
+            mailbox=args.mailbox, capacity=args.capacity, max_bytes=args.max_bytes, overflow=args.overflow
+        )
+        self._change(worker, step, changed)
+
+    def close(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Take no more messages; receivers of an empty mailbox learn it at once."""
+        args = self._office.decode(step.a, s.MailboxArgs)
+        check_name(args.mailbox)
+        self._change(worker, step, e.MailboxChanged(mailbox=args.mailbox, closed=True))
+        if not len(self._office.state.mailbox(args.mailbox)):
+            for waiter in list(self._waiters.pop(args.mailbox, ())):
+                self._drop_alarm(waiter)
+                waiter.give_up(MailboxClosedError(args.mailbox))
+
+    def stats(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Counts of a mailbox."""
+        args = self._office.decode(step.a, s.MailboxArgs)
+        check_name(args.mailbox)
+        self._office.finish(worker, step, self.describe(args.mailbox))
+
+    # For everybody.
+
+    def describe(self, name: str) -> s.MailboxStats:
+        """Counts of a mailbox, as they are now."""
+        mailbox = self._office.state.mailbox(name)
+        oldest = mailbox.oldest()
+        return s.MailboxStats(
+            queued=len(mailbox),
+            scheduled=mailbox.scheduled,
+            waiting=len(self._waiters.get(name, ())),
+            sent=mailbox.sent,
+            delivered=mailbox.delivered,
+            dropped=mailbox.dropped,
+            size_bytes=mailbox.size_bytes,
+            oldest_age_s=None if oldest is None else max(self._office.now_us() - oldest.at, 0) / 1e6,
+        )
+
+    def put_foreign(self, name: str, sender: str, key: str, value: Value, not_before: int = 0) -> str:
+        """A message from outside the run; returns its id.
+
+        Raises:
+            MailboxClosedError: It takes no more.
+            MailboxFullError: It holds as much as it may.
+        """
+        check_name(name)
+        mailbox = self._office.state.mailbox(name)
+        known = mailbox.id_for(key)
+        if known is not None:
+            return known
+        size = _size(value.raw, value.ref)
+        if self._office.state.is_closed(name):
+            raise MailboxClosedError(name)
+        message_id = f"m-{self._office.ledger.next_message()}"
+        sent = e.MessageSent(
+            mailbox=name, id=message_id, size=size, sender=sender, key=key, not_before=not_before
+        )
+        if not_before or self._drop_oldest(mailbox, size):
+            self._office.ledger.record((sent, value))
+        elif mailbox.overflow == "drop_newest":
+            self._office.ledger.record((sent, value), (_dropped(name, message_id), NO_VALUE))
+        else:
+            raise MailboxFullError(name, len(mailbox))
+        self._arm_due(name)
+        self._serve(name)
+        return message_id
+
+    def hold_foreign(self, peer: Peer, name: str, message: Message) -> None:
+        """A foreign process is handed a message that it has to acknowledge."""
+        attempt = message.attempt + 1
+        held = e.MessageHeld(mailbox=name, id=message.id, by=peer.name, attempt=attempt)
+        self._office.ledger.record((held, NO_VALUE))
+        peer.held[message.id] = name
+        self._make_room(name)
+
+    def wait_foreign(self, waiter: Waiter, timeout_s: float | None) -> None:
+        """A foreign process waits for a message."""
+        message = self._next(waiter.mailbox)
+        if message is not None:
+            waiter.give(message)
+            return
+        if self._is_finished(waiter.mailbox):
+            waiter.give_up(MailboxClosedError(waiter.mailbox))
+            return
+        limit, source = self._limit("receive", timeout_s)
+        if limit <= 0:
+            waiter.give_up(ReceiveTimeoutError("receive", 0.0, source))
+            return
+        self._waiters.setdefault(waiter.mailbox, deque()).append(waiter)
+        waiter.alarm = self._office.clockwork.after(
+            limit, lambda: self._too_late(waiter, ReceiveTimeoutError("receive", limit, source))
+        )
+
+    def settle_foreign(self, peer: Peer, message_id: str, *, ok: bool) -> None:
+        """A foreign process acknowledged a message, or gave it back."""
+        name = peer.held.pop(message_id, None)
+        if name is not None:
+            self._settle(name, message_id, ok=ok)
+
+    def forget_worker(self, path: str) -> None:
+        """A worker's process is gone: it waits for nothing."""
+        self._forget(lambda waiter: waiter.worker == path)
+        for name, blocked in self._blocked.items():
+            self._blocked[name] = deque(item for item in blocked if not _called_off(item, path))
+
+    def forget_peer(self, peer: Peer) -> None:
+        """A foreign process is gone: what it held goes back."""
+        self._forget(lambda waiter: waiter.peer == peer.number)
+        for message_id in list(peer.held):
+            self.settle_foreign(peer, message_id, ok=False)
+
+    def cancel(self, worker: Worker, p: str, n: int) -> None:
+        """A step waits no longer."""
+        self._forget(lambda waiter: waiter.worker == worker.path and waiter.step == (p, n))
+
+    def cancel_send(self, worker: Worker, p: str, n: int, reason: str) -> None:
+        """A send waits no longer for room."""
+        for name, queue in self._blocked.items():
+            for blocked in [item for item in queue if (item.step.p, item.step.n) == (p, n)]:
+                blocked.alarm.call_off()
+                self._blocked[name].remove(blocked)
+                self._office.fail(worker, blocked.step, StepCancelledError(reason))
+
+    def abort_all(self, error: BartackError) -> None:
+        """The session failed: nobody waits any more, and no message moves."""
+        for queue in self._blocked.values():
+            for blocked in queue:
+                blocked.alarm.call_off()
+        self._blocked.clear()
+        waiting = [waiter for queue in self._waiters.values() for waiter in queue]
+        self._waiters.clear()
+        for waiter in waiting:
+            self._drop_alarm(waiter)
+            if not waiter.worker:
+                waiter.give_up(error)
+
+    def give_back(self, holder: str) -> None:
+        """Somebody who holds messages has ended: they go back."""
+        for message_id, (name, by) in list(self._office.state.held.items()):
+            if by == holder:
+                self._settle(name, message_id, ok=False)
+
+    def arm_all(self) -> None:
+        """After a restart: what the dead held goes back; scheduled messages come due, overdue ones at once."""
+        workers = self._office.state.workers
+        for message_id, (name, by) in list(self._office.state.held.items()):
+            if by not in workers or workers[by].ended:
+                self._settle(name, message_id, ok=False)
+        for name in list(self._office.state.mailboxes):
+            self._come_due(name)
+
+    # Inside.
+
+    def _deliver(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int) -> None:
+        sent = self._sent(worker, step, args, size)
+        self._office.ledger.record((sent, Value(step.v, step.ref)))
+        self._office.ledger.answer(worker, step.p, step.n, self._office.ledger.pack(sent.id))
+        self._arm_due(args.mailbox)
+        self._serve(args.mailbox)
+
+    def _sent(
+        self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, reply_to: str = ""
+    ) -> e.MessageSent:
+        return e.MessageSent(
+            mailbox=args.mailbox,
+            id=f"m-{self._office.ledger.next_message()}",
+            size=size,
+            sender=worker.path,
+            key=args.key,
+            metadata=args.metadata,
+            not_before=args.not_before or 0,
+            reply_to=reply_to,
+            p=step.p,
+            n=step.n,
+            fp=step.fp,
+        )
+
+    def _overflow(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
+        if self._drop_oldest(mailbox, size):
+            self._deliver(worker, step, args, size)
+        elif mailbox.overflow == "drop_newest":
+            sent = self._sent(worker, step, args, size)
+            dropped = _dropped(mailbox.name, sent.id)
+            self._office.ledger.record((sent, Value(step.v, step.ref)), (dropped, NO_VALUE))
+            self._office.ledger.answer(worker, step.p, step.n, self._office.ledger.pack(sent.id))
+        elif mailbox.overflow == "reject" or mailbox.name == f"@{worker.path}":
+            # A worker that waits for room in its own inbox would wait for itself.
+            self._office.fail(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
+        else:
+            self._block(worker, step, args, size, mailbox)
+
+    def _drop_oldest(self, mailbox: Mailbox, size: int) -> bool:
+        """Whether there is room for a message, or could be made by dropping older ones."""
+        while not mailbox.has_room(size) and mailbox.overflow == "drop_oldest":
+            oldest = mailbox.oldest()
+            assert oldest is not None
+            self._office.ledger.record((_dropped(mailbox.name, oldest.id), NO_VALUE))
+        return mailbox.has_room(size)
+
+    def _block(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
+        queue = self._blocked.setdefault(mailbox.name, deque())
+
+        def late() -> None:
+            self._blocked[mailbox.name] = deque(
+                item for item in self._blocked[mailbox.name] if item is not blocked
+            )
+            self._office.fail(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
+
+        alarm = self._office.clockwork.after(self._office.timeouts.limit("send"), late)
+        blocked = Blocked(worker, step, args, size, alarm)
+        queue.append(blocked)
+
+    def _make_room(self, name: str) -> None:
+        """Messages left a mailbox: those who wait for room are served in the order in which they came."""
+        self._come_due(name)
+        blocked = self._blocked.get(name)
+        mailbox = self._office.state.mailbox(name)
+        while blocked and mailbox.has_room(blocked[0].size):
+            first = blocked.popleft()
+            first.alarm.call_off()
+            self._deliver(first.worker, first.step, first.args, first.size)
+
+    def _wait(self, peer: Peer, worker: Worker, step: f.Step, args: s.ReceiveArgs, opened: OpenStep) -> None:
+        waiter = Waiter(
+            args.mailbox,
+            lambda message: self._hand_over(worker, step, args, message),
+            lambda error: self._office.ledger.fail_open(worker, opened, error),
+        )
+        waiter.worker = worker.path
+        waiter.peer = peer.number
+        waiter.step = (step.p, step.n)
+        self._waiters.setdefault(args.mailbox, deque()).append(waiter)
+        left = self._office.left_s(opened)
+        if left is None:
+            self._run_default_clock(worker, waiter, self._office.timeouts.limit("receive"))
+        else:
+            error = ReceiveTimeoutError("receive", opened.timeout_s or 0.0, "explicit")
+            waiter.alarm = self._office.clockwork.after(left, lambda: self._too_late(waiter, error))
+
+    def _run_default_clock(self, worker: Worker, waiter: Waiter, left: float) -> None:
+        """The default limit counts only while nobody else's prompt, question or delegate is open."""
+        pulse = min(left, PULSE_S)
+
+        def beat() -> None:
+            remaining = left if self._stuck(worker) else left - pulse
+            if remaining > 0:
+                self._run_default_clock(worker, waiter, remaining)
+                return
+            limit, source = self._office.timeouts.explain("receive")
+            self._too_late(waiter, ReceiveTimeoutError("receive", limit, source))
+
+        waiter.alarm = self._office.clockwork.after(pulse, beat)
+
+    def _too_late(self, waiter: Waiter, error: BartackError) -> None:
+        queue = self._waiters.get(waiter.mailbox)
+        if queue is not None and waiter in queue:
+            queue.remove(waiter)
+            waiter.give_up(error)
+
+    def _hand_over(self, worker: Worker, step: f.Step, args: s.ReceiveArgs, message: Message) -> None:
+        attempt = message.attempt + 1 if args.hold else 0
+        value = Value(message.value, message.ref)
+        if args.hold:
+            held = s.Held(
+                id=message.id,
+                value=msgspec.Raw(self._load(message)),
+                sender=message.sender,
+                attempt=attempt,
+                topic=message.topic,
+                metadata=message.metadata,
+            )
+            value = self._office.ledger.pack(held)
+        taken = e.MessageTaken(
+            mailbox=args.mailbox,
+            id=message.id,
+            p=step.p,
+            n=step.n,
+            fp=step.fp,
+            step=step.step,
+            attempt=attempt,
+        )
+        self._office.ledger.record((taken, value))
+        self._office.ledger.answer(worker, step.p, step.n, value)
+        self._make_room(args.mailbox)
+
+    def _serve(self, name: str) -> None:
+        waiters = self._waiters.get(name)
+        mailbox = self._office.state.mailbox(name)
+        while waiters and (message := mailbox.oldest()) is not None:
+            waiter = waiters.popleft()
+            self._drop_alarm(waiter)
+            waiter.give(message)
+
+    def _next(self, name: str) -> Message | None:
+        """The message that somebody who comes now receives: none, if others were there before."""
+        return None if self._waiters.get(name) else self._office.state.mailbox(name).oldest()
+
+    def _is_finished(self, name: str) -> bool:
+        """Whether nothing will ever come."""
+        return self._office.state.is_closed(name) and not len(self._office.state.mailbox(name))
+
+    def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
+        args = self._office.decode(step.a, s.AckArgs)
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
+        if self._office.state.mailbox(args.mailbox).holding(args.id) is None:
+            self._office.ledger.finish(worker, done, Value(NULL))
+            return
+        moved = e.MessageMoved(
+            mailbox=args.mailbox, id=args.id, to=to, reason=args.reason, p=step.p, n=step.n
+        )
+        self._office.ledger.record((done, Value(NULL)), (moved, NO_VALUE))
+        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+
+    def _settle(self, name: str, message_id: str, *, ok: bool) -> None:
+        message = self._office.state.mailbox(name).holding(message_id)
+        if message is not None:
+            back = "returned" if message.attempt < MAX_DELIVERIES else "dead"
+            moved = e.MessageMoved(mailbox=name, id=message_id, to="processed" if ok else back)
+            self._office.ledger.record((moved, NO_VALUE))
+            self._serve(name)
+
+    def _change(self, worker: Worker, step: f.Step, changed: e.MailboxChanged) -> None:
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        self._office.ledger.record((changed, NO_VALUE), (done, Value(NULL)))
+        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+
+    def _arm_due(self, name: str) -> None:
+        due = self._office.state.mailbox(name).next_due()
+        alarm = self._due.get(name)
+        if due is None or (alarm is not None and alarm.pending and alarm.due <= due):
+            return
+        if due <= self._office.now_us():
+            return  # it waits for room, and comes with it
+        if alarm is not None:
+            alarm.call_off()
+        self._due[name] = self._office.clockwork.at(due, lambda: self._come_due(name))
+
+    def _come_due(self, name: str) -> None:
+        mailbox = self._office.state.mailbox(name)
+        came = False
+        while (message := mailbox.due(self._office.now_us())) is not None:
+            fits = self._drop_oldest(mailbox, message.size)
+            moved = e.MessageMoved(mailbox=name, id=message.id, to="due")
+            self._office.ledger.record((moved if fits else _dropped(name, message.id), NO_VALUE))
+            came = True
+        self._arm_due(name)
+        if came:
+            self._serve(name)
+
+    def _forget(self, gone: Callable[[Waiter], bool]) -> None:
+        for name, waiters in self._waiters.items():
+            if any(gone(waiter) for waiter in waiters):
+                for waiter in waiters:
+                    if gone(waiter):
+                        self._drop_alarm(waiter)
+                self._waiters[name] = deque(waiter for waiter in waiters if not gone(waiter))
+
+    def _drop_alarm(self, waiter: Waiter) -> None:
+        if waiter.alarm is not None:
+            waiter.alarm.call_off()
+
+    def _limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
+        return self._office.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
+
+    def _load(self, message: Message) -> bytes:
+        return self._office.ledger.load(message.value, message.ref)
+
+
+def check_reader(worker: Worker, name: str) -> None:
+    """Raise unless a worker may receive from a mailbox of this name.
+
+    Raises:
+        MailboxNameError: The name is malformed, or it is somebody else's inbox.
+    """
+    check_name(name)
+    if name.startswith("@") and name[1:] != worker.path:
+        raise MailboxNameError(name, "only its own worker receives from an inbox")
+
+
+def _dropped(name: str, message_id: str) -> e.MessageMoved:
+    return e.MessageMoved(mailbox=name, id=message_id, to="dead", reason="overflow")
+
+
+def _called_off(blocked: Blocked, path: str) -> bool:
+    if blocked.worker.path != path:
+        return False
+    blocked.alarm.call_off()
+    return True
+
+
+def _size(raw: msgspec.Raw | None, ref: BlobRef | None) -> int:
+    size = ref.size if ref is not None else len(bytes(raw)) if raw is not None else 4
+    if size > MAX_MESSAGE:
+        raise MessageTooLargeError("the message", size, MAX_MESSAGE)
+    return size

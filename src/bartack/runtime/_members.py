@@ -1,0 +1,77 @@
+"""What the members of ``ctx`` have in common."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from bartack.runtime._clockwork import LONGEST_S
+from bartack.runtime._op import StepOp
+from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._steps import Args
+from bartack.runtime._values import Buffer
+
+T = TypeVar("T")
+
+Seconds = float | datetime.timedelta
+"""A duration: seconds, or a ``timedelta``."""
+
+encode_args: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Members:
+    """A part of ``ctx``."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def _step(
+        self,
+        step: str,
+        args: Args,
+        decode: Callable[[Buffer], T],
+        about: str = "",
+        *,
+        value: bytes | None = None,
+        written: bytes | None = None,
+    ) -> StepOp[T]:
+        """A step that the hub does."""
+        self._scheduler.check_here(f"ctx.{step}")
+        return StepOp(step, encode_args(args), decode, about=about[:120], value=value, written=written)
+
+
+def nothing(data: Buffer) -> None:
+    """The outcome of a step that has none."""
+
+
+def seconds_of(duration: Seconds, name: str = "timeout_s") -> float:
+    """A duration in seconds.
+
+    Raises:
+        ValueError: It is negative, or longer than anything lasts.
+    """
+    seconds = duration.total_seconds() if isinstance(duration, datetime.timedelta) else float(duration)
+    if not seconds >= 0:
+        raise ValueError(f"{name} must not be negative: {seconds:g}")
+    if seconds > LONGEST_S:
+        raise ValueError(f"{name} must be at most {LONGEST_S:.0f} (some 300 years): {seconds:g}")
+    return seconds
+
+
+def limit_of(duration: Seconds | None) -> float | None:
+    """A duration in seconds, if there is one."""
+    return None if duration is None else seconds_of(duration)
+
+
+def moment_of(when: datetime.datetime) -> int:
+    """A moment in microseconds since 1970.
+
+    Raises:
+        ValueError: It has no time zone.
+    """
+    if when.utcoffset() is None:
+        raise ValueError(f"{when!r} has no time zone")
+    return (when - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)

@@ -1,0 +1,233 @@
+"""The members of ``ctx`` that ask: agents and people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
+
+from bartack.errors import ReplyInvalidError, TypeMismatchError
+from bartack.runtime._members import Members, Seconds, encode_args, limit_of, seconds_of
+from bartack.runtime._members_shell import check_options
+from bartack.runtime._op import StepOp
+from bartack.runtime._results import Reply
+from bartack.runtime._steps import AskArgs, ThinkArgs, ThinkOutcome
+from bartack.runtime._values import Codec, codec, schema_of
+
+T = TypeVar("T")
+
+_decode: Final = msgspec.json.Decoder(ThinkOutcome).decode
+_ASKED: Final[dict[object, str]] = {str: "str", bool: "bool", int: "int", float: "float"}
+
+
+class ThinkOptions(TypedDict, total=False):
+    """How an agent is asked.
+
+    Attributes:
+        agent: Which agent; else that of the worker, else that of the project.
+        system: What it is told beforehand.
+        continues: An earlier reply whose conversation goes on.
+        max_usd: What the call may cost.
+        max_turns: How often it may use its tools.
+        timeout_s: How long it may take.
+        once: It must not be asked twice, whatever happens.
+    """
+
+    agent: str | None
+    system: str
+    continues: Reply[object] | None
+    max_usd: float | None
+    max_turns: int | None
+    timeout_s: Seconds | None
+    once: bool
+
+
+class AgentMembers(Members):
+    """Agents and people."""
+
+    @overload
+    def think(
+        self, prompt: str, *, may_decline: Literal[False] = False, **options: Unpack[ThinkOptions]
+    ) -> StepOp[str]: ...
+    @overload
+    def think(
+        self, prompt: str, *, may_decline: Literal[True], **options: Unpack[ThinkOptions]
+    ) -> StepOp[str | None]: ...
+    @overload
+    def think(
+        self,
+        prompt: str,
+        *,
+        type: type[T],
+        may_decline: Literal[False] = False,
+        **options: Unpack[ThinkOptions],
+    ) -> StepOp[T]: ...
+    @overload
+    def think(
+        self, prompt: str, *, type: type[T], may_decline: Literal[True], **options: Unpack[ThinkOptions]
+    ) -> StepOp[T | None]: ...
+    def think(
+        self,
+        prompt: str,
+        *,
+        type: object = str,  # noqa: A002 - the name that annotations have everywhere
+        may_decline: bool = False,
+        **options: Unpack[ThinkOptions],
+    ) -> StepOp[object]:
+        """Ask an agent.
+
+        Args:
+            prompt: What it is told.
+            type: What it has to reply.
+            may_decline: It may say that it has no answer; that is ``None``.
+            options: See ``ThinkOptions``.
+
+        Raises:
+            AgentError: The agent could not do it.
+            ReplyInvalidError: Its reply is not of this type, also after it was asked to mend it.
+            BudgetExceededError: There is no money left for it.
+        """
+        kind = _ReplyKind(type)
+        args, written = self._think_args(prompt, kind, options, may_decline=may_decline)
+        return self._step("think", args, lambda data: kind.value(_decode(data)), prompt, written=written)
+
+    @overload
+    def think_reply(
+        self, prompt: str, *, may_decline: Literal[False] = False, **options: Unpack[ThinkOptions]
+    ) -> StepOp[Reply[str]]: ...
+    @overload
+    def think_reply(
+        self, prompt: str, *, may_decline: Literal[True], **options: Unpack[ThinkOptions]
+    ) -> StepOp[Reply[str | None]]: ...
+    @overload
+    def think_reply(
+        self,
+        prompt: str,
+        *,
+        type: type[T],
+        may_decline: Literal[False] = False,
+        **options: Unpack[ThinkOptions],
+    ) -> StepOp[Reply[T]]: ...
+    @overload
+    def think_reply(
+        self, prompt: str, *, type: type[T], may_decline: Literal[True], **options: Unpack[ThinkOptions]
+    ) -> StepOp[Reply[T | None]]: ...
+    def think_reply(
+        self,
+        prompt: str,
+        *,
+        type: object = str,  # noqa: A002 - the name that annotations have everywhere
+        may_decline: bool = False,
+        **options: Unpack[ThinkOptions],
+    ) -> StepOp[Reply[object]]:
+        """Ask an agent, and learn what there is to know of the call. The arguments are those of ``think``."""
+        kind = _ReplyKind(type)
+        args, written = self._think_args(prompt, kind, options, may_decline=may_decline)
+        return self._step("think", args, lambda data: kind.reply(_decode(data)), prompt, written=written)
+
+    @overload
+    def ask(
+        self,
+        question: str,
+        *,
+        options: Sequence[str] | None = None,
+        default: str | None = None,
+        timeout_s: Seconds = 0,
+    ) -> StepOp[str]: ...
+    @overload
+    def ask(
+        self,
+        question: str,
+        *,
+        type: type[T],
+        options: Sequence[str] | None = None,
+        default: T | None = None,
+        timeout_s: Seconds = 0,
+    ) -> StepOp[T]: ...
+    def ask(
+        self,
+        question: str,
+        *,
+        type: object = str,  # noqa: A002 - the name that annotations have everywhere
+        options: Sequence[str] | None = None,
+        default: object = None,
+        timeout_s: Seconds = 0,
+    ) -> StepOp[object]:
+        """Ask a person. The question stays open until somebody answers it, also across restarts.
+
+        Args:
+            question: What is asked.
+            type: What the answer has to be.
+            options: The answers to choose from.
+            default: The answer if nobody gives one in time, or nobody is there.
+            timeout_s: How long to wait; 0: as long as it takes.
+
+        Raises:
+            QuestionTimeoutError: Nobody answered in time.
+            NoAnswerError: Nobody is there to answer.
+        """
+        kind: Codec[object] = codec(type)
+        args = AskArgs(
+            question=question,
+            type=_ASKED.get(type, "json"),
+            options=None if options is None else list(options),
+            default=None if default is None else msgspec.Raw(kind.encode(default)),
+            timeout_s=seconds_of(timeout_s),
+        )
+        return self._step("ask", args, kind.decode, question)
+
+    def _think_args(
+        self, prompt: str, kind: _ReplyKind, options: ThinkOptions, *, may_decline: bool
+    ) -> tuple[ThinkArgs, bytes]:
+        """What an agent is asked, and what of that the program has written."""
+        check_options(options, ThinkOptions)
+        continues = options.get("continues")
+        facts = self._scheduler.facts
+        args = ThinkArgs(
+            prompt=prompt,
+            name=facts.name,
+            schema=kind.schema,
+            agent=options.get("agent") or "",
+            system=options.get("system", ""),
+            may_decline=may_decline,
+            continues="" if continues is None else continues.conversation,
+            max_usd=options.get("max_usd"),
+            max_turns=options.get("max_turns"),
+            timeout_s=limit_of(options.get("timeout_s")),
+            once=options.get("once", False),
+        )
+        written = encode_args(args)
+        return (args if args.agent else msgspec.structs.replace(args, agent=facts.agent)), written
+
+
+class _ReplyKind:
+    """What an agent has to reply."""
+
+    def __init__(self, annotation: object) -> None:
+        self.schema = schema_of(annotation)
+        self._codec: Codec[object] = codec(annotation)
+
+    def value(self, outcome: ThinkOutcome) -> object:
+        """The reply as a value."""
+        if outcome.declined:
+            return None
+        if self.schema is None:
+            return outcome.text
+        try:
+            return self._codec.decode(b"null" if outcome.value is None else outcome.value)
+        except TypeMismatchError as error:
+            raise ReplyInvalidError(outcome.agent, error.message) from error
+
+    def reply(self, outcome: ThinkOutcome) -> Reply[object]:
+        """The reply with everything around it."""
+        return Reply(
+            self.value(outcome),
+            outcome.text,
+            outcome.key,
+            outcome.agent,
+            outcome.conversation,
+            outcome.usd,
+            outcome.tokens,
+            outcome.turns,
+        )

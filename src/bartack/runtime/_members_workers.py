@@ -1,0 +1,224 @@
+"""The members of ``ctx`` that run other workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from typing import Final, Generic, Literal, TypedDict, TypeVar, Unpack, cast, overload
+
+import msgspec
+
+from bartack.runtime._calls import OnFailure, WorkerCall, delegate_op, describe_calls
+from bartack.runtime._frames import ErrorData
+from bartack.runtime._members import Members, Seconds, encode_args, limit_of, nothing
+from bartack.runtime._members_shell import check_options
+from bartack.runtime._op import AnyOp, StepOp
+from bartack.runtime._results import Failure, Outcome
+from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._steps import Collected, JoinArgs, StopArgs
+from bartack.runtime._values import Buffer, Codec, codec
+
+T = TypeVar("T")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
+T_co = TypeVar("T_co", covariant=True)
+
+_decode_list: Final = msgspec.json.Decoder(list[Collected]).decode
+_decode_one: Final = msgspec.json.Decoder(Collected).decode
+_decode_error: Final = msgspec.json.Decoder(ErrorData).decode
+_TEXT: Final[Codec[str]] = codec(str)
+
+
+class DelegateOptions(TypedDict, total=False):
+    """How workers are run.
+
+    Attributes:
+        timeout_s: How long all of them may take.
+        limit: How many run at a time.
+    """
+
+    timeout_s: Seconds | None
+    limit: int | None
+
+
+class Handle(Generic[T_co]):
+    """A spawned worker. Await it for its result."""
+
+    def __init__(self, scheduler: Scheduler, path: str, decode: Callable[[Buffer], T_co]) -> None:
+        self.path = path
+        self._scheduler = scheduler
+        self._decode = decode
+
+    def __await__(self) -> Generator[AnyOp, object, T_co]:
+        """Wait for its end."""
+        self._scheduler.check_here("await handle")
+        op = StepOp("join", encode_args(JoinArgs(path=self.path)), self._decode, about=self.path)
+        return (yield from op.__await__())
+
+    def cancel(self, reason: str = "") -> StepOp[None]:
+        """Cancel it: its open step, or its next one, has the outcome that it was cancelled."""
+        self._scheduler.check_here("handle.cancel")
+        args = encode_args(StopArgs(path=self.path, reason=reason))
+        return StepOp("stop", args, nothing, about=self.path)
+
+    def __repr__(self) -> str:
+        return f"<handle of {self.path}>"
+
+
+class WorkerMembers(Members):
+    """Other workers."""
+
+    @overload
+    def delegate(
+        self,
+        calls: tuple[WorkerCall[T1]],
+        *,
+        on_failure: Literal["fail"] = "fail",
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[tuple[T1]]: ...
+    @overload
+    def delegate(
+        self,
+        calls: tuple[WorkerCall[T1], WorkerCall[T2]],
+        *,
+        on_failure: Literal["fail"] = "fail",
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[tuple[T1, T2]]: ...
+    @overload
+    def delegate(
+        self,
+        calls: tuple[WorkerCall[T1], WorkerCall[T2], WorkerCall[T3]],
+        *,
+        on_failure: Literal["fail"] = "fail",
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[tuple[T1, T2, T3]]: ...
+    @overload
+    def delegate(
+        self,
+        calls: tuple[WorkerCall[T1], WorkerCall[T2], WorkerCall[T3], WorkerCall[T4]],
+        *,
+        on_failure: Literal["fail"] = "fail",
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[tuple[T1, T2, T3, T4]]: ...
+    @overload
+    def delegate(
+        self,
+        calls: tuple[WorkerCall[T1], WorkerCall[T2], WorkerCall[T3], WorkerCall[T4], WorkerCall[T5]],
+        *,
+        on_failure: Literal["fail"] = "fail",
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[tuple[T1, T2, T3, T4, T5]]: ...
+    @overload
+    def delegate(
+        self,
+        calls: list[WorkerCall[T]],
+        *,
+        on_failure: Literal["fail"] = "fail",
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[list[T]]: ...
+    @overload
+    def delegate(
+        self,
+        calls: Iterable[WorkerCall[T]],
+        *,
+        on_failure: Literal["collect"],
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[list[Outcome[T]]]: ...
+    def delegate(
+        self, calls: object, *, on_failure: OnFailure = "fail", **options: Unpack[DelegateOptions]
+    ) -> StepOp[object]:
+        """Run workers side by side and wait for all of them.
+
+        Args:
+            calls: The workers with their arguments.
+            on_failure: ``fail``: the first failure fails the session. ``collect``: failures are values.
+            options: See ``DelegateOptions``.
+
+        Returns:
+            Their results in order; a tuple for a tuple.
+
+        Raises:
+            WorkerError: One of them failed, and with it the session.
+        """
+        self._scheduler.check_here("ctx.delegate")
+        check_options(options, DelegateOptions)
+        described = _calls(calls)
+        timeout_s, limit = limit_of(options.get("timeout_s")), options.get("limit")
+        if on_failure == "collect":
+            return _collecting_op(described, timeout_s, limit)
+        op = delegate_op(described, "fail", timeout_s, limit)
+        return _as_tuple(op) if isinstance(calls, tuple) else op
+
+    @overload
+    def spawn(self, call: WorkerCall[T], *, on_failure: Literal["fail"] = "fail") -> StepOp[Handle[T]]: ...
+    @overload
+    def spawn(self, call: WorkerCall[T], *, on_failure: Literal["collect"]) -> StepOp[Handle[Outcome[T]]]: ...
+    def spawn(self, call: WorkerCall[object], *, on_failure: OnFailure = "fail") -> StepOp[Handle[object]]:
+        """Start a worker and go on. Its failure acts at once, awaited or not; this worker's end awaits it.
+
+        Args:
+            call: The worker with its arguments.
+            on_failure: ``fail``: its failure fails the session. ``collect``: awaiting it gives an ``Outcome``.
+        """
+        self._scheduler.check_here("ctx.spawn")
+        args, value, about = describe_calls(_calls([call]), on_failure, None, None)
+
+        def joined(data: Buffer) -> object:
+            return _outcome(call, _collected(data)) if on_failure == "collect" else _result(call, data)
+
+        def decode(data: Buffer) -> Handle[object]:
+            return Handle(self._scheduler, _TEXT.decode(data), joined)
+
+        return StepOp("spawn", args, decode, about=about, value=value)
+
+
+def _calls(calls: object) -> list[WorkerCall[object]]:
+    if isinstance(calls, WorkerCall) or not isinstance(calls, Iterable):
+        raise TypeError("delegate takes a list or tuple of workers with their arguments")
+    described = list(cast("Iterable[object]", calls))
+    for call in described:
+        if not isinstance(call, WorkerCall):
+            raise TypeError(f"{call!r} is no worker with its arguments")
+    return cast("list[WorkerCall[object]]", described)
+
+
+def _as_tuple(op: StepOp[list[object]]) -> StepOp[object]:
+    decode = op.decode
+
+    def decode_tuple(data: Buffer) -> tuple[object, ...]:
+        return tuple(decode(data))
+
+    return StepOp(op.step, op.args, decode_tuple, about=op.about, value=op.value)
+
+
+def _collecting_op(
+    calls: list[WorkerCall[object]], timeout_s: float | None, limit: int | None
+) -> StepOp[object]:
+    def decode(data: Buffer) -> list[Outcome[object]]:
+        return [_outcome(call, one) for call, one in zip(calls, _decode_list(data), strict=True)]
+
+    args, value, about = describe_calls(calls, "collect", timeout_s, limit)
+    return StepOp("delegate", args, decode, about=about, value=value)
+
+
+def _collected(data: Buffer) -> Collected:
+    """How a collected child ended: a failure says so, anything else is a result."""
+    try:
+        collected = _decode_one(data)
+    except msgspec.ValidationError:
+        return Collected(ok=True, value=msgspec.Raw(bytes(data)))
+    failed = not collected.ok and collected.error is not None
+    return collected if failed else Collected(ok=True, value=msgspec.Raw(bytes(data)))
+
+
+def _outcome(call: WorkerCall[object], collected: Collected) -> Outcome[object]:
+    if not collected.ok:
+        assert collected.error is not None
+        return Outcome(False, None, Failure.of(_decode_error(collected.error)))
+    return Outcome(True, _result(call, b"null" if collected.value is None else collected.value))
+
+
+def _result(call: WorkerCall[object], data: Buffer) -> object:
+    return call.worker.shape.result.decode(data)

@@ -1,0 +1,126 @@
+"""Plain files that mirror a run for people and for processes that have not joined it: run.json, .failed, transcript.txt.
+
+The journal is the truth; these are written from it, and written anew when they are missing or wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from datetime import UTC, datetime
+
+import msgspec
+
+from bartack.core import FILE_MODE, replace_file
+from bartack.runtime._layout import RunDir
+from bartack.runtime._ledger import Show
+from bartack.runtime._state import State
+
+STACK_LIMIT = 50
+_LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted", "waiting": "interrupted"}
+"""How a hub ended that left its run resumable."""
+MESSAGE_LIMIT = 4096
+
+
+class RunFile(msgspec.Struct, omit_defaults=True):
+    """What run.json says."""
+
+    run: str
+    status: str
+    worker: str
+    program: str
+    workspace: str
+    created_at: str
+    updated_at: str
+    seq: int
+    """The last entry known to be durable: a journal that ends before it is damaged."""
+    hub: int
+    pid: int = 0
+    """The process that runs it, while one does."""
+    questions: list[str] = []
+    error: str = ""
+
+
+class FailedFile(msgspec.Struct):
+    """What .failed says: why the session failed."""
+
+    at: str
+    worker: str
+    error: str
+    message: str
+    stack: list[dict[str, object]]
+    step: dict[str, object] | None = None
+    suppressed: int = 0
+
+
+class Mirror:
+    """Writes the files of one run."""
+
+    def __init__(self, run: RunDir, state: State) -> None:
+        self._run = run
+        self._state = state
+        self._transcript = -1
+
+    def write(self, seq: int, *, active: bool, status: str = "") -> None:
+        """Bring run.json and .failed up to date."""
+        if self._state.run is None or not self._run.path.is_dir():
+            return
+        with contextlib.suppress(OSError):
+            # The files are for people; a full disk or a vanished directory is told by the journal.
+            replace_file(self._run.mirror, msgspec.json.encode(self._run_file(seq, active, status)) + b"\n")
+            self._write_failed()
+        if not active and self._transcript >= 0:
+            os.close(self._transcript)
+            self._transcript = -1
+
+    def transcribe(self, shown: Show) -> None:
+        """Add a line to the transcript."""
+        if self._transcript < 0:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._transcript = os.open(self._run.transcript, flags, FILE_MODE)
+        now = datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]
+        prefix = "" if shown.channel == "print" else f"[{shown.channel}] "
+        text = shown.text.replace("\n", "\n" + " " * 13)
+        with contextlib.suppress(OSError):
+            os.write(self._transcript, f"{now} {shown.worker}: {prefix}{text}\n".encode("utf-8", "replace"))
+
+    def _run_file(self, seq: int, active: bool, status: str) -> RunFile:
+        run, failure = self._state.run, self._state.failure
+        assert run is not None
+        ended = self._state.status if self._state.ended is not None else status
+        return RunFile(
+            run=run.run,
+            status=_LEFT.get(ended, ended) or self._state.status,
+            worker=run.name,
+            program=run.program,
+            workspace=run.workspace,
+            created_at=_iso(self._state.created_at),
+            updated_at=_iso(self._state.last_at),
+            seq=seq,
+            hub=self._state.hub,
+            pid=os.getpid() if active else 0,
+            questions=list(self._state.questions),
+            error="" if failure is None else f"{failure.worker}: {failure.error.message}"[:MESSAGE_LIMIT],
+        )
+
+    def _write_failed(self) -> None:
+        failure = self._state.failure
+        if failure is None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._run.failed)
+            return
+        stack = [msgspec.to_builtins(line) for line in failure.error.stack[-STACK_LIMIT:]]
+        content = FailedFile(
+            at=_iso(self._state.failed_at),
+            worker=failure.worker,
+            error=f"{failure.error.type.rpartition(':')[2]} {failure.error.code}".strip(),
+            message=failure.error.message[:MESSAGE_LIMIT],
+            stack=stack,
+            step={"path": failure.p, "n": failure.n} if failure.n else None,
+            suppressed=self._state.suppressed,
+        )
+        replace_file(self._run.failed, msgspec.json.encode(content) + b"\n")
+
+
+def _iso(at: int) -> str:
+    return datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,130 @@
+"""What the desks of the hub share: the ledger, the clockwork, the limits, and a few things every step needs."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from bartack.errors import BartackError, FrameError
+from bartack.runtime import _frames as f
+from bartack.runtime._clockwork import Clockwork
+from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
+from bartack.runtime._ledger import Ledger, Peer, describe
+from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
+from bartack.runtime._timeouts import Timeouts
+
+A = TypeVar("A")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run was told about itself."""
+
+    no_input: bool = False
+    max_usd: float | None = None
+    reserve_usd: float = 2.0
+    agent: str = ""
+
+
+class Office:
+    """Shared by all desks."""
+
+    def __init__(self, ledger: Ledger, clockwork: Clockwork, timeouts: Timeouts, settings: Settings) -> None:
+        self.ledger = ledger
+        self.clockwork = clockwork
+        self.timeouts = timeouts
+        self.settings = settings
+
+    @property
+    def state(self) -> State:
+        """The state of the run."""
+        return self.ledger.state
+
+    def now_us(self) -> int:
+        """The clock on the wall."""
+        return self.ledger.clock.now_us()
+
+    def finish(self, worker: Worker, step: f.Step, value: object) -> None:
+        """The outcome of a step that was done at once."""
+        self.finish_raw(worker, step, self.ledger.pack(value))
+
+    def finish_raw(self, worker: Worker, step: f.Step, value: Value) -> None:
+        """The outcome of a step that was done at once, encoded already."""
+        data = StepFinished(
+            p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about, cleanup=self.cleaning(worker)
+        )
+        self.ledger.finish(worker, data, value)
+
+    def fail(self, worker: Worker, step: f.Step, error: BartackError) -> None:
+        """A step failed at once."""
+        self.ledger.fail(
+            worker,
+            StepFailed(
+                p=step.p,
+                n=step.n,
+                step=step.step,
+                fp=step.fp,
+                about=step.about,
+                error=describe(error, worker.path),
+                cleanup=self.cleaning(worker),
+            ),
+        )
+
+    def open(
+        self,
+        step: f.Step,
+        *,
+        asked: Value = NO_VALUE,
+        timeout_s: float | None = None,
+        once: bool = False,
+        due: int = 0,
+        question: str = "",
+        reserved_usd: float = 0.0,
+        attempt: int = 1,
+        ride: bool = True,
+    ) -> OpenStep:
+        """A step is under way."""
+        worker = self.state.worker_of(step.p)
+        data = StepStarted(
+            p=step.p,
+            n=step.n,
+            step=step.step,
+            fp=step.fp,
+            about=step.about,
+            attempt=attempt,
+            once=once,
+            timeout_s=timeout_s,
+            due=due,
+            question=question,
+            reserved_usd=reserved_usd,
+            cleanup=worker is not None and self.cleaning(worker),
+        )
+        return self.ledger.open_step(data, asked, ride=ride)
+
+    def await_step(self, peer: Peer, step: f.Step) -> None:
+        """The peer waits for the outcome of this step."""
+        peer.awaited[step.p, step.n] = step.i
+
+    def is_open(self, worker: Worker, step: OpenStep) -> bool:
+        """Whether a step is still to have its outcome: an abort by the failure of the session is none."""
+        alive = self.state.failure is None or step.cleanup
+        return alive and worker.open.get((step.p, step.n)) is step
+
+    def cleaning(self, worker: Worker) -> bool:
+        """Whether what a worker does now is clean-up behind a failure, and no part of its history."""
+        return self.state.failure is not None or worker.ended
+
+    def left_s(self, step: OpenStep) -> float | None:
+        """Seconds that are left of a step's time: only the time counts in which a hub was alive."""
+        if step.timeout_s is None:
+            return None
+        dead_since = self.state.dead_us - step.dead_us
+        waited_us = self.now_us() - step.at - dead_since
+        return max(step.timeout_s - max(waited_us, 0) / 1e6, 0.0)
+
+    def decode(self, raw: msgspec.Raw, type_: type[A]) -> A:
+        """The arguments of a request."""
+        try:
+            return msgspec.json.decode(raw, type=type_)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise FrameError(str(error)) from None

@@ -1,0 +1,267 @@
+"""What a worker can await, as the scheduler sees it.
+
+An operation is made by a call and does nothing until it is awaited: then it hands itself to the scheduler, which gives it its
+place in the worker's history and, sooner or later, its outcome. Here is only what operations and branches *are*;
+``_scheduler.py`` decides what becomes of them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Generator
+from typing import Generic, Protocol, TypeVar, cast
+
+from bartack.errors import BartackError, NestedStepError, NotInWorkerError, StepCancelledError
+from bartack.runtime._values import Buffer
+
+T_co = TypeVar("T_co", covariant=True)
+
+Reply = tuple[object, BaseException | None]
+"""What a branch goes on with: a value, or an exception to raise."""
+
+
+class FatalError(BaseException):
+    """Carries an error through code that catches ``Exception``: the program must not handle it."""
+
+    def __init__(self, error: BartackError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+# Branches.
+
+
+class Scope:
+    """A block of a branch that can be interrupted as a whole: a deadline, or a group of which a branch failed."""
+
+    def __init__(self) -> None:
+        self.delivered = False
+        """Whether its interruption was raised in its branch."""
+
+
+class Group(Protocol):
+    """Whoever wants to know when its branches end."""
+
+    def branch_ended(self, branch: AnyBranch) -> None:
+        """One of its branches has ended."""
+        ...
+
+
+class Branch(Generic[T_co]):
+    """One line of execution in a worker: the worker itself, or a branch of a group. Await it for its result."""
+
+    def __init__(
+        self, path: str, coroutine: Coroutine[object, object, T_co], group: Group | None = None
+    ) -> None:
+        self.path = path
+        self.coroutine: Coroutine[object, object, object] = coroutine
+        self.group = group
+        self.counter = 0
+        self.op: Op[object] | None = None
+        """What it waits for; ``None`` while it runs or is about to."""
+        self.scopes: list[Scope] = []
+        self.pending: list[tuple[Scope | None, str]] = []
+        """Interruptions that were not raised yet, each with its reason: of a scope, or (None) of the whole branch."""
+        self.done = False
+        self.result: object = None
+        self.error: BaseException | None = None
+        self.waiters: list[AnyBranch] = []
+
+    def __await__(self) -> Generator[AnyOp, object, T_co]:
+        """Wait for its end; its error is raised here."""
+        return cast("T_co", (yield from BranchWait(self).__await__()))
+
+    def __repr__(self) -> str:
+        return f"<branch {self.path}>"
+
+
+AnyBranch = Branch[object]
+
+
+# Operations.
+
+
+class Op(Generic[T_co]):
+    """Something to await, once."""
+
+    __slots__ = ("_awaited", "branch")
+
+    def __init__(self) -> None:
+        self._awaited = False
+        self.branch: AnyBranch | None = None
+        """Whose it is, since it was awaited."""
+
+    def __await__(self) -> Generator[AnyOp, object, T_co]:
+        """Hand it to the scheduler and wait for the outcome."""
+        self._claim()
+        return cast("T_co", (yield cast("AnyOp", self)))
+
+    def _claim(self) -> None:
+        if self._awaited:
+            raise RuntimeError("cannot await the same call twice")
+        self._awaited = True
+
+
+AnyOp = Op[object]
+
+
+class LocalOp(Op[T_co]):
+    """Something that happens inside the worker alone. No step: it has no number and is not recorded."""
+
+    __slots__ = ()
+
+    def enter(self, branch: AnyBranch) -> Reply | None:
+        """The branch awaits this: what it goes on with, or ``None`` if it has to wait."""
+        raise NotImplementedError
+
+    def interrupt(self, branch: AnyBranch, reason: str) -> Reply | None:
+        """The branch that waits for this is cancelled: what it goes on with, or ``None`` if it has to wait on."""
+        raise NotImplementedError
+
+
+class BranchWait(LocalOp[object]):
+    """Waits for the end of another branch."""
+
+    __slots__ = ("_target",)
+
+    def __init__(self, target: Branch[object]) -> None:
+        super().__init__()
+        self._target = target
+
+    def enter(self, branch: AnyBranch) -> Reply | None:
+        """See ``LocalOp.enter``."""
+        if self._target.done:
+            return self._target.result, self._target.error
+        self._target.waiters.append(branch)
+        return None
+
+    def interrupt(self, branch: AnyBranch, reason: str) -> Reply | None:
+        """See ``LocalOp.interrupt``."""
+        self._target.waiters.remove(branch)
+        return None, StepCancelledError(reason)
+
+
+class Counted(Op[T_co]):
+    """A step: it has a number, a fingerprint and a recorded outcome."""
+
+    __slots__ = (
+        "about",
+        "cancel_reason",
+        "cancelled",
+        "decode",
+        "fp",
+        "n",
+        "number",
+        "site",
+        "step",
+        "value",
+        "written",
+    )
+
+    def __init__(
+        self,
+        step: str,
+        written: bytes,
+        decode: Callable[[Buffer], T_co],
+        *,
+        about: str = "",
+        site: str = "",
+        value: bytes | None = None,
+    ) -> None:
+        super().__init__()
+        self.step = step
+        self.written = written
+        """The arguments as written, encoded: what the fingerprint is made of."""
+        self.decode = decode
+        self.about = about
+        self.site = site
+        self.value = value
+        """A payload, encoded by itself because it may be long."""
+        self.n = 0
+        self.fp = ""
+        self.number = 0
+        """The request that is open for it."""
+        self.cancelled = False
+        """Its branch was cancelled before it came here."""
+        self.cancel_reason = ""
+        """Why it was given up while it was under way."""
+
+    def __await__(self) -> Generator[AnyOp, object, T_co]:
+        """Hand it to the scheduler, wait for the outcome, and decode that."""
+        self._claim()
+        return self.decode(cast("bytes", (yield cast("AnyOp", self))))
+
+    @property
+    def p(self) -> str:
+        """The path of its branch."""
+        assert self.branch is not None
+        return self.branch.path
+
+
+class StepOp(Counted[T_co]):
+    """Done by the hub."""
+
+    __slots__ = ("args",)
+
+    def __init__(
+        self,
+        step: str,
+        args: bytes,
+        decode: Callable[[Buffer], T_co],
+        *,
+        about: str = "",
+        value: bytes | None = None,
+        written: bytes | None = None,
+    ) -> None:
+        super().__init__(step, args if written is None else written, decode, about=about, value=value)
+        self.args = args
+
+
+class NoteOp(Counted[T_co]):
+    """Done at once in the worker, without effect: time, randomness, reading."""
+
+    __slots__ = ("run",)
+
+    def __init__(
+        self,
+        step: str,
+        written: bytes,
+        run: Callable[[], object],
+        decode: Callable[[Buffer], T_co],
+        *,
+        about: str = "",
+    ) -> None:
+        super().__init__(step, written, decode, about=about)
+        self.run = run
+
+
+class WorkOp(Counted[T_co]):
+    """Done in the worker, with effects: it begins, is executed, and is done."""
+
+    __slots__ = ("attempt", "phase")
+
+    def __init__(
+        self, step: str, written: bytes, decode: Callable[[Buffer], T_co], *, about: str = "", site: str = ""
+    ) -> None:
+        super().__init__(step, written, decode, about=about, site=site)
+        self.attempt = 1
+        self.phase = "new"
+        """new, asked (the hub was told that it begins), running, retrying, reported; given up, abandoned."""
+
+
+# Who runs here.
+
+
+class _Here(threading.local):
+    scheduler: object | None = None
+    body: str = ""
+
+
+here = _Here()
+"""The scheduler whose worker runs in this thread right now, and the name of the body, if one does."""
+
+
+def check_in_worker(name: str) -> None:
+    """Raise unless the caller is a worker, between two steps."""
+    if here.scheduler is None:
+        raise NestedStepError(name) if here.body else NotInWorkerError(name)

@@ -1,0 +1,143 @@
+"""The program of a run: found, looked at, and kept with the run, so that what runs is what was there when it began."""
+
+from __future__ import annotations
+
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.core import DIR_MODE
+from bartack.errors import ProgramImportError, UsageError
+from bartack.runtime._steps import CallArgs
+
+PROBE_TIMEOUT_S: Final = 60.0
+
+
+class Inquiry(msgspec.Struct):
+    """What to look at."""
+
+    file: str
+    root: str
+    worker: str = ""
+    argv: list[str] = []
+    input: dict[str, msgspec.Raw] = {}
+    call: CallArgs | None = None
+    """Arguments that are encoded already; ``argv`` and ``input`` are not used then."""
+
+
+class Finding(msgspec.Struct, omit_defaults=True):
+    """What was found. ``problem`` says why the program cannot run."""
+
+    worker: str = ""
+    name: str = ""
+    call: CallArgs | None = None
+    files: list[str] = []
+    environment: dict[str, str] = {}
+    usage: str = ""
+    problem: str = ""
+    is_usage: bool = False
+
+
+def find_program(program: str, workspace: Path) -> tuple[Path, str]:
+    """The file and the worker that ``FILE.py`` or ``FILE.py:worker`` means.
+
+    Raises:
+        ProgramImportError: There is no such file.
+    """
+    name, colon, worker = program.rpartition(":")
+    file = Path(workspace, name if colon else program)
+    if colon and not file.is_file() and Path(workspace, program).is_file():
+        file, worker = Path(workspace, program), ""
+    if not colon:
+        worker = ""
+    if not file.is_file():
+        raise ProgramImportError(program, "there is no such file")
+    if file.suffix != ".py":
+        raise ProgramImportError(program, "this is no Python file")
+    return file.resolve(), worker
+
+
+def project_root(file: Path, workspace: Path) -> Path:
+    """The directory whose modules belong to the program: the workspace, if the file is in it, else the file's own."""
+    resolved = workspace.resolve()
+    return resolved if file.is_relative_to(resolved) else file.parent
+
+
+def probe(inquiry: Inquiry, workspace: Path) -> Finding:
+    """Look at a program in a process of its own.
+
+    Raises:
+        ProgramImportError: It cannot run.
+        UsageError: The arguments do not fit.
+    """
+    read, write = os.pipe()
+    command = [sys.executable, "-P", "-s", "-m", "bartack.runtime._probe", str(write)]
+    env = {**os.environ, "BARTACK_PROBE": "1"}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter and module
+            command,
+            input=msgspec.json.encode(inquiry),
+            stdout=2,
+            pass_fds=[write],
+            cwd=workspace,
+            env=env,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ProgramImportError(
+            inquiry.file, f"importing it took longer than {PROBE_TIMEOUT_S:g} s"
+        ) from None
+    finally:
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            answer = pipe.read()
+    if done.returncode != 0 or not answer:
+        raise ProgramImportError(inquiry.file, f"importing it ended the process (status {done.returncode})")
+    finding = msgspec.json.decode(answer, type=Finding)
+    if finding.problem:
+        if finding.is_usage:
+            raise UsageError(Path(inquiry.file).name, finding.problem)
+        raise ProgramImportError(inquiry.file, finding.problem.removeprefix(f"{inquiry.file}: "))
+    return finding
+
+
+def pin(files: list[str], root: Path, target: Path) -> None:
+    """Copy the program's files to where the run executes them from."""
+    for relative in files:
+        copy = target / relative
+        copy.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        shutil.copyfile(root / relative, copy)
+        copy.chmod(0o600)
+        # Every worker's process imports it: once compiled here, none of them has to.
+        py_compile.compile(str(copy), quiet=2)
+
+
+def heal_program(pinned: Path) -> None:
+    """Finish an update that was killed after the old program had been put aside."""
+    waiting = pinned.with_name("program.next")
+    if not pinned.exists() and waiting.exists():
+        os.rename(waiting, pinned)
+
+
+def differences(files: list[str], root: Path, pinned: Path) -> list[str]:
+    """The files of a pinned program whose source is no longer the same."""
+    return [relative for relative in files if not _same(root / relative, pinned / relative)]
+
+
+def pinned_files(pinned: Path) -> list[str]:
+    """The files of a pinned program."""
+    return sorted(str(path.relative_to(pinned)) for path in pinned.rglob("*.py"))
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.read_bytes() == other.read_bytes()
+    except OSError:
+        return False

@@ -1,0 +1,145 @@
+"""The question desk of the hub: questions to people are asked once, answered once, by whoever is first."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from bartack.errors import (
+    MessageValueError,
+    NoAnswerError,
+    QuestionAnsweredError,
+    QuestionNotFoundError,
+    QuestionTimeoutError,
+    TypeMismatchError,
+)
+from bartack.runtime import _frames as f
+from bartack.runtime import _steps as s
+from bartack.runtime._clockwork import Alarm
+from bartack.runtime._ledger import Peer, Show, Transition
+from bartack.runtime._office import Office
+from bartack.runtime._state import OpenStep, Value, Worker
+from bartack.runtime._values import encode
+
+_TYPES: Final[dict[str, type]] = {"str": str, "bool": bool, "int": int, "float": float}
+_YES: Final = frozenset({"y", "yes", "true", "on", "1"})
+_NO: Final = frozenset({"n", "no", "false", "off", "0"})
+
+
+class QuestionDesk:
+    """Questions to people: asked once, answered once, by whoever is first."""
+
+    def __init__(self, office: Office) -> None:
+        self._office = office
+        self._alarms: dict[str, Alarm] = {}
+
+    def ask(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Put a question to a person."""
+        args = self._office.decode(step.a, s.AskArgs)
+        if self._office.settings.no_input:
+            self._no_answer(worker, step, args)
+            return
+        number = f"q{self._office.state.questions_asked + 1}"
+        opened = self._office.open(
+            step, question=number, timeout_s=args.timeout_s or None, asked=Value(step.a), ride=False
+        )
+        self.watch(worker, opened)
+        self._office.ledger.act(Show("note", worker.path, f"question {number}: {args.question}"))
+        self._office.ledger.act(Transition())
+
+    def watch(self, worker: Worker, opened: OpenStep) -> None:
+        """An open question may have a deadline."""
+        left = self._office.left_s(opened)
+        if left is None or opened.question in self._alarms:
+            return
+
+        def late() -> None:
+            self._alarms.pop(opened.question, None)
+            if self._office.is_open(worker, opened):
+                self._time_out(worker, opened)
+
+        self._alarms[opened.question] = self._office.clockwork.after(left, late)
+
+    def answer(self, number: str, value: msgspec.Raw, by: str) -> None:
+        """Answer an open question.
+
+        Raises:
+            QuestionNotFoundError: There is none of this number.
+            QuestionAnsweredError: Somebody was first.
+            TypeMismatchError: The answer is not of the kind that was asked for.
+        """
+        worker, opened = self._find(number)
+        args = self._office.decode(self._asked(opened), s.AskArgs)
+        raw = check_answer(args, value)
+        alarm = self._alarms.pop(number, None)
+        if alarm is not None:
+            alarm.call_off()
+        self._office.ledger.end_open(worker, opened, Value(raw), by=by)
+        self._office.ledger.act(Transition())
+
+    def asked(self, number: str) -> tuple[s.AskArgs, OpenStep, Worker]:
+        """An open question."""
+        worker, opened = self._find(number)
+        return self._office.decode(self._asked(opened), s.AskArgs), opened, worker
+
+    def _asked(self, opened: OpenStep) -> msgspec.Raw:
+        return msgspec.Raw(self._office.ledger.load(opened.asked.raw, opened.asked.ref))
+
+    def _find(self, number: str) -> tuple[Worker, OpenStep]:
+        place = self._office.state.questions.get(number)
+        if place is None:
+            # Compared as text: whatever people type, it need not be a number.
+            if any(number == f"q{asked}" for asked in range(1, self._office.state.questions_asked + 1)):
+                raise QuestionAnsweredError(number)
+            raise QuestionNotFoundError(number)
+        path, p, n = place
+        worker = self._office.state.workers[path]
+        return worker, worker.open[p, n]
+
+    def _no_answer(self, worker: Worker, step: f.Step, args: s.AskArgs) -> None:
+        if args.default is not None:
+            self._office.finish_raw(worker, step, Value(args.default))
+        else:
+            self._office.fail(worker, step, NoAnswerError(args.question))
+
+    def _time_out(self, worker: Worker, opened: OpenStep) -> None:
+        args = self._office.decode(self._asked(opened), s.AskArgs)
+        if args.default is not None:
+            self._office.ledger.end_open(worker, opened, Value(args.default), by="default")
+        else:
+            error = QuestionTimeoutError("question", opened.timeout_s or 0.0, "explicit")
+            self._office.ledger.fail_open(worker, opened, error)
+        self._office.ledger.act(Transition())
+
+
+def check_answer(args: s.AskArgs, value: msgspec.Raw) -> msgspec.Raw:
+    """The answer as the program will see it: text that people type is read as what was asked for.
+
+    Raises:
+        TypeMismatchError: It is not of that kind, or none of the options.
+    """
+    answer = msgspec.json.decode(value)
+    if isinstance(answer, str) and args.type not in {"str", "json"}:
+        answer = _read(args.type, answer)
+    expected = _TYPES.get(args.type)
+    if expected is float and type(answer) is int:
+        answer = float(answer)
+    if expected is not None and type(answer) is not expected:
+        raise TypeMismatchError("answer", args.type, type(answer).__name__)
+    if args.options is not None and answer not in args.options:
+        raise TypeMismatchError("answer", " or ".join(args.options), str(answer))
+    try:
+        return msgspec.Raw(encode(answer))
+    except MessageValueError as error:
+        raise TypeMismatchError("answer", args.type, str(error)) from None
+
+
+def _read(type_: str, text: str) -> object:
+    word = text.strip().lower()
+    if type_ == "bool":
+        return True if word in _YES else False if word in _NO else text
+    try:
+        return int(word) if type_ == "int" else float(word)
+    except ValueError:
+        return text

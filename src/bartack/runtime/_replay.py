@@ -1,0 +1,167 @@
+"""Replays what a journal has of a run against a program, executing nothing: does the program still ask for the same steps?
+
+Runs as a program of its own (``python -m bartack.runtime._replay``), with the hash seed of the run, because it imports the user's
+modules. A worker that is fed its history and never told that it is live sends nothing and does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.core import RealDisk
+from bartack.errors import BartackError, ReplayMismatchError
+from bartack.journal import FileBlobs, FileReader, open_reader
+from bartack.runtime import _frames as f
+from bartack.runtime._history import outcome_of
+from bartack.runtime._layout import RunDir
+from bartack.runtime._state import State, Worker
+
+TIMEOUT_S: Final = 600.0
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Where a program and a journal part."""
+
+    worker: str
+    message: str
+    step: str = ""
+    recorded: str = ""
+    asked: str = ""
+
+
+class ReplayReport(msgspec.Struct, frozen=True):
+    """What a replay found. ``steps`` counts the outcomes that fitted."""
+
+    workers: int
+    steps: int
+    differences: list[Difference]
+
+
+class Assignment(msgspec.Struct, frozen=True):
+    """What to replay, and against which program."""
+
+    run_dir: str
+    program: str
+    root: str
+    folder: str
+
+
+def check_replay(
+    run: RunDir, program: Path, root: str, folder: str, seed: int, workspace: str
+) -> ReplayReport:
+    """Replay a run against a program in a process of its own."""
+    assignment = Assignment(str(run.path), str(program), root, folder)
+    done = subprocess.run(
+        [sys.executable, "-P", "-s", "-m", "bartack.runtime._replay"],
+        input=msgspec.json.encode(assignment),
+        stdout=subprocess.PIPE,
+        cwd=workspace,
+        env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    if done.returncode != 0 or not done.stdout:
+        problem = f"the replay ended with status {done.returncode}"
+        return ReplayReport(0, 0, [Difference("", problem)])
+    return msgspec.json.decode(done.stdout, type=ReplayReport)
+
+
+def main() -> int:
+    """Answer one assignment on stdout."""
+    from bartack.runtime._child import prepare_imports  # noqa: PLC0415 - the worker's side is needed only here
+
+    assignment = msgspec.json.decode(sys.stdin.buffer.read(), type=Assignment)
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    prepare_imports(assignment.program, assignment.root, assignment.folder)
+    report = replay(RunDir(assignment.run_dir))
+    with os.fdopen(answer, "wb") as out:
+        out.write(msgspec.json.encode(report))
+    return 0
+
+
+def replay(run: RunDir) -> ReplayReport:
+    """Replay every worker of a run that has something left to do."""
+    state = State()
+    with open_reader(run.path) as reader:
+        state.apply_all(reader.read())
+        workers = [worker for worker in state.workers.values() if _is_replayed(worker)]
+        histories = _histories(reader, workers)
+    found = [_replay_worker(run, state, worker, histories[worker.path]) for worker in workers]
+    steps = sum(len(past) for past in histories.values())
+    return ReplayReport(len(workers), steps, [difference for difference in found if difference is not None])
+
+
+def _is_replayed(worker: Worker) -> bool:
+    return not worker.ended or (worker.status == "failed" and not worker.error_is_final)
+
+
+def _histories(reader: FileReader, workers: list[Worker]) -> dict[str, list[f.Past]]:
+    """The outcomes that each worker would replay if it were resumed; the journal is read once for all of them."""
+    histories: dict[str, list[f.Past]] = {worker.path: [] for worker in workers}
+    owners = {place: histories[worker.path] for worker in workers for place in _places(worker)}
+    for entry in reader.read():
+        history = owners.get(entry.seq)
+        outcome = outcome_of(entry) if history is not None else None
+        if history is not None and outcome is not None:
+            history.append(outcome)
+    return histories
+
+
+def _places(worker: Worker) -> Iterable[int]:
+    """Where the outcomes of a worker are that count: of a failed one, those before its failing step."""
+    if worker.origin is None or not worker.origin_seq:
+        return worker.history
+    kept, _ = worker.blame.standing(worker.origin, worker.origin_seq)
+    return [place for place in worker.history if place < worker.origin_seq or place in kept]
+
+
+def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]) -> Difference | None:
+    from bartack.runtime._child import load_worker  # noqa: PLC0415 - the worker's side is needed only here
+    from bartack.runtime._scheduler import Facts, Scheduler  # noqa: PLC0415 - the worker's side is needed only here
+    from bartack.runtime._stint import call_worker  # noqa: PLC0415 - the worker's side is needed only here
+
+    assert state.run is not None
+    blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
+    try:
+        function = load_worker(worker.worker)
+        facts = Facts(
+            run=state.run.run,
+            run_dir=str(run.path),
+            workspace=state.run.workspace,
+            path=worker.path,
+            name=function.name,
+            timestamp=state.created_at,
+            rewinds=worker.rewinds,
+            agent=function.agent,
+        )
+        scheduler = Scheduler(facts, os.environ, _refuse, blobs)
+        raw, ref = worker.arguments.raw, worker.arguments.ref
+        data = blobs.get(ref) if ref is not None else bytes(raw or b"{}")
+        coroutine = call_worker(function, scheduler, data)
+        try:
+            scheduler.start(coroutine)
+            scheduler.take(f.History(past=past))
+        finally:
+            scheduler.bury()
+    except BartackError as error:
+        return Difference(worker.path, error.message)
+    fatal = scheduler.fatal
+    if isinstance(fatal, ReplayMismatchError):
+        return Difference(worker.path, fatal.message, fatal.step, fatal.recorded, fatal.asked)
+    return None if fatal is None else Difference(worker.path, fatal.message)
+
+
+def _refuse(frame: f.Frame) -> None:
+    raise AssertionError(f"a replay must not say anything: {frame}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

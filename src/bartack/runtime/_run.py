@@ -1,0 +1,422 @@
+"""Runs, as a program outside them sees them: start, look at, answer, wait for, resume."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeVar, cast, overload
+
+import msgspec
+
+from bartack.core import RealDisk, open_watch
+from bartack.errors import (
+    DeadlineExceededError,
+    NotInWorkerError,
+    RunFailedError,
+    RunNotActiveError,
+    RunNotFinishedError,
+)
+from bartack.journal import FileBlobs, open_reader
+from bartack.runtime import _steps as s
+from bartack.runtime._client import HubClient, is_active
+from bartack.runtime._config import load_config
+from bartack.runtime._core import UnknownDecision
+from bartack.runtime._foreign import Request
+from bartack.runtime._inbox import leave_answer, leave_message
+from bartack.runtime._launch import Order, create_run
+from bartack.runtime._layout import RunDir
+from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
+from bartack.runtime._mirror import RunFile
+from bartack.runtime._session import Session
+from bartack.runtime._state import State, Value
+from bartack.runtime._update import update_program
+from bartack.runtime._values import codec, encode
+from bartack.runtime._worker import Worker as WorkerFunction
+from bartack.runtime._worker import WorkerCall
+from bartack.supervision import read_facts
+
+T = TypeVar("T")
+
+START_TIMEOUT_S: Final = 30.0
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A question that nobody has answered yet."""
+
+    id: str
+    worker: str
+    text: str
+    type: str = "str"
+    options: list[str] | None = None
+
+
+class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A step of a worker, as the journal tells it."""
+
+    path: str
+    n: int
+    kind: str
+    status: Literal["open", "finished", "failed"]
+    about: str = ""
+    started_at: int = 0
+    ended_at: int = 0
+    error: str = ""
+    attempt: int = 1
+    cleanup: bool = False
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """What a run is doing."""
+
+    id: str
+    status: Status
+    error: str
+    questions: list[Question]
+    spent_usd: float
+    reserved_usd: float
+    workers: dict[str, str]
+
+
+class Run:
+    """One run of a workspace. Closing it never stops the run."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+
+    @classmethod
+    def start(
+        cls,
+        program: str | os.PathLike[str] | WorkerFunction[..., object] | WorkerCall[object],
+        *args: object,
+        worker: str | None = None,
+        workspace: str | os.PathLike[str] = ".",
+        no_input: bool = False,
+        **kwargs: object,
+    ) -> Run:
+        """Start a run in a process of its own, which outlives the caller.
+
+        Args:
+            program: A file, ``FILE:worker``, a worker, or a worker with its arguments.
+            args: Arguments of the worker.
+            worker: The worker of the file to run.
+            workspace: Where the run's commands and relative paths are.
+            no_input: Nobody is there to answer questions.
+            kwargs: Further arguments of the worker.
+
+        Raises:
+            ProgramImportError: The program cannot run; no run was made.
+            UsageError: The arguments do not fit; no run was made.
+        """
+        place = Path(workspace).resolve()
+        order = _order(program, args, kwargs)
+        if worker is not None:
+            order.worker = worker
+        order.no_input = no_input
+        run = cls(create_run(order, place, load_config(place)))
+        run._launch()
+        return run
+
+    @classmethod
+    def open(cls, run: str | os.PathLike[str], workspace: str | os.PathLike[str] = ".") -> Run:
+        """A run by its id, a unique beginning of it, ``latest``, or its directory.
+
+        Raises:
+            RunNotFoundError: There is none, or more than one.
+        """
+        return cls(find_run(run, Path(workspace)))
+
+    @classmethod
+    def list(cls, workspace: str | os.PathLike[str] = ".") -> list[Run]:
+        """The runs of a workspace, the newest first."""
+        return [cls(run) for run in list_runs(Path(workspace))]
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._run.id
+
+    @property
+    def dir(self) -> Path:
+        """The run's directory."""
+        return self._run.path
+
+    @property
+    def program(self) -> str:
+        """The file that the run was started from."""
+        state = read_state(self._run)
+        return state.run.program if state.run else ""
+
+    def state(self) -> RunState:
+        """What the run is doing now."""
+        return self._describe(read_state(self._run))
+
+    def wait(self, timeout_s: float | None = None, until: Literal["ended", "waiting"] = "ended") -> RunState:
+        """Wait until the run has ended (or was interrupted), or until it waits for an answer.
+
+        Raises:
+            DeadlineExceededError: It took longer than ``timeout_s``.
+        """
+        goals = ENDED | ({"waiting"} if until == "waiting" else frozenset[str]())
+        limit = None if timeout_s is None else time.monotonic() + timeout_s
+        with open_watch(str(self._run.path)) as watch:
+            while True:
+                found = self.state()
+                if found.status in goals and (found.status == "waiting" or self._is_left()):
+                    return found
+                left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
+                if left <= 0:
+                    raise DeadlineExceededError("wait", timeout_s or 0.0, "explicit")
+                watch.wait(left)
+
+    @overload
+    def result(self) -> object: ...
+    @overload
+    def result(self, type: type[T]) -> T: ...
+    def result(self, type: object = None) -> object:  # noqa: A002 - likewise
+        """The result of the run.
+
+        Raises:
+            RunFailedError: It failed.
+            RunNotFinishedError: It has not ended, or was interrupted.
+        """
+        return codec(Any if type is None else type).decode(self.result_bytes())
+
+    def result_bytes(self) -> bytes:
+        """The result of the run, as encoded JSON; see ``result``."""
+        with open_reader(self._run.path) as reader:
+            state = State()
+            last = None
+            for entry in reader.read():
+                state.apply_all([entry])
+                last = entry if entry.kind == "run.ended" else last
+            if state.failure is not None:
+                raise self._failure(state)
+            if state.ended is None or last is None or state.ended.status != "completed":
+                raise RunNotFinishedError(self.id, status_of(self._run, state))
+            return reader.load_value(last) or b"null"
+
+    def resume(
+        self,
+        *,
+        update: bool = False,
+        program: str | os.PathLike[str] | None = None,
+        unknown: str | None = None,
+        value: object = None,
+        workspace: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Let an interrupted or failed run go on.
+
+        Args:
+            update: Take the program's source as it is now; its recorded steps must still fit.
+            program: Take the program from this file, likewise.
+            unknown: What to do with a step whose outcome is not known: ``retry``, ``done`` or ``fail``.
+            value: With ``done``: its outcome.
+            workspace: Where its workspace is, if it is not where it was.
+        """
+        if update or program is not None:
+            update_program(self._run, None if program is None else Path(program))
+        decision = None if unknown is None else UnknownDecision(unknown)
+        given = None if workspace is None else os.fspath(workspace)
+        self._launch(decision, encode(value) if unknown == "done" else b"", given)
+
+    def cancel(self, reason: str = "") -> None:
+        """End the run in order; it cannot be resumed."""
+        with HubClient(self._run) as hub:
+            hub.ask("cancel", Request(message=reason))
+
+    def fail(self, message: str) -> None:
+        """Fail the session for everybody in it."""
+        with HubClient(self._run) as hub:
+            hub.ask("fail", Request(message=message))
+
+    def interrupt(self) -> None:
+        """Stop the run in order; it can be resumed."""
+        with HubClient(self._run) as hub:
+            hub.ask("interrupt")
+
+    def questions(self) -> Sequence[Question]:
+        """The questions that nobody has answered yet."""
+        return self.state().questions
+
+    def answer(self, question: str, value: object) -> None:
+        """Answer a question. The first answer counts; without a process that runs the run it is left for the next one.
+
+        Raises:
+            QuestionNotFoundError: There is none of this number.
+            QuestionAnsweredError: Somebody was first.
+        """
+        try:
+            with HubClient(self._run) as hub:
+                hub.ask("answer", Request(question=question), encode(value))
+        except RunNotActiveError:
+            leave_answer(self._run, read_state(self._run), question, encode(value))
+
+    def send(self, mailbox: str, value: object, key: str | None = None) -> str:
+        """Put a message into a mailbox; without a process that runs the run it is left for the next one."""
+        key = key or secrets.token_hex(16)
+        try:
+            with HubClient(self._run) as hub:
+                answer = hub.ask("send", Request(mailbox=mailbox, key=key), encode(value))
+        except RunNotActiveError:
+            leave_message(self._run, mailbox, key, encode(value))
+            return key
+        return msgspec.json.decode(answer, type=str)
+
+    def receive(self, mailbox: str, timeout_s: float | None = None) -> object:
+        """Take the oldest message of a mailbox: at least once, it is acknowledged after it was read.
+
+        Raises:
+            RunNotActiveError: Nobody runs the run.
+            ReceiveTimeoutError: None came in time.
+        """
+        with HubClient(self._run) as hub:
+            raw = hub.ask("receive", Request(mailbox=mailbox, timeout_s=timeout_s))
+            held = msgspec.json.decode(raw, type=s.Held)
+            hub.ask("ack", Request(id=held.id))
+        return msgspec.json.decode(held.value)
+
+    def join(self) -> Session:
+        """Take part in the session."""
+        return Session.join(self._run.path)
+
+    def events(self, *, follow: bool = False) -> Iterator[dict[str, object]]:
+        """The entries of the journal: those that are there, or also those to come."""
+        with open_reader(self._run.path) as reader:
+            for entry in reader.follow() if follow else reader.read():
+                yield {"seq": entry.seq, "at": entry.at, "kind": entry.kind, **entry.data}
+                if follow and entry.kind in {"run.ended", "hub.stopped"}:
+                    return
+
+    def close(self) -> None:
+        """Let go; the run goes on."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _launch(
+        self, decision: UnknownDecision | None = None, value: bytes = b"", workspace: str | None = None
+    ) -> None:
+        state = read_state(self._run)
+        assert state.run is not None
+        place = self._run.workspace(state, workspace)
+        words = [str(self._run.path), place]
+        if decision is not None:
+            words += [decision.choice, *([value.decode()] if value else [])]
+        with self._run.log.open("ab") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-P", "-s", "-m", "bartack.runtime._serve", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=place,
+            )
+        self._wait_for_hub(process)
+        # It outlives whoever started it; somebody has to take note of its end, or it stays a zombie.
+        threading.Thread(target=process.wait, name=f"bartack {self.id}", daemon=True).start()
+
+    def _wait_for_hub(self, process: subprocess.Popen[bytes]) -> None:
+        """Until somebody listens, or the process has come and gone."""
+        limit = time.monotonic() + START_TIMEOUT_S
+        with open_watch(str(self._run.path)) as watch:
+            while process.poll() is None and not is_active(self._run):
+                if time.monotonic() > limit:
+                    raise DeadlineExceededError("start", START_TIMEOUT_S, "default")
+                watch.wait(0.05)
+
+    def _is_left(self) -> bool:
+        """Whether the process that ran the run has signed off, or is gone without."""
+        try:
+            pid = msgspec.json.decode(self._run.mirror.read_bytes(), type=RunFile).pid
+        except (OSError, msgspec.DecodeError):
+            return True
+        facts = read_facts(pid) if pid else None
+        return facts is None or facts.state in {"Z", "X"}
+
+    def _describe(self, state: State) -> RunState:
+        return RunState(
+            id=self.id,
+            status=status_of(self._run, state),
+            error="" if state.failure is None else state.failure.error.message,
+            questions=[_question(self._run, state, number) for number in state.questions],
+            spent_usd=state.spent_usd,
+            reserved_usd=state.reserved_usd,
+            workers={worker.path: worker.status for worker in state.workers.values()},
+        )
+
+    def _failure(self, state: State) -> RunFailedError:
+        failure = state.failure
+        assert failure is not None
+        error = failure.error.type.rpartition(":")[2]
+        return RunFailedError(self.id, failure.worker or "a process outside it", error, failure.error.message)
+
+
+def run(
+    program: WorkerFunction[..., T] | WorkerCall[T],
+    *args: object,
+    workspace: str | os.PathLike[str] = ".",
+    **kwargs: object,
+) -> T:
+    """Run a worker and wait for its result. Ctrl-C leaves the run resumable.
+
+    Raises:
+        RunFailedError: It failed; ``run_id`` names the run.
+    """
+    if os.environ.get("BARTACK_PROBE"):
+        raise NotInWorkerError("bartack.run, which must stand under if __name__ == '__main__':")
+    call = program if isinstance(program, WorkerCall) else program(*args, **kwargs)
+    started = Run.start(call, workspace=workspace)
+    try:
+        started.wait()
+    except KeyboardInterrupt:
+        with contextlib.suppress(RunNotActiveError):
+            started.interrupt()
+        sys.stderr.write(f"interrupted; go on with: bartack resume {started.id}\n")
+        raise
+    return cast("T", call.worker.shape.result.decode(started.result_bytes()))
+
+
+def _order(
+    program: str | os.PathLike[str] | WorkerFunction[..., object] | WorkerCall[object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> Order:
+    if isinstance(program, WorkerFunction):
+        program = program(*args, **kwargs)
+    if isinstance(program, WorkerCall):
+        file = inspect.getsourcefile(program.worker.function) or ""
+        call = msgspec.json.decode(program.encode(), type=s.CallArgs)
+        return Order(program=os.path.abspath(file), worker=program.worker.name, call=call)
+    call = s.CallArgs(
+        [msgspec.Raw(encode(value)) for value in args],
+        {name: msgspec.Raw(encode(value)) for name, value in kwargs.items()},
+    )
+    return Order(program=os.fspath(program), call=call)
+
+
+def _question(run: RunDir, state: State, number: str) -> Question:
+    path, p, n = state.questions[number]
+    opened = state.workers[path].open[p, n]
+    asked = _asked(run, opened.asked)
+    args = msgspec.json.decode(asked, type=s.AskArgs)
+    return Question(number, path, args.question, args.type, args.options)
+
+
+def _asked(run: RunDir, value: Value) -> bytes:
+    if value.ref is not None:
+        return FileBlobs(str(run.path / "blobs"), RealDisk()).get(value.ref)
+    return b"{}" if value.raw is None else bytes(value.raw)

@@ -1,0 +1,215 @@
+"""Taking part in a session from outside: any process of the user, or a command of the run itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar, overload
+
+import msgspec
+
+from bartack.core import open_watch
+from bartack.errors import DeadlineExceededError, NotInWorkerError, SessionFailedError
+from bartack.runtime import _steps as s
+from bartack.runtime._client import HubClient
+from bartack.runtime._foreign import Request
+from bartack.runtime._layout import RunDir
+from bartack.runtime._locate import find_run, read_state
+from bartack.runtime._mirror import FailedFile
+from bartack.runtime._values import codec, encode
+
+T = TypeVar("T")
+
+
+class ForeignDelivery:
+    """A message that a process outside holds until it acknowledges it."""
+
+    def __init__(self, held: s.Held) -> None:
+        self.id = held.id
+        self.sender = held.sender
+        self.attempt = held.attempt
+        self.topic = held.topic
+        self.metadata = held.metadata
+        self.value: object = msgspec.json.decode(held.value)
+
+
+class ForeignMailbox:
+    """A mailbox, as a process outside uses it. Every call waits for its answer."""
+
+    def __init__(self, client: HubClient, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    def send(self, value: object, *, key: str | None = None) -> str:
+        """Put a message into it; durable when it returns. Returns the message's id."""
+        request = Request(mailbox=self.name, key=key or secrets.token_hex(16))
+        return msgspec.json.decode(self._client.ask("send", request, encode(value)), type=str)
+
+    @overload
+    def receive(self, timeout_s: float | None = None) -> object: ...
+    @overload
+    def receive(self, timeout_s: float | None = None, *, type: type[T]) -> T: ...
+    def receive(self, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002 - as everywhere
+        """Take the oldest message and acknowledge it: at least once.
+
+        Raises:
+            ReceiveTimeoutError: None came in time.
+        """
+        held = self._hold(timeout_s)
+        value = codec(type).decode(bytes(held.value))
+        self._client.ask("ack", Request(id=held.id))
+        return value
+
+    @contextmanager
+    def delivery(self, timeout_s: float | None = None) -> Generator[ForeignDelivery]:
+        """Take the oldest message; leaving the block acknowledges it, an exception gives it back."""
+        held = self._hold(timeout_s)
+        try:
+            yield ForeignDelivery(held)
+        except BaseException:
+            self._client.ask("ack", Request(id=held.id, ok=False))
+            raise
+        self._client.ask("ack", Request(id=held.id))
+
+    def _hold(self, timeout_s: float | None) -> s.Held:
+        request = Request(mailbox=self.name, timeout_s=timeout_s)
+        return msgspec.json.decode(self._client.ask("receive", request), type=s.Held)
+
+
+class ForeignMailroom:
+    """The mailboxes of a session: ``session.mailbox.results`` or ``session.mailbox["review-queue"]``."""
+
+    def __init__(self, client: HubClient) -> None:
+        self._client = client
+
+    def get(self, name: str) -> ForeignMailbox:
+        """The mailbox of this name."""
+        return ForeignMailbox(self._client, name)
+
+    def names(self) -> list[str]:
+        """The mailboxes there are."""
+        return sorted(msgspec.json.decode(self._client.ask("mailboxes"), type=dict[str, object]))
+
+    def __getattr__(self, name: str) -> ForeignMailbox:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.get(name)
+
+    def __getitem__(self, name: str) -> ForeignMailbox:
+        return self.get(name)
+
+
+class Session:
+    """What a process outside sees of a run that it has joined."""
+
+    def __init__(self, run: RunDir, client: HubClient) -> None:
+        self._run = run
+        self._client = client
+        self.mailbox = ForeignMailroom(client)
+
+    @classmethod
+    def join(
+        cls, run: str | os.PathLike[str] | None = None, workspace: str | os.PathLike[str] = "."
+    ) -> Session:
+        """Join a run by its id or directory; a process that the run started may leave it out.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+            RunNotActiveError: Nobody runs it.
+            SessionFailedError: It has failed.
+        """
+        if run is None:
+            place = os.environ.get("BARTACK_RUN_DIR")
+            if not place:
+                raise NotInWorkerError("Session.join without a run")
+            run = place
+        found = find_run(run, Path(workspace))
+        _check(found)
+        return cls(found, HubClient(found))
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._run.id
+
+    @property
+    def dir(self) -> Path:
+        """Scratch space of the session."""
+        return self._run.work
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the run first started."""
+        return datetime.fromtimestamp(read_state(self._run).created_at / 1e6, UTC)
+
+    def check_failed(self) -> None:
+        """Raise if the session has failed; never waits.
+
+        Raises:
+            SessionFailedError: It has, with the cause.
+        """
+        self._client.poll()
+        if self._client.failure is not None:
+            raise self._client.failure
+        _check(self._run)
+
+    def wait_failed(self, timeout_s: float | None = None) -> SessionFailedError:
+        """Wait until the session fails; returns why.
+
+        Raises:
+            DeadlineExceededError: It did not within ``timeout_s``.
+        """
+        limit = None if timeout_s is None else time.monotonic() + timeout_s
+        # The watch is set before the first look: a failure between the two cannot be missed.
+        with open_watch(str(self._run.path)) as watch:
+            while True:
+                try:
+                    self.check_failed()
+                except SessionFailedError as failure:
+                    return failure
+                left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
+                if left <= 0:
+                    raise DeadlineExceededError("wait_failed", timeout_s or 0.0, "explicit")
+                with contextlib.suppress(FileNotFoundError):
+                    watch.wait(left)
+
+    def mark_failed(self, error: BaseException | str) -> None:
+        """Fail the session for everybody; the first failure is the cause."""
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        self._client.ask("fail", Request(message=text))
+
+    def close(self) -> None:
+        """Leave; messages that are held go back."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _check(run: RunDir) -> None:
+    """Raise if a run's directory says that its session failed, or is gone. What cannot be read is a failure, too."""
+    try:
+        text = run.failed.read_bytes()
+    except FileNotFoundError:
+        if run.path.is_dir():
+            return
+        raise SessionFailedError("", "lost", "the directory of the run is gone") from None
+    except OSError as error:
+        raise SessionFailedError("", "unknown", f"{run.failed} cannot be read: {error.strerror}") from None
+    try:
+        found = msgspec.json.decode(text, type=FailedFile)
+    except msgspec.DecodeError:
+        raise SessionFailedError("", "unknown", f"{run.failed} cannot be understood") from None
+    raise SessionFailedError(found.worker, found.error, found.message)

@@ -1,0 +1,589 @@
+"""The state of a run: what its entries add up to.
+
+``State.apply`` is the only way it changes, and takes the same entries when the hub writes them and when a journal is read again:
+that is what makes recovery one code path. It decides nothing; ``_core.py`` and the desks decide, by writing entries.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from bartack.journal import BlobRef, Entry
+from bartack.messaging import Mailbox, Message
+from bartack.runtime import _entries as e
+from bartack.runtime._blame import Blame, Failed
+from bartack.runtime._frames import ErrorData
+
+WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
+RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
+
+FIRED: Final = b'"fired"'
+"""The outcome of a deadline that ran out."""
+
+T = TypeVar("T", bound=e.EntryData)
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A payload, in the entry or as a blob."""
+
+    raw: msgspec.Raw | None = None
+    ref: BlobRef | None = None
+
+
+NO_VALUE: Final = Value()
+
+
+class OpenStep(msgspec.Struct, gc=False):
+    """A step without an outcome."""
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str
+    at: int
+    dead_us: int
+    """Time that nobody ran the run, before this step began."""
+    seq: int
+    """Place of the entry that began it."""
+    attempt: int = 1
+    once: bool = False
+    timeout_s: float | None = None
+    due: int = 0
+    question: str = ""
+    reserved_usd: float = 0.0
+    max_crashes: int = 0
+    limit: int = 0
+    asked: Value = NO_VALUE
+    cleanup: bool = False
+    between: bool = False
+    """An attempt failed and the next one has not begun: nothing of it is under way."""
+
+
+class Worker:
+    """One worker of the run, as far as the journal tells."""
+
+    def __init__(self, data: e.WorkerSpawned, seq: int, arguments: Value) -> None:
+        self.path = data.path
+        self.seq = seq
+        """Place of the entry that made it."""
+        self.worker = data.worker
+        self.parent = (data.p, data.n)
+        self.spawned = data.spawned
+        self.collect = data.collect
+        self.arguments = arguments
+        self.status: WorkerStatus = "waiting"
+        self.history = array("Q")
+        """Places of the entries that are outcomes of its steps, in order."""
+        self.open: dict[tuple[str, int], OpenStep] = {}
+        self.crashes: dict[tuple[str, int], int] = {}
+        self.crashes_in_a_row = 0
+        self.rewinds = 0
+        self.result = NO_VALUE
+        self.error: ErrorData | None = None
+        self.error_is_final = False
+        self.origin: tuple[str, int] | None = None
+        self.origin_seq = 0
+        self.in_doubt = False
+        """Whether it failed because nobody knows whether a step of it happened: a person has to decide."""
+        self.origin_facts: tuple[str, str] = ("", "")
+        """Kind and fingerprint of the step that an uncaught error came from."""
+        self.cancel_next = ""
+        """Why its next step is cancelled, if it is."""
+        self.cancelled = False
+        """Whether it was told to stop: that it ends with a cancellation is then no failure."""
+        self.blame = Blame()
+        """Steps that failed and may be what a failure of the worker goes back to."""
+        self.suspended: dict[tuple[str, int], OpenStep] | None = None
+        """What was open when it was cut off, if it was."""
+        self.returning: dict[str, tuple[int, tuple[str, int]]] = {}
+        """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
+        until it is known that the failure was caught."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it is left to do."""
+        return self.status in {"completed", "failed", "cancelled"}
+
+
+class Question(msgspec.Struct, frozen=True):
+    """An open question."""
+
+    id: str
+    worker: str
+    p: str
+    n: int
+    at: int
+    asked: Value
+
+
+class State:
+    """Everything the journal of a run says, added up."""
+
+    def __init__(self) -> None:
+        self.run: e.RunCreated | None = None
+        self.created_at = 0
+        self.arguments = NO_VALUE
+        self.workers: dict[str, Worker] = {}
+        self.children: dict[tuple[str, int], list[str]] = {}
+        self.undone: dict[str, int] = {}
+        """Workers whose making was set back, with the number of rewinds one of the same path begins with."""
+        self.mailboxes: dict[str, Mailbox] = {}
+        self.held: dict[str, tuple[str, str]] = {}
+        """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
+        self.failure: e.FailureRecorded | None = None
+        self.failed_at = 0
+        self.suppressed = 0
+        self.ended: e.RunEnded | None = None
+        self.stopped = ""
+        self.result = NO_VALUE
+        self.hub = 0
+        self.dead_us = 0
+        self.spent_usd = 0.0
+        self.reserved_usd = 0.0
+        self.questions: dict[str, tuple[str, str, int]] = {}
+        self.questions_asked = 0
+        self.last_at = 0
+        self._owners: dict[str, Worker] = {}
+
+    @property
+    def status(self) -> RunStatus:
+        """What the run is doing, as far as the journal can tell."""
+        if self.ended is not None:
+            return (
+                "completed"
+                if self.ended.status == "completed"
+                else "failed"
+                if self.ended.status == "failed"
+                else "cancelled"
+            )
+        if self.stopped:
+            return "interrupted"
+        return "waiting" if self.questions else "running"
+
+    def worker_of(self, p: str) -> Worker | None:
+        """The worker that a path belongs to: its own, or that of one of its branches."""
+        found = self._owners.get(p)
+        if found is None:
+            found = self.workers.get(p) or self._by_branch(p)
+            if found is not None:
+                self._owners[p] = found
+        return found
+
+    def mailbox(self, name: str) -> Mailbox:
+        """The mailbox of this name; it exists from its first use on."""
+        found = self.mailboxes.get(name)
+        if found is None:
+            found = self.mailboxes[name] = Mailbox(name)
+        return found
+
+    def is_closed(self, name: str) -> bool:
+        """Whether a mailbox takes no more messages: it was closed, or is the inbox of a worker that has ended."""
+        if name.startswith("@"):
+            worker = self.workers.get(name[1:])
+            if worker is not None and worker.ended:
+                return True
+        return self.mailbox(name).closed
+
+    def apply_all(self, entries: Iterable[Entry]) -> None:
+        """Add up the entries of a journal."""
+        for entry in entries:
+            data = e.decode_entry(entry.kind, entry.raw)
+            if data is not None:
+                self.apply(data, entry.seq, entry.at, Value(entry.value, entry.ref))
+
+    def apply(self, data: e.EntryData, seq: int, at: int, value: Value) -> None:
+        """Add one entry."""
+        self.last_at = at
+        _APPLY[type(data)](self, data, seq, at, value)
+
+    def _by_branch(self, p: str) -> Worker | None:
+        """A branch has its worker's path, a dot, and pairs of numbers: ``main.4.1``."""
+        head = p
+        while "." in head:
+            head = head.rpartition(".")[0]
+            if head in self.workers:
+                return self.workers[head]
+        return None
+
+    def _open(self, data: e.StepStarted, seq: int, at: int, value: Value) -> None:
+        worker = self.worker_of(data.p)
+        if worker is None:
+            return
+        self.reserved_usd += data.reserved_usd
+        known = worker.open.get((data.p, data.n))
+        if known is not None:
+            self.reserved_usd -= known.reserved_usd
+        worker.open[data.p, data.n] = OpenStep(
+            p=data.p,
+            n=data.n,
+            step=data.step,
+            fp=data.fp,
+            about=data.about,
+            at=known.at if known else at,
+            dead_us=known.dead_us if known else self.dead_us,
+            seq=known.seq if known else seq,
+            attempt=data.attempt,
+            once=data.once,
+            timeout_s=data.timeout_s,
+            due=data.due,
+            question=data.question,
+            reserved_usd=data.reserved_usd,
+            max_crashes=data.max_crashes,
+            limit=data.limit,
+            asked=value,
+            cleanup=data.cleanup,
+        )
+        if data.question:
+            self.questions[data.question] = (worker.path, data.p, data.n)
+            self.questions_asked += 1
+
+    def revive_children(self, steps: Iterable[tuple[str, int]]) -> None:
+        """A worker was set back: the workers whose step it gave up because of its failure go on where they were."""
+        for path in [path for step in steps for path in self.children.get(step, ())]:
+            worker = self.workers[path]
+            if worker.suspended is not None:
+                self._revive(worker)
+
+    def _revive(self, worker: Worker) -> None:
+        worker.open, worker.suspended = worker.suspended or {}, None
+        worker.status, worker.error, worker.error_is_final = "waiting", None, False
+        for step in worker.open.values():
+            self.reserved_usd += step.reserved_usd
+            if step.question:
+                self.questions[step.question] = (worker.path, step.p, step.n)
+        spawned = [
+            child.parent
+            for child in self.workers.values()
+            if child.spawned and self.worker_of(child.parent[0]) is worker
+        ]
+        self.revive_children([*worker.open, *spawned])
+
+    def drop_children(self, made: list[str]) -> None:
+        """Workers, and all below them, are no part of the run any more."""
+        for path in [path for path in self.workers if path in made or path.startswith(below(made))]:
+            gone = self.workers.pop(path)
+            # Their keys must not come again.
+            self.undone[path] = gone.rewinds + 1
+            self.children.pop(gone.parent, None)
+            self._owners = {p: owner for p, owner in self._owners.items() if owner is not gone}
+
+    def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
+        """A step is no longer open."""
+        was = worker.open.pop(step, None)
+        if was is not None:
+            self.reserved_usd -= was.reserved_usd
+            self.questions.pop(was.question, None)
+
+    def close_step(
+        self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: e.StepFailed | None = None
+    ) -> None:
+        """A step has its outcome."""
+        worker = self.worker_of(p)
+        if worker is None:
+            return
+        was = worker.open.get((p, n))
+        self.forget_step(worker, (p, n))
+        worker.crashes_in_a_row = 0
+        if cleanup:
+            return
+        worker.history.append(seq)
+        if failed is None:
+            worker.blame.finish(p, n, step, seq)
+        else:
+            cancelled = _is_cancellation(failed)
+            cut_short = cancelled and was is not None and was.once and not was.between
+            unknown = cut_short or is_unknown(failed.error)
+            worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=cancelled)
+
+
+def is_unknown(error: ErrorData) -> bool:
+    """Whether an error says that nobody knows whether a step happened."""
+    return error.type.endswith(":OutcomeUnknownError")
+
+
+def _is_cancellation(failed: e.StepFailed) -> bool:
+    return failed.error.type.endswith(":StepCancelledError")
+
+
+def below(paths: Iterable[str]) -> tuple[str, ...]:
+    """How the paths of workers begin that were made by these, in the worker itself or in one of its branches."""
+    return tuple(f"{path}{mark}" for path in paths for mark in "/.")
+
+
+def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Value) -> None:
+    state.run = data
+    state.created_at = at
+    state.arguments = value
+
+
+def _program_pinned(state: State, data: e.ProgramPinned, seq: int, at: int, value: Value) -> None:
+    assert state.run is not None
+    state.run = msgspec.structs.replace(
+        state.run, program=data.program, root=data.root, environment=data.environment
+    )
+
+
+def _run_moved(state: State, data: e.RunMoved, seq: int, at: int, value: Value) -> None:
+    assert state.run is not None
+    old = state.run.workspace
+
+    def there(path: str) -> str:
+        inside = path == old or path.startswith(old + os.sep)
+        return data.workspace + path[len(old) :] if inside else path
+
+    state.run = msgspec.structs.replace(
+        state.run, workspace=data.workspace, program=there(state.run.program), root=there(state.run.root)
+    )
+
+
+def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Value) -> None:
+    state.hub = data.hub
+    state.dead_us += data.dead_us
+    state.stopped = ""
+    state.failure = None
+    state.failed_at = 0
+    state.suppressed = 0
+    state.ended = None
+    for worker in state.workers.values():
+        for step in [step for step in worker.open.values() if step.cleanup]:
+            state.forget_step(worker, (step.p, step.n))
+        if not worker.ended:
+            worker.status = "waiting"
+
+
+def _run_ended(state: State, data: e.RunEnded, seq: int, at: int, value: Value) -> None:
+    state.ended = data
+    state.result = value
+
+
+def _hub_stopped(state: State, data: e.HubStopped, seq: int, at: int, value: Value) -> None:
+    state.stopped = data.reason
+
+
+def _worker_spawned(state: State, data: e.WorkerSpawned, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path] = Worker(data, seq, value)
+    worker.rewinds = state.undone.pop(data.path, 0)
+    state.children.setdefault((data.p, data.n), []).append(data.path)
+
+
+def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    worker.result = value
+    worker.error = data.error
+    worker.error_is_final = data.final
+    worker.status = "failed" if data.error else "completed"
+    worker.origin = data.origin
+    failed = worker.blame.steps.get(data.origin) if data.origin else None
+    if failed is not None:
+        worker.origin_seq = failed.seq
+        worker.origin_facts = (failed.step, failed.fp)
+    worker.suspended = dict(worker.open) if data.cut else None
+    # The program may have raised something of its own instead: what it goes back to is as unknown as before.
+    unknown = failed.unknown if failed is not None else data.error is not None and is_unknown(data.error)
+    worker.in_doubt = unknown and not data.final
+    for step in list(worker.open):
+        # A failed worker may be set back: then it asks again for what was open, and is attached to it.
+        if data.error is None or data.final or worker.open[step].cleanup:
+            state.forget_step(worker, step)
+
+
+def _worker_crashed(state: State, data: e.WorkerCrashed, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    # A process that came to where its worker was did get somewhere, even if nothing has come of it yet.
+    worker.crashes_in_a_row = 1 if data.arrived else worker.crashes_in_a_row + 1
+    if data.n:
+        step = (data.p, data.n)
+        worker.crashes[step] = worker.crashes.get(step, 0) + 1
+
+
+def _worker_rewound(state: State, data: e.WorkerRewound, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    if data.to:
+        _undo(state, worker, data.to)
+    worker.rewinds += 1
+    worker.crashes_in_a_row = 0
+    worker.status = "waiting"
+    worker.error = None
+    worker.origin = None
+    worker.origin_seq = 0
+    worker.in_doubt = False
+
+
+def _undo(state: State, worker: Worker, to: int) -> None:
+    """Take what followed from a failure out of a worker's history."""
+    origin = worker.origin or (worker.path, 0)
+    kept, undone = worker.blame.standing(origin, to)
+    for step, opened in list(worker.open.items()):
+        if opened.seq > to and worker.blame.depends(opened.p, origin, to):
+            state.forget_step(worker, step)
+    state.revive_children({*undone, *worker.open})
+    worker.history = array("Q", (place for place in worker.history if place < to or place in kept))
+    worker.returning = {
+        message: given for message, given in worker.returning.items() if given[0] < to or given[0] in kept
+    }
+    worker.blame.rewind(kept, to)
+
+
+def _workers_dropped(state: State, data: e.WorkersDropped, seq: int, at: int, value: Value) -> None:
+    state.drop_children(list(state.children.get((data.p, data.n), ())))
+
+
+def _worker_cancelled(state: State, data: e.WorkerCancelled, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    worker.cancel_next = data.reason
+    worker.cancelled = True
+
+
+def _step_started(state: State, data: e.StepStarted, seq: int, at: int, value: Value) -> None:
+    state._open(data, seq, at, value)  # noqa: SLF001 - the appliers are the state's own
+
+
+def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: Value) -> None:
+    worker = state.worker_of(data.p)
+    step = worker.open.get((data.p, data.n)) if worker else None
+    if step is not None:
+        step.attempt = data.attempt + 1
+        step.due = data.due
+        step.between = True
+
+
+def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
+    state.spent_usd += data.usd
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup)
+    worker = state.worker_of(data.p)
+    if worker is not None and data.step == "timeout" and value.raw is not None and bytes(value.raw) == FIRED:
+        # A deadline that ran out is what the error that leaves its block came from.
+        worker.blame.fail(data.p, data.n, Failed(seq, data.step, data.fp), cancelled=False)
+
+
+def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
+    state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data)
+    worker = state.worker_of(data.p)
+    if worker is not None and _is_cancellation(data):
+        worker.cancel_next = ""
+
+
+def _output(state: State, data: e.Output, seq: int, at: int, value: Value) -> None:
+    state.close_step(data.p, data.n, data.channel, seq, cleanup=data.cleanup)
+
+
+def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: Value) -> None:
+    state.mailbox(data.mailbox).put(
+        Message(
+            id=data.id,
+            order=seq,
+            sender=data.sender,
+            size=data.size,
+            at=at,
+            value=value.raw,
+            ref=value.ref,
+            key=data.key,
+            metadata=data.metadata,
+            reply_to=data.reply_to,
+            not_before=data.not_before,
+        )
+    )
+    if data.n and not data.reply_to:
+        state.close_step(data.p, data.n, "send", seq, cleanup=False)
+
+
+def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:
+    mailbox = state.mailbox(data.mailbox)
+    if data.attempt:
+        mailbox.hold(data.id, data.attempt)
+        worker = state.worker_of(data.p)
+        state.held[data.id] = (data.mailbox, worker.path if worker else "")
+    else:
+        mailbox.take(data.id)
+    state.close_step(data.p, data.n, data.step, seq, cleanup=False)
+
+
+def _messages_drained(state: State, data: e.MessagesDrained, seq: int, at: int, value: Value) -> None:
+    mailbox = state.mailbox(data.mailbox)
+    for message_id in data.ids:
+        mailbox.take(message_id)
+    state.close_step(data.p, data.n, "drain", seq, cleanup=False)
+
+
+def _message_held(state: State, data: e.MessageHeld, seq: int, at: int, value: Value) -> None:
+    state.mailbox(data.mailbox).hold(data.id, data.attempt)
+    state.held[data.id] = (data.mailbox, data.by)
+
+
+def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value: Value) -> None:
+    mailbox = state.mailbox(data.mailbox)
+    holder = state.workers.get(state.held.get(data.id, ("", ""))[1])
+    if data.to == "returning":
+        if holder is not None:
+            holder.returning[data.id] = (seq - 1, (data.p, data.n))
+        return
+    state.held.pop(data.id, None)
+    if holder is not None:
+        holder.returning.pop(data.id, None)
+    if data.to == "processed":
+        mailbox.take(data.id)
+    elif data.to == "returned":
+        mailbox.give_back(data.id)
+    elif data.to == "due":
+        mailbox.release(data.id, seq)
+    else:
+        mailbox.drop(data.id)
+
+
+def _mailbox_changed(state: State, data: e.MailboxChanged, seq: int, at: int, value: Value) -> None:
+    mailbox = state.mailbox(data.mailbox)
+    if data.closed:
+        mailbox.close()
+    if data.capacity:
+        mailbox.declare(data.capacity, data.max_bytes, msgspec.convert(data.overflow, type=_Overflow))
+
+
+def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:
+    if data.suppressed or state.failure is not None:
+        state.suppressed += 1
+        return
+    state.failure = data
+    state.failed_at = at
+
+
+def _peer_joined(state: State, data: e.PeerJoined, seq: int, at: int, value: Value) -> None:
+    """Kept for people; changes nothing."""
+
+
+_Overflow = Literal["block", "reject", "drop_oldest", "drop_newest"]
+
+_Apply = Callable[[State, T, int, int, Value], None]
+
+_APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
+    e.RunCreated: _run_created,
+    e.RunMoved: _run_moved,
+    e.ProgramPinned: _program_pinned,
+    e.HubStarted: _hub_started,
+    e.RunEnded: _run_ended,
+    e.HubStopped: _hub_stopped,
+    e.WorkerSpawned: _worker_spawned,
+    e.WorkerEnded: _worker_ended,
+    e.WorkerCrashed: _worker_crashed,
+    e.WorkersDropped: _workers_dropped,
+    e.WorkerRewound: _worker_rewound,
+    e.WorkerCancelled: _worker_cancelled,
+    e.StepStarted: _step_started,
+    e.StepRetried: _step_retried,
+    e.StepFinished: _step_finished,
+    e.StepFailed: _step_failed,
+    e.Output: _output,
+    e.MessageSent: _message_sent,
+    e.MessageTaken: _message_taken,
+    e.MessagesDrained: _messages_drained,
+    e.MessageHeld: _message_held,
+    e.MessageMoved: _message_moved,
+    e.MailboxChanged: _mailbox_changed,
+    e.FailureRecorded: _session_failed,
+    e.PeerJoined: _peer_joined,
+}

@@ -1,0 +1,274 @@
+"""The kinds of steps: what is asked (``a`` of a step frame) and what is answered (``v`` of its outcome).
+
+========== ======== =========================================== ==========================================
+kind       done by  asked                                       outcome
+========== ======== =========================================== ==========================================
+shell      hub      ``ShellArgs``; ``v``: stdin, base64          ``ShellOutcome``
+think      hub      ``ThinkArgs``                                ``ThinkOutcome``
+ask        hub      ``AskArgs``                                  the answer
+sleep      hub      ``SleepArgs``                                null
+delegate   hub      ``DelegateArgs``; ``v``: list of ``CallArgs`` list of results, or of ``Collected``
+spawn      hub      ``DelegateArgs`` of one call; ``v`` likewise  the child's path
+join       hub      ``JoinArgs``                                 the child's result
+stop       hub      ``StopArgs``                                 null
+send       hub      ``SendArgs``; ``v``: the message             the message's id
+receive    hub      ``ReceiveArgs``                              the message; with ``hold`` a ``Held``
+ack        hub      ``AckArgs``                                  null
+nack       hub      ``AckArgs``                                  null; the message goes back when the failure was caught
+call       hub      ``CallMailboxArgs``; ``v``: the message      the reply
+reply      hub      ``ReplyArgs``; ``v``: the reply              null
+drain      hub      ``DrainArgs``                                list of messages
+withdraw   hub      ``WithdrawArgs``                             bool
+declare    hub      ``DeclareArgs``                              null
+close      hub      ``MailboxArgs``                              null
+stats      hub      ``MailboxArgs``                              ``MailboxStats``
+fail       hub      ``FailArgs``                                 never answered: the session fails
+left       hub      ``{}``                                       seconds left of the innermost deadline, or null
+budget     hub      ``{}``                                       ``BudgetOutcome``
+body       worker   begin, done                                  what the function returned
+write      worker   done                                         null
+append     worker   begin (answered; ``AppendIntent``), done      null
+timeout    worker   begin; a note when the scope is left         (``fired`` when it runs out)
+now random uuid read read_bytes exists list env                  worker, note
+print log  worker   out                                          null
+========== ======== =========================================== ==========================================
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from bartack.runtime._frames import MaybeRaw
+
+HARMLESS: Final = frozenset(
+    {"now", "random", "uuid", "read", "read_bytes", "exists", "list", "env", "timeout", "left", "budget"}
+)
+"""Steps without an effect outside: executed again freely, and answered before they are durable."""
+
+CLEANUP: Final = frozenset({"shell", "write", "append", "print", "log", *HARMLESS})
+"""Steps that may lie behind a fatal failure without being a handling of it."""
+
+BODIES: Final = frozenset({"body", "write", "append"})
+"""Steps that are executed in the worker's own process."""
+
+OnFailure = Literal["fail", "collect"]
+
+
+class Args(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
+    """What a step is asked to do."""
+
+
+class ShellArgs(Args, frozen=True):
+    """Commands, each a list of exact words, connected by pipes; no shell reads them."""
+
+    pipeline: list[list[str]]
+    cwd: str = ""
+    env: dict[str, str] | None = None
+    timeout_s: float | None = None
+    check: bool = True
+    once: bool = False
+
+
+class ShellOutcome(msgspec.Struct, omit_defaults=True):
+    """How the last command ended. Output that is not UTF-8 is in the base64 fields."""
+
+    argv: list[str]
+    status: int
+    stdout: str = ""
+    stderr: str = ""
+    stdout64: str = ""
+    stderr64: str = ""
+
+
+class ThinkArgs(Args, frozen=True):
+    """A prompt to an agent."""
+
+    prompt: str
+    name: str
+    schema: dict[str, object] | None = None
+    agent: str = ""
+    system: str = ""
+    may_decline: bool = False
+    continues: str = ""
+    max_usd: float | None = None
+    max_turns: int | None = None
+    timeout_s: float | None = None
+    once: bool = False
+
+
+class ThinkOutcome(msgspec.Struct, omit_defaults=True):
+    """What the agent replied: a value if a schema was given, and the text."""
+
+    key: str
+    agent: str
+    text: str = ""
+    value: MaybeRaw = None
+    declined: bool = False
+    conversation: str = ""
+    usd: float = 0.0
+    tokens: int = 0
+    turns: int = 1
+
+
+class AskArgs(Args, frozen=True):
+    """A question to a person. ``type`` is str, bool, int, float or json."""
+
+    question: str
+    type: str = "str"
+    options: list[str] | None = None
+    default: MaybeRaw = None
+    timeout_s: float = 0.0
+
+
+class SleepArgs(Args, frozen=True):
+    """So many seconds from now, or until a moment: microseconds since 1970, UTC."""
+
+    seconds: float | None = None
+    until: int | None = None
+
+
+class DelegateArgs(Args, frozen=True):
+    """Workers to run side by side: ``module:name`` of each."""
+
+    workers: list[str]
+    on_failure: OnFailure = "fail"
+    timeout_s: float | None = None
+    limit: int | None = None
+
+
+class CallArgs(msgspec.Struct, omit_defaults=True):
+    """Encoded arguments of one worker."""
+
+    args: list[msgspec.Raw] = []
+    kwargs: dict[str, msgspec.Raw] = {}
+
+
+class JoinArgs(Args, frozen=True):
+    """Wait for a spawned child."""
+
+    path: str
+
+
+class StopArgs(Args, frozen=True):
+    """Cancel a spawned child: its open step, or its next one, has the outcome that it was cancelled."""
+
+    path: str
+    reason: str = ""
+
+
+class MailboxArgs(Args, frozen=True):
+    """A mailbox by its name."""
+
+    mailbox: str
+
+
+class SendArgs(MailboxArgs, frozen=True):
+    """Put a message into a mailbox. ``not_before``: microseconds since 1970, UTC."""
+
+    key: str = ""
+    metadata: dict[str, object] = {}
+    not_before: int | None = None
+
+
+class ReceiveArgs(MailboxArgs, frozen=True):
+    """Take the oldest message. ``timeout_s`` None: the default clock; 0: do not wait."""
+
+    timeout_s: float | None = None
+    hold: bool = False
+
+
+class Held(msgspec.Struct, omit_defaults=True):
+    """A message that is to be acknowledged."""
+
+    id: str
+    value: msgspec.Raw
+    sender: str = ""
+    attempt: int = 1
+    topic: str = ""
+    metadata: dict[str, object] = {}
+
+
+class AckArgs(MailboxArgs, frozen=True):
+    """Acknowledge a held message, or give it back."""
+
+    id: str
+    ok: bool = True
+    requeue: bool = True
+    reason: str = ""
+
+
+class CallMailboxArgs(MailboxArgs, frozen=True):
+    """Send and wait for the reply."""
+
+    timeout_s: float | None = None
+
+
+class ReplyArgs(MailboxArgs, frozen=True):
+    """Answer a held message that was sent by ``call``."""
+
+    id: str
+
+
+class DrainArgs(MailboxArgs, frozen=True):
+    """Take everything there now, or at most so many."""
+
+    max: int | None = None
+
+
+class WithdrawArgs(MailboxArgs, frozen=True):
+    """Take back a message of one's own."""
+
+    id: str
+
+
+class DeclareArgs(MailboxArgs, frozen=True):
+    """Bounds of a mailbox; the first declaration stands."""
+
+    capacity: int = 10_000
+    max_bytes: int = 64 * 1024 * 1024
+    overflow: Literal["block", "reject", "drop_oldest", "drop_newest"] = "block"
+
+
+class MailboxStats(msgspec.Struct, omit_defaults=False):
+    """Counts of one mailbox."""
+
+    queued: int
+    scheduled: int
+    waiting: int
+    sent: int
+    delivered: int
+    dropped: int
+    size_bytes: int
+    oldest_age_s: float | None = None
+
+
+class FailArgs(Args, frozen=True):
+    """Fail the session for everybody."""
+
+    message: str
+    data: dict[str, object] = {}
+
+
+class BudgetOutcome(msgspec.Struct):
+    """Money of the run."""
+
+    limit_usd: float | None
+    spent_usd: float
+    reserved_usd: float
+
+
+class AppendIntent(Args, frozen=True):
+    """Where an append begins, so that it can be finished and not repeated."""
+
+    path: str
+    offset: int
+
+
+class Collected(msgspec.Struct, omit_defaults=True):
+    """How one worker of a collecting delegate ended."""
+
+    ok: bool
+    value: MaybeRaw = None
+    error: MaybeRaw = None

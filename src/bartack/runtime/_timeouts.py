@@ -1,0 +1,55 @@
+"""How long a wait may take: one table, with what overrides it.
+
+The first of these counts: an explicit argument, ``BARTACK_TIMEOUT_<KIND>``, the settings of the project, the default. A factor in
+``BARTACK_TIMEOUT_FACTOR`` multiplies the last two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+DEFAULTS: Final[Mapping[str, float]] = {
+    "receive": 1800.0,
+    "send": 5.0,
+    "call": 30.0,
+    "shell": 600.0,
+    "prompt": 3600.0,
+    "delegate": 86400.0,
+    "step": 600.0,
+    "child_start": 10.0,
+    "child_stop": 5.0,
+    "hub_join": 10.0,
+    "lock": 10.0,
+}
+
+
+class Timeouts:
+    """The limits in force. Unusable settings of the environment are ignored."""
+
+    def __init__(self, environ: Mapping[str, str], settings: Mapping[str, float] | None = None) -> None:
+        self._environ = environ
+        self._settings = settings or {}
+        factor = _number(environ.get("BARTACK_TIMEOUT_FACTOR"))
+        self._factor = factor if factor is not None and 0.1 <= factor <= 100 else 1.0
+
+    def limit(self, kind: str) -> float:
+        """Seconds that a wait of this kind may take when nothing else was said."""
+        return self.explain(kind)[0]
+
+    def explain(self, kind: str) -> tuple[float, str]:
+        """The limit, and where it comes from."""
+        name = f"BARTACK_TIMEOUT_{kind.upper()}"
+        explicit = _number(self._environ.get(name))
+        if explicit is not None and explicit > 0:
+            return explicit, name
+        if kind in self._settings:
+            return self._settings[kind] * self._factor, f"timeouts.{kind}"
+        return DEFAULTS[kind] * self._factor, "default"
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None

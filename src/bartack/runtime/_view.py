@@ -1,0 +1,318 @@
+"""What happened in a run, step by step, for people: entries in, records out. Pure; the state itself is ``_state.py``'s.
+
+A record is one line of ``bartack show``: a step with its times and its outcome, a message with where it is, something that was
+noted. A step that a rewind took out of its worker's history stays as a record, marked ``undone``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from bartack.journal import BlobRef, Entry
+from bartack.runtime import _entries as e
+from bartack.runtime._frames import ErrorData
+from bartack.runtime._state import State, Value
+
+StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
+MessageStatus = Literal["scheduled", "queued", "held", "received", "dropped"]
+
+_MOVES: Final[dict[str, MessageStatus]] = {"processed": "received", "returned": "queued", "due": "queued"}
+
+
+class StepRecord(msgspec.Struct, omit_defaults=True, gc=False):
+    """One step, as the journal tells it."""
+
+    p: str
+    """The worker's path, or that of a branch of it."""
+    n: int
+    kind: str
+    status: StepStatus = "open"
+    about: str = ""
+    started_at: int = 0
+    """Microseconds since 1970, UTC; 0 if only the end of the step is in the journal."""
+    ended_at: int = 0
+    seq: int = 0
+    """Place of the outcome."""
+    attempt: int = 1
+    error: ErrorData | None = None
+    usd: float = 0.0
+    by: str = ""
+    question: str = ""
+    due: int = 0
+    timeout_s: float | None = None
+    once: bool = False
+    cleanup: bool = False
+
+    @property
+    def name(self) -> str:
+        """How a person names the step: path and number."""
+        return f"{self.p}:{self.n}"
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long it took, if the journal tells."""
+        return (self.ended_at - self.started_at) / 1e6 if self.started_at and self.ended_at else None
+
+
+class MessageRecord(msgspec.Struct, omit_defaults=True, gc=False):
+    """One message and where it is."""
+
+    id: str
+    mailbox: str
+    at: int
+    size: int
+    status: MessageStatus = "queued"
+    sender: str = ""
+    receiver: str = ""
+    reason: str = ""
+    seq: int = 0
+    """Place of the entry that holds its value."""
+
+
+class NoteRecord(msgspec.Struct, omit_defaults=True, gc=False):
+    """Something that happened to the run or to a worker and is no step."""
+
+    at: int
+    kind: str
+    text: str
+    worker: str = ""
+
+
+class WorkerRecord(msgspec.Struct, omit_defaults=True):
+    """One worker and how it stands."""
+
+    path: str
+    worker: str
+    status: str
+    at: int
+    ended_at: int = 0
+    steps: int = 0
+    crashes: int = 0
+    error: ErrorData | None = None
+
+
+class Chronicle:
+    """Everything that happened in a run, added up entry by entry.
+
+    Attributes:
+        state: The state of the run behind the last entry.
+        steps: All steps, in the order in which they began.
+        messages: All messages by id, in the order in which they were sent.
+        notes: What else happened, in order.
+        workers: All workers by path.
+    """
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.steps: list[StepRecord] = []
+        self.messages: dict[str, MessageRecord] = {}
+        self.notes: list[NoteRecord] = []
+        self.workers: dict[str, WorkerRecord] = {}
+        self._current: dict[str, dict[tuple[str, int], StepRecord]] = {}
+        """Of each worker: its steps that count."""
+        self._tell: dict[type[e.EntryData], Callable[..., None]] = {
+            e.HubStarted: self._hub_started,
+            e.HubStopped: self._hub_stopped,
+            e.RunEnded: self._run_ended,
+            e.FailureRecorded: self._failed,
+            e.WorkerSpawned: self._spawned,
+            e.WorkerEnded: self._worker_ended,
+            e.WorkerCrashed: self._crashed,
+            e.WorkerRewound: self._rewound,
+            e.PeerJoined: self._joined,
+            e.ProgramPinned: self._pinned,
+            e.StepStarted: self._step_started,
+            e.StepRetried: self._step_retried,
+            e.StepFinished: self._step_finished,
+            e.StepFailed: self._step_failed,
+            e.Output: self._output,
+            e.MessageSent: self._sent,
+            e.MessageTaken: self._taken,
+            e.MessagesDrained: self._drained,
+            e.MessageHeld: self._held,
+            e.MessageMoved: self._moved,
+        }
+
+    def add_all(self, entries: Iterable[Entry]) -> None:
+        """Add the entries of a journal."""
+        for entry in entries:
+            data = e.decode_entry(entry.kind, entry.raw)
+            if data is not None:
+                self.add(data, entry.seq, entry.at, Value(entry.value, entry.ref))
+
+    def add(self, data: e.EntryData, seq: int, at: int, value: Value) -> None:
+        """Add one entry."""
+        self.state.apply(data, seq, at, value)
+        tell = self._tell.get(type(data))
+        if tell is not None:
+            tell(data, seq, at)
+
+    def step(self, p: str, n: int) -> StepRecord | None:
+        """The step of this name that counts, or counted last."""
+        found = self._of(p).get((p, n))
+        return found or next((s for s in reversed(self.steps) if (s.p, s.n) == (p, n)), None)
+
+    # Inside.
+
+    def _note(self, at: int, kind: str, text: str, worker: str = "") -> None:
+        self.notes.append(NoteRecord(at, kind, text, worker))
+
+    def _begin(self, p: str, n: int, kind: str) -> StepRecord:
+        current = self._of(p)
+        found = current.get((p, n))
+        if found is None or found.status != "open":
+            found = current[p, n] = StepRecord(p, n, kind)
+            self.steps.append(found)
+        return found
+
+    def _end(self, p: str, n: int, kind: str, seq: int, at: int, *, cleanup: bool = False) -> StepRecord:
+        found = self._begin(p, n, kind)
+        found.status = "finished"
+        found.seq = seq
+        found.ended_at = at
+        found.cleanup = cleanup
+        owner = self.state.worker_of(p)
+        if owner is not None:
+            self.workers[owner.path].steps += 1
+        return found
+
+    def _abort_open(self, path: str, at: int) -> None:
+        for step in self._of(path).values():
+            if step.status == "open":
+                step.status = "aborted"
+                step.ended_at = at
+
+    def _of(self, p: str) -> dict[tuple[str, int], StepRecord]:
+        """The steps that count of the worker that a path belongs to."""
+        owner = self.state.worker_of(p)
+        return self._current.setdefault(p if owner is None else owner.path, {})
+
+    # Kinds of entries.
+
+    def _hub_started(self, data: e.HubStarted, seq: int, at: int) -> None:
+        if data.hub > 1:
+            away = f", after {data.dead_us / 1e6:.1f} s that nobody ran it" if data.dead_us else ""
+            self._note(at, "resumed", f"resumed{away}")
+        for steps in self._current.values():
+            for step in steps.values():
+                if step.cleanup and step.status == "open":
+                    step.status = "aborted"
+
+    def _hub_stopped(self, data: e.HubStopped, seq: int, at: int) -> None:
+        self._note(at, "stopped", f"stopped: {data.reason}")
+
+    def _run_ended(self, data: e.RunEnded, seq: int, at: int) -> None:
+        self._note(at, "ended", f"{data.status}{f': {data.reason}' if data.reason else ''}")
+
+    def _failed(self, data: e.FailureRecorded, seq: int, at: int) -> None:
+        name = data.error.type.rpartition(":")[2]
+        kind = "suppressed" if data.suppressed else "failed"
+        self._note(at, kind, f"{name}: {data.error.message}", data.worker)
+
+    def _spawned(self, data: e.WorkerSpawned, seq: int, at: int) -> None:
+        self.workers[data.path] = WorkerRecord(data.path, data.worker, "waiting", at)
+
+    def _worker_ended(self, data: e.WorkerEnded, seq: int, at: int) -> None:
+        worker = self.workers[data.path]
+        worker.status = self.state.workers[data.path].status
+        worker.ended_at = at
+        worker.error = data.error
+        self._abort_open(data.path, at)
+
+    def _crashed(self, data: e.WorkerCrashed, seq: int, at: int) -> None:
+        self.workers[data.path].crashes += 1
+        self._note(at, "crashed", f"its process ended ({data.reason}); started again", data.path)
+
+    def _rewound(self, data: e.WorkerRewound, seq: int, at: int) -> None:
+        worker = self.workers[data.path]
+        worker.status, worker.error, worker.ended_at = "waiting", None, 0
+        current = self._of(data.path)
+        history = set(self.state.workers[data.path].history[-10_000:])
+        for step in list(current.values()):
+            behind = data.to and step.seq >= data.to and step.seq not in history
+            if step.cleanup or step.status == "aborted" or behind:
+                step.status = "undone"
+                del current[step.p, step.n]
+        self._note(at, "rewound", "goes on at its failing step", data.path)
+
+    def _joined(self, data: e.PeerJoined, seq: int, at: int) -> None:
+        self._note(at, "joined", f"{data.peer} joined")
+
+    def _pinned(self, data: e.ProgramPinned, seq: int, at: int) -> None:
+        self._note(at, "updated", f"goes on with the changed program {data.program}")
+
+    def _step_started(self, data: e.StepStarted, seq: int, at: int) -> None:
+        step = self._begin(data.p, data.n, data.step)
+        step.about = data.about or step.about
+        step.started_at = step.started_at or at
+        step.attempt = data.attempt or step.attempt
+        step.once, step.due, step.question = data.once, data.due, data.question
+        step.timeout_s, step.cleanup = data.timeout_s, data.cleanup
+
+    def _step_retried(self, data: e.StepRetried, seq: int, at: int) -> None:
+        step = self._begin(data.p, data.n, "body")
+        step.attempt, step.due, step.error = data.attempt + 1, data.due, data.error
+
+    def _step_finished(self, data: e.StepFinished, seq: int, at: int) -> None:
+        step = self._end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)
+        step.about = data.about or step.about
+        step.usd, step.by, step.error = data.usd, data.by, None
+
+    def _step_failed(self, data: e.StepFailed, seq: int, at: int) -> None:
+        step = self._end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)
+        step.about = data.about or step.about
+        step.status, step.error = "failed", data.error
+
+    def _output(self, data: e.Output, seq: int, at: int) -> None:
+        self._end(data.p, data.n, data.channel, seq, at, cleanup=data.cleanup)
+
+    def _sent(self, data: e.MessageSent, seq: int, at: int) -> None:
+        status: MessageStatus = "scheduled" if data.not_before else "queued"
+        self.messages[data.id] = MessageRecord(
+            data.id, data.mailbox, at, data.size, status, data.sender, seq=seq
+        )
+        if data.n and not data.reply_to:
+            self._end(data.p, data.n, "send", seq, at).about = data.mailbox
+
+    def _taken(self, data: e.MessageTaken, seq: int, at: int) -> None:
+        self._move(data.id, "held" if data.attempt else "received", data.p)
+        self._end(data.p, data.n, data.step, seq, at).about = data.mailbox
+
+    def _drained(self, data: e.MessagesDrained, seq: int, at: int) -> None:
+        for message_id in data.ids:
+            self._move(message_id, "received", data.p)
+        self._end(data.p, data.n, "drain", seq, at).about = data.mailbox
+
+    def _held(self, data: e.MessageHeld, seq: int, at: int) -> None:
+        self._move(data.id, "held", data.by)
+
+    def _moved(self, data: e.MessageMoved, seq: int, at: int) -> None:
+        status = _MOVES.get(data.to, "dropped")
+        self._move(data.id, status, None if status in {"received", "dropped"} else "", data.reason or data.to)
+
+    def _move(self, message_id: str, status: MessageStatus, receiver: str | None, reason: str = "") -> None:
+        message = self.messages.get(message_id)
+        if message is None:
+            return
+        message.status = status
+        if receiver is not None:
+            message.receiver = receiver
+        message.reason = reason if status == "dropped" else ""
+
+
+def parse_step(text: str, first: str) -> tuple[str, int] | None:
+    """The path and number that a person means by ``path:n``, or by ``n`` alone: a step of the first worker."""
+    path, colon, number = text.rpartition(":")
+    if not number.isdecimal():
+        return None
+    return (path if colon else first), int(number)
+
+
+def value_of(value: Value, load: Callable[[BlobRef], bytes]) -> bytes:
+    """A payload, wherever it is kept; ``null`` if there is none."""
+    if value.raw is not None:
+        return bytes(value.raw)
+    return b"null" if value.ref is None else load(value.ref)

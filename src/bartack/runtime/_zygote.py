@@ -1,0 +1,11 @@
+"""The program that forks workers. It imports Bartack and the standard library, and never a module of the user."""
+
+from __future__ import annotations
+
+import sys
+
+from bartack.runtime._child import worker_main
+from bartack.supervision import run_parent
+
+if __name__ == "__main__":
+    sys.exit(run_parent(worker_main))

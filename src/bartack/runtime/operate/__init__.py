@@ -1,0 +1,132 @@
+"""For tools that run, watch and steer runs: the command line and the web. Programs use ``bartack`` itself.
+
+Every name is imported when it is first used, so that a tool that only looks at a run does not load what executes one.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from bartack.runtime._client import HubClient, is_active
+    from bartack.runtime._config import Config, load_config
+    from bartack.runtime._core import UnknownDecision
+    from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
+    from bartack.runtime._foreign import Process, Request
+    from bartack.runtime._frames import ErrorData
+    from bartack.runtime._hub import Hub, Observer
+    from bartack.runtime._inbox import leave_answer, leave_message
+    from bartack.runtime._launch import EXIT_CODES, Order, create_run, drive
+    from bartack.runtime._layout import RunDir
+    from bartack.runtime._ledger import Recorded
+    from bartack.runtime._locate import (
+        ENDED,
+        TERMINAL,
+        RunSummary,
+        find_run,
+        list_runs,
+        read_state,
+        status_of,
+        summarise,
+    )
+    from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
+    from bartack.runtime._program import differences, pinned_files
+    from bartack.runtime._questions import check_answer
+    from bartack.runtime._serve import Quiet
+    from bartack.runtime._state import OpenStep, State, Value, Worker
+    from bartack.runtime._steps import AskArgs, Held
+    from bartack.runtime._update import update_program
+    from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
+
+__all__ = [
+    "ENDED",
+    "EXIT_CODES",
+    "TERMINAL",
+    "AskArgs",
+    "Chronicle",
+    "Config",
+    "EntryData",
+    "ErrorData",
+    "Held",
+    "Hub",
+    "HubClient",
+    "Observer",
+    "OpenStep",
+    "Order",
+    "Output",
+    "Process",
+    "Quiet",
+    "Recorded",
+    "Request",
+    "RunDir",
+    "RunSummary",
+    "State",
+    "StepRecord",
+    "UnknownDecision",
+    "Value",
+    "Worker",
+    "WorkerEnded",
+    "WorkerSpawned",
+    "cancel_run",
+    "check_answer",
+    "create_run",
+    "decode_entry",
+    "delete_run",
+    "differences",
+    "drive",
+    "fail_run",
+    "find_run",
+    "fork_run",
+    "is_active",
+    "leave_answer",
+    "leave_message",
+    "list_runs",
+    "load_config",
+    "parse_step",
+    "pinned_files",
+    "read_state",
+    "status_of",
+    "summarise",
+    "update_program",
+    "value_of",
+]
+
+_HOMES = {
+    "_client": ("HubClient", "is_active"),
+    "_config": ("Config", "load_config"),
+    "_core": ("UnknownDecision",),
+    "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
+    "_foreign": ("Process", "Request"),
+    "_frames": ("ErrorData",),
+    "_hub": ("Hub", "Observer"),
+    "_inbox": ("leave_answer", "leave_message"),
+    "_launch": ("EXIT_CODES", "Order", "create_run", "drive"),
+    "_layout": ("RunDir",),
+    "_ledger": ("Recorded",),
+    "_locate": (
+        "ENDED",
+        "TERMINAL",
+        "RunSummary",
+        "find_run",
+        "list_runs",
+        "read_state",
+        "status_of",
+        "summarise",
+    ),
+    "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
+    "_program": ("differences", "pinned_files"),
+    "_questions": ("check_answer",),
+    "_serve": ("Quiet",),
+    "_state": ("OpenStep", "State", "Value", "Worker"),
+    "_steps": ("AskArgs", "Held"),
+    "_update": ("update_program",),
+    "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(importlib.import_module(f"bartack.runtime.{module}"), name)
+    raise AttributeError(name)

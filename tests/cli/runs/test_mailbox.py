@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from tests.cli.runs.stories import Call, Story
+
+
+def left(told: Story) -> list[dict[str, object]]:
+    return [json.loads(path.read_bytes()) for path in sorted(told.run.inbox.iterdir())]
+
+
+def test_mailboxes_are_listed_with_their_counts(call: Call, asking: Story) -> None:
+    shown = call("mailbox", "list", "latest").stdout
+
+    assert [line.split() for line in shown.splitlines()] == [
+        ["mailbox", "queued", "scheduled", "held", "sent", "received"],
+        ["tasks", "1", "0", "0", "1", "0"],
+    ]
+    assert json.loads(call("mailbox", "list", "latest", "--json").stdout)["tasks"]["queued"] == 1
+
+
+def test_a_run_without_mailboxes_says_so(call: Call, failed: Story) -> None:
+    assert call("mailbox", "list", "latest").stdout == "The run has no mailboxes yet.\n"
+
+
+def test_peeking_takes_nothing(call: Call, asking: Story) -> None:
+    first = call("mailbox", "peek", "latest", "tasks")
+
+    assert first.stdout.split()[0] == "m-5"
+    assert first.stdout.endswith('main  {"a":"b"}\n')
+    assert call("mailbox", "peek", "latest", "tasks").stdout == first.stdout
+    assert json.loads(call("mailbox", "peek", "latest", "tasks", "--json").stdout)["value"] == {"a": "b"}
+    assert call("mailbox", "peek", "latest", "empty").stdout == ""
+
+
+def test_a_message_to_a_run_that_nobody_runs_is_kept(call: Call, asking: Story) -> None:
+    shown = call("mailbox", "send", "latest", "tasks", "[1, 2]", "--key", "once")
+
+    assert (shown.returncode, shown.stdout) == (0, "once\n")
+    assert f"bartack resume {asking.id}" in shown.stderr
+    assert left(asking) == [{"value": [1, 2], "mailbox": "tasks"}]
+    assert [path.name for path in asking.run.inbox.iterdir()] == ["m-once.json"]
+
+
+@pytest.mark.parametrize("words", [[], ["-"]])
+def test_a_message_is_read_from_stdin(
+    call: Call, asking: Story, words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO('{"from": "stdin"}\n'))
+
+    assert call("mailbox", "send", "latest", "tasks", *words).returncode == 0
+    assert left(asking)[0]["value"] == {"from": "stdin"}
+
+
+def test_a_text_is_sent_as_it_is(call: Call, asking: Story) -> None:
+    call("mailbox", "send", "latest", "tasks", "not json", "--text")
+
+    assert left(asking)[0]["value"] == "not json"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["send", "latest", "tasks", "{"], ["send", "latest", "$sys", "1"], ["peek", "latest", "a b"]],
+)
+def test_what_is_no_message_or_no_mailbox_is_refused(call: Call, asking: Story, words: list[str]) -> None:
+    assert call("mailbox", *words).returncode == 2
+    assert left(asking) == []
+
+
+def test_receiving_needs_somebody_who_runs_the_run(call: Call, asking: Story) -> None:
+    assert call("mailbox", "receive", "latest", "tasks").returncode == 9

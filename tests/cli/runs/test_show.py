@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.cli.runs.stories import Begin, Call, Story, finished, started
+
+from bartack.runtime import _entries as e
+
+BIG = b'"' + b"x" * 70_000 + b'"'
+
+
+def steps_of(call: Call, *options: str) -> dict[str, dict[str, object]]:
+    shown = json.loads(call("show", "latest", "--json", *options).stdout)
+    return {step["step"]: step for step in shown["steps"]}
+
+
+def test_steps_are_shown_with_kind_outcome_duration_and_what_they_are_about(
+    call: Call, completed: Story
+) -> None:
+    shown = call("show", "latest")
+
+    assert shown.returncode == 0
+    assert shown.stdout.splitlines()[0] == f"{completed.id}  completed  main  1.2 s"
+    rows = [line.split() for line in shown.stdout.split("main  completed\n")[1].splitlines()[:4]]
+    assert rows == [
+        ["1", "shell", "finished", "0.2", "s", "wc", "-l", "a.txt"],
+        ["2", "send", "finished", "tasks"],
+        ["3", "receive", "finished", "tasks"],
+        ["4", "print", "finished"],
+    ]
+
+
+def test_messages_say_where_they_went(call: Call, completed: Story) -> None:
+    shown = call("show", "latest").stdout
+
+    assert "  m-7  tasks  received  3 bytes  from main to main\n" in shown
+
+
+def test_a_failure_is_shown_with_its_step_and_stack(call: Call, failed: Story) -> None:
+    shown = call("show", "latest").stdout
+
+    assert "     2  shell  failed          2.0 s  make: ValueError: it broke\n" in shown
+    assert "failed: main at step main:2\n" in shown
+    assert "raise ValueError('it broke')\n" in shown
+
+
+def test_only_failed_steps_are_shown_on_request(call: Call, failed: Story) -> None:
+    assert list(steps_of(call, "--failed")) == ["main:2"]
+
+
+def test_only_the_steps_below_a_worker_are_shown_on_request(call: Call, story: Begin) -> None:
+    told = story("dddd0004")
+    told.tell(finished(1))
+    for path in ("main/1.1:one", "main/1.1:one/2:two", "main/1.10:one"):
+        told.tell(e.WorkerSpawned(path=path, worker="team:one", p="main", n=1))
+        told.tell(finished(1, p=path))
+    told.end()
+
+    assert list(steps_of(call, "--worker", "main/1.1:one")) == ["main/1.1:one:1", "main/1.1:one/2:two:1"]
+
+
+def test_a_branch_is_not_taken_for_another_that_begins_alike(call: Call, story: Begin) -> None:
+    story("dddd0004").tell(finished(1, p="main.1.2")).tell(finished(1, p="main.1.20")).end()
+
+    assert list(steps_of(call, "--worker", "main.1.2")) == ["main.1.2:1"]
+    assert list(steps_of(call, "--worker", "main")) == ["main.1.2:1", "main.1.20:1"]
+
+
+@pytest.mark.parametrize("name", ["1", "main:1"])
+def test_one_step_is_shown_in_full_with_its_value(call: Call, completed: Story, name: str) -> None:
+    shown = call("show", "latest", name)
+
+    assert shown.returncode == 0
+    assert "step    main:1\n" in shown.stdout
+    assert "took    0.2 s\n" in shown.stdout
+    assert shown.stdout.endswith('\n\n{\n  "status": 0\n}\n')
+
+
+def test_a_large_value_of_a_step_is_found_in_its_blob(call: Call, story: Begin) -> None:
+    story("dddd0004").tell(finished(1), BIG).end()
+
+    assert json.loads(call("show", "latest", "1", "--json").stdout)["value"] == "x" * 70_000
+
+
+def test_a_failed_step_is_shown_with_its_traceback(call: Call, failed: Story) -> None:
+    shown = call("show", "latest", "2").stdout
+
+    assert "status  failed\n" in shown
+    assert "    team.py:7 in main\n" in shown
+
+
+@pytest.mark.parametrize("name", ["99", "nobody:1", "main", ":", "main:x"])
+def test_a_step_that_is_not_there_ends_with_7(call: Call, completed: Story, name: str) -> None:
+    assert call("show", "latest", name).returncode == 7
+
+
+def test_a_step_under_way_has_no_duration(call: Call, story: Begin) -> None:
+    story("dddd0004").tell(started(1)).end()
+
+    assert steps_of(call)["main:1"]["duration_s"] is None
+    assert "     1  shell  open" in call("show", "latest").stdout
+
+
+def test_a_rewind_marks_what_no_longer_counts(call: Call, failed: Story, story: Begin) -> None:
+    told = story("dddd0004")
+    error = failed.state.workers["main"].error
+    assert error is not None
+    told.tell(finished(1))
+    told.tell(e.StepFailed(p="main", n=2, step="shell", fp="fp2", error=error))
+    place = told.journal.last_seq
+    told.tell(e.WorkerEnded(path="main", error=error, origin=("main", 2)))
+    told.tell(e.HubStarted(hub=2, dead_us=3_000_000)).tell(e.WorkerRewound(path="main", to=place))
+    told.tell(finished(2), b"2").end()
+
+    shown = json.loads(call("show", "latest", "--json").stdout)
+
+    assert [(step["step"], step["status"]) for step in shown["steps"]] == [
+        ("main:1", "finished"),
+        ("main:2", "undone"),
+        ("main:2", "finished"),
+    ]
+    assert [note["kind"] for note in shown["notes"]] == ["resumed", "rewound"]
+    assert json.loads(call("show", "latest", "2", "--json").stdout)["value"] == 2
+
+
+def test_text_of_a_program_cannot_steer_the_terminal(call: Call, story: Begin) -> None:
+    story("dddd0004").tell(finished(1, about="\x1b[2Jgone")).end()
+
+    shown = call("show", "latest").stdout
+
+    assert "\x1b" not in shown
+    assert "\\x1b[2Jgone" in shown
+
+
+def test_a_journal_without_a_run_is_no_run(call: Call, completed: Story) -> None:
+    completed.run.journal.write_bytes(completed.run.journal.read_bytes().splitlines(keepends=True)[0])
+
+    assert call("show", str(completed.run.path)).returncode == 7

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.cli.runs.stories import Begin, Call, Story, an_error
+
+from bartack.runtime import _entries as e
+
+
+def test_runs_are_listed_the_newest_first(call: Call, failed: Story, completed: Story, asking: Story) -> None:
+    shown = call("status")
+
+    assert shown.returncode == 0
+    head, *lines = shown.stdout.splitlines()
+    assert head.split() == ["run", "status", "program", "worker", "changed"]
+    assert [line.split()[:4] for line in lines] == [
+        [asking.id, "interrupted", "team.py", "main"],
+        [failed.id, "failed", "team.py", "main"],
+        [completed.id, "completed", "team.py", "main"],
+    ]
+    assert lines[0].endswith("waits for an answer: q1")
+    assert lines[1].endswith("main: it broke")
+
+
+def test_a_workspace_without_runs_says_how_to_make_one(call: Call) -> None:
+    assert call("status").stdout == "There are no runs here. 'bartack run FILE.py' makes one.\n"
+    assert call("status", "--json").stdout == "[]\n"
+
+
+def test_the_list_is_there_for_programs(call: Call, completed: Story, asking: Story) -> None:
+    found = json.loads(call("status", "--json").stdout)
+
+    assert [(run["run"], run["status"]) for run in found] == [
+        (asking.id, "interrupted"),
+        (completed.id, "completed"),
+    ]
+    assert found[0]["questions"] == ["q1"]
+
+
+def test_a_run_without_its_mirror_is_listed_from_its_journal(call: Call, completed: Story) -> None:
+    completed.run.mirror.unlink()
+
+    assert call("status").stdout.splitlines()[1].split()[:2] == [completed.id, "completed"]
+
+
+def test_a_damaged_run_does_not_hide_the_others(call: Call, completed: Story, failed: Story) -> None:
+    failed.run.mirror.unlink()
+    failed.run.journal.write_bytes(b"x" * 100 + failed.run.journal.read_bytes())
+
+    shown = call("status")
+
+    assert shown.returncode == 0
+    assert [line.split()[1] for line in shown.stdout.splitlines()[1:]] == ["unreadable", "completed"]
+
+
+@pytest.mark.parametrize("name", ["latest", "run-20260101-000000-cccc0003", "run-20260101-000000-c"])
+def test_a_run_is_found_by_id_beginning_or_latest(
+    call: Call, name: str, completed: Story, asking: Story
+) -> None:
+    assert f"run        {asking.id}\n" in call("status", name).stdout
+
+
+def test_a_run_is_found_by_its_directory_from_anywhere(
+    call: Call, completed: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+
+    assert completed.id in call("status", str(completed.run.path)).stdout
+
+
+def test_another_workspace_is_named_by_an_option(
+    call: Call, completed: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+
+    assert completed.id in call("status", "-C", str(tmp_path)).stdout
+
+
+def test_an_ambiguous_beginning_lists_what_it_could_be(call: Call, completed: Story, failed: Story) -> None:
+    shown = call("status", "run-2026")
+
+    assert shown.returncode == 2
+    assert completed.id in shown.stderr
+    assert failed.id in shown.stderr
+
+
+def test_a_run_that_is_not_there_ends_with_7(call: Call, completed: Story) -> None:
+    assert call("status", "run-1999").returncode == 7
+    assert call("status", "./nowhere").returncode == 7
+
+
+def test_one_run_shows_its_workers_questions_and_mailboxes(call: Call, asking: Story) -> None:
+    shown = call("status", "latest").stdout
+
+    assert "status     interrupted\n" in shown
+    assert "  main  interrupted  step main:2: ask Publish?\n" in shown
+    assert "  q1  Publish? (bool)\n" in shown
+    assert f"      bartack answer {asking.id} q1 VALUE\n" in shown
+    assert "  tasks  1 queued\n" in shown
+    assert shown.endswith(f"bartack resume {asking.id}\n")
+
+
+def test_a_failed_run_shows_why_with_source_lines_and_causes(call: Call, failed: Story) -> None:
+    shown = call("status", "latest").stdout
+
+    assert "failed: main at step main:2\n" in shown
+    assert "  ValueError: it broke\n    team.py:7 in main\n        raise ValueError('it broke')\n" in shown
+    assert "  caused by\n  ValueError: the disk said no\n" in shown
+
+
+def test_a_failure_counts_those_that_came_after_it(call: Call, story: Begin) -> None:
+    failure = e.FailureRecorded(worker="main", error=an_error())
+    story("dddd0004").tell(failure).tell(failure).tell(e.RunEnded(status="failed")).end()
+
+    assert "and 1 more failed after it" in call("status", "latest").stdout
+
+
+def test_one_run_is_there_for_programs(call: Call, failed: Story) -> None:
+    found = json.loads(call("status", "latest", "--json").stdout)
+
+    assert found["status"] == "failed"
+    assert found["workers"][0]["path"] == "main"
+    assert found["workers"][0]["status"] == "failed"
+    assert found["failure"]["message"] == "it broke"
+    assert found["failure"]["cause"]["message"] == "the disk said no"
+
+
+def test_watching_a_run_that_is_over_shows_it_once(call: Call, completed: Story) -> None:
+    shown = call("status", "--watch", "--json")
+
+    assert shown.returncode == 0
+    assert [json.loads(line)["status"] for line in shown.stdout.splitlines()] == ["completed"]
+
+
+def test_money_and_origin_are_shown_if_there_are_any(call: Call, story: Begin) -> None:
+    told = story("eeee0005")
+    told.tell(e.StepFinished(p="main", n=1, step="think", fp="t", usd=0.25)).end()
+
+    assert "money      0.25 USD spent, 0.00 USD reserved\n" in call("status", "latest").stdout
+
+
+def test_the_shell_completes_the_ids_of_runs(
+    call: Call, completed: Story, failed: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("_BARTACK_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "bartack show run-20260101-000000-b")
+    monkeypatch.setenv("COMP_CWORD", "2")
+
+    assert call().stdout == f"plain,{failed.id}\n"

@@ -1,0 +1,136 @@
+"""A hub that kills itself at a named point: ``python doomed_hub.py POINT TIMES RUN_DIR WORKSPACE``.
+
+A point is ``before`` or ``after`` a function of the hub; ``TIMES`` says at which of its calls. ``cut`` is in the middle: half of
+what a commit writes is written. ``never`` is nowhere, and ``impatient`` makes a hub that loses its patience soon.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from bartack.core import RealDisk
+from bartack.journal import FileJournal
+from bartack.runtime import _commands, _core, _hub, _layout, _ledger, _mirror
+from bartack.runtime._serve import main
+from bartack.supervision import ParentClient
+
+ACTIONS: Final = {
+    cls.__name__: cls
+    for cls in (
+        _ledger.Say,
+        _ledger.Greet,
+        _ledger.StartWorker,
+        _ledger.StartShell,
+        _ledger.Show,
+        _ledger.Transition,
+        _ledger.Hang,
+        _ledger.EndHub,
+    )
+}
+FUNCTIONS: Final[dict[str, tuple[type, str]]] = {
+    "stage": (FileJournal, "stage"),
+    "commit": (FileJournal, "commit"),
+    "sync": (RealDisk, "sync"),
+    "begin": (_core.Core, "start"),
+    "frame": (_core.Core, "frame"),
+    "hello": (_core.Core, "connect"),
+    "lost": (_core.Core, "lost"),
+    "process_gone": (_core.Core, "process_gone"),
+    "shell_ended": (_core.Core, "shell_ended"),
+    "mirror": (_mirror.Mirror, "write"),
+    "parent": (ParentClient, "start"),
+    "fork": (ParentClient, "fork"),
+    "exec": (ParentClient, "exec"),
+    "parent_close": (ParentClient, "close"),
+    "listen": (_layout.RunDir, "listen"),
+    "command_files": (_commands.Commands, "start"),
+    "close": (_hub.Hub, "_close"),
+}
+AT_THE_END: Final = {"Show", "EndHub", "close", "parent_close"}
+LAST_POINTS: Final = [f"{when}:{name}" for name in sorted(AT_THE_END) for when in ("before", "after")]
+POINTS: Final = [
+    *(
+        f"{when}:{name}"
+        for name in (*FUNCTIONS, *ACTIONS)
+        if name not in AT_THE_END
+        for when in ("before", "after")
+    ),
+    "cut:write",
+]
+
+
+class Doom:
+    """Counts calls, and kills this process at one of them."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+
+    def come(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def wrap(self, function: Callable[..., object], *, after: bool) -> Callable[..., object]:
+        def wrapped(*args: object, **kwargs: object) -> object:
+            if not after:
+                self.come()
+            result = function(*args, **kwargs)
+            if after:
+                self.come()
+            return result
+
+        return wrapped
+
+
+def arm(point: str, times: int) -> None:
+    """Let the next hub of this process die at the point."""
+    when, _, name = point.partition(":")
+    doom = Doom(times)
+    if when == "never":
+        return
+    if when == "impatient":
+        _hub.HEARTBEAT_S, _hub.STUCK_S = 0.1, 0.3  # type: ignore[misc]  # nobody wants to wait for half a minute
+        return
+    if when == "cut":
+        _arm_cut(doom)
+    elif name in ACTIONS:
+        _arm_action(doom, ACTIONS[name], after=when == "after")
+    else:
+        owner, attribute = FUNCTIONS[name]
+        setattr(owner, attribute, doom.wrap(getattr(owner, attribute), after=when == "after"))
+
+
+def _arm_action(doom: Doom, action: type[_ledger.Action], *, after: bool) -> None:
+    original = _hub.Hub._do
+
+    def do(self: _hub.Hub, actions: list[_ledger.Action]) -> None:
+        for one in actions:
+            if isinstance(one, action) and not after:
+                doom.come()
+            original(self, [one])
+            if isinstance(one, action) and after:
+                doom.come()
+
+    _hub.Hub._do = do  # type: ignore[method-assign]  # - the point is inside of it
+
+
+def _arm_cut(doom: Doom) -> None:
+    original = RealDisk.write
+
+    def write(self: RealDisk, fd: int, data: bytes, offset: int) -> int:
+        if len(data) > 1:
+            half = original(self, fd, data[: len(data) // 2], offset)
+            doom.come()
+            return half
+        return original(self, fd, data, offset)
+
+    RealDisk.write = write  # type: ignore[method-assign]  # - the point is inside of it
+
+
+if __name__ == "__main__":
+    arm(sys.argv[1], int(sys.argv[2]))
+    sys.exit(main(sys.argv[3:]))

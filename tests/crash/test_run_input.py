@@ -1,0 +1,130 @@
+"""Values that are too large, too many or unfit; disks that are full; descriptors that must come back."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+import pytest
+from tests.crash.runs import Begin, RealRun, wait_until
+from tests.crash.test_run_rights import memory_kb
+from tests.crash.test_run_steps import error_of
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
+
+MIB = 1024 * 1024
+DISK = 6
+"""The exit code of a hub that ran out of disk."""
+
+
+def test_a_result_that_no_journal_can_hold_is_refused(begin: Begin) -> None:
+    run = begin("unfit")
+
+    code = run.finish()
+
+    assert code == 1
+    assert error_of(run) == "MessageValueError", run.story()
+    run.wait_nothing_left()
+
+
+def test_a_message_of_ten_megabytes_arrives(begin: Begin) -> None:
+    run = begin("sending", 10 * MIB)
+
+    code = run.finish()
+
+    assert code == 0, run.story()
+    assert run.api.result() == 10 * MIB
+    assert run.run.journal.stat().st_size < MIB
+
+
+@pytest.mark.parametrize("worker", ["huge", "sending"])
+def test_a_value_over_the_limit_is_refused(begin: Begin, worker: str) -> None:
+    run = begin(worker, 17 * MIB)
+
+    code = run.finish()
+
+    assert code == 1
+    assert error_of(run) == "MessageTooLargeError", run.story()
+    run.wait_nothing_left()
+
+
+def test_a_mailbox_that_refuses_holds_as_many_as_it_was_told(begin: Begin) -> None:
+    run = begin("flooding", 100, 1000)
+
+    code = run.finish()
+
+    assert code == 0, run.story()
+    assert run.api.result() == 100
+
+
+def test_whoever_sends_faster_than_others_receive_has_to_wait(begin: Begin) -> None:
+    run = begin("flowing", 2000)
+    run.start()
+    peak = 0
+
+    def ended() -> bool:
+        nonlocal peak
+        assert run.hub is not None
+        over = run.hub.poll() is not None
+        peak = peak if over else max(peak, memory_kb(run))
+        return over
+
+    wait_until(ended)
+
+    assert run.wait_hub() == 0, run.story()
+    assert run.api.result() == []
+    assert peak < 60 * 1024
+
+
+def test_the_hub_keeps_no_descriptor_of_a_step(begin: Begin) -> None:
+    run = begin("stepping", 40)
+    run.start()
+    run.wait_open("receive")
+    before = descriptors(run)
+    run.api.send("begin", "now")
+    run.wait_entry(lambda entry: entry.kind == "step.started" and entry.data.get("about") == "end")
+
+    wait_until(lambda: descriptors(run) == before)
+
+    run.api.send("end", "now")
+    assert run.wait_hub() == 0, run.story()
+    run.wait_nothing_left()
+
+
+def descriptors(run: RealRun) -> int:
+    assert run.hub is not None
+    return len(os.listdir(f"/proc/{run.hub.pid}/fd"))
+
+
+def test_a_full_disk_interrupts_a_run_that_can_be_resumed_when_there_is_room(begin: Begin) -> None:
+    run = begin("filling", 100)
+    hub = run.start()
+    run.wait_entry(lambda entry: entry.kind == "hub.started")
+    limit = 2 * MIB
+    resource.prlimit(hub.pid, resource.RLIMIT_FSIZE, (limit, limit))
+
+    assert run.wait_hub() == DISK
+    run.wait_nothing_left()
+    log = run.run.log.read_text()
+    assert "Traceback" not in log
+    assert "No space" in log or "too large" in log
+    assert run.api.state().status == "interrupted"
+    assert not run.run.failed.exists()
+    done = run.count("step.finished")
+
+    assert run.finish() == 0, run.story()
+    assert run.api.result() == 100
+    assert run.count("step.finished") == 100 > done
+
+
+def test_a_full_disk_while_a_large_value_is_kept_interrupts_a_run_too(begin: Begin) -> None:
+    run = begin("sending", 10 * MIB)
+    hub = run.start()
+    resource.prlimit(hub.pid, resource.RLIMIT_FSIZE, (5 * MIB, 5 * MIB))
+
+    code = run.wait_hub()
+
+    run.wait_nothing_left()
+    assert code in {1, DISK}, run.story()
+    assert run.finish() == 0, run.story()

@@ -1,0 +1,391 @@
+"""The process of a worker: joining, importing, reporting, leaving."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bartack.journal import BlobRef
+from bartack.runtime import _frames as f
+
+RUN = "run-20260131-235959-0f3a91c7"
+START = (
+    "import sys\n"
+    "from bartack.runtime._child import worker_main\n"
+    "sys.exit(worker_main(sys.argv[1].encode(), [int(sys.argv[2])]))"
+)
+
+
+class Life:
+    """A worker's process and the hub's end of its socket."""
+
+    def __init__(self, place: Path) -> None:
+        self.root = place / "project"
+        self.program = place / "run/program"
+        for folder in (self.root, self.program):
+            folder.mkdir(parents=True)
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.settimeout(10)
+        self._reader = f.FrameReader()
+        self._bodies: list[bytes] = []
+        self._process: subprocess.Popen[str] | None = None
+
+    def begin(
+        self, code: str, *past: f.Past, worker: str = "prog:main", args: bytes = b'{"args":[]}'
+    ) -> None:
+        """Start the process and greet it."""
+        (self.program / "prog.py").write_text(
+            "from bartack import Context, step, worker\n" + textwrap.dedent(code), encoding="utf-8"
+        )
+        order = f.Order(
+            path="main",
+            incarnation=1,
+            run_dir=str(self.program.parent),
+            workspace=str(self.root),
+            program=str(self.program),
+            root=str(self.root),
+        )
+        command = [
+            sys.executable,
+            "-c",
+            START,
+            msgspec.json.encode(order).decode(),
+            str(self._theirs.fileno()),
+        ]
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=[self._theirs.fileno()],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._theirs.close()
+        hello = self.hear()
+        assert isinstance(hello, f.Hello)
+        assert (hello.path, hello.incarnation, hello.pid) == ("main", 1, self._process.pid)
+        welcome = f.Welcome(
+            run=RUN,
+            dir=str(self.program.parent),
+            workspace=str(self.root),
+            timestamp=0,
+            worker=worker,
+            v=msgspec.Raw(args),
+        )
+        self.say(welcome, *([f.History(past=list(past))] if past else []), f.Live())
+
+    def say(self, *frames: f.Frame) -> None:
+        self._ours.sendall(b"".join(map(f.encode, frames)))
+
+    def hear(self) -> f.ToHub:
+        while not self._bodies:
+            data = self._ours.recv(65536)
+            assert data, "the worker closed its socket"
+            self._bodies += self._reader.feed(data)
+        return f.decode_to_hub(self._bodies.pop(0))
+
+    def leave(self) -> tuple[int, str]:
+        """Tell the process to exit; its exit code and what it wrote."""
+        self.say(f.Leave())
+        return self.end()
+
+    def hang_up(self) -> int:
+        """Close the connection, as a dying hub does."""
+        self._ours.close()
+        return self.end()[0]
+
+    def end(self) -> tuple[int, str]:
+        assert self._process is not None
+        out, err = self._process.communicate(timeout=10)
+        assert out == ""
+        return self._process.returncode, err
+
+    def failure(self) -> f.Failed:
+        failed = self.hear()
+        assert isinstance(failed, f.Failed)
+        self.leave()
+        return failed
+
+    def close(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate(timeout=10)
+        self._ours.close()
+        self._theirs.close()
+
+
+@pytest.fixture
+def life(tmp_path: Path) -> Iterator[Life]:
+    made = Life(tmp_path)
+    yield made
+    made.close()
+
+
+def text(raw: msgspec.Raw | None) -> str:
+    return "" if raw is None else bytes(raw).decode()
+
+
+def test_a_worker_reports_its_result_and_leaves_when_it_is_told(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context, name: str, *, times: int = 1) -> list[str]:
+            await ctx.sleep(1)
+            return [name] * times
+        """,
+        args=b'{"args":["a"],"kwargs":{"times":2}}',
+    )
+    step = life.hear()
+    assert isinstance(step, f.Step)
+    life.say(f.Answer(i=step.i))
+    result = life.hear()
+
+    assert isinstance(result, f.Result)
+    assert text(result.v) == '["a","a"]'
+    assert life.leave() == (0, "")
+
+
+def test_a_worker_ends_when_its_hub_is_gone(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context) -> None:
+            await ctx.sleep(1)
+        """
+    )
+    life.hear()
+
+    assert life.hang_up() == 3
+
+
+def test_a_worker_that_is_told_to_leave_in_the_middle_ends(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context) -> None:
+            await ctx.sleep(1)
+        """
+    )
+    life.hear()
+
+    assert life.leave()[0] == 3
+
+
+def test_an_uncaught_error_is_reported_with_its_origin_and_stack(life: Life) -> None:
+    life.begin(
+        """
+        @step
+        def work(x: int) -> int:
+            return 1 // x
+
+        @worker
+        async def main(ctx: Context) -> int:
+            return await work(0)
+        """
+    )
+    life.hear()
+    done = life.hear()
+    assert isinstance(done, f.Done)
+    assert done.e is not None
+    life.say(f.Refusal(i=done.i, e=done.e))
+    failed = life.failure()
+
+    assert (failed.e.type, failed.origin, failed.fatal) == ("builtins:ZeroDivisionError", ("main", 1), False)
+    assert [line.text for line in failed.e.stack] == ["return await work(0)", "return 1 // x"]
+
+
+@pytest.mark.parametrize(
+    ("code", "worker", "problem"),
+    [
+        ("raise ValueError('at the top')", "prog:main", "ValueError: at the top"),
+        ("import nowhere_to_be_found", "prog:main", "No module named 'nowhere_to_be_found'"),
+        ("x = 5", "prog:main", "it has no worker 'main'"),
+        ("x = 5", "gone:main", "No module named 'gone'"),
+    ],
+)
+def test_a_program_that_cannot_be_imported_is_a_failure(
+    life: Life, code: str, worker: str, problem: str
+) -> None:
+    life.begin(code, worker=worker)
+
+    failed = life.failure()
+
+    assert failed.e.type == "bartack.errors:ProgramImportError"
+    assert problem in failed.e.message
+
+
+def test_a_module_that_is_not_kept_with_the_run_is_refused(life: Life) -> None:
+    (life.root / "later.py").write_text("")
+    life.begin(
+        f"""
+        import sys
+        sys.path.append({str(life.root)!r})
+
+        @worker
+        async def main(ctx: Context) -> None:
+            import later
+        """
+    )
+
+    failed = life.failure()
+
+    assert failed.e.type == "bartack.errors:ProgramNotPinnedError"
+    assert failed.e.facts["module"] == "later"
+
+
+def test_what_a_program_prints_by_itself_goes_to_stderr_with_its_name(life: Life) -> None:
+    life.begin(
+        """
+        import sys
+
+        @worker
+        async def main(ctx: Context) -> None:
+            print("one\\ntwo")
+            sys.stdout.write("half")
+        """
+    )
+    life.hear()
+
+    assert life.leave() == (0, "main: one\nmain: two\nmain: half\n")
+
+
+def test_a_replay_prints_nothing(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context) -> None:
+            print("before")
+            await ctx.sleep(1)
+            print("between")
+            await ctx.sleep(2)
+            print("after")
+        """,
+        f.Past(p="main", n=1, step="sleep"),
+    )
+    step = life.hear()
+    assert isinstance(step, f.Step)
+    assert step.n == 2
+    life.say(f.Answer(i=step.i))
+    life.hear()
+
+    assert life.leave() == (0, "main: after\n")
+
+
+def test_a_worker_can_have_a_deadline_as_a_whole(life: Life) -> None:
+    life.begin(
+        """
+        @worker(timeout_s=30)
+        async def main(ctx: Context) -> None:
+            await ctx.sleep(1)
+        """
+    )
+    begin = life.hear()
+
+    assert isinstance(begin, f.Begin)
+    assert (begin.step, begin.timeout_s) == ("timeout", 30.0)
+
+
+def test_an_asyncio_that_is_imported_late_is_caught_as_well(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context) -> str:
+            try:
+                import asyncio
+                await asyncio.sleep(5)
+            except Exception:
+                return "swallowed"
+            return "slept"
+        """
+    )
+
+    failed = life.failure()
+
+    assert failed.fatal
+    assert failed.e.type == "bartack.errors:ForeignAwaitError"
+    assert str(failed.e.facts["where"]).endswith("prog.py:7")
+
+
+def test_a_difference_to_the_history_is_fatal_and_nothing_else_is_said(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context) -> None:
+            await ctx.sleep(1)
+        """,
+        f.Past(p="main", n=1, step="shell", fp="0" * 64, about="ls"),
+    )
+
+    failed = life.failure()
+
+    assert failed.fatal
+    assert str(failed.e.facts["recorded"]).startswith("shell ls")
+
+
+@pytest.mark.parametrize(
+    ("returned", "error"),
+    [
+        ("{1}", "MessageValueError"),
+        ("'text'", "TypeMismatchError"),
+        ("'x' * 17_000_000", "MessageTooLargeError"),
+    ],
+)
+def test_a_result_that_cannot_travel_is_a_failure(life: Life, returned: str, error: str) -> None:
+    life.begin(
+        f"""
+        @worker
+        async def main(ctx: Context) -> {"str" if "*" in returned else "int"}:
+            return {returned}
+        """
+    )
+
+    assert life.failure().e.type == f"bartack.errors:{error}"
+
+
+def test_a_long_result_is_kept_beside_the_journal(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context) -> str:
+            return "x" * 100_000
+        """
+    )
+    result = life.hear()
+
+    assert isinstance(result, f.Result)
+    assert isinstance(result.ref, BlobRef)
+    kept = life.program.parent / "blobs" / result.ref.sha256[:2] / result.ref.sha256[2:]
+    assert kept.read_bytes() == b'"' + b"x" * 100_000 + b'"'
+    life.leave()
+
+
+def test_bodies_on_other_threads_wake_the_worker(life: Life) -> None:
+    life.begin(
+        """
+        import asyncio
+
+        @step
+        async def later(x: int) -> int:
+            await asyncio.sleep(0)
+            return x
+
+        @worker
+        async def main(ctx: Context) -> list[int]:
+            return await ctx.gather(later(1), later(2))
+        """
+    )
+    for _ in range(4):
+        frame = life.hear()
+        if isinstance(frame, f.Done):
+            life.say(f.Answer(i=frame.i, v=frame.v))
+    result = life.hear()
+
+    assert isinstance(result, f.Result)
+    assert text(result.v) == "[1,2]"
+    assert life.leave() == (0, "")

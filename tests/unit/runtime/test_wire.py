@@ -1,0 +1,54 @@
+"""Frames and connections: what arrives may be anything, and whoever listens may be gone."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+
+from bartack.errors import FrameError
+from bartack.runtime._frames import decode_to_hub
+from bartack.runtime._hub import _reason
+from bartack.runtime._wire import HIGH_WATER, Connection
+
+ASK = b'{"k":"ask","i":1,"do":%b,"v":%b}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b'{"k":"nothing"}',
+        ASK % (b'"\xff"', b"1"),
+        ASK % (b'"send"', b'"\xff\xfe"'),
+        ASK % (b'"send"', b"[" * 100_000 + b"]" * 100_000),
+        b'{"k":"ask","i":%b,"do":"send"}' % (b"9" * 5000),
+    ],
+)
+def test_a_frame_that_cannot_be_read_or_kept_is_refused(body: bytes) -> None:
+    with pytest.raises(FrameError):
+        decode_to_hub(body)
+
+
+def test_a_connection_whose_other_side_went_away_is_read_from_again_so_that_its_end_is_found() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Connection(1, ours)
+        while connection.waiting_bytes < HIGH_WATER:
+            connection.send(b"x" * 64 * 1024)
+        full = connection.wants_read
+
+        theirs.close()
+        connection.send(b"more")
+
+        assert (full, connection.wants_read) == (False, True)
+        assert connection.receive() is None
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"), [(0, "exit:0"), (-signal.SIGKILL, "signal:SIGKILL"), (-40, "signal:40")]
+)
+def test_every_end_of_a_process_has_a_reason(status: int, reason: str) -> None:
+    assert _reason(status) == reason
