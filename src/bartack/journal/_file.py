@@ -30,6 +30,7 @@ from typing import Final, NamedTuple, NoReturn, Self
 
 import msgspec
 
+from bartack._version import __version__
 from bartack.core import Clock, Disk, RealDisk, SystemClock, write_all
 from bartack.errors import (
     JournalClosedError,
@@ -269,8 +270,6 @@ def _sync_names(disk: Disk, root: str) -> None:
 
 
 def _opened(fence: int) -> Opened:
-    from bartack import __version__  # noqa: PLC0415 - the root package is above this one; only its version is wanted
-
     return Opened(format=FORMAT, fence=fence, pid=os.getpid(), by=f"bartack {__version__}")
 
 
@@ -367,10 +366,12 @@ class FileJournal:
         for section, group in groupby(places, self._section):
             end = self._marks[section + 1].offset if section + 1 < len(self._marks) else size
             texts = [text for lines, _ in self._read_lines(section, end) for text in lines]
+            entries: list[Entry] = []
             for place in group:
                 check_place(place, last)
-                index = bisect_right(texts, place, key=place_of) - 1
-                entries = _decode(self.path, texts, index, end)
+                if not entries or not entries[0].seq <= place <= entries[-1].seq:
+                    index = bisect_right(texts, place, key=place_of) - 1
+                    entries = _decode(self.path, texts, index, end)
                 yield entries[place - entries[0].seq]
 
     def _section(self, place: int) -> int:
