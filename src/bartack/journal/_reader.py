@@ -7,6 +7,7 @@ can take back go through the owner instead.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
@@ -81,11 +82,17 @@ class FileReader:
         """Like ``read``, then wait for more. See ``JournalReader.follow``."""
         scanner = Scanner()
         with self._watch(self._directory) as watch:
+            quiet_since = time.monotonic()
             while True:
                 before = scanner.offset
                 yield from self._advance(scanner, from_seq)
                 self._check_kept(scanner)
-                if scanner.offset == before and not watch.wait(timeout_s):
+                if scanner.offset != before:
+                    quiet_since = time.monotonic()
+                    continue
+                # Other files of the directory change, too: that must not keep anybody waiting for longer.
+                left = None if timeout_s is None else quiet_since + timeout_s - time.monotonic()
+                if (left is not None and left < 0) or not watch.wait(left):
                     return
 
     def load_value(self, entry: Entry) -> bytes | None:
