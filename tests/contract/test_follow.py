@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import TracebackType
 from typing import Literal, Self
 
 from bartack.journal import open_journal, open_reader
@@ -24,7 +25,9 @@ class RestlessWatch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *problem: object) -> None: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
 
 
 def test_a_follower_ends_when_no_entry_comes_though_other_files_change(tmp_path: Path) -> None:
