@@ -372,18 +372,26 @@ class CrewDesk:
             path=worker.path, incarnation=incarnation, reason=reason, p=p, n=n, arrived=arrived
         )
         self._office.ledger.record((crashed, NO_VALUE))
-        self._office.ledger.act_later(
-            Show("note", worker.path, f"crashed ({reason}); it goes on where it was")
-        )
+        given_up = body is None and worker.crashes_in_a_row >= RESTARTS_WITHOUT_PROGRESS
+        then = "it is given up" if given_up else "it goes on where it was"
+        self._office.ledger.act_later(Show("note", worker.path, f"crashed ({reason}); {then}"))
         if body is not None:
             count = worker.crashes.get((p, n), 0)
             if body.once:
                 self._office.ledger.fail_open(worker, body, OutcomeUnknownError(f"{p}:{n}", body.about))
             elif count >= (body.max_crashes or RESTARTS_WITHOUT_PROGRESS):
                 self._office.ledger.fail_open(worker, body, StepCrashedError(f"{p}:{n}", count, reason))
-        elif worker.crashes_in_a_row >= RESTARTS_WITHOUT_PROGRESS:
+        elif given_up:
             error = StepCrashedError(f"{worker.path} (between steps)", worker.crashes_in_a_row, reason)
-            self.fail_session(worker, describe(error, worker.path), None)
+            self._give_up(worker, describe(error, worker.path))
+
+    def _give_up(self, worker: Worker, error: f.ErrorData) -> None:
+        """A worker cannot be kept alive: whoever collects failures gets this one, else the session fails."""
+        if worker.collect:
+            self._abort_below(worker)
+            self._end(worker, e.WorkerEnded(path=worker.path, error=error, final=True), NO_VALUE)
+        else:
+            self.fail_session(worker, error, None)
 
     def _children(self, p: str, n: int) -> list[Worker]:
         return [self._office.state.workers[path] for path in self._office.state.children.get((p, n), ())]

@@ -236,7 +236,7 @@ class Hub:
             for key, events in self._selector.select(0):
                 key.data(events)
         if self._signals:
-            self.interrupt("terminated" if self._signals[0] == signal.SIGTERM else "interrupted")
+            self.interrupt("interrupted" if self._signals[0] == signal.SIGINT else "terminated")
         self._turn_end(idle=not ready)
         self._beat()
         self._observer.turn(self._core.state)
@@ -573,7 +573,9 @@ class _Signals:
         self._read.setblocking(False)
         self._write.setblocking(False)
         self._selector.register(self._read, selectors.EVENT_READ, self._wake)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        # A terminal that goes away ends a run in order, unless somebody asked to ignore that (nohup).
+        hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+        for number in (signal.SIGINT, signal.SIGTERM, *hangup):
             self._previous[number] = signal.signal(number, self._note)
         self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
 

@@ -275,6 +275,21 @@ def test_a_collected_failure_ends_what_the_worker_had_started() -> None:
     assert [outcome["ok"] for outcome in outcomes] == [False, True]
 
 
+def test_a_worker_that_cannot_be_kept_alive_is_a_value_too_if_failures_are_collected() -> None:
+    stage = Stage()
+    main, i, first, second = pair(stage, on_failure="collect")
+    second.result(2)
+
+    for _ in range(3):
+        stage.workers[first.path].die()
+        stage.hub.run_ready()
+        stage.wait(2.0)
+
+    assert stage.core.state.failure is None
+    outcomes = msgspec.convert(main.value(i), type=list[dict[str, object]])
+    assert [outcome["ok"] for outcome in outcomes] == [False, True]
+
+
 def test_what_the_program_must_not_handle_fails_the_session_also_if_failures_are_collected() -> None:
     stage = Stage()
     _, _, first, _ = pair(stage, on_failure="collect")
