@@ -211,7 +211,9 @@ def test_a_source_that_does_not_fit_changes_nothing(bartack: Call) -> None:
 
 
 @pytest.mark.requirement("stopped-run-goes-on")
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)]
+)
 def test_a_run_is_interrupted_and_goes_on_where_it_was(
     gated: subprocess.Popen[str], bartack: Call, start: Start, number: signal.Signals, code: int
 ) -> None:
