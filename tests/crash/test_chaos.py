@@ -154,8 +154,9 @@ class Model:
             return self.ends[p, n - 1][0]
         if p in self.spawned:
             return self.spawned[p]
-        above, number = re.fullmatch(r"(.*)\.(\d+)\.\d+", p).groups()  # type: ignore[union-attr]  # - it is a branch
-        return self.ready_at(above, int(number))
+        branch = re.fullmatch(r"(.*)\.(\d+)\.\d+", p)
+        assert branch is not None
+        return self.ready_at(branch[1], int(branch[2]))
 
     def may_hit(self, hit: Kill, p: str, n: int) -> bool:
         kind = self.kinds[p, n]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.crash.runs import Begin, RealRun
 
-from bartack.errors import ProgramImportError
+from bartack.errors import ProgramImportError, ResumeRefusedError
 from bartack.runtime._layout import RunDir
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
@@ -121,6 +121,14 @@ def test_of_two_resumes_at_once_one_wins_and_the_other_says_why_not(begin: Begin
     assert "BT" in run.run.log.read_text()
     assert run.count("hub.started") == 2
     run.wait_nothing_left()
+
+
+def test_a_run_that_is_completed_is_not_resumed(begin: Begin) -> None:
+    run = begin("huge", 10)
+    assert run.finish() == 0
+
+    with pytest.raises(ResumeRefusedError, match="completed"):
+        run.api.resume()
 
 
 def test_a_program_that_cannot_be_imported_makes_no_run(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from bartack.runtime._config import load_config
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._foreign import Request
 from bartack.runtime._inbox import leave_answer, leave_message
-from bartack.runtime._launch import Order, create_run
+from bartack.runtime._launch import Order, check_resumable, create_run
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
 from bartack.runtime._mirror import RunFile
@@ -221,10 +221,14 @@ class Run:
             unknown: What to do with a step whose outcome is not known: ``retry``, ``done`` or ``fail``.
             value: With ``done``: its outcome.
             workspace: Where its workspace is, if it is not where it was.
+
+        Raises:
+            ResumeRefusedError: It has ended for good, or needs a decision first.
         """
         if update or program is not None:
             update_program(self._run, None if program is None else Path(program))
         decision = None if unknown is None else UnknownDecision(unknown)
+        check_resumable(self._run, read_state(self._run), decision)
         given = None if workspace is None else os.fspath(workspace)
         self._launch(decision, encode(value) if unknown == "done" else b"", given)
 

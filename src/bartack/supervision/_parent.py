@@ -65,6 +65,7 @@ from bartack.supervision._wire import (
 )
 
 EXIT_HUB_DEAD: Final = 3
+EXIT_RUN_GONE: Final = 4
 
 _CENSUS_S: Final = 1.0
 """How often to look where orphans do not come to us, so that they are known before they are orphans."""
@@ -540,7 +541,11 @@ def run_parent(entry: Entry | None = None) -> int:
     system.set_death_signal(_DEATH_SIGNAL)
     system.set_subreaper()
     wakeup = _catch_signals()
-    hold_tree_lock(lock_path)
+    try:
+        hold_tree_lock(lock_path)
+    except FileNotFoundError:
+        # The directory of the run was deleted while we started; the hub will find out by itself.
+        return EXIT_RUN_GONE
     if os.getppid() != hub_pid:
         return EXIT_HUB_DEAD
     home = open_home()

@@ -550,3 +550,18 @@ def test_ctrl_c_does_not_end_a_parent_program(keeper: Crew) -> None:
     os.kill(keeper.client.pid, signal.SIGINT)
 
     assert run(keeper, ["true"]).statuses == [0]
+
+
+def test_a_parent_program_whose_run_is_deleted_while_it_starts_ends_without_a_word(
+    tmp_path: Path,
+) -> None:
+    with (tmp_path / "errors").open("wb") as errors:
+        client = ParentClient.start(
+            KEEPER, str(tmp_path / "gone" / "lock.tree"), dict(os.environ), "/", stderr=errors.fileno()
+        )
+    crew = Crew(client)
+
+    crew.wait(ParentDied)
+    crew.close()
+
+    assert (tmp_path / "errors").read_text() == ""
