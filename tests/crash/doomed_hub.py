@@ -93,7 +93,7 @@ def arm(point: str, times: int) -> None:
     if when == "never":
         return
     if when == "impatient":
-        _hub.HEARTBEAT_S, _hub.STUCK_S = 0.1, 0.3  # type: ignore[misc]  # nobody wants to wait for half a minute
+        _hub.HEARTBEAT_S, _hub.STUCK_S = 0.1, 0.3  # type: ignore[misc]  # - nobody wants to wait for half a minute
         return
     if when == "cut":
         _arm_cut(doom)
