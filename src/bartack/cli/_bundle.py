@@ -82,7 +82,7 @@ def _contents(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tup
     yield "journal.ndjson", _journal(run, redactor, prompts=prompts)
     for name in _FILES:
         yield from _file(run.path / name, name)
-    for path in sorted(run.program.rglob("*")):
+    for path in sorted(run.program.rglob("*.py")):
         if path.is_file():
             yield f"program/{path.relative_to(run.program)}", path.read_bytes()
     try:

@@ -40,7 +40,8 @@ def test_a_message_to_a_run_that_nobody_runs_is_kept(call: Call, asking: Story) 
 
     assert (shown.returncode, shown.stdout) == (0, "once\n")
     assert f"bartack resume {asking.id}" in shown.stderr
-    assert left(asking) == [{"value": [1, 2], "mailbox": "tasks"}]
+    (message,) = left(asking)
+    assert message == {"value": [1, 2], "mailbox": "tasks", "at": message["at"]}
     assert [path.name for path in asking.run.inbox.iterdir()] == ["m-once.json"]
 
 

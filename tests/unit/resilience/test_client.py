@@ -291,7 +291,11 @@ def test_two_drainers_deliver_each_event_once(service: CountingService, tmp_path
     drainers = [Deliverer(cache.outbox, service.url, load_settings()) for cache in (first, second)]
 
     async def scenario() -> list[int]:
-        return list(await asyncio.gather(*(one.drain() for one in drainers)))
+        try:
+            return list(await asyncio.gather(*(one.drain() for one in drainers)))
+        finally:
+            for one in drainers:
+                await one.close()
 
     counts = asyncio.run(scenario())
 
