@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from bartack.cli._demo_story import Check
+from bartack.core import open_watch
 from bartack.journal import open_reader
 from bartack.runtime import Run
 from bartack.supervision import ProcessFacts, find_by_environment, read_environment
@@ -137,8 +138,17 @@ def look(run: Run, workspace: Path) -> Facts:
         asked=sum(1 for _ in _iter_prompts(run, "step.started")),
         spent_usd=run.state().spent_usd,
         tickets=tickets.read_text().splitlines() if tickets.exists() else [],
-        left=len(find_by_environment("BARTACK_RUN_DIR", str(run.dir))),
+        left=_count_left(run),
     )
+
+
+def _count_left(run: Run) -> int:
+    """How many processes of the run are alive; those that are just leaving get a moment."""
+    limit = time.monotonic() + 2.0
+    with open_watch(str(run.dir)) as watch:
+        while (left := find_by_environment("BARTACK_RUN_DIR", str(run.dir))) and time.monotonic() < limit:
+            watch.wait(0.05)
+    return len(left)
 
 
 def prove(facts: Facts) -> list[Check]:
