@@ -161,8 +161,9 @@ class RunDir:
 
 def _short_folder() -> str:
     """A directory with a short path that only this user can enter."""
-    parent = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    folder = os.path.join(parent, f"bartack-{os.getuid()}")
+    places = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108 - checked below
+    short = (place for place in places if place and len(os.fsencode(place)) <= SOCKET_LIMIT // 2)
+    folder = os.path.join(next(short, "/tmp"), f"bartack-{os.getuid()}")  # noqa: S108 - checked below
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, DIR_MODE)
     facts = os.lstat(folder)

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bartack.runtime._layout import RunDir
+
+
+@pytest.mark.parametrize("variable", ["TMPDIR", "XDG_RUNTIME_DIR"])
+def test_a_run_is_joined_however_long_its_path_and_that_of_the_temporary_directory_are(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deep = tmp_path / ("long" * 20) / ("longer" * 20)
+    deep.mkdir(parents=True)
+    monkeypatch.setenv(variable, str(deep))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    run = RunDir(deep / "run-1")
+    run.make()
+
+    with run.listen() as listener, run.connect(1.0):
+        accepted, _ = listener.accept()
+
+    accepted.close()
+    run.remove_socket()
+    assert not run.socket.is_symlink()
