@@ -30,6 +30,7 @@ from tests.crash.runs import PATIENCE_S, Parts, RealRun, kill, spin
 
 from bartack.core import open_watch
 from bartack.journal import Entry, open_reader
+from bartack.runtime._crew import RESTARTS_WITHOUT_PROGRESS
 from bartack.runtime._fingerprint import step_key
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
@@ -48,6 +49,7 @@ FIRST_LINES = 2
 """A run that was made has these: that the journal was opened, and that the run was created with its first worker."""
 EVERY_PREFIX = "BARTACK_CHAOS_SOAK" in os.environ
 
+ENDS = frozenset({"step.finished", "step.failed", "message.sent", "message.taken", "output"})
 VICTIMS = ("hub", "hub", "everything", "worker", "worker", "zygote", "keeper")
 
 
@@ -71,6 +73,7 @@ class Chaos:
         self._random = random
         self._wanted = kills
         self._target = random.randrange(1, 9)
+        self._hits: dict[str, list[int]] = {}
 
     def drive(self) -> None:
         self.run.start()
@@ -78,6 +81,7 @@ class Chaos:
             for entry in reader.follow(timeout_s=PATIENCE_S):
                 if entry.kind == "run.ended":
                     return
+                self._see_progress(entry)
                 if entry.data.get("question"):
                     answer(self.run, str(entry.data["question"]))
                 if entry.seq >= self._target and len(self.kills) < self._wanted:
@@ -85,10 +89,24 @@ class Chaos:
                     self._strike(entry.seq)
         raise AssertionError(f"the run does not go on, after {self.kills}\n{self.run.story()}")
 
+    def _see_progress(self, entry: Entry) -> None:
+        """A worker that finished a step after it was hit may be hit again."""
+        p = entry.data.get("p")
+        if isinstance(p, str) and entry.kind in ENDS:
+            owner = owner_of(p)
+            self._hits[owner] = [after for after in self._hits.get(owner, []) if after >= entry.seq]
+
+    def _may_hit(self, worker: str) -> bool:
+        """A third death of a worker that gets nowhere is given up, rightly: that is another test's matter."""
+        return len(self._hits.get(worker, [])) < RESTARTS_WITHOUT_PROGRESS - 1
+
     def _strike(self, before: int) -> None:
         victim = self._random.choice(VICTIMS)
         parts = self.run.parts()
-        worker = self._random.choice(sorted(parts.workers)) if parts.workers else ""
+        exposed = sorted(filter(self._may_hit, parts.workers))
+        worker = self._random.choice(exposed) if exposed else ""
+        if victim == "zygote" and len(exposed) < len(parts.workers):
+            victim = "keeper"
         pids = {
             "hub": [parts.hub],
             "everything": [parts.hub, *(facts.pid for facts in parts.all)],
@@ -101,6 +119,8 @@ class Chaos:
             kill(*dying)
             self._wait_children(victim, parts)
             after = self.run.last_seq()
+            for hit in {"worker": [worker], "zygote": list(parts.workers)}.get(victim, []):
+                self._hits.setdefault(hit, []).append(after)
             self.kills.append(Kill(victim, worker, before, after))
             self._target = after + self._random.randrange(1, 9)
         if victim in {"hub", "everything"}:
@@ -126,6 +146,11 @@ def answer(run: RealRun, question: str) -> None:
             raise
 
 
+def owner_of(p: str) -> str:
+    """The worker a branch belongs to."""
+    return re.sub(r"(\.\d+\.\d+)+$", "", p)
+
+
 class Model:
     """What the journal of a finished run says about every step."""
 
@@ -144,7 +169,7 @@ class Model:
         p, n = entry.data.get("p"), entry.data.get("n")
         if not isinstance(p, str) or not isinstance(n, int) or not n:
             return
-        if entry.kind in {"step.finished", "step.failed", "message.sent", "message.taken", "output"}:
+        if entry.kind in ENDS:
             self.ends.setdefault((p, n), []).append(entry.seq)
             self.kinds[p, n] = str(entry.data.get("step", entry.kind))
 
@@ -160,7 +185,7 @@ class Model:
 
     def may_hit(self, hit: Kill, p: str, n: int) -> bool:
         kind = self.kinds[p, n]
-        owner = re.sub(r"(\.\d+\.\d+)+$", "", p)
+        owner = owner_of(p)
         exposed = {
             "hub": True,
             "everything": True,
