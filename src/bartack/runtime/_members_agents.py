@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Final, Literal, TypedDict, TypeVar, Unpack, cast, get_args, get_origin, overload
 
 import msgspec
 
@@ -16,7 +16,7 @@ from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._steps import AskArgs, ThinkArgs, ThinkOutcome
 from bartack.runtime._tool_functions import ToolFunction, tools_by_name
 from bartack.runtime._toolbox import PromptOp
-from bartack.runtime._values import Buffer, Codec, codec, schema_of
+from bartack.runtime._values import Buffer, Codec, codec, encode, schema_of
 
 T = TypeVar("T")
 
@@ -185,14 +185,34 @@ class AgentMembers(Members):
             NoAnswerError: Nobody is there to answer.
         """
         kind: Codec[object] = codec(type)
+        asked = _ASKED.get(type, "json")
+        schema = _answer_schema(type) if asked == "json" else None
         args = AskArgs(
             question=question,
-            type=_ASKED.get(type, "json"),
-            options=None if options is None else list(options),
+            type=asked,
+            options=_choices(schema) if options is None else list(options),
+            schema=schema,
             default=None if default is None else msgspec.Raw(kind.encode(default)),
             timeout_s=seconds_of(timeout_s),
         )
         return self._step("ask", args, kind.decode, question)
+
+
+def _answer_schema(annotation: object) -> dict[str, object] | None:
+    """What an answer has to fit. Words to choose from are shown in the order in which they are written."""
+    if get_origin(annotation) is Literal:
+        return {"enum": list(get_args(annotation))}
+    return schema_of(annotation)
+
+
+def _choices(schema: dict[str, object] | None) -> list[str] | None:
+    """The words to choose from, where only certain values are wanted."""
+    values = (schema or {}).get("enum")
+    if not isinstance(values, list):
+        return None
+    return [
+        value if isinstance(value, str) else encode(value).decode() for value in cast("list[object]", values)
+    ]
 
 
 def prompt_op(
@@ -247,7 +267,7 @@ class _ReplyKind:
         try:
             return self._codec.decode(b"null" if outcome.value is None else outcome.value)
         except TypeMismatchError as error:
-            raise ReplyInvalidError(outcome.agent, error.message) from error
+            raise ReplyInvalidError(outcome.agent, error.message, outcome.text) from error
 
     def reply(self, outcome: ThinkOutcome) -> Reply[object]:
         """The reply with everything around it."""
