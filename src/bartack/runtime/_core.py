@@ -158,6 +158,9 @@ class Core:
             if isinstance(frame, f.Ask):
                 self.foreign.ask(peer, frame)
             return
+        if isinstance(frame, f.Slow):
+            self.crew.slow(worker, frame)
+            return
         if peer.replaying:
             peer.replaying = False
             self._check_pause()
@@ -210,7 +213,7 @@ class Core:
 
     # Inside.
 
-    def _from_worker(self, peer: Peer, worker: Worker, frame: f.ToHub) -> None:
+    def _from_worker(self, peer: Peer, worker: Worker, frame: f.Said) -> None:
         match frame:
             case f.Step() | f.Begin() | f.Done() if (frame.p, frame.n) in peer.told:
                 return  # it was told the outcome while it said this

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 import msgspec
 
 from bartack.journal import BlobRef, Draft
-from bartack.runtime._frames import ErrorData
+from bartack.runtime._frames import ErrorData, StackLine
 
 
 class EntryData(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, gc=False):
@@ -367,6 +367,16 @@ class FailureRecorded(EntryData, frozen=True, gc=False):
     p: str = ""
     n: int = 0
     suppressed: bool = False
+
+
+class WaitSlow(EntryData, frozen=True, gc=False):
+    """A worker computes for long without coming to a step."""
+
+    kind = "wait.slow"
+
+    path: str
+    seconds: float
+    stack: list[StackLine] = []
 
 
 class PeerJoined(EntryData, frozen=True, gc=False):

@@ -15,6 +15,7 @@ from bartack.errors import BartackError, PeerRefusedError, SessionFailedError, U
 from bartack.messaging import Message, check_name
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
+from bartack.runtime._clockwork import Alarm
 from bartack.runtime._crew import CrewDesk
 from bartack.runtime._ledger import Peer, describe
 from bartack.runtime._mail import MailDesk, Waiter
@@ -23,10 +24,13 @@ from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, Value
 from bartack.runtime._steps import Held, MailboxStats
 
-STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "state", "fail", "watch"})
+STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "state", "fail", "watch"})
 """What a command of the program may do that carries its step's token."""
 
 MESSAGES: Final = frozenset({"send", "receive"})
+
+LEASE_S: Final = 30.0
+"""How long a process outside may hold a message without a sign of life."""
 
 NO_RIGHTS: Final[frozenset[str]] = frozenset()
 
@@ -82,6 +86,7 @@ class ForeignDesk:
         self._crew = crew
         self._mail = mail
         self._questions = questions
+        self._leases: dict[int, Alarm] = {}
         self.on_interrupt: Callable[[], None] = lambda: None
         self.processes: Callable[[], list[Process]] = list
         """The processes that the hub has, its workers with nothing but their paths."""
@@ -89,6 +94,7 @@ class ForeignDesk:
             "send": self._send,
             "receive": self._receive,
             "ack": self._ack,
+            "renew": self._renew,
             "peek": self._peek,
             "mailboxes": self._mailboxes,
             "answer": self._answer,
@@ -109,6 +115,8 @@ class ForeignDesk:
 
     def ask(self, peer: Peer, ask: f.Ask) -> None:
         """A request; everything that goes wrong with it is its answer."""
+        if peer.held:
+            self._lease(peer)
         try:
             if peer.rights is not None and ask.do not in peer.rights:
                 raise PeerRefusedError(ask.do, "a process inside the run has no right to it")
@@ -133,6 +141,8 @@ class ForeignDesk:
 
     def _send(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         value = Value(ask.v, ask.ref)
+        if ask.ref is not None:
+            self._office.ledger.load(None, ask.ref)  # whoever receives it must find it
         message_id = self._mail.put_foreign(
             request.mailbox, peer.name, request.key, value, request.not_before
         )
@@ -151,6 +161,7 @@ class ForeignDesk:
                 metadata=message.metadata,
             )
             self._mail.hold_foreign(peer, request.mailbox, message)
+            self._lease(peer)
             self._say(peer, ask, held)
 
         def give_up(error: BartackError) -> None:
@@ -163,6 +174,23 @@ class ForeignDesk:
     def _ack(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self._mail.settle_foreign(peer, request.id, ok=request.ok)
         self._say(peer, ask, None)
+
+    def _renew(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        """The peer is still busy with what it holds; that it asks at all says so."""
+        self._say(peer, ask, None)
+
+    def _lease(self, peer: Peer) -> None:
+        """What a peer holds goes back if it says nothing for so long, even if it is there: it may hang."""
+        known = self._leases.pop(peer.number, None)
+        if known is not None:
+            known.call_off()
+
+        def expire() -> None:
+            self._leases.pop(peer.number, None)
+            for message_id in list(peer.held):
+                self._mail.settle_foreign(peer, message_id, ok=False)
+
+        self._leases[peer.number] = self._office.clockwork.after(LEASE_S, expire)
 
     def _peek(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         check_name(request.mailbox)

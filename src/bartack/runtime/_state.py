@@ -641,7 +641,7 @@ def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, va
     state.failed_at = at
 
 
-def _peer_joined(state: State, data: e.PeerJoined, seq: int, at: int, value: Value) -> None:
+def _for_people(state: State, data: e.PeerJoined | e.WaitSlow, seq: int, at: int, value: Value) -> None:
     """Kept for people; changes nothing."""
 
 
@@ -677,5 +677,6 @@ _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.MessageMoved: _message_moved,
     e.MailboxChanged: _mailbox_changed,
     e.FailureRecorded: _session_failed,
-    e.PeerJoined: _peer_joined,
+    e.PeerJoined: _for_people,
+    e.WaitSlow: _for_people,
 }

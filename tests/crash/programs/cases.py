@@ -418,3 +418,14 @@ async def tooling(ctx: Context) -> list[object]:
 
     reply = await ctx.think("Count.", tools=[more])
     return [reply, count, heard]
+
+
+# For clients outside.
+
+
+@worker
+async def echoing(ctx: Context, times: int) -> int:
+    """Sends back what it is sent."""
+    for _ in range(times):
+        await ctx.mailbox.back.send(await ctx.mailbox.to.receive(60))
+    return times
