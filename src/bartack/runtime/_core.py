@@ -165,7 +165,7 @@ class Core:
             # Whoever speaks for somebody else has lost his way.
             self.ledger.act(Hang(peer.number))
             return
-        if worker.returning and isinstance(frame, f.Step | f.Begin) and frame.step not in TIDYING:
+        if worker.returning and isinstance(frame, f.Step | f.Begin | f.Done) and frame.step not in TIDYING:
             self.mail.return_all(worker, frame.p)
         self._from_worker(peer, worker, frame)
 
@@ -182,8 +182,12 @@ class Core:
             self.mail.forget_worker(peer.worker.path)
             self.crew.expect_end(peer.worker, peer.incarnation)
 
-    def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
-        """The process of a worker is gone, with its whole tree."""
+    def process_gone(
+        self, path: str, incarnation: int, reason: str, *, counted: bool = True, busy: f.Begin | None = None
+    ) -> None:
+        """The process of a worker is gone, with its whole tree; ``busy``: the body it was in and had not told of."""
+        if busy is not None and self.crew.alive.get(path) == incarnation:
+            self.effects.was_busy(self.state.workers[path], busy)
         self.crew.process_gone(path, incarnation, reason, counted=counted)
         self._check_pause()
 
