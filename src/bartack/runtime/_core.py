@@ -43,6 +43,10 @@ Handler = Callable[[Peer, Worker, f.Step], None]
 _PATIENT: Final = frozenset({"think", "ask", "delegate"})
 """Steps that may take long for a good reason: while one is open, default limits of receivers stand still."""
 
+_OF_THE_WORKER: Final = (f.Result, f.Failed, f.Ask, f.Hello)
+"""Frames that are about no branch of a worker."""
+_OF_A_STEP: Final = (f.Done, f.Step, f.Begin)
+
 
 class Core:
     """Decides everything a run does."""
@@ -121,6 +125,11 @@ class Core:
         """Whether somebody waits for what was decided in this turn to be durable."""
         return self.ledger.must_sync
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether this turn has left anything to write, to do or to make durable."""
+        return self.ledger.unsettled or self.effects.unsettled
+
     def settle(self) -> None:
         """The turn is over: write what only had to be written if nothing more came of it."""
         self.effects.settle()
@@ -160,12 +169,14 @@ class Core:
         if peer.replaying:
             peer.replaying = False
             self._check_pause()
-        p: str = getattr(frame, "p", worker.path)
-        if p != worker.path and self.state.worker_of(p) is not worker:
-            # Whoever speaks for somebody else has lost his way.
-            self.ledger.act(Hang(peer.number))
-            return
-        if worker.returning and isinstance(frame, f.Step | f.Begin | f.Done) and frame.step not in TIDYING:
+        if not isinstance(frame, _OF_THE_WORKER):
+            if frame.p != worker.path and self.state.worker_of(frame.p) is not worker:
+                # Whoever speaks for somebody else has lost his way.
+                self.ledger.act(Hang(peer.number))
+                return
+            if peer.told and isinstance(frame, _OF_A_STEP) and (frame.p, frame.n) in peer.told:
+                return  # it was told the outcome while it said this
+        if worker.returning and isinstance(frame, _OF_A_STEP) and frame.step not in TIDYING:
             self.mail.return_all(worker, frame.p)
         self._from_worker(peer, worker, frame)
 
@@ -211,8 +222,6 @@ class Core:
 
     def _from_worker(self, peer: Peer, worker: Worker, frame: f.ToHub) -> None:
         match frame:
-            case f.Step() | f.Begin() | f.Done() if (frame.p, frame.n) in peer.told:
-                return  # it was told the outcome while it said this
             case f.Done():
                 self.effects.done(peer, worker, frame)
             case f.Step():

@@ -284,6 +284,11 @@ class EffectDesk:
             self._start_attempt(worker, begin, None)
             self._drop_alarm(begin.p, begin.n)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether a body began in this turn that has not ended in it."""
+        return bool(self._begun)
+
     def settle(self) -> None:
         """Write down the bodies that began in this turn and have not ended in it."""
         while self._begun:

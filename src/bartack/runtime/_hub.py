@@ -246,35 +246,36 @@ class Hub:
 
     def _turn_end(self, *, idle: bool = False) -> None:
         """Commit if anybody waits for it, then do what was decided; that may lead to more."""
+        core, journal = self._core, self._journal
         while True:
-            self._core.settle()
-            self._do(self._core.take_at_once())
-            staged = self._journal.last_seq - self._journal.synced_seq
-            if not self._core.must_sync and staged < STAGED_LIMIT and not (idle and staged):
-                return
-            self._journal.commit()
-            if heard := self._core.ledger.take_heard():
+            core.settle()
+            self._do(core.take_at_once())
+            if not core.must_sync:
+                staged = journal.last_seq - journal.synced_seq
+                if staged < STAGED_LIMIT and not (idle and staged):
+                    return
+            journal.commit()
+            if self._observer.listens and (heard := core.ledger.take_heard()):
                 self._observer.entries(heard)
             while self._done_with:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._done_with.pop())
-            self._do(self._core.committed())
+            self._do(core.committed())
+            if not core.unsettled:
+                return
 
     def _do(self, actions: list[act.Action]) -> None:
         for action in actions:
             self._perform[type(action)](action)
 
     def _patience(self) -> float:
-        waits = [1.0]
+        staged = self._journal.last_seq > self._journal.synced_seq
+        wait = IDLE_COMMIT_S if staged else LOOK_S
         due = self._core.clockwork.next_in_s()
-        if due is not None:
-            waits.append(due)
-        if self._journal.last_seq > self._journal.synced_seq:
-            waits.append(IDLE_COMMIT_S)
+        if due is not None and due < wait:
+            wait = due
         prompt = self._prompts.next_in_s()
-        if prompt is not None:
-            waits.append(prompt)
-        return min(waits)
+        return wait if prompt is None or prompt > wait else prompt
 
     def _beat(self) -> None:
         for token, outcome in self._prompts.take_ready():
@@ -424,7 +425,7 @@ class Hub:
         connection.close()
 
     def _watch(self, connection: Connection) -> None:
-        if connection.number not in self._connections:
+        if connection.at_rest or connection.number not in self._connections:
             return
         if connection.closing and not connection.wants_write:
             self._drop(connection)

@@ -179,7 +179,8 @@ class Ledger:
 
     def record(self, *items: tuple[EntryData, Value], ride: bool = False) -> int:
         """Write entries as one line and apply them; ``ride``: they wait for the next commit that somebody needs."""
-        drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref) for data, value in items]
+        # Entries are encoded here, and what a frame carries was checked when it came in.
+        drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref, sound=True) for data, value in items]
         seq = self._journal.stage(*drafts)
         now = self.clock.now_us()
         for place, (data, value) in enumerate(items, seq):
@@ -281,6 +282,11 @@ class Ledger:
             self.act(action)
         else:
             self._at_once.append(action)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something waits to be done at once or to be made durable."""
+        return self.must_sync or bool(self._at_once)
 
     def take_at_once(self) -> list[Action]:
         """What can be done before anything is durable."""
