@@ -37,6 +37,7 @@ from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._tool_desk import ToolCall
 
 Handler = Callable[[Peer, Worker, f.Step], None]
 
@@ -218,6 +219,10 @@ class Core:
         """An agent replied, or could not."""
         self.effects.prompt_ended(token, outcome)
 
+    def tool_called(self, token: int, call: ToolCall) -> None:
+        """The agent of a prompt calls a tool; ``AnswerCall`` tells what became of it."""
+        self.effects.tool_called(token, call)
+
     # Inside.
 
     def _from_worker(self, peer: Peer, worker: Worker, frame: f.ToHub) -> None:
@@ -228,10 +233,10 @@ class Core:
                 self._step(peer, worker, frame)
             case f.Note():
                 self.effects.note(peer, worker, frame)
-            case f.Begin(step="timeout"):
-                self.effects.open_scope(peer, worker, frame)
             case f.Begin():
                 self.effects.begin(peer, worker, frame)
+            case f.Returned():
+                self.effects.tools.returned(worker, frame)
             case f.Out():
                 self.effects.out(peer, worker, frame)
             case f.Cancel():
@@ -372,7 +377,7 @@ class Core:
         """Whether somebody else's prompt, question or delegate is open, so that a receiver may well have to wait."""
         above = {step for _, step in self.crew.ancestors(receiver)}
         return any(
-            opened.step in _PATIENT and (opened.p, opened.n) not in above
+            opened.step in _PATIENT and (opened.p, opened.n) not in above and not worker.awaits_tool(opened)
             for worker in self.state.workers.values()
             for opened in worker.open.values()
         )

@@ -36,6 +36,7 @@ from bartack.runtime._prompts import Prompts
 from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
+from bartack.runtime._tool_desk import ToolCall
 from bartack.runtime._waiting import only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.supervision import (
@@ -139,6 +140,7 @@ class Hub:
             act.StopShell: self._stop_shell,
             act.StartPrompt: self._start_prompt,
             act.StopPrompt: self._stop_prompt,
+            act.AnswerCall: self._answer_call,
             act.Show: self._show,
             act.Transition: self._transition,
             act.EndHub: self._end,
@@ -278,8 +280,11 @@ class Hub:
         return wait if prompt is None or prompt > wait else prompt
 
     def _beat(self) -> None:
-        for token, outcome in self._prompts.take_ready():
-            self._core.prompt_ended(token, outcome)
+        for token, what in self._prompts.take_ready():
+            if isinstance(what, ToolCall):
+                self._core.tool_called(token, what)
+            else:
+                self._core.prompt_ended(token, what)
             self._turn_end()
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
@@ -573,6 +578,10 @@ class Hub:
 
     def _stop_prompt(self, action: act.StopPrompt) -> None:
         self._prompts.stop(action.token)
+
+    def _answer_call(self, action: act.AnswerCall) -> None:
+        value = self._core.ledger.load(action.value.raw, action.value.ref)
+        self._prompts.answer(action.token, action.request, value, action.error)
 
     def _show(self, action: act.Show) -> None:
         self._mirror.transcribe(action)

@@ -96,6 +96,17 @@ class StopPrompt(Action, frozen=True, gc=False):
     token: int
 
 
+class AnswerCall(Action, frozen=True, gc=False):
+    """Tell an agent what became of its call of a tool."""
+
+    token: int
+    request: int
+    """The number that the call came with."""
+    value: Value
+    error: str = ""
+    """Why it failed: the class and the message of the error."""
+
+
 class Show(Action, frozen=True, gc=False):
     """Something was printed, logged or happened that people want to see."""
 
