@@ -123,11 +123,13 @@ class ThinkOutcome(msgspec.Struct, omit_defaults=True):
 
 
 class AskArgs(Args, frozen=True):
-    """A question to a person. ``type`` is str, bool, int, float or json."""
+    """A question to a person. ``type`` is str, bool, int, float or json, which has to fit ``schema``."""
 
     question: str
     type: str = "str"
     options: list[str] | None = None
+    """What to choose from; a person may give the number of one, from 1."""
+    schema: dict[str, object] | None = None
     default: MaybeRaw = None
     timeout_s: float = 0.0
 
