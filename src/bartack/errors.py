@@ -69,7 +69,15 @@
     │   ├── MailboxFullError             BT405
     │   ├── MailboxClosedError           BT407
     │   └── MailboxConfigError           BT408
-    ├── TreeLockedError                  BT501
+    ├── SupervisionError                 BT500
+    │   ├── TreeLockedError              BT501
+    │   ├── ChildSpecError               BT502   (also ValueError)
+    │   ├── ChildStartError              BT503
+    │   ├── ChildNotFoundError           BT504
+    │   ├── ChildStateError              BT505
+    │   ├── SupervisorExhaustedError     BT506
+    │   ├── SupervisorNotRunningError    BT507
+    │   └── MonitorUnavailableError      BT508
     ├── ResilienceError                  BT700
     │   ├── StoreTooNewError             BT701
     │   ├── OutboxFullError              BT702
@@ -918,7 +926,14 @@ class ReplyInvalidError(AgentError):
     remedy = "Say in the prompt what is wanted, or ask for a wider type."
 
 
-class TreeLockedError(BartackError):
+class SupervisionError(BartackError):
+    """Something is wrong with a supervisor, a child of it, or the processes below them."""
+
+    code = "BT500"
+    remedy = "Read the reason; it names the supervisor or the child."
+
+
+class TreeLockedError(SupervisionError):
     """Processes that an earlier attempt at this run has started are still alive, so nothing is executed beside them."""
 
     code = "BT501"
@@ -928,6 +943,97 @@ class TreeLockedError(BartackError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"{path} is held: processes of an earlier attempt at this run are still alive")
+
+
+class ChildSpecError(SupervisionError, ValueError):
+    """A child or a supervisor is described in a way that cannot work."""
+
+    code = "BT502"
+    remedy = "Give the field that the message names a value that keeps the rule."
+
+    def __init__(self, owner: str, field: str, rule: str) -> None:
+        self.owner = owner
+        self.field = field
+        self.rule = rule
+        super().__init__(f"{owner}: {field}: {rule}")
+
+
+class ChildStartError(SupervisionError):
+    """A child did not get ready, so what was started with it was stopped again."""
+
+    code = "BT503"
+    remedy = "Read the reason and what the child wrote; start it by itself to see more."
+
+    def __init__(self, child: str, reason: str, problem: str) -> None:
+        self.child = child
+        self.reason = reason
+        self.problem = problem
+        super().__init__(f"{child} did not start ({reason}){': ' if problem else ''}{problem}")
+
+
+class ChildNotFoundError(SupervisionError):
+    """A supervisor has no child with this name."""
+
+    code = "BT504"
+    remedy = "Look at which_children(): it names all of them."
+
+    def __init__(self, supervisor: str, child: str) -> None:
+        self.supervisor = supervisor
+        self.child = child
+        super().__init__(f"{supervisor} has no child {child!r}")
+
+
+class ChildStateError(SupervisionError):
+    """A child is in a state in which this cannot be done with it."""
+
+    code = "BT505"
+    remedy = "A child that runs is terminated first; one that does not run can be started again or taken off the list."
+
+    def __init__(self, child: str, state: str, wanted: str) -> None:
+        self.child = child
+        self.state = state
+        self.wanted = wanted
+        super().__init__(f"{child} is {state} and cannot be {wanted}")
+
+
+class SupervisorExhaustedError(SupervisionError):
+    """Children ended more often than the supervisor may restart them, so it stopped all of them."""
+
+    code = "BT506"
+    remedy = "Read the crash reports: they say why the children ended. Then mend that, or allow more restarts."
+
+    def __init__(self, supervisor: str, child: str, reason: str, max_restarts: int, max_seconds: float) -> None:
+        self.supervisor = supervisor
+        self.child = child
+        self.reason = reason
+        self.max_restarts = max_restarts
+        self.max_seconds = max_seconds
+        super().__init__(
+            f"{supervisor} gave up: more than {max_restarts} restarts in {max_seconds:g} s, the last for {child} ({reason})"
+        )
+
+
+class SupervisorNotRunningError(SupervisionError):
+    """A supervisor takes no orders before it has started its children and after it began to stop them."""
+
+    code = "BT507"
+    remedy = "Use it inside its 'async with' block."
+
+    def __init__(self, supervisor: str) -> None:
+        self.supervisor = supervisor
+        super().__init__(f"{supervisor} is not running")
+
+
+class MonitorUnavailableError(SupervisionError):
+    """Whoever keeps the monitors is gone, so nobody knows which there are."""
+
+    code = "BT508"
+    retryable = True
+    remedy = "Resume the run, or start the supervisor again; then ask once more."
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        super().__init__(f"the monitors of {owner} cannot be reached")
 
 
 class ResilienceError(BartackError):
