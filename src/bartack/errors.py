@@ -68,7 +68,14 @@
     │   ├── MailboxNameError             BT404   (also ValueError)
     │   ├── MailboxFullError             BT405
     │   ├── MailboxClosedError           BT407
-    │   └── MailboxConfigError           BT408
+    │   ├── MailboxConfigError           BT408
+    │   ├── DeliveryError                BT409
+    │   ├── BroadcastError               BT410
+    │   ├── DeliveryOptionError          BT411   (also ValueError)
+    │   ├── TopicNameError               BT412   (also ValueError)
+    │   ├── DeadLetterNotFoundError      BT413
+    │   ├── DeadLetterFilterError        BT414   (also ValueError)
+    │   └── NameTakenError               BT415
     ├── SupervisionError                 BT500
     │   ├── TreeLockedError              BT501
     │   ├── ChildSpecError               BT502   (also ValueError)
@@ -893,6 +900,94 @@ class MailboxConfigError(MessagingError):
         super().__init__(f"mailbox {name!r}: {problem}")
 
 
+class DeliveryError(MessagingError):
+    """A supervised send did not come as far as it waited for; ``outcome`` is its ``SendOutcome``."""
+
+    code = "BT409"
+    retryable = True
+    remedy = "Look at the recipient with 'bartack mailbox list'; on_error=\"dead_letter\" keeps what could not be delivered."
+
+    def __init__(self, recipient: str, problem: str, outcome: object) -> None:
+        self.recipient = recipient
+        self.problem = problem
+        self.outcome = outcome
+        super().__init__(f"the message to {recipient} was not delivered: {problem}")
+
+
+class BroadcastError(MessagingError):
+    """A broadcast reached fewer recipients than it had to; ``result`` is its ``BroadcastResult``."""
+
+    code = "BT410"
+    retryable = True
+    remedy = "The result names the recipients that were not reached; best_effort takes what it gets."
+
+    def __init__(self, strategy: str, succeeded: int, recipients: int, result: object) -> None:
+        self.strategy = strategy
+        self.succeeded = succeeded
+        self.recipients = recipients
+        self.result = result
+        super().__init__(f"the broadcast ({strategy}) reached {succeeded} of {recipients} recipients")
+
+
+class DeliveryOptionError(MessagingError, ValueError):
+    """An option of a send or a broadcast cannot be used."""
+
+    code = "BT411"
+    remedy = "Correct the option that the message names."
+
+    def __init__(self, option: str, problem: str) -> None:
+        self.option = option
+        self.problem = problem
+        super().__init__(f"{option}: {problem}")
+
+
+class TopicNameError(MessagingError, ValueError):
+    """There cannot be such a topic, or such a pattern of topics."""
+
+    code = "BT412"
+    remedy = "A topic is 1 to 8 words joined by '.'; in a pattern a word may be '*', and the last one '**'."
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        super().__init__(f"topic {topic!r}: {reason}")
+
+
+class DeadLetterNotFoundError(MessagingError):
+    """There is no dead letter of this id."""
+
+    code = "BT413"
+    remedy = "'bartack dlq list RUN' shows those that there are."
+
+    def __init__(self, letter: str) -> None:
+        self.letter = letter
+        super().__init__(f"there is no dead letter {letter!r}")
+
+
+class DeadLetterFilterError(MessagingError, ValueError):
+    """A filter of dead letters cannot be used."""
+
+    code = "BT414"
+    remedy = "Use 'all', 'expired', the id of a letter, or the fields that the message names."
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")
+
+
+class NameTakenError(MessagingError):
+    """A worker that has not ended has this name already."""
+
+    code = "BT415"
+    remedy = "Take another name, or wait until that worker has ended."
+
+    def __init__(self, name: str, owner: str) -> None:
+        self.name = name
+        self.owner = owner
+        super().__init__(f"the name {name!r} is taken by {owner}")
+
+
 class AgentError(BartackError):
     """An agent could not do what it was asked."""
 
@@ -1000,9 +1095,13 @@ class SupervisorExhaustedError(SupervisionError):
     """Children ended more often than the supervisor may restart them, so it stopped all of them."""
 
     code = "BT506"
-    remedy = "Read the crash reports: they say why the children ended. Then mend that, or allow more restarts."
+    remedy = (
+        "Read the crash reports: they say why the children ended. Then mend that, or allow more restarts."
+    )
 
-    def __init__(self, supervisor: str, child: str, reason: str, max_restarts: int, max_seconds: float) -> None:
+    def __init__(
+        self, supervisor: str, child: str, reason: str, max_restarts: int, max_seconds: float
+    ) -> None:
         self.supervisor = supervisor
         self.child = child
         self.reason = reason

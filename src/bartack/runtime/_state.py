@@ -17,6 +17,7 @@ from bartack.journal import BlobRef, Entry
 from bartack.messaging import Mailbox, Message
 from bartack.runtime import _entries as e
 from bartack.runtime._blame import Blame, Failed
+from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._frames import ErrorData
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
@@ -136,6 +137,7 @@ class State:
         self.mailboxes: dict[str, Mailbox] = {}
         self.held: dict[str, tuple[str, str]] = {}
         """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
+        self.deliveries = Deliveries()
         self.failure: e.FailureRecorded | None = None
         self.failed_at = 0
         self.suppressed = 0
@@ -166,6 +168,11 @@ class State:
             return "interrupted"
         return "waiting" if self.questions else "running"
 
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.run.run if self.run is not None else ""
+
     def worker_of(self, p: str) -> Worker | None:
         """The worker that a path belongs to: its own, or that of one of its branches."""
         found = self._owners.get(p)
@@ -189,6 +196,19 @@ class State:
             if worker is not None and worker.ended:
                 return True
         return self.mailbox(name).closed
+
+    def owner_of(self, mailbox: Mailbox) -> str:
+        """The worker whose name a mailbox is, as long as it lives."""
+        owner = self.workers.get(mailbox.owner) if mailbox.owner else None
+        return "" if owner is None or owner.ended else owner.path
+
+    def has_nobody(self, name: str) -> bool:
+        """Whether a mailbox belongs to one worker, and there is none: its inbox, or the name that it had registered."""
+        if name.startswith("@"):
+            worker = self.workers.get(name[1:])
+            return worker is None or worker.ended
+        mailbox = self.mailboxes.get(name)
+        return mailbox is not None and bool(mailbox.owner) and not self.owner_of(mailbox)
 
     def apply_all(self, entries: Iterable[Entry]) -> None:
         """Add up the entries of a journal."""
@@ -485,35 +505,45 @@ def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: V
             ref=value.ref,
             key=data.key,
             metadata=data.metadata,
+            topic=data.topic,
             reply_to=data.reply_to,
             not_before=data.not_before,
+            track=data.track,
         )
     )
+    if data.track:
+        state.deliveries.queued(data.track, data.id)
     if data.n and not data.reply_to:
-        state.close_step(data.p, data.n, "send", seq, cleanup=False)
+        state.close_step(data.p, data.n, data.step, seq, cleanup=False)
 
 
 def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:
     mailbox = state.mailbox(data.mailbox)
     if data.attempt:
-        mailbox.hold(data.id, data.attempt)
+        message = mailbox.hold(data.id, data.attempt)
         worker = state.worker_of(data.p)
         state.held[data.id] = (data.mailbox, worker.path if worker else "")
     else:
-        mailbox.take(data.id)
+        message = mailbox.take(data.id)
+    if message is not None and message.track:
+        state.deliveries.reached(message, data.p, at, for_good=not data.attempt)
     state.close_step(data.p, data.n, data.step, seq, cleanup=False)
 
 
 def _messages_drained(state: State, data: e.MessagesDrained, seq: int, at: int, value: Value) -> None:
     mailbox = state.mailbox(data.mailbox)
     for message_id in data.ids:
-        mailbox.take(message_id)
+        message = mailbox.take(message_id)
+        if message is not None and message.track:
+            state.deliveries.reached(message, data.p, at, for_good=True)
     state.close_step(data.p, data.n, "drain", seq, cleanup=False)
 
 
 def _message_held(state: State, data: e.MessageHeld, seq: int, at: int, value: Value) -> None:
-    state.mailbox(data.mailbox).hold(data.id, data.attempt)
+    message = state.mailbox(data.mailbox).hold(data.id, data.attempt)
     state.held[data.id] = (data.mailbox, data.by)
+    if message is not None and message.track:
+        state.deliveries.reached(message, data.by, at, for_good=False)
 
 
 def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value: Value) -> None:
@@ -526,14 +556,25 @@ def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value:
     state.held.pop(data.id, None)
     if holder is not None:
         holder.returning.pop(data.id, None)
+    deliveries = state.deliveries
     if data.to == "processed":
-        mailbox.take(data.id)
+        message = mailbox.take(data.id)
+        if message is not None and message.track:
+            deliveries.processed(message)
     elif data.to == "returned":
-        mailbox.give_back(data.id)
+        message = mailbox.give_back(data.id)
+        if message is not None:
+            deliveries.returned(message, at, data.reason)
     elif data.to == "due":
-        mailbox.release(data.id, seq)
+        message = mailbox.release(data.id, seq)
+        if message is not None and message.track:
+            deliveries.came_due(message, at, state.dead_us)
+    elif data.to == "withdrawn":
+        mailbox.withdraw(data.id)
     else:
-        mailbox.drop(data.id)
+        message = mailbox.drop(data.id)
+        if message is not None and data.to == "dead":
+            deliveries.died(state.run_id, message, data, at)
 
 
 def _mailbox_changed(state: State, data: e.MailboxChanged, seq: int, at: int, value: Value) -> None:
@@ -542,6 +583,56 @@ def _mailbox_changed(state: State, data: e.MailboxChanged, seq: int, at: int, va
         mailbox.close()
     if data.capacity:
         mailbox.declare(data.capacity, data.max_bytes, msgspec.convert(data.overflow, type=_Overflow))
+    if data.subscribe:
+        mailbox.subscribe(data.subscribe)
+    if data.unsubscribe:
+        mailbox.unsubscribe(data.unsubscribe)
+    if data.owner:
+        mailbox.register(data.owner)
+
+
+def _send_opened(state: State, data: e.SendOpened, seq: int, at: int, value: Value) -> None:
+    state.deliveries.opened(data, at, state.dead_us, value.raw, value.ref)
+
+
+def _send_tried(state: State, data: e.SendTried, seq: int, at: int, value: Value) -> None:
+    state.deliveries.tried(data, at, state.dead_us)
+
+
+def _send_settled(state: State, data: e.SendSettled, seq: int, at: int, value: Value) -> None:
+    state.deliveries.settled(data)
+
+
+def _cast_opened(state: State, data: e.CastOpened, seq: int, at: int, value: Value) -> None:
+    state.deliveries.cast_opened(data, at, state.dead_us)
+
+
+def _cast_settled(state: State, data: e.CastSettled, seq: int, at: int, value: Value) -> None:
+    state.deliveries.cast_settled(data)
+
+
+def _letter_added(state: State, data: e.LetterAdded, seq: int, at: int, value: Value) -> None:
+    state.deliveries.letter_added(state.run_id, data, at, value.raw, value.ref)
+
+
+def _letter_moved(state: State, data: e.LetterMoved, seq: int, at: int, value: Value) -> None:
+    letter = state.deliveries.letter_moved(data, at)
+    if letter is not None and data.to == "retrying":
+        state.mailbox(letter.mailbox).put(
+            Message(
+                id=letter.message_id,
+                order=seq,
+                sender=letter.sender,
+                size=letter.size,
+                at=at,
+                value=letter.value,
+                ref=letter.ref,
+                key=letter.key,
+                metadata=letter.metadata,
+                topic=letter.topic,
+                track=letter.id,
+            )
+        )
 
 
 def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:
@@ -584,6 +675,13 @@ _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.MessageHeld: _message_held,
     e.MessageMoved: _message_moved,
     e.MailboxChanged: _mailbox_changed,
+    e.SendOpened: _send_opened,
+    e.SendTried: _send_tried,
+    e.SendSettled: _send_settled,
+    e.CastOpened: _cast_opened,
+    e.CastSettled: _cast_settled,
+    e.LetterAdded: _letter_added,
+    e.LetterMoved: _letter_moved,
     e.FailureRecorded: _session_failed,
     e.PeerJoined: _peer_joined,
 }

@@ -19,6 +19,11 @@ call       hub      ``CallMailboxArgs``; ``v``: the message      the reply
 reply      hub      ``ReplyArgs``; ``v``: the reply              null
 drain      hub      ``DrainArgs``                                list of messages
 withdraw   hub      ``WithdrawArgs``                             bool
+send_supervised hub ``SuperviseArgs``; ``v``: the message         ``SendOutcome``
+broadcast  hub      ``CastArgs``; ``v``: the message             ``BroadcastResult``
+publish    hub      ``PublishArgs``; ``v``: the message          ``BroadcastResult``
+subscribe unsubscribe hub  ``TopicArgs``                        null
+register   hub      ``MailboxArgs``                              the incarnation of the name
 declare    hub      ``DeclareArgs``                              null
 close      hub      ``MailboxArgs``                              null
 stats      hub      ``MailboxArgs``                              ``MailboxStats``
@@ -40,6 +45,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from bartack.messaging import Copy, Terms
 from bartack.runtime._frames import MaybeRaw
 
 HARMLESS: Final = frozenset(
@@ -170,6 +176,34 @@ class SendArgs(MailboxArgs, frozen=True):
     key: str = ""
     metadata: dict[str, object] = {}
     not_before: int | None = None
+
+
+class SuperviseArgs(MailboxArgs, frozen=True):
+    """Put a message into a mailbox and see to it that it arrives."""
+
+    terms: Terms
+
+
+class CastArgs(Args, frozen=True):
+    """Send a message to many mailboxes: ``recipient`` of each copy."""
+
+    copies: list[Copy]
+    strategy: str
+    terms: Terms
+
+
+class PublishArgs(Args, frozen=True):
+    """Send a message to every mailbox that is subscribed to a topic."""
+
+    topic: str
+    strategy: str
+    terms: Terms
+
+
+class TopicArgs(MailboxArgs, frozen=True):
+    """Subscribe a mailbox to the topics of a pattern, or end that."""
+
+    pattern: str
 
 
 class ReceiveArgs(MailboxArgs, frozen=True):
