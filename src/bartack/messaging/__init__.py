@@ -28,6 +28,7 @@ from bartack.messaging._options import (
     Written,
     check_metadata,
     check_options,
+    moment_us,
 )
 from bartack.messaging._outcome import (
     Accepted,
@@ -108,6 +109,7 @@ __all__ = [
     "mailbox_of",
     "make_filter",
     "matches",
+    "moment_us",
     "needed",
     "quorum",
     "send_supervised",

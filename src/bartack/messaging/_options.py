@@ -12,7 +12,8 @@ from typing import Final, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
 
-from bartack.errors import DeliveryOptionError
+from bartack.core import canonical
+from bartack.errors import CanonicalJsonError, DeliveryOptionError
 from bartack.resilience import Backoff
 
 Ack = Literal["accepted", "delivered", "processed"]
@@ -133,13 +134,12 @@ def check_metadata(metadata: object) -> dict[str, object]:
     if not isinstance(metadata, Mapping):
         raise DeliveryOptionError("metadata", f"it must be an object, not {type(metadata).__name__}")
     try:
-        encoded = msgspec.json.encode(dict(cast("Mapping[object, object]", metadata)))
-        plain = msgspec.json.decode(encoded, type=dict[str, object])
-    except (TypeError, ValueError, RecursionError, msgspec.ValidationError) as error:
-        raise DeliveryOptionError("metadata", f"it must be JSON with text as keys: {error}") from None
+        encoded = canonical(dict(cast("Mapping[object, object]", metadata)))
+    except CanonicalJsonError as error:
+        raise DeliveryOptionError("metadata", f"it must be JSON: {error}") from None
     if len(encoded) > MAX_METADATA:
         raise DeliveryOptionError("metadata", f"it takes {len(encoded)} bytes, more than {MAX_METADATA}")
-    return plain
+    return msgspec.json.decode(encoded, type=dict[str, object])
 
 
 def moment_us(option: str, moment: object, now_us: int) -> int:
