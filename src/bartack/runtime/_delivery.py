@@ -569,10 +569,10 @@ class DeliveryDesk:
     # Going on after a restart.
 
     def _go_on(self, post: Post) -> None:
-        if post.due > self._office.now_us():
-            self._watch(post)
-        elif post.message:
+        if post.message:
             self._progress(post)
+        elif post.due > self._office.now_us():
+            self._watch(post)
         else:
             self._attempt(post.id)
 

@@ -59,6 +59,7 @@ def test_what_is_written_does_not_depend_on_the_time() -> None:
     assert check_options(options, NOW).written == check_options(options, NOW + 1).written
 
 
+@pytest.mark.requirement("bad-options-are-named")
 @pytest.mark.parametrize(
     ("option", "value"),
     [

@@ -170,6 +170,7 @@ def test_a_message_that_is_given_back_for_good_is_a_dead_letter_and_known_as_one
 # Attempts.
 
 
+@pytest.mark.requirement("given-up-is-withdrawn")
 def test_giving_up_withdraws_the_message_in_the_line_that_says_so() -> None:
     stage = Stage()
     main = stage.begin()
@@ -182,6 +183,7 @@ def test_giving_up_withdraws_the_message_in_the_line_that_says_so() -> None:
     assert main.error(receive(main, 2, "box")) == "ReceiveTimeoutError"
 
 
+@pytest.mark.requirement("one-copy")
 def test_a_retry_enqueues_no_second_copy() -> None:
     stage = Stage()
     main = stage.begin()
@@ -592,7 +594,7 @@ def test_a_broadcast_of_all_that_finds_no_room_in_time_leaves_nothing() -> None:
     main = stage.begin()
     declare(main, 1, "a", capacity=1)
     supervise(main, 2, "a")
-    i = broadcast(main, 3, ["a", "b"], timeout_s=1.0, retries=1, on_error="ignore", **NO_PAUSE)
+    i = broadcast(main, 3, ["a", "b"], timeout_s=1.0, retries=1, on_error="ignore", base_s=0.0)
 
     stage.wait(2.1)
 
@@ -715,7 +717,8 @@ def test_a_cancelled_broadcast_takes_back_what_it_can() -> None:
     sender.cancel(1)
 
     assert len(stage.core.state.mailbox("b")) == 0
-    assert stage.core.state.deliveries.casts == stage.core.state.deliveries.posts == {}
+    assert stage.core.state.deliveries.casts == {}
+    assert stage.core.state.deliveries.posts == {}
 
 
 # Topics.
