@@ -84,7 +84,8 @@
     │   ├── ChildStateError              BT505
     │   ├── SupervisorExhaustedError     BT506
     │   ├── SupervisorNotRunningError    BT507
-    │   └── MonitorUnavailableError      BT508
+    │   ├── MonitorUnavailableError      BT508
+    │   └── MonitorNotFoundError         BT509
     ├── ResilienceError                  BT700
     │   ├── StoreTooNewError             BT701
     │   ├── OutboxFullError              BT702
@@ -1133,6 +1134,17 @@ class MonitorUnavailableError(SupervisionError):
     def __init__(self, owner: str) -> None:
         self.owner = owner
         super().__init__(f"the monitors of {owner} cannot be reached")
+
+
+class MonitorNotFoundError(SupervisionError):
+    """A monitor is gone, and no message of it waits: it was received before, or the monitor was let go of."""
+
+    code = "BT509"
+    remedy = "Wait for the message of a monitor once, in one place: by its 'down', or in the mailbox."
+
+    def __init__(self, monitor: str) -> None:
+        self.monitor = monitor
+        super().__init__(f"there is no monitor {monitor}, and no message of it")
 
 
 class ResilienceError(BartackError):

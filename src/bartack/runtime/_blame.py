@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from bartack.runtime._steps import CLEANUP
 
-TIDYING: Final = CLEANUP | {"nack"}
+TIDYING: Final = CLEANUP | {"nack", "demonitor"}
 """Steps that may lie behind a failure without being a handling of it."""
 
 MANY: Final = 10_000

@@ -23,6 +23,7 @@ from bartack.runtime._members import Seconds, limit_of, moment_of, nothing, seco
 from bartack.runtime._members_agents import AgentMembers
 from bartack.runtime._members_mail import MailMembers
 from bartack.runtime._members_shell import ShellMembers
+from bartack.runtime._members_watch import WatchMembers
 from bartack.runtime._members_workers import WorkerMembers
 from bartack.runtime._op import NoteOp, StepOp
 from bartack.runtime._results import Budget, Outcome
@@ -47,7 +48,7 @@ class SessionView:
         self.mailbox = mailbox
 
 
-class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers):
+class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembers):
     """What a worker reaches the world through. It is valid in its own worker only."""
 
     def __init__(self, scheduler: Scheduler) -> None:

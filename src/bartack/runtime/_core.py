@@ -35,6 +35,7 @@ from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
+from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
@@ -68,6 +69,7 @@ class Core:
         self.mail = MailDesk(office, self.letters, self._stands_still)
         self.letters.arrived, self.letters.push_out = self.mail.arrived, self.mail.push_out
         self.delivery = DeliveryDesk(office, self.mail, self.letters)
+        self.monitors = MonitorDesk(office, self.mail.arrived, self.mail.left)
         self.questions = QuestionDesk(office)
         self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions, self.delivery, self.letters)
         self.crew.aborting = self._abort_all
@@ -103,6 +105,9 @@ class Core:
             "declare": self.mail.declare,
             "close": self.mail.close,
             "stats": self.mail.stats,
+            "monitor": self.monitors.monitor,
+            "demonitor": self.monitors.demonitor,
+            "down": self.monitors.down,
             "fail": self._fail,
         }
 
@@ -123,6 +128,7 @@ class Core:
         self.mail.arm_all()
         self.delivery.arm_all()
         self.letters.arm_all()
+        self.monitors.arm_all()
         self.crew.start_all()
 
     def stop(self, reason: str) -> None:
@@ -337,6 +343,7 @@ class Core:
         self.effects.drop(worker)
         self.mail.give_back(worker.path)
         self.delivery.drop(worker)
+        self.monitors.ended(worker, self.crew.alive.get(worker.path, 0))
 
     def _abort_all(self) -> None:
         """The session failed: nothing that is under way goes on, except clean-up."""

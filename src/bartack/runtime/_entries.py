@@ -426,6 +426,39 @@ class MailboxChanged(EntryData, frozen=True, gc=False):
     owner: str = ""
 
 
+class MonitorMade(EntryData, frozen=True, gc=False):
+    """A worker watches another."""
+
+    kind = "monitor.made"
+
+    ref: str
+    target: str
+    watcher: str
+    into: str
+    tag: str = ""
+    stack: tuple[str, ...] = ()
+
+
+class MonitorTold(EntryData, frozen=True, gc=False):
+    """A monitor reported the end of its target, and is gone; its message is in the same line."""
+
+    kind = "monitor.told"
+
+    ref: str
+    reason: str
+    incarnation: int = 0
+
+
+class MonitorGone(EntryData, frozen=True, gc=False):
+    """A worker let go of a monitor, by the step that is in the same line."""
+
+    kind = "monitor.gone"
+
+    ref: str
+    p: str
+    n: int
+
+
 class FailureRecorded(EntryData, frozen=True, gc=False):
     """The session failed; the first of these is its cause, later ones are suppressed."""
 

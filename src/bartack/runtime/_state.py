@@ -19,6 +19,7 @@ from bartack.runtime import _entries as e
 from bartack.runtime._blame import Blame, Failed
 from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._frames import ErrorData
+from bartack.supervision import Monitor, MonitorRegistry
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
@@ -106,6 +107,11 @@ class Worker:
         """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
         until it is known that the failure was caught."""
 
+        self.let_go: dict[str, tuple[int, Monitor]] = {}
+        """Monitors that it let go of behind a failure that it may be set back to: place of that outcome, and the monitor."""
+        self.watching: list[Monitor] = []
+        """Its monitors when it was cut off, if it was."""
+
     @property
     def ended(self) -> bool:
         """Whether nothing of it is left to do."""
@@ -138,6 +144,9 @@ class State:
         self.held: dict[str, tuple[str, str]] = {}
         """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
         self.deliveries = Deliveries()
+        self.monitors = MonitorRegistry()
+        self.told: dict[str, Monitor] = {}
+        """Monitors that have reported and that their watchers have not let go of."""
         self.failure: e.FailureRecorded | None = None
         self.failed_at = 0
         self.suppressed = 0
@@ -272,6 +281,9 @@ class State:
 
     def _revive(self, worker: Worker) -> None:
         worker.open, worker.suspended = worker.suspended or {}, None
+        for monitor in worker.watching:
+            self.monitors.add(monitor)
+        worker.watching = []
         worker.status, worker.error, worker.error_is_final = "waiting", None, False
         for step in worker.open.values():
             self.reserved_usd += step.reserved_usd
@@ -288,10 +300,16 @@ class State:
         """Workers, and all below them, are no part of the run any more."""
         for path in [path for path in self.workers if path in made or path.startswith(below(made))]:
             gone = self.workers.pop(path)
+            self.stop_watching(path)
             # Their keys must not come again.
             self.undone[path] = gone.rewinds + 1
             self.children.pop(gone.parent, None)
             self._owners = {p: owner for p, owner in self._owners.items() if owner is not gone}
+
+    def stop_watching(self, watcher: str) -> list[Monitor]:
+        """A worker has ended: its monitors go with it."""
+        self.told = {ref: monitor for ref, monitor in self.told.items() if monitor.watcher != watcher}
+        return self.monitors.watcher_gone(watcher)
 
     def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
         """A step is no longer open."""
@@ -315,6 +333,8 @@ class State:
         worker.history.append(seq)
         if failed is None:
             worker.blame.finish(p, n, step, seq)
+            if worker.let_go and not worker.blame.steps:
+                worker.let_go.clear()
         else:
             cancelled = _is_cancellation(failed)
             cut_short = cancelled and was is not None and was.once and not was.between
@@ -404,6 +424,9 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
         worker.origin_seq = failed.seq
         worker.origin_facts = (failed.step, failed.fp)
     worker.suspended = dict(worker.open) if data.cut else None
+    if data.error is None or data.final:
+        watching = state.stop_watching(worker.path)
+        worker.watching = watching if data.cut else []
     # The program may have raised something of its own instead: what it goes back to is as unknown as before.
     unknown = failed.unknown if failed is not None else data.error is not None and is_unknown(data.error)
     worker.in_doubt = unknown and not data.final
@@ -447,6 +470,10 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     worker.returning = {
         message: given for message, given in worker.returning.items() if given[0] < to or given[0] in kept
     }
+    for place, monitor in worker.let_go.values():
+        if place >= to and place not in kept:
+            state.monitors.add(monitor)
+    worker.let_go.clear()
     worker.blame.rewind(kept, to)
 
 
@@ -635,6 +662,23 @@ def _letter_moved(state: State, data: e.LetterMoved, seq: int, at: int, value: V
         )
 
 
+def _monitor_made(state: State, data: e.MonitorMade, seq: int, at: int, value: Value) -> None:
+    state.monitors.add(Monitor(data.ref, data.target, data.watcher, data.tag, at, data.stack, data.into))
+
+
+def _monitor_told(state: State, data: e.MonitorTold, seq: int, at: int, value: Value) -> None:
+    monitor = state.monitors.remove(data.ref)
+    if monitor is not None:
+        state.told[data.ref] = monitor
+
+
+def _monitor_gone(state: State, data: e.MonitorGone, seq: int, at: int, value: Value) -> None:
+    monitor = state.monitors.remove(data.ref) or state.told.pop(data.ref, None)
+    worker = state.worker_of(data.p)
+    if monitor is not None and worker is not None and worker.blame.steps:
+        worker.let_go[data.ref] = (seq - 1, monitor)
+
+
 def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:
     if data.suppressed or state.failure is not None:
         state.suppressed += 1
@@ -682,6 +726,9 @@ _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.CastSettled: _cast_settled,
     e.LetterAdded: _letter_added,
     e.LetterMoved: _letter_moved,
+    e.MonitorMade: _monitor_made,
+    e.MonitorTold: _monitor_told,
+    e.MonitorGone: _monitor_gone,
     e.FailureRecorded: _session_failed,
     e.PeerJoined: _peer_joined,
 }

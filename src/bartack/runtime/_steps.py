@@ -26,6 +26,9 @@ subscribe unsubscribe hub  ``TopicArgs``                        null
 register   hub      ``MailboxArgs``                              the incarnation of the name
 declare    hub      ``DeclareArgs``                              null
 close      hub      ``MailboxArgs``                              null
+monitor    hub      ``MonitorArgs``                              the name of the monitor
+demonitor  hub      ``DemonitorArgs``                            bool; undone if its worker is set back behind a failure
+down       hub      ``DownArgs``                                 the DOWN message of a monitor
 stats      hub      ``MailboxArgs``                              ``MailboxStats``
 fail       hub      ``FailArgs``                                 never answered: the session fails
 left       hub      ``{}``                                       seconds left of the innermost deadline, or null
@@ -276,6 +279,31 @@ class MailboxStats(msgspec.Struct, omit_defaults=False):
     dropped: int
     size_bytes: int
     oldest_age_s: float | None = None
+
+
+class MonitorArgs(Args, frozen=True):
+    """Watch a worker: its path, or a name that one has registered. The message of its end goes ``into`` a mailbox."""
+
+    target: str
+    into: str
+    tag: str = ""
+    stack: tuple[str, ...] = ()
+
+
+class DemonitorArgs(Args, frozen=True):
+    """Let go of a monitor; with ``flush``, take back a message of it that nobody has received."""
+
+    ref: str
+    into: str
+    flush: bool = True
+
+
+class DownArgs(Args, frozen=True):
+    """Take the message of one monitor, or wait for it."""
+
+    ref: str
+    into: str
+    timeout_s: float
 
 
 class FailArgs(Args, frozen=True):

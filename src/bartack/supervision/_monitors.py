@@ -26,6 +26,8 @@ class Monitor(NamedTuple):
     """Microseconds since 1970."""
     stack: tuple[str, ...]
     """Where it was made, one text per frame, innermost last."""
+    into: str = ""
+    """The mailbox that its message goes to, in a run."""
 
 
 class Down(NamedTuple):
@@ -126,6 +128,10 @@ class MonitorRegistry:
     def targets(self) -> list[str]:
         """Everybody who is watched."""
         return list(self._by_target)
+
+    def of_target(self, target: str) -> list[Monitor]:
+        """The monitors of somebody, in the order in which they were made."""
+        return [self._monitors[ref] for ref in self._by_target.get(target, ())]
 
     def monitors(self) -> list[Monitor]:
         """Every monitor, oldest first."""
