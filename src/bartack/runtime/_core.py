@@ -28,10 +28,14 @@ from bartack.runtime import _steps as s
 from bartack.runtime._blame import TIDYING
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._crew import CrewDesk
+from bartack.runtime._delivery import STEPS as DELIVERIES
+from bartack.runtime._delivery import DeliveryDesk
 from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
+from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
+from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
@@ -66,9 +70,13 @@ class Core:
         office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
         self.crew = CrewDesk(office)
         self.effects = EffectDesk(office, self.crew.restart)
-        self.mail = MailDesk(office, self._stands_still)
+        self.letters = LetterDesk(office)
+        self.mail = MailDesk(office, self.letters, self._stands_still)
+        self.letters.arrived, self.letters.push_out = self.mail.arrived, self.mail.push_out
+        self.delivery = DeliveryDesk(office, self.mail, self.letters)
+        self.monitors = MonitorDesk(office, self.mail.arrived, self.mail.left)
         self.questions = QuestionDesk(office)
-        self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions)
+        self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions, self.delivery, self.letters)
         self.crew.aborting = self._abort_all
         self.crew.forgotten = self.mail.forget_worker
         self.crew.died = self.effects.forget_process
@@ -93,9 +101,18 @@ class Core:
             "reply": self.mail.reply,
             "drain": self.mail.drain,
             "withdraw": self.mail.withdraw,
+            "send_supervised": self.delivery.send,
+            "broadcast": self.delivery.broadcast,
+            "publish": self.delivery.publish,
+            "subscribe": self.mail.subscribe,
+            "unsubscribe": self.mail.subscribe,
+            "register": self.mail.register,
             "declare": self.mail.declare,
             "close": self.mail.close,
             "stats": self.mail.stats,
+            "monitor": self.monitors.monitor,
+            "demonitor": self.monitors.demonitor,
+            "down": self.monitors.down,
             "fail": self._fail,
         }
 
@@ -112,7 +129,11 @@ class Core:
         self.ledger.record(*items)
         self.ledger.act(Transition())
         self._check_pause()
+        self.mail.declare_all(self._office.settings.mailboxes)
         self.mail.arm_all()
+        self.delivery.arm_all()
+        self.letters.arm_all()
+        self.monitors.arm_all()
         self.crew.start_all()
 
     def stop(self, reason: str) -> None:
@@ -311,6 +332,8 @@ class Core:
                 self.mail.watch_call(worker, known)
             case "delegate":
                 self.crew.resume_delegate(worker, known)
+            case kind if kind in DELIVERIES and self.delivery.is_open(known):
+                pass  # it goes on, whoever asks for it
             case _:
                 self._handler(step.step)(peer, worker, step)
 
@@ -328,6 +351,8 @@ class Core:
         self.mail.cancel(worker, opened.p, opened.n)
         if opened.step == "delegate":
             self.crew.give_up(worker, opened, error)
+        elif opened.step in DELIVERIES:
+            self.delivery.give_up(worker, opened, error)
         else:
             self.effects.cancel(worker, opened, error)
 
@@ -335,13 +360,18 @@ class Core:
         """A worker has ended for good."""
         self.effects.drop(worker)
         self.mail.give_back(worker.path)
+        self.delivery.drop(worker)
+        self.monitors.ended(worker, self.crew.alive.get(worker.path, 0))
 
     def _abort_all(self) -> None:
         """The session failed: nothing that is under way goes on, except clean-up."""
         failure = self.state.failure
         assert failure is not None
         name = failure.error.type.rpartition(":")[2]
-        self.mail.abort_all(SessionFailedError(failure.worker, name, failure.error.message))
+        error = SessionFailedError(failure.worker, name, failure.error.message)
+        self.mail.abort_all(error)
+        self.delivery.abort_all(error)
+        self.letters.stop()
         self.effects.abort_all()
 
     def _stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:

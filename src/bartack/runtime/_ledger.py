@@ -321,6 +321,10 @@ class Ledger:
             return Value(None, self._journal.put_blob(encoded))
         return Value(msgspec.Raw(encoded))
 
+    def keep(self, encoded: bytes) -> Value:
+        """An encoded value as a blob, because several entries have it."""
+        return Value(None, self._journal.put_blob(encoded))
+
     def next_message(self) -> int:
         """A number for a message that no other message of the run has."""
         return self._journal.last_seq + 1
