@@ -39,6 +39,7 @@ COMMANDS: Final = (
     Listed("look", "ps", "_ps:ps", "Show the processes of a run."),
     Listed("look", "journal", "_journal:journal", "Read, check and export the journal of a run."),
     Listed("operate", "mailbox", "_mailbox:mailbox", "Look into mailboxes, send and receive."),
+    Listed("operate", "dlq", "_dlq:dlq", "Look at dead letters, try them again, remove them."),
     Listed("operate", "clean", "_clean:clean", "Delete runs that have ended."),
     Listed("operate", "bundle", "_bundle:bundle", "Pack a run for a bug report, without its secrets."),
     Listed("operate", "doctor", "_doctor:doctor", "Check that this machine has what Bartack needs."),

@@ -28,10 +28,14 @@ from bartack.runtime import _steps as s
 from bartack.runtime._blame import TIDYING
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._crew import CrewDesk
+from bartack.runtime._delivery import STEPS as DELIVERIES
+from bartack.runtime._delivery import DeliveryDesk
 from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
+from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
+from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
@@ -43,6 +47,10 @@ Handler = Callable[[Peer, Worker, f.Step], None]
 
 _PATIENT: Final = frozenset({"think", "ask", "delegate"})
 """Steps that may take long for a good reason: while one is open, default limits of receivers stand still."""
+
+_OF_THE_WORKER: Final = (f.Result, f.Failed, f.Ask, f.Hello)
+"""Frames that are about no branch of a worker."""
+_OF_A_STEP: Final = (f.Done, f.Step, f.Begin)
 
 
 class Core:
@@ -62,9 +70,13 @@ class Core:
         office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
         self.crew = CrewDesk(office)
         self.effects = EffectDesk(office, self.crew.restart)
-        self.mail = MailDesk(office, self._stands_still)
+        self.letters = LetterDesk(office)
+        self.mail = MailDesk(office, self.letters, self._stands_still)
+        self.letters.arrived, self.letters.push_out = self.mail.arrived, self.mail.push_out
+        self.delivery = DeliveryDesk(office, self.mail, self.letters)
+        self.monitors = MonitorDesk(office, self.mail.arrived, self.mail.left)
         self.questions = QuestionDesk(office)
-        self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions)
+        self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions, self.delivery, self.letters)
         self.crew.aborting = self._abort_all
         self.crew.forgotten = self.mail.forget_worker
         self.crew.died = self.effects.forget_process
@@ -89,9 +101,18 @@ class Core:
             "reply": self.mail.reply,
             "drain": self.mail.drain,
             "withdraw": self.mail.withdraw,
+            "send_supervised": self.delivery.send,
+            "broadcast": self.delivery.broadcast,
+            "publish": self.delivery.publish,
+            "subscribe": self.mail.subscribe,
+            "unsubscribe": self.mail.subscribe,
+            "register": self.mail.register,
             "declare": self.mail.declare,
             "close": self.mail.close,
             "stats": self.mail.stats,
+            "monitor": self.monitors.monitor,
+            "demonitor": self.monitors.demonitor,
+            "down": self.monitors.down,
             "fail": self._fail,
         }
 
@@ -108,7 +129,11 @@ class Core:
         self.ledger.record(*items)
         self.ledger.act(Transition())
         self._check_pause()
+        self.mail.declare_all(self._office.settings.mailboxes)
         self.mail.arm_all()
+        self.delivery.arm_all()
+        self.letters.arm_all()
+        self.monitors.arm_all()
         self.crew.start_all()
 
     def stop(self, reason: str) -> None:
@@ -121,6 +146,11 @@ class Core:
     def must_sync(self) -> bool:
         """Whether somebody waits for what was decided in this turn to be durable."""
         return self.ledger.must_sync
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether this turn has left anything to write, to do or to make durable."""
+        return self.ledger.unsettled or self.effects.unsettled
 
     def settle(self) -> None:
         """The turn is over: write what only had to be written if nothing more came of it."""
@@ -164,12 +194,14 @@ class Core:
         if peer.replaying:
             peer.replaying = False
             self._check_pause()
-        p: str = getattr(frame, "p", worker.path)
-        if p != worker.path and self.state.worker_of(p) is not worker:
-            # Whoever speaks for somebody else has lost his way.
-            self.ledger.act(Hang(peer.number))
-            return
-        if worker.returning and isinstance(frame, f.Step | f.Begin) and frame.step not in TIDYING:
+        if not isinstance(frame, _OF_THE_WORKER):
+            if frame.p != worker.path and self.state.worker_of(frame.p) is not worker:
+                # Whoever speaks for somebody else has lost his way.
+                self.ledger.act(Hang(peer.number))
+                return
+            if peer.told and isinstance(frame, _OF_A_STEP) and (frame.p, frame.n) in peer.told:
+                return  # it was told the outcome while it said this
+        if worker.returning and isinstance(frame, _OF_A_STEP) and frame.step not in TIDYING:
             self.mail.return_all(worker, frame.p)
         self._from_worker(peer, worker, frame)
 
@@ -186,8 +218,12 @@ class Core:
             self.mail.forget_worker(peer.worker.path)
             self.crew.expect_end(peer.worker, peer.incarnation)
 
-    def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
-        """The process of a worker is gone, with its whole tree."""
+    def process_gone(
+        self, path: str, incarnation: int, reason: str, *, counted: bool = True, busy: f.Begin | None = None
+    ) -> None:
+        """The process of a worker is gone, with its whole tree; ``busy``: the body it was in and had not told of."""
+        if busy is not None and self.crew.alive.get(path) == incarnation:
+            self.effects.was_busy(self.state.workers[path], busy)
         self.crew.process_gone(path, incarnation, reason, counted=counted)
         self._check_pause()
 
@@ -215,8 +251,6 @@ class Core:
 
     def _from_worker(self, peer: Peer, worker: Worker, frame: f.Said) -> None:
         match frame:
-            case f.Step() | f.Begin() | f.Done() if (frame.p, frame.n) in peer.told:
-                return  # it was told the outcome while it said this
             case f.Done():
                 self.effects.done(peer, worker, frame)
             case f.Step():
@@ -301,6 +335,8 @@ class Core:
                 self.mail.watch_call(worker, known)
             case "delegate":
                 self.crew.resume_delegate(worker, known)
+            case kind if kind in DELIVERIES and self.delivery.is_open(known):
+                pass  # it goes on, whoever asks for it
             case _:
                 self._handler(step.step)(peer, worker, step)
 
@@ -318,6 +354,8 @@ class Core:
         self.mail.cancel(worker, opened.p, opened.n)
         if opened.step == "delegate":
             self.crew.give_up(worker, opened, error)
+        elif opened.step in DELIVERIES:
+            self.delivery.give_up(worker, opened, error)
         else:
             self.effects.cancel(worker, opened, error)
 
@@ -325,13 +363,18 @@ class Core:
         """A worker has ended for good."""
         self.effects.drop(worker)
         self.mail.give_back(worker.path)
+        self.delivery.drop(worker)
+        self.monitors.ended(worker, self.crew.alive.get(worker.path, 0))
 
     def _abort_all(self) -> None:
         """The session failed: nothing that is under way goes on, except clean-up."""
         failure = self.state.failure
         assert failure is not None
         name = failure.error.type.rpartition(":")[2]
-        self.mail.abort_all(SessionFailedError(failure.worker, name, failure.error.message))
+        error = SessionFailedError(failure.worker, name, failure.error.message)
+        self.mail.abort_all(error)
+        self.delivery.abort_all(error)
+        self.letters.stop()
         self.effects.abort_all()
 
     def _stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:

@@ -290,6 +290,18 @@ class EffectDesk:
         else:
             self._begun[begin.p, begin.n] = (peer, worker, begin)
 
+    def was_busy(self, worker: Worker, begin: f.Begin) -> None:
+        """A process is gone, and this is the body it was in."""
+        known = (begin.p, begin.n) in worker.open
+        if not known and not worker.ended and begin.p == worker.path and self._office.state.failure is None:
+            self._start_attempt(worker, begin, None)
+            self._drop_alarm(begin.p, begin.n)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a body began in this turn that has not ended in it."""
+        return bool(self._begun)
+
     def settle(self) -> None:
         """Write down the bodies that began in this turn and have not ended in it."""
         while self._begun:

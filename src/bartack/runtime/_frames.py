@@ -346,6 +346,9 @@ class FrameReader:
             FrameError: A length that no frame has.
         """
         buffer = self._buffer
+        size = len(data)
+        if not buffer and size > 4 and size == 4 + _LENGTH.unpack_from(data)[0] <= MAX_FRAME:
+            return [bytes(data[4:])]  # one whole frame, as nearly always
         buffer += data
         bodies: list[bytes] = []
         start, size = 0, len(buffer)

@@ -140,6 +140,8 @@ def drive(
             max_usd=config.max_usd,
             reserve_usd=config.reserve_usd,
             agent=config.default_agent,
+            letters=config.dead_letters,
+            mailboxes=config.mailboxes,
         )
         core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings)
         prompts = Prompts(config.open_agents(Path(place), run.path), config.default_agent, place)

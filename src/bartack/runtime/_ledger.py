@@ -190,7 +190,8 @@ class Ledger:
 
     def record(self, *items: tuple[EntryData, Value], ride: bool = False) -> int:
         """Write entries as one line and apply them; ``ride``: they wait for the next commit that somebody needs."""
-        drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref) for data, value in items]
+        # Entries are encoded here, and what a frame carries was checked when it came in.
+        drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref, sound=True) for data, value in items]
         seq = self._journal.stage(*drafts)
         now = self.clock.now_us()
         for place, (data, value) in enumerate(items, seq):
@@ -293,6 +294,11 @@ class Ledger:
         else:
             self._at_once.append(action)
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether something waits to be done at once or to be made durable."""
+        return self.must_sync or bool(self._at_once)
+
     def take_at_once(self) -> list[Action]:
         """What can be done before anything is durable."""
         actions, self._at_once = self._at_once, []
@@ -314,6 +320,10 @@ class Ledger:
         if len(encoded) > INLINE_LIMIT:
             return Value(None, self._journal.put_blob(encoded))
         return Value(msgspec.Raw(encoded))
+
+    def keep(self, encoded: bytes) -> Value:
+        """An encoded value as a blob, because several entries have it."""
+        return Value(None, self._journal.put_blob(encoded))
 
     def next_message(self) -> int:
         """A number for a message that no other message of the run has."""

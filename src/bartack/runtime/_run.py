@@ -26,10 +26,12 @@ from bartack.errors import (
     RunNotFinishedError,
 )
 from bartack.journal import FileBlobs, open_reader
+from bartack.messaging import DeadLetterQueue
 from bartack.runtime import _steps as s
 from bartack.runtime._client import HubClient, is_active
 from bartack.runtime._config import load_config
 from bartack.runtime._core import UnknownDecision
+from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
 from bartack.runtime._inbox import leave_answer, leave_message
 from bartack.runtime._launch import Order, check_resumable, create_run
@@ -317,6 +319,11 @@ class Run:
         for message in self._chronicle().messages.values():
             if mailbox in (None, message.mailbox):
                 yield message
+
+    @property
+    def dead_letters(self) -> DeadLetterQueue:
+        """The messages of the run that could not be delivered; with or without a process that runs it."""
+        return open_letters(self._run)
 
     def join(self) -> Session:
         """Take part in the session."""

@@ -12,6 +12,8 @@ from typing import Final
 DEFAULTS: Final[Mapping[str, float]] = {
     "receive": 1800.0,
     "send": 5.0,
+    "supervised_send": 5.0,
+    "broadcast": 10.0,
     "call": 30.0,
     "shell": 600.0,
     "prompt": 3600.0,

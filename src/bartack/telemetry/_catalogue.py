@@ -123,6 +123,128 @@ class HealthChanged(Event, frozen=True, kw_only=True, gc=False):
     after: Metadata[str]
 
 
+class SupervisorChildStarted(Event, frozen=True, kw_only=True, gc=False):
+    """A child is ready; it took ``duration_ns`` from its start on."""
+
+    name = "supervisor.child_started"
+
+    duration_ns: Measurement[int]
+    supervisor: Metadata[str]
+    child: Metadata[str]
+    incarnation: Metadata[int]
+
+
+class SupervisorChildEnded(Event, frozen=True, kw_only=True, gc=False):
+    """A child ended after ``duration_ns``, and nothing of it is left; ``normal`` if that was asked for or expected."""
+
+    name = "supervisor.child_ended"
+
+    duration_ns: Measurement[int]
+    supervisor: Metadata[str]
+    child: Metadata[str]
+    incarnation: Metadata[int]
+    reason: Metadata[str]
+    normal: Metadata[bool]
+
+
+class SupervisorChildRestarted(Event, frozen=True, kw_only=True, gc=False):
+    """A child that ended is started again after ``delay_ns``; ``restarts`` are in the window of its supervisor now."""
+
+    name = "supervisor.child_restarted"
+
+    restarts: Measurement[int]
+    delay_ns: Measurement[int]
+    supervisor: Metadata[str]
+    child: Metadata[str]
+    incarnation: Metadata[int]
+    reason: Metadata[str]
+    strategy: Metadata[str]
+
+
+class SupervisorEscalated(Event, frozen=True, kw_only=True, gc=False):
+    """A supervisor ends, because one restart more would have been too many."""
+
+    name = "supervisor.escalated"
+
+    restarts: Measurement[int]
+    supervisor: Metadata[str]
+    child: Metadata[str]
+    reason: Metadata[str]
+    strategy: Metadata[str]
+
+
+class ProcessOrphanKilled(Event, frozen=True, kw_only=True, gc=False):
+    """A process ended and left others of its tree behind, which were ended; ``commands`` are their names."""
+
+    name = "process.orphan_killed"
+
+    count: Measurement[int]
+    worker: Metadata[str]
+    commands: Metadata[str]
+
+
+class ProcessSurvivor(Event, frozen=True, kw_only=True, gc=False):
+    """Processes could not be ended and still live; ``commands`` are their names."""
+
+    name = "process.survivor"
+
+    count: Measurement[int]
+    worker: Metadata[str]
+    commands: Metadata[str]
+
+
+class MonitorCreated(Event, frozen=True, kw_only=True, gc=False):
+    """Somebody watches somebody; ``active`` monitors are there now."""
+
+    name = "monitor.created"
+
+    active: Measurement[int]
+    monitor: Metadata[str]
+    tag: Metadata[str]
+    target: Metadata[str]
+    watcher: Metadata[str]
+
+
+class MonitorCleaned(Event, frozen=True, kw_only=True, gc=False):
+    """A monitor was taken away after ``age_ns``; ``automatic`` if not by its watcher."""
+
+    name = "monitor.cleaned"
+
+    age_ns: Measurement[int]
+    monitor: Metadata[str]
+    tag: Metadata[str]
+    target: Metadata[str]
+    watcher: Metadata[str]
+    automatic: Metadata[bool]
+
+
+class MonitorDown(Event, frozen=True, kw_only=True, gc=False):
+    """The target of a monitor ended, and its watcher was told."""
+
+    name = "monitor.down"
+
+    age_ns: Measurement[int]
+    monitor: Metadata[str]
+    tag: Metadata[str]
+    target: Metadata[str]
+    watcher: Metadata[str]
+    reason: Metadata[str]
+
+
+class MonitorLeaked(Event, frozen=True, kw_only=True, gc=False):
+    """A monitor was left behind and taken away; ``stack`` says where it was made, innermost line last."""
+
+    name = "monitor.leaked"
+
+    age_ns: Measurement[int]
+    monitor: Metadata[str]
+    tag: Metadata[str]
+    target: Metadata[str]
+    watcher: Metadata[str]
+    reason: Metadata[str]
+    stack: Metadata[str]
+
+
 class TelemetryHandlerFailed(Event, frozen=True, kw_only=True, gc=False):
     """A handler raised and was detached. ``event`` names the event it was called with."""
 
