@@ -17,6 +17,7 @@ from bartack.errors import (
     BartackError,
     OutcomeUnknownError,
     ReplayMismatchError,
+    ResumeRefusedError,
     SessionFailedError,
     StepCancelledError,
     UnknownRequestError,
@@ -282,6 +283,8 @@ class Core:
                 self._again(peer, worker, step, known)
             elif worker.cancel_next or step.cancelled:
                 self._office.fail(worker, step, StepCancelledError(worker.cancel_next or "cancelled"))
+            elif worker.doubted.get((step.p, step.n)) == step.fp:
+                self._office.fail(worker, step, OutcomeUnknownError(f"{step.p}:{step.n}", step.about))
             else:
                 self._handler(step.step)(peer, worker, step)
         except BartackError as error:
@@ -422,6 +425,14 @@ class UnknownDecision:
     def __init__(self, choice: str, value: Value = NO_VALUE) -> None:
         self.choice = choice
         self.value = value
+
+
+def check_decided(run_id: str, state: State, unknown: UnknownDecision | None) -> None:
+    """Raise if a run failed by a step of which nobody knows whether it happened, and nobody has decided what to do."""
+    undecided = [worker.path for worker in state.workers.values() if worker.in_doubt]
+    if undecided and unknown is None:
+        reason = f"nobody knows whether the last step of {undecided[0]} happened; decide with --unknown"
+        raise ResumeRefusedError(run_id, reason)
 
 
 def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.EntryData, Value]]:

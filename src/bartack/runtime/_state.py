@@ -28,6 +28,8 @@ RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "i
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
 
+_ENDED: Final = (":StepCancelledError", ":StepTimeoutError", ":ShellTimeoutError", ":MessageTooLargeError")
+
 T = TypeVar("T", bound=e.EntryData)
 
 
@@ -137,6 +139,8 @@ class Worker:
         self.open: dict[tuple[str, int], OpenStep] = {}
         self.tools: dict[tuple[str, int], ToolRecord] = {}
         """What was run for the agents of prompts that have no outcome, or one that may be set back."""
+        self.doubted: dict[tuple[str, int], str] = {}
+        """Steps to be done once that may have happened and were set back with a failure before them: their fingerprints."""
         self.crashes: dict[tuple[str, int], int] = {}
         self.crashes_in_a_row = 0
         self.rewinds = 0
@@ -386,6 +390,7 @@ class State:
         worker.crashes_in_a_row = 0
         if cleanup:
             return
+        worker.doubted.pop((p, n), None)
         worker.history.append(seq)
         if failed is None:
             worker.tools.pop((p, n), None)
@@ -394,7 +399,7 @@ class State:
                 worker.let_go.clear()
         else:
             cancelled = _is_cancellation(failed)
-            cut_short = cancelled and was is not None and was.once and not was.between
+            cut_short = was is not None and was.once and not was.between and _was_ended(failed)
             unknown = cut_short or is_unknown(failed.error)
             worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=cancelled)
 
@@ -406,6 +411,11 @@ def is_unknown(error: ErrorData) -> bool:
 
 def _is_cancellation(failed: e.StepFailed) -> bool:
     return failed.error.type.endswith(":StepCancelledError")
+
+
+def _was_ended(failed: e.StepFailed) -> bool:
+    """Whether a step failed because it was ended from outside: what it had done by then nobody knows."""
+    return failed.error.type.endswith(_ENDED)
 
 
 def below(paths: Iterable[str]) -> tuple[str, ...]:
@@ -519,6 +529,10 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     """Take what followed from a failure out of a worker's history."""
     origin = worker.origin or (worker.path, 0)
     kept, undone = worker.blame.standing(origin, to)
+    for step in undone - {origin}:
+        failed = worker.blame.steps.get(step)
+        if failed is not None and failed.unknown:
+            worker.doubted[step] = failed.fp
     for step, opened in list(worker.open.items()):
         if opened.seq > to and worker.blame.depends(opened.p, origin, to):
             state.forget_step(worker, step)
