@@ -94,6 +94,47 @@ def test_messages_of_monitors_come_once_wherever_the_run_is_killed() -> None:
     assert assert_survives_crashes(many(), at="entries") > 30
 
 
+def test_a_watcher_whose_process_crashes_while_it_waits_is_told_after_its_restart() -> None:
+    run: TestRun[dict[str, object]] = TestRun(slow_watcher())
+    try:
+        run.start()
+        run.wait_for("step.started", step="down")
+        run.crash("slow_watcher")
+        run.finish()
+        assert run.result["reason"] == "normal"
+        assert run.status == "completed"
+    finally:
+        run.close()
+
+
+def test_a_worker_whose_process_crashes_and_is_started_again_has_not_ended() -> None:
+    run: TestRun[dict[str, object]] = TestRun(slow_watcher())
+    try:
+        run.start()
+        run.wait_for("step.started", step="down")
+        run.crash("slow_watcher/1:sleeper")
+        run.finish()
+        downs = [message for message in run.messages if message.id.startswith("down-")]
+        assert (len(downs), run.result["reason"], run.result["incarnation"]) == (1, "normal", 2)
+    finally:
+        run.close()
+
+
+@worker
+async def sleeper(ctx: Context) -> str:
+    await ctx.sleep(30)
+    return "slept"
+
+
+@worker
+async def slow_watcher(ctx: Context) -> dict[str, object]:
+    handle = await ctx.spawn(sleeper())
+    async with ctx.monitor(handle) as watch:
+        message = await watch.down(60)
+    await handle
+    return message
+
+
 @worker
 async def patient(ctx: Context) -> list[str]:
     seen: list[str] = []
