@@ -32,6 +32,7 @@ from bartack.runtime._delivery import STEPS as DELIVERIES
 from bartack.runtime._delivery import DeliveryDesk
 from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
+from bartack.runtime._herald import Herald
 from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
@@ -41,6 +42,7 @@ from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]
 
@@ -58,9 +60,12 @@ class Core:
         clock: Clock,
         timeouts: Timeouts,
         settings: Settings | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.state = state
         self.ledger = Ledger(state, journal, clock)
+        if telemetry is not NO_TELEMETRY:
+            self.ledger.herald = Herald(telemetry, state)
         self.clockwork = Clockwork(clock)
         office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
         self.crew = CrewDesk(office)

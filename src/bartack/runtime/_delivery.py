@@ -161,7 +161,7 @@ class DeliveryDesk:
         _check_distinct(copies)
         need = needed(strategy, len(copies))
         if not copies:
-            self._finish_cast(ask, terms, sum_up(strategy, need, "", copies))
+            self._finish_cast(ask, terms, sum_up(strategy, need, "", copies), topic)
             return
         refused = [self._refusal(copy.recipient, ask, terms) for copy in copies]
         if any(refused) or terms.ack != "accepted":
@@ -182,7 +182,7 @@ class DeliveryDesk:
         ]
         if (need := needed(strategy, 0)) > len(copies):
             # Who subscribes is not the publisher's choice: too few is a result, not a mistake.
-            self._finish_cast(ask, terms, sum_up(strategy, need, "", []))
+            self._finish_cast(ask, terms, sum_up(strategy, need, "", []), topic)
         else:
             self.broadcast_for(ask, copies, strategy, terms, topic)
 
@@ -437,7 +437,7 @@ class DeliveryDesk:
             copies[place] = msgspec.structs.replace(copy, outcome=Accepted(message_id, _seq(message_id)))
         result = sum_up(strategy, need, f"b-{first}", copies)
         ended = self._ended_at_once(ask, result)
-        ledger.record(*items, *ended)
+        ledger.record(*items, _summary(result, topic), *ended)
         if ask.worker is not None:
             for data, outcome in ended:
                 assert isinstance(data, e.StepFinished)
@@ -554,8 +554,7 @@ class DeliveryDesk:
         result = sum_up(cast.strategy, cast.need, cast.id, copies)
         error = None if result.ok or cast.terms.on_error != "raise" else broadcast_error(result)
         ended = self._ended(cast, result, error)
-        closed = (e.CastSettled(id=cast.id, ok=result.ok), NO_VALUE)
-        self._office.ledger.record(*settled, closed, *ended)
+        self._office.ledger.record(*settled, _summary(result, cast.topic), *ended)
         self._tell(cast, ended, result)
 
     def _room(self, name: str) -> None:
@@ -789,8 +788,9 @@ class DeliveryDesk:
         elif ask.told is not None:
             ask.told(outcome)
 
-    def _finish_cast(self, ask: Errand, terms: Terms, result: BroadcastResult) -> None:
+    def _finish_cast(self, ask: Errand, terms: Terms, result: BroadcastResult, topic: str) -> None:
         """A broadcast that is over before it began."""
+        self._office.ledger.record(_summary(result, topic), ride=True)
         if ask.worker is not None and ask.step is not None:
             if result.ok or terms.on_error != "raise":
                 self._office.finish(ask.worker, ask.step, result)
@@ -881,6 +881,19 @@ def _check_distinct(copies: list[Copy]) -> None:
         if copy.recipient in seen:
             raise DeliveryOptionError("recipients", f"{copy.recipient!r} is given twice")
         seen.add(copy.recipient)
+
+
+def _summary(result: BroadcastResult, topic: str) -> tuple[e.EntryData, Value]:
+    settled = e.CastSettled(
+        id=result.batch,
+        ok=result.ok,
+        strategy=result.strategy,
+        recipients=len(result.results),
+        succeeded=result.succeeded,
+        failed=result.failed,
+        topic=topic,
+    )
+    return settled, NO_VALUE
 
 
 def broadcast_error(result: BroadcastResult) -> BroadcastError:
