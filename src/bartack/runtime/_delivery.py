@@ -232,20 +232,28 @@ class DeliveryDesk:
 
     def _accept(self, ask: Errand, name: str, terms: Terms) -> None:
         """The shortest way: the entry that holds the message is the outcome of the step, too."""
-        ledger = self._office.ledger
-        items = self._pushed_out(name, ask.size, terms)
-        seq = ledger.next_message() + len(items)
-        outcome = Accepted(f"m-{seq}", seq)
-        sent = self._sent(name, ask.sender, ask.size, terms, outcome.id)
-        step = ask.step
-        if step is not None:
-            sent = msgspec.structs.replace(sent, p=step.p, n=step.n, fp=step.fp, step=step.step)
-        ledger.record(*items, (sent, ask.value))
+        ledger, step, size = self._office.ledger, ask.step, ask.size
+        drops = self._pushed_out(name, size, terms)
+        seq = ledger.next_message() + len(drops)
+        sent = e.MessageSent(
+            mailbox=name,
+            id=f"m-{seq}",
+            size=size,
+            sender=ask.sender,
+            key=terms.key,
+            metadata=terms.metadata,
+            not_before=terms.not_before,
+            p=step.p if step is not None else "",
+            n=step.n if step is not None else 0,
+            fp=step.fp if step is not None else "",
+            step=step.step if step is not None else "send",
+        )
+        ledger.record(*drops, (sent, ask.value))
         if ask.worker is not None and step is not None:
-            ledger.answer(ask.worker, step.p, step.n, ledger.pack(outcome))
+            ledger.answer(ask.worker, step.p, step.n, ledger.pack(Accepted(sent.id, seq)))
         elif ask.told is not None:
-            ask.told(outcome)
-        self._after(items, name)
+            ask.told(Accepted(sent.id, seq))
+        self._after(drops, name)
 
     def _open(self, ask: Errand, name: str, terms: Terms) -> None:
         ledger = self._office.ledger

@@ -25,10 +25,11 @@ from bartack.runtime._herald import message_type
 from bartack.runtime._office import Settings
 from bartack.telemetry import Telemetry
 
+EAGER = LetterPolicy()
 Told = list[tuple[str, dict[str, object]]]
 
 
-def listening(pattern: str = "*", letters: LetterPolicy = LetterPolicy()) -> tuple[Stage, Told]:
+def listening(pattern: str = "*", letters: LetterPolicy = EAGER) -> tuple[Stage, Told]:
     """A stage whose telemetry writes down what it is told."""
     told: Told = []
 
