@@ -82,7 +82,11 @@ class Core:
         self.crew.died = self.effects.forget_process
         self.crew.gave_up = self._drop
         self._office = office
-        self._handlers: Mapping[str, Handler] = {
+        self._handlers = self._table()
+
+    def _table(self) -> Mapping[str, Handler]:
+        """Who does which kind of step."""
+        return {
             "shell": self.effects.shell,
             "think": self.effects.think,
             "budget": self.effects.budget,

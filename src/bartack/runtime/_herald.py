@@ -1,4 +1,4 @@
-"""Tells telemetry what happens to messages. It hears of every entry, and speaks when the entry is durable.
+"""Tells telemetry what happens to messages and monitors. It hears of every entry, and speaks when the entry is durable.
 
 Without a handler an entry costs one look into a dictionary; without telemetry nothing at all. Payloads are never told.
 """
@@ -14,6 +14,7 @@ import msgspec
 from bartack.messaging import Mailbox, Post, SendOutcome, is_success
 from bartack.runtime import _entries as e
 from bartack.runtime._state import State, Value
+from bartack.supervision import Monitor
 from bartack.telemetry import (
     BroadcastStop,
     DeadLetterAdded,
@@ -26,6 +27,9 @@ from bartack.telemetry import (
     MailboxDropped,
     MailboxLevel,
     MailboxSent,
+    MonitorCleaned,
+    MonitorCreated,
+    MonitorDown,
     SendException,
     SendRetry,
     SendStart,
@@ -71,6 +75,10 @@ class Herald:
             e.CastSettled: self._cast,
             e.LetterAdded: self._letter_added,
             e.LetterMoved: self._letter_moved,
+            e.MonitorMade: self._monitor_made,
+            e.MonitorTold: self._monitor_told,
+            e.MonitorGone: self._monitor_gone,
+            e.WorkerEnded: self._worker_ended,
         }
 
     def hear(self, data: e.EntryData, at: int, value: Value) -> None:
@@ -272,6 +280,60 @@ class Herald:
                 run=self._state.run_id,
                 mailbox=letter.mailbox,
                 reason=letter.reason,
+            )
+        )
+
+    # Monitors.
+
+    def _monitor_made(self, data: e.MonitorMade, at: int, value: Value) -> None:
+        self._add(
+            MonitorCreated(
+                active=self._state.monitors.stats().active + 1,
+                monitor=data.ref,
+                tag=data.tag,
+                target=data.target,
+                watcher=data.watcher,
+                run=self._state.run_id,
+            )
+        )
+
+    def _monitor_told(self, data: e.MonitorTold, at: int, value: Value) -> None:
+        monitor = self._state.monitors.get(data.ref)
+        if monitor is None:
+            return
+        self._add(
+            MonitorDown(
+                age_ns=max(at - monitor.created_us, 0) * 1000,
+                monitor=monitor.ref,
+                tag=monitor.tag,
+                target=monitor.target,
+                watcher=monitor.watcher,
+                reason=data.reason,
+                run=self._state.run_id,
+            )
+        )
+        self._cleaned(monitor, at, automatic=True)
+
+    def _monitor_gone(self, data: e.MonitorGone, at: int, value: Value) -> None:
+        monitor = self._state.monitors.get(data.ref)
+        if monitor is not None:
+            self._cleaned(monitor, at, automatic=False)
+
+    def _worker_ended(self, data: e.WorkerEnded, at: int, value: Value) -> None:
+        if data.error is None or data.final:
+            for monitor in self._state.monitors.of_watcher(data.path):
+                self._cleaned(monitor, at, automatic=True)
+
+    def _cleaned(self, monitor: Monitor, at: int, *, automatic: bool) -> None:
+        self._add(
+            MonitorCleaned(
+                age_ns=max(at - monitor.created_us, 0) * 1000,
+                monitor=monitor.ref,
+                tag=monitor.tag,
+                target=monitor.target,
+                watcher=monitor.watcher,
+                automatic=automatic,
+                run=self._state.run_id,
             )
         )
 

@@ -132,6 +132,7 @@ class SupervisorChildStarted(Event, frozen=True, kw_only=True, gc=False):
     supervisor: Metadata[str]
     child: Metadata[str]
     incarnation: Metadata[int]
+    run: Metadata[str] = ""
 
 
 class SupervisorChildEnded(Event, frozen=True, kw_only=True, gc=False):
@@ -145,6 +146,7 @@ class SupervisorChildEnded(Event, frozen=True, kw_only=True, gc=False):
     incarnation: Metadata[int]
     reason: Metadata[str]
     normal: Metadata[bool]
+    run: Metadata[str] = ""
 
 
 class SupervisorChildRestarted(Event, frozen=True, kw_only=True, gc=False):
@@ -159,6 +161,7 @@ class SupervisorChildRestarted(Event, frozen=True, kw_only=True, gc=False):
     incarnation: Metadata[int]
     reason: Metadata[str]
     strategy: Metadata[str]
+    run: Metadata[str] = ""
 
 
 class SupervisorEscalated(Event, frozen=True, kw_only=True, gc=False):
@@ -171,6 +174,7 @@ class SupervisorEscalated(Event, frozen=True, kw_only=True, gc=False):
     child: Metadata[str]
     reason: Metadata[str]
     strategy: Metadata[str]
+    run: Metadata[str] = ""
 
 
 class ProcessOrphanKilled(Event, frozen=True, kw_only=True, gc=False):
@@ -181,6 +185,7 @@ class ProcessOrphanKilled(Event, frozen=True, kw_only=True, gc=False):
     count: Measurement[int]
     worker: Metadata[str]
     commands: Metadata[str]
+    run: Metadata[str] = ""
 
 
 class ProcessSurvivor(Event, frozen=True, kw_only=True, gc=False):
@@ -191,6 +196,7 @@ class ProcessSurvivor(Event, frozen=True, kw_only=True, gc=False):
     count: Measurement[int]
     worker: Metadata[str]
     commands: Metadata[str]
+    run: Metadata[str] = ""
 
 
 class MonitorCreated(Event, frozen=True, kw_only=True, gc=False):
@@ -203,6 +209,7 @@ class MonitorCreated(Event, frozen=True, kw_only=True, gc=False):
     tag: Metadata[str]
     target: Metadata[str]
     watcher: Metadata[str]
+    run: Metadata[str] = ""
 
 
 class MonitorCleaned(Event, frozen=True, kw_only=True, gc=False):
@@ -216,6 +223,7 @@ class MonitorCleaned(Event, frozen=True, kw_only=True, gc=False):
     target: Metadata[str]
     watcher: Metadata[str]
     automatic: Metadata[bool]
+    run: Metadata[str] = ""
 
 
 class MonitorDown(Event, frozen=True, kw_only=True, gc=False):
@@ -229,6 +237,7 @@ class MonitorDown(Event, frozen=True, kw_only=True, gc=False):
     target: Metadata[str]
     watcher: Metadata[str]
     reason: Metadata[str]
+    run: Metadata[str] = ""
 
 
 class MonitorLeaked(Event, frozen=True, kw_only=True, gc=False):
@@ -243,6 +252,7 @@ class MonitorLeaked(Event, frozen=True, kw_only=True, gc=False):
     watcher: Metadata[str]
     reason: Metadata[str]
     stack: Metadata[str]
+    run: Metadata[str] = ""
 
 
 class MailboxSent(Event, frozen=True, kw_only=True, gc=False):

@@ -805,7 +805,7 @@ def test_starts_ends_restarts_and_escalations_are_told() -> None:
     play.advance(1.0)
     play.die("a")
 
-    about: dict[str, object] = {"supervisor": "top", "child": "a"}
+    about: dict[str, object] = {"supervisor": "top", "child": "a", "run": ""}
     told = {"reason": "error", "strategy": "one_for_one"}
     assert heard == [
         ("child_started", {"duration_ns": SECOND // 4}, {**about, "incarnation": 1}),
