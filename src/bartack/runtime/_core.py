@@ -26,10 +26,10 @@ from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._blame import TIDYING
+from bartack.runtime._broadcast import STEPS as DELIVERIES
+from bartack.runtime._broadcast import DeliveryDesk
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._crew import CrewDesk
-from bartack.runtime._delivery import STEPS as DELIVERIES
-from bartack.runtime._delivery import DeliveryDesk
 from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._herald import Herald
