@@ -56,7 +56,7 @@ from bartack.messaging._queue import (
     broadcast_supervised,
     send_supervised,
 )
-from bartack.messaging._strategy import needed, quorum
+from bartack.messaging._strategy import check_distinct, needed, quorum
 from bartack.messaging._topic import check_pattern, check_topic, matches
 
 __all__ = [
@@ -97,6 +97,7 @@ __all__ = [
     "Trial",
     "Written",
     "broadcast_supervised",
+    "check_distinct",
     "check_metadata",
     "check_name",
     "check_options",

@@ -89,6 +89,9 @@ class Written(NamedTuple):
     written: list[object]
 
 
+_DEFAULTS: Final = Written(Terms(), [])
+
+
 def check_options(options: Mapping[str, object], now_us: int) -> Written:
     """Check the options of a supervised send or a broadcast.
 
@@ -99,6 +102,8 @@ def check_options(options: Mapping[str, object], now_us: int) -> Written:
     Raises:
         DeliveryOptionError: One is unknown, or has a value that cannot be used.
     """
+    if not options:
+        return _DEFAULTS
     unknown = sorted(set(options) - set(SendOptions.__annotations__))
     if unknown:
         allowed = ", ".join(SendOptions.__annotations__)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from bartack.errors import DeliveryOptionError
@@ -42,3 +43,16 @@ def needed(strategy: object, recipients: int) -> int:
     if k < 1 or (recipients and k > recipients):
         raise DeliveryOptionError("strategy", f"a quorum of {k} is not possible with {recipients} recipients")
     return k
+
+
+def check_distinct(recipients: Iterable[str]) -> None:
+    """Raise unless every recipient of a broadcast is another one.
+
+    Raises:
+        DeliveryOptionError: One is given twice.
+    """
+    seen: set[str] = set()
+    for recipient in recipients:
+        if recipient in seen:
+            raise DeliveryOptionError("recipients", f"{recipient!r} is given twice")
+        seen.add(recipient)

@@ -27,12 +27,13 @@ from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._blame import TIDYING
+from bartack.runtime._broadcast import STEPS as DELIVERIES
+from bartack.runtime._broadcast import DeliveryDesk
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._crew import CrewDesk
-from bartack.runtime._delivery import STEPS as DELIVERIES
-from bartack.runtime._delivery import DeliveryDesk
 from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
+from bartack.runtime._herald import Herald
 from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
@@ -43,6 +44,7 @@ from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import ToolCall
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]
 
@@ -64,9 +66,12 @@ class Core:
         clock: Clock,
         timeouts: Timeouts,
         settings: Settings | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.state = state
         self.ledger = Ledger(state, journal, clock)
+        if telemetry is not NO_TELEMETRY:
+            self.ledger.herald = Herald(telemetry, state)
         self.clockwork = Clockwork(clock)
         office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
         self.crew = CrewDesk(office)
@@ -83,7 +88,11 @@ class Core:
         self.crew.died = self.effects.forget_process
         self.crew.gave_up = self._drop
         self._office = office
-        self._handlers: Mapping[str, Handler] = {
+        self._handlers = self._table()
+
+    def _table(self) -> Mapping[str, Handler]:
+        """Who does which kind of step."""
+        return {
             "shell": self.effects.shell,
             "think": self.effects.think,
             "budget": self.effects.budget,

@@ -417,6 +417,11 @@ class CastSettled(EntryData, frozen=True, gc=False):
 
     id: str
     ok: bool
+    strategy: str = ""
+    recipients: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    topic: str = ""
 
 
 class LetterAdded(EntryData, frozen=True, gc=False):

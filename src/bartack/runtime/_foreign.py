@@ -26,9 +26,10 @@ from bartack.messaging import (
 )
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
+from bartack.runtime._broadcast import DeliveryDesk, broadcast_error
 from bartack.runtime._clockwork import Alarm
 from bartack.runtime._crew import CrewDesk
-from bartack.runtime._delivery import DeliveryDesk, Errand, Verdict, broadcast_error
+from bartack.runtime._delivery_ground import Errand, Verdict
 from bartack.runtime._ledger import Peer, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk, Waiter

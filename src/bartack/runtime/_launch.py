@@ -25,6 +25,7 @@ from bartack.runtime._prompts import Prompts
 from bartack.runtime._state import NO_VALUE, State, Value
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._timeouts import Timeouts
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 EXIT_CODES = {
     "completed": 0,
@@ -111,6 +112,7 @@ def drive(
     observer: Observer,
     unknown: UnknownDecision | None = None,
     workspace: str | None = None,
+    telemetry: Telemetry = NO_TELEMETRY,
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
 
@@ -120,6 +122,7 @@ def drive(
         observer: Who watches.
         unknown: What to do with a step whose outcome is not known.
         workspace: Where its workspace is, if it is not where it was.
+        telemetry: Whom to tell what happens.
 
     Raises:
         JournalLockedError: Another process runs it.
@@ -143,7 +146,7 @@ def drive(
             letters=config.dead_letters,
             mailboxes=config.mailboxes,
         )
-        core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings)
+        core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings, telemetry)
         prompts = Prompts(config.open_agents(Path(place), run.path), config.default_agent, place)
         _calm_collector()
         driver = hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))

@@ -7,12 +7,12 @@ from typing import Final, Unpack
 
 import msgspec
 
-from bartack.errors import DeliveryOptionError
 from bartack.messaging import (
     BroadcastResult,
     Copy,
     SendOptions,
     SendOutcome,
+    check_distinct,
     check_metadata,
     check_name,
     check_options,
@@ -150,9 +150,5 @@ def copies_of(
         else:
             address = address_of(given)
             copies.append(Copy(address, address))
-    seen: set[str] = set()
-    for copy in copies:
-        if copy.recipient in seen:
-            raise DeliveryOptionError("recipients", f"{copy.recipient!r} is given twice")
-        seen.add(copy.recipient)
+    check_distinct(copy.recipient for copy in copies)
     return copies

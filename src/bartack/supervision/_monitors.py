@@ -129,6 +129,14 @@ class MonitorRegistry:
         """Everybody who is watched."""
         return list(self._by_target)
 
+    def get(self, ref: str) -> Monitor | None:
+        """The monitor of this name, if it is there."""
+        return self._monitors.get(ref)
+
+    def of_watcher(self, watcher: str) -> list[Monitor]:
+        """What somebody watches, in the order in which it began."""
+        return [self._monitors[ref] for ref in self._by_watcher.get(watcher, ())]
+
     def of_target(self, target: str) -> list[Monitor]:
         """The monitors of somebody, in the order in which they were made."""
         return [self._monitors[ref] for ref in self._by_target.get(target, ())]

@@ -93,7 +93,12 @@ class TaskRunner:
     def start(self) -> None:
         """See ``Runner.start``."""
         start = cast("Callable[[], Coroutine[object, object, object]]", self._spec.start)
-        self._task = self._loop.create_task(start(), name=self._path)
+        try:
+            coroutine = start()
+        except Exception as error:  # noqa: BLE001 - whatever a call raises is how this child ended
+            self._tell(ChildEnd(reason="error", exception=describe_error(error), stack=stack_of(error)))
+            return
+        self._task = self._loop.create_task(coroutine, name=self._path)
         self._task.add_done_callback(self._done)
         ready = self._spec.ready
         if callable(ready):

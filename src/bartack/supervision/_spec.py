@@ -155,7 +155,7 @@ class ChildSpec:
 
     def _check_function(self, function: Callable[[], object]) -> Kind:
         module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "<")
-        if not isinstance(module, str) or not isinstance(name, str) or "<" in name:
+        if not isinstance(module, str) or not isinstance(name, str) or not _is_found(function, module, name):
             self.refuse(
                 "start", "a function that gets a process of its own stands at the top level of a module"
             )
@@ -315,6 +315,14 @@ def is_text(value: object) -> bool:
 def is_object(value: object) -> bool:
     """Whether a value is a mapping with texts for keys."""
     return isinstance(value, Mapping) and all(map(is_text, cast("Mapping[object, object]", value)))
+
+
+def _is_found(function: Callable[[], object], module: str, name: str) -> bool:
+    """Whether another process finds the function by its module and name."""
+    found: object = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found == function
 
 
 def _are_children(value: object) -> bool:

@@ -210,7 +210,7 @@ class Supervisor:
     Args:
         spec: What to supervise, and how.
         name: What reports and events call it.
-        on_crash: Called with the report of each abnormal end. It must not raise.
+        on_crash: Called with the report of each abnormal end. What it raises is logged.
         telemetry: Told of starts, ends, restarts, escalations and monitors.
     """
 
@@ -390,7 +390,10 @@ class Supervisor:
             ],
         )
         if self._on_crash is not None:
-            self._on_crash(report)
+            try:
+                self._on_crash(report)
+            except Exception:  # noqa: BLE001 - who wants to know of crashes must not end those who have not crashed
+                log.exception("%s: on_crash raised", self.name)
 
     async def _shut(self, team: Team, household: Household, ending: asyncio.Future[SupervisorEnded]) -> bool:
         """Stop everything; tell whether somebody cancelled that, who has to wait until all children are killed."""

@@ -545,7 +545,7 @@ def test_all_copies_and_the_outcome_of_a_broadcast_are_one_line() -> None:
     found = outcome(main, broadcast(main, 1, ["a", "b", "c"]))
 
     assert (found["ok"], found["succeeded"], found["failed"]) == (True, 3, 0)
-    assert line_of(stage, "message.sent") == ["message.sent"] * 3 + ["step.finished"]
+    assert line_of(stage, "message.sent") == ["message.sent"] * 3 + ["broadcast.settled", "step.finished"]
     assert [len(stage.core.state.mailbox(name)) for name in "abc"] == [1, 1, 1]
 
 

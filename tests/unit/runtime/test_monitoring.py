@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import cast
 
 import pytest
 
 from bartack import Context, ShellResult, worker
 from bartack.errors import MailboxClosedError, MailboxNameError, MonitorNotFoundError, ReceiveTimeoutError
-from bartack.runtime._state import State
+from bartack.runtime import _entries as e
+from bartack.runtime._herald import Herald
+from bartack.runtime._state import NO_VALUE, State
 from bartack.supervision import MonitorStats
+from bartack.telemetry import Telemetry
 from bartack.testing import TestRun, assert_survives_crashes, run_worker
 
 
@@ -92,6 +96,47 @@ def test_messages_of_monitors_come_once_wherever_the_run_is_killed() -> None:
     downs = [message.id for message in run.messages if message.id.startswith("down-")]
     assert len(downs) == len(set(downs)) == 5
     assert assert_survives_crashes(many(), at="entries") > 30
+
+
+def test_a_watcher_whose_process_crashes_while_it_waits_is_told_after_its_restart() -> None:
+    run: TestRun[dict[str, object]] = TestRun(slow_watcher())
+    try:
+        run.start()
+        run.wait_for("step.started", step="down")
+        run.crash("slow_watcher")
+        run.finish()
+        assert run.result["reason"] == "normal"
+        assert run.status == "completed"
+    finally:
+        run.close()
+
+
+def test_a_worker_whose_process_crashes_and_is_started_again_has_not_ended() -> None:
+    run: TestRun[dict[str, object]] = TestRun(slow_watcher())
+    try:
+        run.start()
+        run.wait_for("step.started", step="down")
+        run.crash("slow_watcher/1:sleeper")
+        run.finish()
+        downs = [message for message in run.messages if message.id.startswith("down-")]
+        assert (len(downs), run.result["reason"], run.result["incarnation"]) == (1, "normal", 2)
+    finally:
+        run.close()
+
+
+@worker
+async def sleeper(ctx: Context) -> str:
+    await ctx.sleep(30)
+    return "slept"
+
+
+@worker
+async def slow_watcher(ctx: Context) -> dict[str, object]:
+    handle = await ctx.spawn(sleeper())
+    async with ctx.monitor(handle) as watch:
+        message = await watch.down(60)
+    await handle
+    return message
 
 
 @worker
@@ -271,6 +316,40 @@ def test_a_watcher_that_ends_takes_its_monitors_along_and_gets_nothing() -> None
         assert [message.mailbox for message in run.messages] == ["go"]
     finally:
         run.close()
+
+
+def test_what_happens_to_monitors_is_told_when_it_is_durable() -> None:
+    telemetry, state = Telemetry(), State()
+    heard: list[tuple[str, object, object]] = []
+
+    def note(
+        name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
+    ) -> None:
+        heard.append((name, metadata["monitor"], metadata.get("reason", metadata.get("automatic"))))
+
+    telemetry.attach("test", "monitor.*", note)
+    herald = Herald(telemetry, state)
+    entries: list[e.EntryData] = [
+        e.WorkerSpawned(path="main", worker="team:main"),
+        *(e.MonitorMade(ref=ref, target="t", watcher="main", into="@main") for ref in "abc"),
+        e.MonitorTold(ref="a", reason="error"),
+        e.MonitorGone(ref="b", p="main", n=9),
+        e.MonitorGone(ref="a", p="main", n=10),
+        e.WorkerEnded(path="main"),
+    ]
+    for seq, data in enumerate(entries, 1):
+        herald.hear(data, seq, NO_VALUE)
+        state.apply(data, seq, seq, NO_VALUE)
+    assert heard == []
+    herald.speak()
+
+    assert heard == [
+        *(("monitor.created", ref, None) for ref in "abc"),
+        ("monitor.down", "a", "error"),
+        ("monitor.cleaned", "a", True),
+        ("monitor.cleaned", "b", False),
+        ("monitor.cleaned", "c", True),
+    ]
 
 
 def test_a_monitor_remembers_where_it_was_made() -> None:

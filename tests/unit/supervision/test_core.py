@@ -528,6 +528,19 @@ def test_all_are_stopped_at_once_and_started_after_the_delay() -> None:
     assert play.take_log() == ["+a", "+b"]
 
 
+def test_a_restart_that_takes_too_long_is_tried_again() -> None:
+    play = Playground(child("a", start_timeout=1.0))
+    play.start()
+    play.slow = {"a"}
+    play.die("a")
+    play.advance(1.0)
+    play.ready("a")
+
+    assert play.log == ["+a", "+a", "!a", "+a"]
+    assert play.states() == {"a": "running"}
+    assert [report.reason for report in play.reports] == ["error", "start_timeout"]
+
+
 def test_a_restart_that_fails_counts_and_is_tried_again() -> None:
     play = Playground(child("a"), child("b"), child("c"), strategy="rest_for_one")
     play.start()
@@ -587,6 +600,22 @@ def test_what_is_said_of_an_earlier_incarnation_is_not_heard() -> None:
     assert play.alive == {"a": 2}
 
 
+def test_an_end_that_is_said_twice_is_one_end() -> None:
+    play = Playground(child("a", backoff=Backoff(1.0, 1.0, uniform=longest)), child("b"))
+    play.slow = {"b"}
+    play.start()
+    play.core.ended("a", 1, ERROR)
+    play.core.ended("a", 1, NORMAL)
+    play.alive.pop("a")
+    play.ready("b")
+
+    play.core.ended("a", 1, ERROR)
+    play.do()
+
+    assert [(report.child, report.reason) for report in play.reports] == [("a", "error")]
+    assert play.states()["a"] == "waiting"
+
+
 # -- requests -------------------------------------------------------------------------------------------------------
 
 
@@ -617,6 +646,8 @@ def test_an_added_child_that_does_not_start_is_forgotten() -> None:
     (answer,) = play.answers
     assert isinstance(answer.error, ChildStartError)
     assert play.states() == {"a": "running"}
+    assert play.log == ["+a", "+b"]
+    assert play.core.state == "running"
     assert play.ended is None
 
 
@@ -774,7 +805,7 @@ def test_starts_ends_restarts_and_escalations_are_told() -> None:
     play.advance(1.0)
     play.die("a")
 
-    about: dict[str, object] = {"supervisor": "top", "child": "a"}
+    about: dict[str, object] = {"supervisor": "top", "child": "a", "run": ""}
     told = {"reason": "error", "strategy": "one_for_one"}
     assert heard == [
         ("child_started", {"duration_ns": SECOND // 4}, {**about, "incarnation": 1}),

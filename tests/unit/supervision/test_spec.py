@@ -34,6 +34,14 @@ class Callable:
         await asyncio.sleep(0)
 
 
+class Plain:
+    """Something with a method that belongs to an object, and an object that can be called."""
+
+    def method(self) -> None: ...
+
+    def __call__(self) -> None: ...
+
+
 TRUE = ["true"]
 EMPTY = SupervisorSpec()
 
@@ -58,6 +66,8 @@ BAD_CHILDREN: list[tuple[str, dict[str, Any]]] = [
     ("start", {"start": None}),
     ("start", {"start": lambda: None}),
     ("start", {"start": partial(function)}),
+    ("start", {"start": Plain().method}),
+    ("start", {"start": Plain()}),
     ("kind", {"kind": "thread"}),
     ("kind", {"kind": "worker"}),
     ("kind", {"kind": "process"}),

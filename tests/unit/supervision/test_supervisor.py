@@ -234,6 +234,55 @@ def test_a_child_that_does_not_start_is_named(caplog: pytest.LogCaptureFixture) 
     assert (caught.value.child, caught.value.problem) == ("top/b", "RuntimeError: cannot know")
 
 
+def test_an_async_function_that_cannot_be_called_is_a_child_that_does_not_start() -> None:
+    async def needs_more(_: int) -> None: ...
+
+    async def scene() -> None:
+        async with top(task("a"), task("b", needs_more)):
+            raise AssertionError("not reached")
+
+    with pytest.raises(ChildStartError, match="missing 1 required positional argument"):
+        play(scene)
+
+
+def test_a_listener_that_raises_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    async def once() -> None:
+        raise ValueError("once")
+
+    def listen(report: CrashReport) -> None:
+        raise KeyError(report.child)
+
+    async def scene() -> dict[str, str]:
+        spec = task("a", once, restart="temporary")
+        async with top(spec, task("b"), on_crash=listen) as supervisor:
+            async with monitor(supervisor.child("a")) as watch:
+                await watch.down(BOUND_S)
+            return states(supervisor)
+
+    assert play(scene) == {"a": "ended", "b": "running"}
+    assert "top: on_crash raised" in caplog.text
+
+
+def test_a_block_that_others_cancel_as_well_stays_cancelled() -> None:
+    async def broken() -> None:
+        raise ValueError("always")
+
+    async def scene() -> bool:
+        async def block() -> None:
+            async with top(task("bad", broken, backoff=AT_ONCE)):
+                try:
+                    await forever()
+                except asyncio.CancelledError:
+                    running.cancel()
+                    raise
+
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(block())
+        return running.cancelled()
+
+    assert play(scene)
+
+
 def test_a_child_that_is_never_ready_is_given_up_in_time() -> None:
     async def never() -> bool:
         return False
@@ -248,8 +297,9 @@ def test_a_child_that_is_never_ready_is_given_up_in_time() -> None:
     assert caught.value.reason == "start_timeout"
 
 
+@pytest.mark.parametrize("shutdown", [0.05, "kill"])
 def test_a_task_that_ignores_its_cancellation_does_not_hold_the_others_up(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, shutdown: float | str
 ) -> None:
     release = asyncio.Event()
 
@@ -261,7 +311,7 @@ def test_a_task_that_ignores_its_cancellation_does_not_hold_the_others_up(
                 continue
 
     async def scene() -> None:
-        async with top(task("a"), task("b", stubborn, shutdown=0.05)) as supervisor:
+        async with top(task("a"), task("b", stubborn, shutdown=shutdown)) as supervisor:
             await asyncio.sleep(0)
         assert states(supervisor) == {"a": "stopped", "b": "stopped"}
         release.set()
