@@ -27,12 +27,17 @@ class File:
             self._note(node)
 
     def _note(self, node: ast.AST) -> None:
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            if isinstance(node.value, ast.Call) and self.names.resolve(node.value.func) in QUEUES:
-                self.queues |= set(targets_of(node))
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "join":
-            if not isinstance(node.func.value, ast.Constant | ast.JoinedStr):
-                self.joined.add(last_name(node.func.value))
+        if isinstance(node, ast.Call):
+            self._note_join(node.func)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
+            made = self.names.resolve(node.value.func)
+            self.queues |= set(targets_of(node)) if made in QUEUES else set()
+
+    def _note_join(self, called: ast.expr) -> None:
+        if not isinstance(called, ast.Attribute) or called.attr != "join":
+            return
+        if not isinstance(called.value, ast.Constant | ast.JoinedStr):
+            self.joined.add(last_name(called.value))
 
     def above(self, node: ast.AST) -> Iterator[ast.AST]:
         """What a node is in, from the inside out."""
