@@ -12,6 +12,8 @@ from pathlib import Path
 from bartack.core import Clock, RealDisk
 from bartack.journal import (
     BlobRef,
+    Draft,
+    Entry,
     FileJournal,
     FileReader,
     Journal,
@@ -162,3 +164,37 @@ class TestFileJournalOnFaultyDisk(JournalContract):
 class TestMemoryJournal(JournalContract):
     def make_engine(self) -> JournalEngine:
         return Memory()
+
+
+class CountingDisk(RealDisk):
+    """Counts what is read."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        data = super().read(fd, size, offset)
+        self.read_bytes += len(data)
+        return data
+
+
+def test_whoever_needs_all_entries_gets_them_while_the_file_is_read_for_the_first_time(
+    tmp_path: Path,
+) -> None:
+    with open_journal(tmp_path) as journal:
+        for number in range(2000):
+            journal.stage(Draft("step", {"n": number}), Draft("also", {"n": number}))
+            if number % 100 == 99:
+                journal.commit()
+        size = journal.size_bytes
+    (tmp_path / "journal.ndjson").write_bytes(
+        (tmp_path / "journal.ndjson").read_bytes()[:size] + b'{"seq":9'  # a line that was being written
+    )
+    disk, seen = CountingDisk(), list[Entry]()
+
+    with open_journal(tmp_path, disk=disk, each=seen.append) as journal:
+        once = disk.read_bytes
+        there = list(journal.read())
+
+    assert seen == there[:-1]  # the last entry is that of this opening
+    assert once < 1.2 * size  # the last commit is read again, to be written again

@@ -14,6 +14,8 @@ from tests.crash.test_run_steps import error_of
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 
 MIB = 1024 * 1024
+SOAK = "BARTACK_CHAOS_SOAK" in os.environ
+FLOOD = 1_000_000 if SOAK else 1000
 DISK = 6
 """The exit code of a hub that ran out of disk."""
 
@@ -38,9 +40,11 @@ def test_a_message_of_ten_megabytes_arrives(begin: Begin) -> None:
     assert run.run.journal.stat().st_size < MIB
 
 
-@pytest.mark.parametrize("worker", ["huge", "sending"])
-def test_a_value_over_the_limit_is_refused(begin: Begin, worker: str) -> None:
-    run = begin(worker, 17 * MIB)
+@pytest.mark.parametrize(
+    ("worker", "size"), [("huge", 17 * MIB), ("sending", 17 * MIB), ("vast", 1024 * MIB)]
+)
+def test_a_value_over_the_limit_is_refused(begin: Begin, worker: str, size: int) -> None:
+    run = begin(worker, size)
 
     code = run.finish()
 
@@ -50,7 +54,7 @@ def test_a_value_over_the_limit_is_refused(begin: Begin, worker: str) -> None:
 
 
 def test_a_mailbox_that_refuses_holds_as_many_as_it_was_told(begin: Begin) -> None:
-    run = begin("flooding", 100, 1000)
+    run = begin("flooding", 100, FLOOD)
 
     code = run.finish()
 
@@ -59,7 +63,7 @@ def test_a_mailbox_that_refuses_holds_as_many_as_it_was_told(begin: Begin) -> No
 
 
 def test_whoever_sends_faster_than_others_receive_has_to_wait(begin: Begin) -> None:
-    run = begin("flowing", 2000)
+    run = begin("flowing", 1_000_000 if SOAK else 2000)
     run.start()
     peak = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import sys
+from collections import Counter
 
 import click
 import msgspec
@@ -13,14 +14,16 @@ from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import iso, load_value, locate, run_argument, say, workspace_option
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
-from bartack.messaging import BroadcastResult, Message, check_name, check_topic, is_success
+from bartack.messaging import BroadcastResult, Mailbox, Message, check_name, check_topic, is_success
 from bartack.runtime.operate import (
     Held,
     HubClient,
+    LeftMessage,
     Request,
     RunDir,
     Value,
     leave_message,
+    left_messages,
     read_state,
 )
 
@@ -40,11 +43,18 @@ def mailbox() -> None:
 @workspace_option
 @json_option
 def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
-    """List the mailboxes of a run with their counts, and the topics that they are subscribed to."""
-    boxes = read_state(locate(run, workspace)).mailboxes
+    """List the mailboxes of a run with their counts, and the topics that they are subscribed to.
+
+    Kept are the messages that were sent while nobody ran the run: they are queued when it is resumed.
+    """
+    found = locate(run, workspace)
+    boxes = read_state(found).mailboxes
+    kept = Counter(left.mailbox for left in left_messages(found))
+    boxes = {**{name: Mailbox(name) for name in kept}, **boxes}
     counts = {
         name: {
             "queued": len(box),
+            "kept": kept[name],
             "scheduled": box.scheduled,
             "held": box.held,
             "sent": box.sent,
@@ -64,7 +74,7 @@ def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
     if not counts:
         screen.line("The run has no mailboxes yet.")
         return
-    heads = ["mailbox", "queued", "scheduled", "held", "sent", "received"]
+    heads = ["mailbox", "queued", *(["kept"] if kept else []), "scheduled", "held", "sent", "received"]
     rows = [
         [printable(name), *(f"{has[head]:>{len(head)}}" for head in heads[1:])]
         for name, has in counts.items()
@@ -84,11 +94,15 @@ def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
 @workspace_option
 @json_option
 def peek(run: str, name: str, limit: int, workspace: str, *, as_json: bool) -> None:
-    """Show the messages that are queued in a mailbox, the oldest first, without taking them."""
+    """Show the messages that are queued in a mailbox, the oldest first, without taking them.
+
+    Behind them are those that were sent while nobody ran the run; they are queued when it is resumed.
+    """
     check_name(name)
     found = locate(run, workspace)
     box = read_state(found).mailboxes.get(name)
-    messages = [] if box is None else box.queued()[:limit]
+    messages = [] if box is None else box.queued()
+    messages = [*messages, *(_kept(left) for left in left_messages(found) if left.mailbox == name)][:limit]
     if as_json:
         for message in messages:
             write_json(_facts(found, message))
@@ -105,6 +119,13 @@ def peek(run: str, name: str, limit: int, workspace: str, *, as_json: bool) -> N
             for message in messages
         ],
         indent=0,
+    )
+
+
+def _kept(left: LeftMessage) -> Message:
+    """A message that was left for a run, as it will be in its mailbox."""
+    return Message(
+        id=left.key, order=0, sender="kept", size=len(left.value), at=left.at, value=left.value, key=left.key
     )
 
 

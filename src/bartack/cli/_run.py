@@ -12,6 +12,7 @@ import msgspec
 from bartack.cli._exit import Exit
 from bartack.cli._failure import write_failure
 from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
+from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
 from bartack.cli._terminal import Screen, human_time, listed, printable
@@ -224,15 +225,16 @@ def _drive(
     *,
     as_json: bool,
 ) -> Exit:
-    try:
-        status = drive(run, config, view, decision, workspace)
-    finally:
-        view.close()
-    code = Exit(EXIT_CODES[status])
-    if as_json:
-        _put_result(run, view.state, status, code)
-    else:
-        _write_end(run, view, status)
+    with lossy_stderr():
+        try:
+            status = drive(run, config, view, decision, workspace)
+        finally:
+            view.close()
+        code = Exit(EXIT_CODES[status])
+        if as_json:
+            _put_result(run, view.state, status, code)
+        else:
+            _write_end(run, view, status)
     return code
 
 

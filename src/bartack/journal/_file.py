@@ -21,7 +21,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
 from threading import Lock
@@ -125,8 +125,14 @@ def find_end(disk: Disk, fd: int) -> int:
     return 0
 
 
-def survey(disk: Disk, fd: int, path: str) -> Survey:
+def survey(disk: Disk, fd: int, path: str, each: Callable[[Entry], None] | None = None) -> Survey:
     """Read and judge a whole journal file; changes nothing.
+
+    Args:
+        disk: Where it is.
+        fd: The open file.
+        path: Its name, for errors.
+        each: Gets every intact entry on the way, before it is known how the journal ends.
 
     Raises:
         JournalFormatError: A newer Bartack wrote it.
@@ -142,6 +148,9 @@ def survey(disk: Disk, fd: int, path: str) -> Survey:
             if not marks:
                 check_first(path, texts[0])
             marks.append(mark)
+        if each is not None:
+            for entry in iter_entries(path, texts, scanner.offset, mark.seq):
+                each(entry)
         if scanner.problem:
             break
     if not marks:
@@ -203,6 +212,7 @@ def open_journal(
     disk: Disk | None = None,
     clock: Clock | None = None,
     telemetry: Telemetry = NO_TELEMETRY,
+    each: Callable[[Entry], None] | None = None,
 ) -> FileJournal:
     """Own the journal in ``directory``; make it, and the directory, if there is none.
 
@@ -213,6 +223,8 @@ def open_journal(
         disk: Where it is kept; the operating system's files by default.
         clock: Tells the time of entries.
         telemetry: Told of openings, commits, recovery and poison.
+        each: Gets every entry that is there, in order, while the journal is judged: who needs them all reads the file only once.
+            If opening fails, what it got is worth nothing.
 
     Raises:
         JournalLockedError: Somebody else owns it.
@@ -230,7 +242,7 @@ def open_journal(
     journal = FileJournal(root, disk, clock, telemetry, lock, sync=durability == "power")
     try:
         with access(journal.path):
-            journal._open(at_least)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
+            journal._open(at_least, each)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
     except BaseException:
         journal.close()
         raise
@@ -427,7 +439,7 @@ class FileJournal:
 
     # Opening.
 
-    def _open(self, at_least: int) -> None:
+    def _open(self, at_least: int, each: Callable[[Entry], None] | None) -> None:
         fresh = not self._disk.exists(self.path)
         if fresh:
             if at_least:
@@ -436,7 +448,7 @@ class FileJournal:
             self._stage.add_own(OPENED, _opened(fence=1))
             _create(self._disk, self.directory, self._stage.take()[0])
         self._fd = self._disk.open(self.path, write=True)
-        found = survey(self._disk, self._fd, self.path)
+        found = survey(self._disk, self._fd, self.path, each)
         self._check_survey(found, at_least)
         self._adopt(found)
         if not fresh:

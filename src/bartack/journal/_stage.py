@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from threading import Lock
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 
@@ -104,9 +105,24 @@ def _encode_data(draft: Draft) -> bytes:
         raise EntryError(
             draft.kind, f"data takes {len(data)} bytes, more than {DATA_LIMIT}; put it into the value"
         )
+    if b"null" in data and not is_finite(draft.data):
+        raise EntryError(draft.kind, "data holds a number that is not finite; JSON has none")
     # What was encoded already (msgspec.Raw) goes through the encoder unseen.
     _check_text(draft, "data", data)
     return data
+
+
+def is_finite(value: object) -> bool:
+    """Whether every number in something to be encoded is one: the encoder turns the others into null."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, msgspec.Struct):
+        return all(is_finite(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, dict):
+        return all(map(is_finite, cast("dict[str, object]", value).values()))
+    if isinstance(value, list | tuple):
+        return all(map(is_finite, cast("list[object]", value)))
+    return True
 
 
 def _check_text(draft: Draft, part: str, text: bytes) -> None:

@@ -5,6 +5,7 @@ It ends when the hub says so, or when the hub is gone.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.machinery
 import os
@@ -296,15 +297,17 @@ class WorkerOutput:
         if self.scheduler is not None and self.scheduler.replaying:
             return len(text)
         *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
-            self._stream.write(f"{self._path}: {line}\n")
+        with contextlib.suppress(OSError):  # nobody has to read it
+            for line in lines:
+                self._stream.write(f"{self._path}: {line}\n")
         return len(text)
 
     def flush(self) -> None:
         """Let what is there be seen."""
         if self._line:
             self.write("\n")
-        self._stream.flush()
+        with contextlib.suppress(OSError):
+            self._stream.flush()
 
     def isatty(self) -> bool:
         """It is no terminal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from pathlib import Path
@@ -106,6 +107,9 @@ def load_config(workspace: Path) -> Config:
         )
     for name, bounds in config.mailboxes.items():
         _check_mailbox(name, bounds)
+    endless = [kind for kind, seconds in config.timeouts.items() if not math.isfinite(seconds)]
+    if endless:
+        raise ConfigError(f"{FILE}: timeouts.{endless[0]}", "it must be a number of seconds")
     return config
 
 

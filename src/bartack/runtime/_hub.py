@@ -26,6 +26,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._commands import Commands
 from bartack.runtime._core import Core
+from bartack.runtime._door import Door, silent
 from bartack.runtime._foreign import Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._layout import RunDir
@@ -120,7 +121,7 @@ class Hub:
         self._statuses: dict[int, str] = {}
         self._pids: dict[int, int] = {}
         self._status = ""
-        self._listener: socket.socket | None = None
+        self._door: Door | None = None
         self._heartbeat = 0.0
         self._looked = 0.0
         self._signals: list[int] = []
@@ -290,6 +291,8 @@ class Hub:
         if now - self._looked >= LOOK_S:
             self._looked = now
             self._check_kept()
+            if self._door is not None:
+                self._door.look(now)
             self._look_at_slates()
         if now - self._heartbeat >= HEARTBEAT_S:
             self._heartbeat = now
@@ -298,7 +301,9 @@ class Hub:
             self._drop_stuck(now)
 
     def _drop_stuck(self, now: float) -> None:
-        """A stranger who asks and does not read is not waited for."""
+        """A stranger who asks and does not read is not waited for, nor one who does not say who he is."""
+        for connection in silent(self._connections.values(), now):
+            self._drop(connection)
         for connection in list(self._connections.values()):
             since = connection.stuck_since
             if connection.worker is None and since is not None and now - since >= STUCK_S:
@@ -334,8 +339,7 @@ class Hub:
     def _open(self) -> None:
         self._zygote = self._start_parent(ZYGOTE)
         self._keeper = self._start_parent(KEEPER)
-        self._listener = self._run.listen()
-        self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._door = Door(self._run.listen(), self._selector, self._add)
         self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
         self._core.foreign.processes = self._processes
 
@@ -355,9 +359,8 @@ class Hub:
         return self._run.seed(self._core.state)
 
     def _close(self) -> None:
-        if self._listener is not None:
-            self._selector.unregister(self._listener)
-            self._listener.close()
+        if self._door is not None:
+            self._door.close()
             self._run.remove_socket()
         for parent in (self._zygote, self._keeper):
             if parent is not None:
@@ -373,14 +376,6 @@ class Hub:
         self._selector.close()
 
     # Connections.
-
-    def _accept(self, events: int) -> None:
-        assert self._listener is not None
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return
-        self._add(sock)
 
     def _add(self, sock: socket.socket, worker: tuple[str, int] | None = None) -> Connection:
         self._numbers += 1

@@ -58,6 +58,25 @@ def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None
     _leave(run, f"q-{question}", Left(value=msgspec.Raw(value), question=question))
 
 
+class LeftMessage(msgspec.Struct, frozen=True):
+    """A message that waits for the next process that runs the run."""
+
+    key: str
+    mailbox: str
+    at: int
+    value: msgspec.Raw
+
+
+def left_messages(run: RunDir) -> list[LeftMessage]:
+    """The messages that were left, in the order in which they will be taken in."""
+    found, _ = _find(run)
+    return [
+        LeftMessage(key.removeprefix("m-"), left.mailbox, left.at, left.value)
+        for _, _, key, left in sorted(found, key=lambda item: item[:2])
+        if left.mailbox
+    ]
+
+
 def take_in(run: RunDir, core: Core) -> list[str]:
     """Hand what was left to the core, in the order in which it was left; returns the files, to be removed when that is durable."""
     found, taken = _find(run)

@@ -130,16 +130,18 @@ def drive(
     """
     clock = SystemClock()
     last_life = run.last_sign_of_life_us()
-    journal = open_journal(run.path, durability=config.durability, at_least=_known_seq(run))
+    state = State()
+    journal = open_journal(run.path, durability=config.durability, at_least=_known_seq(run), each=state.add)
     hub: Hub | None = None
     try:
         heal_program(run.program)
-        state = load_state(run, journal)
+        if state.run is None:
+            raise RunNotFoundError(run.id)
         check_resumable(run, state, unknown)
         place = run.workspace(state, workspace)
-        moved = state.run is not None and state.run.workspace != place
+        moved = state.run.workspace != place
         settings = Settings(
-            no_input=bool(state.run and state.run.no_input),
+            no_input=state.run.no_input,
             max_usd=config.max_usd,
             reserve_usd=config.reserve_usd,
             agent=config.default_agent,

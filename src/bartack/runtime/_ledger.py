@@ -7,6 +7,7 @@ drives the hub commits the journal and only then performs the actions. Nothing h
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -358,7 +359,7 @@ class Ledger:
 
 def describe(error: BaseException, worker: str = "") -> f.ErrorData:
     """An error of Bartack's own as it travels."""
-    facts = {name: value for name, value in vars(error).items() if not name.startswith("_")}
+    facts = {name: _finite(value) for name, value in vars(error).items() if not name.startswith("_")}
     code = error.code if isinstance(error, BartackError) else ""
     return f.ErrorData(
         type=f"{type(error).__module__}:{type(error).__qualname__}",
@@ -367,6 +368,11 @@ def describe(error: BaseException, worker: str = "") -> f.ErrorData:
         facts=facts,
         worker=worker,
     )
+
+
+def _finite(value: object) -> object:
+    """A fact as JSON can say it."""
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _bytes(raw: msgspec.Raw | None) -> bytes | None:

@@ -54,19 +54,29 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 def check_replay(
-    run: RunDir, program: Path, root: str, folder: str, seed: int, workspace: str
+    run: RunDir,
+    program: Path,
+    root: str,
+    folder: str,
+    seed: int,
+    workspace: str,
+    timeout_s: float = TIMEOUT_S,
 ) -> ReplayReport:
     """Replay a run against a program in a process of its own."""
     assignment = Assignment(str(run.path), str(program), root, folder)
-    done = subprocess.run(
-        [sys.executable, "-P", "-s", "-m", "bartack.runtime._replay"],
-        input=msgspec.json.encode(assignment),
-        stdout=subprocess.PIPE,
-        cwd=workspace,
-        env={**os.environ, "PYTHONHASHSEED": str(seed)},
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-s", "-m", "bartack.runtime._replay"],
+            input=msgspec.json.encode(assignment),
+            stdout=subprocess.PIPE,
+            cwd=workspace,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        problem = f"the replay took longer than {timeout_s:g} s; the program may wait for something by itself"
+        return ReplayReport(0, 0, [Difference("", problem)])
     if done.returncode != 0 or not done.stdout:
         problem = f"the replay ended with status {done.returncode}"
         return ReplayReport(0, 0, [Difference("", problem)])

@@ -285,9 +285,13 @@ class State:
     def apply_all(self, entries: Iterable[Entry]) -> None:
         """Add up the entries of a journal."""
         for entry in entries:
-            data = e.decode_entry(entry.kind, entry.raw)
-            if data is not None:
-                self.apply(data, entry.seq, entry.at, Value(entry.value, entry.ref))
+            self.add(entry)
+
+    def add(self, entry: Entry) -> None:
+        """Add up one entry of a journal."""
+        data = e.decode_entry(entry.kind, entry.raw)
+        if data is not None:
+            self.apply(data, entry.seq, entry.at, Value(entry.value, entry.ref))
 
     def apply(self, data: e.EntryData, seq: int, at: int, value: Value) -> None:
         """Add one entry."""

@@ -6,6 +6,7 @@ The first of these counts: an explicit argument, ``BARTACK_TIMEOUT_<KIND>``, the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -53,6 +54,7 @@ class Timeouts:
 
 def _number(text: str | None) -> float | None:
     try:
-        return None if text is None else float(text)
+        number = float(text) if text is not None else math.nan
     except ValueError:
         return None
+    return number if math.isfinite(number) else None

@@ -43,6 +43,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         next_program.mkdir(mode=DIR_MODE)
         pin(finding.files, root, next_program)
         folder = os.path.relpath(file.parent, root)
+        _keep_module_name(state.run.worker.partition(":")[0], file, next_program / folder)
         report = check_replay(run, next_program, str(root), folder, state.run.seed, str(workspace))
         if report.differences:
             shutil.rmtree(next_program, ignore_errors=True)
@@ -55,6 +56,12 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         journal.stage(e.draft(pinned))
         journal.commit()
     return report.steps
+
+
+def _keep_module_name(module: str, file: Path, folder: Path) -> None:
+    """A program from a file of another name is found under the name it had: the journal names its workers by that."""
+    if file.stem != module:
+        shutil.copy(folder / file.name, folder / f"{module}.py")
 
 
 def _swap(run: RunDir) -> None:

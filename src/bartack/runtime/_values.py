@@ -42,6 +42,13 @@ class _Unsound(Exception):  # noqa: N818 - it never leaves this module
         self.place = ""
 
 
+class _TooLarge(Exception):  # noqa: N818 - it never leaves this module
+    """A part of a value is too large already: the whole is not worth being encoded."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
 # What may travel, by exact type.
 
 _Check = Callable[[Any, int], None]
@@ -56,11 +63,18 @@ def _check_nothing(value: object, depth: int) -> None:
 
 
 def _check_str(value: str, depth: int) -> None:
+    if len(value) > MAX_VALUE:
+        raise _TooLarge(len(value))
     if not value.isascii():
         try:
             value.encode()
         except UnicodeEncodeError:
             raise _Unsound("a lone surrogate") from None
+
+
+def _check_bytes(value: bytes, depth: int) -> None:
+    if len(value) > MAX_VALUE:
+        raise _TooLarge(len(value))
 
 
 def _check_int(value: int, depth: int) -> None:
@@ -143,7 +157,7 @@ _CHECKS: Final[dict[type, _Check]] = {
     int: _check_int,
     float: _check_float,
     str: _check_str,
-    bytes: _check_nothing,
+    bytes: _check_bytes,
     datetime.datetime: _check_datetime,
     datetime.date: _check_nothing,
     datetime.timedelta: _check_nothing,
@@ -210,6 +224,8 @@ def encode(value: object, what: str = "a value") -> bytes:
         data = _encode(value)
     except _Unsound as unsound:
         raise MessageValueError(f"${unsound.place}", unsound.problem) from None
+    except _TooLarge as large:
+        raise MessageTooLargeError(what, large.size, MAX_VALUE) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise MessageValueError("$", str(error)) from None
     if len(data) > MAX_VALUE:

@@ -31,6 +31,7 @@ class Connection:
         self.worker = worker
         """The process at the other end, if it is a worker's: its path, and its number."""
         self.greeted = False
+        self.opened_at = time.monotonic()
         self.stuck_since: float | None = None
         """Since when the other side has not read anything that waits for it."""
         self.number = number

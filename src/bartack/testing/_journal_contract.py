@@ -253,6 +253,8 @@ class JournalContract:
             {"big": "x" * (1024 * 1024)},
             {"raw": msgspec.Raw(b"1\n")},
             {"raw": msgspec.Raw(b"}{")},
+            {"deep": [{"no number": float("nan")}]},
+            {"endless": float("inf")},
             Pair(1, 2),
         ]
         with self.engine.open() as journal:
@@ -260,8 +262,9 @@ class JournalContract:
                 raised(EntryError, partial(journal.append, "bad", data))
 
             journal.append("good", {"big": "x" * (1024 * 1024 - 10)})
+            journal.append("good", {"nothing": None, "raw": msgspec.Raw(b"null"), "number": 1.5})
         with self.engine.open() as journal:
-            assert own_kinds(journal.read()) == ["good"]
+            assert own_kinds(journal.read()) == ["good", "good"]
 
     def test_a_value_must_be_one_line_of_json(self) -> None:
         with self.engine.open() as journal:

@@ -45,6 +45,24 @@ def test_a_message_to_a_run_that_nobody_runs_is_kept(call: Call, asking: Story) 
     assert [path.name for path in asking.run.inbox.iterdir()] == ["m-once.json"]
 
 
+def test_what_waits_for_the_next_process_is_listed_and_shown(call: Call, asking: Story) -> None:
+    call("mailbox", "send", "latest", "tasks", "[1, 2]", "--key", "once")
+    call("mailbox", "send", "latest", "new", '"x"')
+
+    shown = call("mailbox", "list", "latest").stdout
+    assert [line.split() for line in shown.splitlines()] == [
+        ["mailbox", "queued", "kept", "scheduled", "held", "sent", "received"],
+        ["new", "0", "1", "0", "0", "0", "0"],
+        ["tasks", "1", "1", "0", "0", "1", "0"],
+    ]
+    assert json.loads(call("mailbox", "list", "latest", "--json").stdout)["new"]["kept"] == 1
+    lines = call("mailbox", "peek", "latest", "tasks").stdout.splitlines()
+    assert lines[0].endswith('main  {"a":"b"}')
+    assert lines[1].split()[0] == "once"
+    assert lines[1].endswith("kept  [1,2]")
+    assert len(call("mailbox", "peek", "latest", "tasks", "-n", "1").stdout.splitlines()) == 1
+
+
 @pytest.mark.parametrize("words", [[], ["-"]])
 def test_a_message_is_read_from_stdin(
     call: Call, asking: Story, words: list[str], monkeypatch: pytest.MonkeyPatch

@@ -207,6 +207,41 @@ def test_a_source_that_does_not_fit_changes_nothing(bartack: Call) -> None:
     assert "ZeroDivisionError" in bartack("resume").stderr
 
 
+def test_a_program_from_another_file_goes_on_with_its_workers(bartack: Call) -> None:
+    bartack("run", write("broken.py", programs.BROKEN))
+    write("mended.py", programs.BROKEN.replace("1 // 0", "1 // 1"))
+
+    mended = bartack("resume", "--program", "mended.py")
+
+    assert (mended.returncode, mended.stdout) == (0, "1\n"), mended.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_run_goes_on_when_nobody_reads_its_stderr(options: list[str]) -> None:
+    program = write(
+        "talking.py",
+        "import sys\n"
+        "from bartack import Context, worker\n"
+        "@worker\n"
+        "async def main(ctx: Context) -> int:\n"
+        "    for number in range(3):\n"
+        "        print('to stderr', number, flush=True)\n"
+        "        ctx.log('logged')\n"
+        "        await ctx.shell('true')\n"
+        "    return 7\n",
+    )
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody:
+        command = [sys.executable, "-m", "bartack", "run", *options, program]
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=nobody, timeout=60, check=False
+        )
+
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1].endswith(b'"value":7}' if options else b"7")
+
+
 # Stopping and going on.
 
 

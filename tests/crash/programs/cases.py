@@ -231,6 +231,11 @@ async def huge(ctx: Context, size: int) -> str:
     return "x" * size
 
 
+@worker
+async def vast(ctx: Context, size: int) -> bytes:
+    return bytes(size)
+
+
 @step
 def make_text(size: int) -> str:
     return "y" * size

@@ -1,10 +1,22 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from bartack.errors import PeerRefusedError
 from bartack.runtime._layout import RunDir
+
+
+def test_a_socket_of_somebody_else_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir(tmp_path / "run-1")
+    run.make()
+    with run.listen():
+        monkeypatch.setattr("os.getuid", lambda: os.stat(run.socket).st_uid + 1)
+
+        with pytest.raises(PeerRefusedError, match="not a socket of this user"):
+            run.connect(1.0)
 
 
 @pytest.mark.parametrize("variable", ["TMPDIR", "XDG_RUNTIME_DIR"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import json
+import resource
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -295,3 +296,14 @@ def test_every_json_value_comes_back_unchanged(value: object) -> None:
 
     assert back == value
     assert repr(back) == repr(value)
+
+
+@pytest.mark.parametrize("wrap", [lambda value: value, lambda value: [{"inside": value}]])
+def test_a_gigabyte_is_refused_before_it_is_encoded(wrap: Callable[[bytes], object]) -> None:
+    """Nothing ever touches these bytes: the system gives out pages of zeros only to who looks at them."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    with pytest.raises(MessageTooLargeError, match="1073741824 bytes"):
+        encode(wrap(bytes(1 << 30)), "a result")
+
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000

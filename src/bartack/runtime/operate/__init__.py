@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bartack.runtime._foreign import Process, Request
     from bartack.runtime._frames import ErrorData
     from bartack.runtime._hub import Hub, Observer
-    from bartack.runtime._inbox import leave_answer, leave_message
+    from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
     from bartack.runtime._launch import EXIT_CODES, Order, create_run, drive
     from bartack.runtime._layout import RunDir
     from bartack.runtime._ledger import Recorded
@@ -52,6 +52,7 @@ __all__ = [
     "Held",
     "Hub",
     "HubClient",
+    "LeftMessage",
     "Observer",
     "OpenStep",
     "Order",
@@ -82,6 +83,7 @@ __all__ = [
     "is_active",
     "leave_answer",
     "leave_message",
+    "left_messages",
     "list_runs",
     "load_config",
     "open_letters",
@@ -103,7 +105,7 @@ _HOMES = {
     "_foreign": ("Process", "Request"),
     "_frames": ("ErrorData",),
     "_hub": ("Hub", "Observer"),
-    "_inbox": ("leave_answer", "leave_message"),
+    "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
     "_launch": ("EXIT_CODES", "Order", "create_run", "drive"),
     "_layout": ("RunDir",),
     "_ledger": ("Recorded",),
