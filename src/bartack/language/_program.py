@@ -104,7 +104,7 @@ class CheckedModule(msgspec.Struct, eq=False):
         id: The path from the project root without suffix, `lib/a`.
         path: The same with suffix, as messages show it.
         source: The text.
-        tree: What it was parsed into.
+        syntax: What it was parsed into.
         names: What a name refers to: of `Name`, `Variable`, and every `Identifier` or `Key` that declares a local.
         members: What `ns.x` and `ns.default` refer to, and `self.m` in a trait, by the `Member`.
         calls: What a `Call` calls, where that is a declaration or a function of the library: also for `ns(…)`, `ns.x(…)`,
@@ -122,7 +122,7 @@ class CheckedModule(msgspec.Struct, eq=False):
     id: str
     path: str
     source: Source
-    tree: tree.Module
+    syntax: tree.Module
     names: dict[tree.Node, Symbol] = {}
     members: dict[tree.Member, Symbol] = {}
     calls: dict[tree.Call, Called] = {}
