@@ -45,7 +45,7 @@
     │   ├── ShellError                   BT318
     │   ├── DeadlineExceededError        BT319   (also TimeoutError)
     │   │   ├── StepTimeoutError         BT320
-    │   │   ├── ShellTimeoutError        BT321
+    │   │   ├── ShellTimeoutError        BT321   (also ShellError)
     │   │   ├── QuestionTimeoutError     BT322
     │   │   └── ReceiveTimeoutError      BT333
     │   ├── NoAnswerError                BT323
@@ -591,11 +591,14 @@ class ShellError(RunError):
 
     def __init__(self, argv: list[str], status: int, stderr: str = "", problem: str = "") -> None:
         self.argv = argv
+        self.command = " ".join(argv)
         self.status = status
+        self.stdout = ""
         self.stderr = stderr
         self.problem = problem
-        tail = "".join(f": {part}" for part in (problem, stderr.strip()[-400:]) if part)
-        super().__init__(f"{argv} ended with status {status}{tail}")
+        why = f": {problem}" if problem else ""
+        last = "".join(f"\n{line}" for line in stderr[-4096:].rstrip().splitlines()[-10:])
+        super().__init__(f"command failed with status {status}: {self.command}{why}{last}")
 
 
 class DeadlineExceededError(RunError, TimeoutError):
@@ -619,11 +622,21 @@ class StepTimeoutError(DeadlineExceededError):
     remedy = "Give the step a longer timeout_s, or make its body end sooner."
 
 
-class ShellTimeoutError(DeadlineExceededError):
-    """A command took longer than it was allowed to, and was ended with everything it had started."""
+class ShellTimeoutError(DeadlineExceededError, ShellError):
+    """A command took longer than it was allowed to, and was ended with everything it had started. Its status is 124."""
 
     code = "BT321"
     remedy = "Give the command a longer timeout_s, or find out what it waits for."
+
+    def __init__(self, kind: str, waited_s: float, source: str, argv: list[str]) -> None:
+        self.kind = kind
+        self.waited_s = waited_s
+        self.source = source
+        self.argv = argv
+        self.command = " ".join(argv)
+        self.status = 124
+        self.stdout = self.stderr = self.problem = ""
+        RunError.__init__(self, f"{kind} took longer than {waited_s:g} s ({source}): {self.command}")
 
 
 class QuestionTimeoutError(DeadlineExceededError):
@@ -677,7 +690,7 @@ class LimitExceededError(RunError):
     """Something grew beyond what one worker or one run can hold."""
 
     code = "BT326"
-    remedy = "Split the work into child workers."
+    remedy = "Split the work into child workers, or have a command write its output to a file."
 
     def __init__(self, what: str, limit: int) -> None:
         self.what = what

@@ -229,6 +229,10 @@ class Scheduler:
         if here.scheduler is not self:
             raise NestedStepError(name)
 
+    def redact(self, text: str) -> str:
+        """A text for people, without the secrets of the worker's environment."""
+        return self._prints.redact(text)
+
     def add_branch(
         self, path: str, coroutine: Coroutine[object, object, object], group: Group | None = None
     ) -> AnyBranch:
