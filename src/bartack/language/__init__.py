@@ -14,18 +14,21 @@ from bartack.language._diagnostics import (
     has_errors,
     settle,
 )
+from bartack.language._parser import Parsed, parse
 from bartack.language._source import Place, Source, Span
 
 __all__ = [
     "CATALOGUE",
     "Diagnostic",
     "Fix",
+    "Parsed",
     "Place",
     "Secondary",
     "Severity",
     "Source",
     "Span",
     "has_errors",
+    "parse",
     "settle",
     "tree",
 ]

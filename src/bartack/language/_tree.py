@@ -613,7 +613,7 @@ class String(Node, frozen=True):
 class Text(Node, frozen=True):
     """Text that stands for itself: escapes are resolved, CRLF is LF, and that of a prompt is dedented.
 
-    A text of a prompt may be empty because dedenting took it all; all other texts hold something.
+    It is never empty: a text of a prompt that was only indentation is left out.
     """
 
     value: str
@@ -691,7 +691,7 @@ class Assignment(Node, frozen=True):
 class Redirect(Node, frozen=True):
     """A redirect as it is written. `target` is missing exactly for `2>&1`, `1>&2` and `>&2`."""
 
-    operator: Literal[">", ">>", "<", "1>", "2>", "1>>", "2>>", "2>&1", "1>&2", ">&2"]
+    operator: RedirectOperator
     target: Word | None
 
 
@@ -707,6 +707,7 @@ class Bare(Node, frozen=True):
     value: str
 
 
+RedirectOperator: TypeAlias = Literal[">", ">>", "<", "1>", "2>", "1>>", "2>>", "2>&1", "1>&2", ">&2"]
 ImportPath: TypeAlias = FilePath | DottedPath | NamesFrom | Error
 Item: TypeAlias = Import | Declaration | Trait | TypeDeclaration
 Statement: TypeAlias = (
