@@ -12,7 +12,7 @@ import pytest
 from tests.unit.supervision.form_keeper import FormKeeper, captured, form, run, words
 
 from bartack.runtime._forms import unsafe_form
-from bartack.supervision.forms import Bare, Form, Group, Pipeline, Redirect, SimpleCommand
+from bartack.supervision.forms import Bare, Form, Group, Pipeline, Redirect, SimpleCommand, Word
 
 PAYLOADS = msgspec.json.decode(Path(__file__).with_name("injections.json").read_bytes(), type=list[str])
 
@@ -27,15 +27,17 @@ def joined(joint: Literal["&&", "||"], commands: list[SimpleCommand | Group]) ->
     return Form(Pipeline(commands[:1]), [(joint, Pipeline([one])) for one in commands[1:]])
 
 
+def inside(text: str) -> Word:
+    return [Bare("a"), text, Bare("?b")]
+
+
 def read_from(name: str) -> SimpleCommand:
     return SimpleCommand(words(":"), redirects=[Redirect(0, "<", [name])])
 
 
 PLACES: dict[str, Callable[[list[str]], Form]] = {
     "argument": lambda texts: form(run("echo", *texts)),
-    "part of an argument": lambda texts: form(
-        run("echo", *([Bare("a"), text, Bare("?b")] for text in texts))
-    ),
+    "part of an argument": lambda texts: form(run("echo", *map(inside, texts))),
     "pipeline": lambda texts: form(run("echo", *texts), run("tr", *texts[:2]), run("cat")),
     "list": lambda texts: joined("||", [run("false", *texts), run("echo", *texts)]),
     "group": lambda texts: form(Group(joined("&&", [run("true", *texts), run("echo", *texts)])), run("cat")),

@@ -78,11 +78,11 @@ class _Running:
         if action.args.live:
             self.tails = [("out", _Tail(stdout)), ("err", _Tail(stderr))]
 
-    @property
-    def limit(self) -> int:
-        """How much it may write."""
+    def is_too_large(self) -> bool:
+        """Whether it has written more than it may."""
+        self.size = os.fstat(self.stdout).st_size + os.fstat(self.stderr).st_size
         captured = self.args.form is not None and not self.args.live
-        return CAPTURE_LIMIT if captured else LIVE_LIMIT
+        return self.size > (CAPTURE_LIMIT if captured else LIVE_LIMIT)
 
     @property
     def patience_s(self) -> float:
@@ -198,11 +198,10 @@ class Commands:
             return
         self._looked = now
         for running in list(self._running.values()):
-            running.size = os.fstat(running.stdout).st_size + os.fstat(running.stderr).st_size
             for name, tail in running.tails:
                 if text := tail.take():
                     self._show(name, running.path, text)
-            if running.size > running.limit:
+            if running.is_too_large():
                 too_large(running.token)
 
     def close(self) -> None:
@@ -225,7 +224,7 @@ class Commands:
             if running.args.form is None:
                 return ShellEnd(running.status, stdout, stderr)
             # A form says by this signal that one inside a word of it wrote too much.
-            too_large = running.status == -LIMIT_SIGNAL
+            too_large = running.status == -LIMIT_SIGNAL or (not running.args.live and running.is_too_large())
             status = running.status if running.status >= 0 else 128 - running.status
             return ShellEnd(status, stdout, stderr, too_large=too_large)
         finally:
@@ -268,7 +267,7 @@ def _read_end(fd: int, args: ShellArgs) -> bytes:
     if args.live:
         size = os.fstat(fd).st_size
         return cut_front(os.pread(fd, KEPT_LIVE + 1, max(0, size - KEPT_LIVE - 1)), KEPT_LIVE)
-    return _read(fd, 17 * 1024 * 1024 if args.form is None else CAPTURE_LIMIT + 1)
+    return _read(fd, 17 * 1024 * 1024 if args.form is None else CAPTURE_LIMIT)
 
 
 def _read(fd: int, limit: int) -> bytes:

@@ -526,7 +526,7 @@ def _shell_failure(job: Job, end: ShellEnd) -> BartackError | None:
         return job.verdict
     if end.problem:
         return ShellError(job.argv, end.status, problem=_explain(job.argv, end))
-    if end.too_large or (job.args.form is not None and size > CAPTURE_LIMIT):
+    if end.too_large:
         return _too_large(job, size)
     if job.args.check and end.status != 0:
         error = ShellError(job.argv, end.status, _last(end.stderr))
@@ -553,10 +553,12 @@ def cut_front(output: bytes, limit: int) -> bytes:
     """The last ``limit`` bytes of an output, or a few less: no character is cut in two."""
     if len(output) <= limit:
         return output
+    # A character has at most three bytes behind its first; more of them are no text anyway.
     start = len(output) - limit
-    while start < len(output) - limit + 4 and output[start] & 0xC0 == 0x80:
-        start += 1
-    return output[start:]
+    inside = 0
+    while inside < min(limit, 3) and output[start + inside] & 0xC0 == 0x80:
+        inside += 1
+    return output[start + inside :]
 
 
 def _shell_outcome(argv: list[str], end: ShellEnd) -> s.ShellOutcome:

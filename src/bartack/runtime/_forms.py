@@ -47,7 +47,7 @@ def shell_form(
         LimitExceededError: Awaited: it wrote more than can be kept.
     """
     scheduler.check_here("a shell form")
-    shown = _cut(scheduler.redact(show_form(form)), _SHOWN)
+    shown = _cut(show_form(form, scheduler.redact), _SHOWN)
     if any("\0" in text for text in iter_texts(form)):
         raise ShellError([shown], NEVER_STARTED, problem="no program can be given a word that contains NUL")
     args = ShellArgs(form=form, shown=shown, live=live, timeout_s=limit_of(timeout_s), check=check, once=once)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from bartack.supervision.forms._form import (
@@ -12,6 +12,7 @@ from bartack.supervision.forms._form import (
     Duplicate,
     Form,
     Group,
+    Part,
     Pipeline,
     Redirect,
     SimpleCommand,
@@ -22,51 +23,62 @@ _HARMLESS: Final = re.compile(r"[\w@%+=:,./^{}-]+")
 _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127)} | {10: "\\n", 9: "\\t"}
 
 
-def show_form(form: Form) -> str:
-    """A form in one line."""
-    parts = [_show_pipeline(form.first)]
+Clean = Callable[[str], str]
+"""Takes out of a text what nobody shall read."""
+
+
+def show_form(form: Form, clean: Clean = str) -> str:
+    """A form in one line; ``clean`` sees every text before it is quoted, and the whole line."""
+    return clean(_show(form, clean))
+
+
+def _show(form: Form, clean: Clean) -> str:
+    parts = [_show_pipeline(form.first, clean)]
     for joint, pipeline in form.rest:
-        parts += [joint, _show_pipeline(pipeline)]
+        parts += [joint, _show_pipeline(pipeline, clean)]
     return " ".join(parts)
 
 
-def _show_pipeline(pipeline: Pipeline) -> str:
-    return " | ".join(_show_command(command) for command in pipeline.commands)
+def _show_pipeline(pipeline: Pipeline, clean: Clean) -> str:
+    return " | ".join(_show_command(command, clean) for command in pipeline.commands)
 
 
-def _show_command(command: SimpleCommand | Group) -> str:
+def _show_command(command: SimpleCommand | Group, clean: Clean) -> str:
     if isinstance(command, Group):
-        parts = [f"({show_form(command.form)})"]
+        parts = [f"({_show(command.form, clean)})"]
     else:
-        parts = [f"{name}={_show_word(word)}" for name, word in command.env]
-        parts += [_show_word(word) for word in command.words]
-    return " ".join([*parts, *map(_show_redirect, command.redirects)])
+        parts = [f"{name}={_show_word(word, clean)}" for name, word in command.env]
+        parts += [_show_word(word, clean) for word in command.words]
+    return " ".join([*parts, *(_show_redirect(place, clean) for place in command.redirects)])
 
 
-def _show_redirect(place: Redirect | Duplicate) -> str:
+def _show_redirect(place: Redirect | Duplicate, clean: Clean) -> str:
     if isinstance(place, Duplicate):
-        return f"{place.fd}>&{place.source}"
-    return f"{_operator(place)} {_show_word(place.target)}"
+        return _duplicate(place)
+    return f"{_operator(place)} {_show_word(place.target, clean)}"
+
+
+def _duplicate(place: Duplicate) -> str:
+    return f"{place.fd}>&{place.source}"
 
 
 def _operator(place: Redirect) -> str:
     return f"{2 if place.fd == 2 else ''}{place.op}"
 
 
-def _show_word(word: Word) -> str:
+def _show_word(word: Word, clean: Clean) -> str:
     """A word; its exact parts in quotes if they have anything in them that means something to somebody."""
-    shown = "".join(map(_show_part, word))
+    shown = "".join(_show_part(part, clean) for part in word)
     return shown or "''"
 
 
-def _show_part(part: str | Bare | Capture) -> str:
+def _show_part(part: Part, clean: Clean) -> str:
     if isinstance(part, Capture):
-        return f"$({show_form(part.form)})"
-    text = part if isinstance(part, str) else part.text
-    clean = text.translate(_CONTROL)
-    if isinstance(part, Bare) or _HARMLESS.fullmatch(clean):
-        return clean
-    return "'" + clean.replace("'", "'\\''") + "'" if clean else ""
+        return f"$({_show(part.form, clean)})"
+    text = clean(part if isinstance(part, str) else part.text).translate(_CONTROL)
+    if isinstance(part, Bare) or _HARMLESS.fullmatch(text):
+        return text
+    return "'" + text.replace("'", "'\\''") + "'" if text else ""
 
 
 def form_words(form: Form) -> list[str]:
@@ -92,13 +104,13 @@ def _pipeline_words(pipeline: Pipeline) -> Iterator[str]:
             yield from map(_word_text, command.words)
         for place in command.redirects:
             if isinstance(place, Duplicate):
-                yield _show_redirect(place)
+                yield _duplicate(place)
             else:
                 yield from (_operator(place), _word_text(place.target))
 
 
 def _word_text(word: Word) -> str:
     return "".join(
-        part if isinstance(part, str) else _show_part(part) if isinstance(part, Capture) else part.text
+        part if isinstance(part, str) else _show_part(part, str) if isinstance(part, Capture) else part.text
         for part in word
     )
