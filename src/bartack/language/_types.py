@@ -51,9 +51,10 @@ class Field(msgspec.Struct, frozen=True, eq=False):
 
 
 class Record(msgspec.Struct, frozen=True, eq=False):
-    """An object with these fields, and maybe more."""
+    """An object with these fields, and maybe more; `exact` for one that is written out and has no others."""
 
     fields: tuple[Field, ...]
+    exact: bool = False
 
 
 class Union(msgspec.Struct, frozen=True, eq=False):
@@ -540,7 +541,17 @@ class _Overlap:
         if pair in self._met:
             return True
         self._met.add(pair)
+        if _lacks(left, right) or _lacks(right, left):
+            return False
         return all(self.of(*both) for both in _common_fields(left, right))
+
+
+def _lacks(written: Type, wanted: Type) -> bool:
+    """Whether an object that is written out misses a field another type requires."""
+    if not isinstance(written, Record) or not written.exact or not isinstance(wanted, Record):
+        return False
+    given = {field.name for field in written.fields}
+    return any(field.name not in given for field in wanted.fields if not field.optional)
 
 
 def _common_fields(left: Type, right: Type) -> Iterator[tuple[Type, Type]]:

@@ -1,0 +1,200 @@
+"""The checker: everything that can be known about a program before it runs.
+
+`check` is the door. It loads the modules (`_modules.py`), lets each declare its names, binds imports, resolves types and
+signatures, walks every body once (`_check_walk.py`), and at last looks at the program as a whole. What it finds out is
+kept in the tables of `_program.py`; it never raises, whatever the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bartack.language import (
+    _check_chains,
+    _check_expressions,
+    _check_shell,
+    _check_statements,
+    _check_text,
+)
+from bartack.language import _tree as tree
+from bartack.language._check_declarations import (
+    bind_imports,
+    check_declaration,
+    check_skills,
+    check_trait,
+    declare_items,
+    define_items,
+    report_unused_imports,
+)
+from bartack.language._check_mail import check_mail
+from bartack.language._check_statements import (
+    bind_name,
+    check_statements,
+    report_undefined,
+    report_unread,
+)
+from bartack.language._check_text import report_secrets
+from bartack.language._check_walk import Handler, Walk
+from bartack.language._diagnostics import MOST_SHOWN, Diagnostic, Secondary, settle
+from bartack.language._modules import Graph, Loader, load
+from bartack.language._program import Checked, Program
+from bartack.language._scope import Body, ModuleScope, Scope, World
+from bartack.language._types import ANY
+
+_HANDLERS: dict[type[tree.Node], Handler] = {
+    **_check_statements.HANDLERS,
+    **_check_expressions.HANDLERS,
+    **_check_chains.HANDLERS,
+    **_check_text.HANDLERS,
+    **_check_shell.HANDLERS,
+}
+
+
+def check(loader: Loader, entry: str) -> Checked:
+    """Check a program: the module at the path `entry`, and every module it leads to.
+
+    Args:
+        loader: Gives the text of a module by its path from the project root.
+        entry: The path of the module the program starts with.
+    """
+    graph = load(loader, entry)
+    walks = _walk_all(graph)
+    found = {name: [*graph.found[name], *walk.found] for name, walk in walks.items()}
+    _check_whole(walks, found)
+    return _settled(graph, found)
+
+
+def _walk_all(graph: Graph) -> dict[str, Walk]:
+    world = World()
+    walks: dict[str, Walk] = {}
+    for name, module in graph.modules.items():
+        scope = world.scopes[name] = ModuleScope(module)
+        walks[name] = Walk(scope, world, _HANDLERS)
+    for walk in walks.values():
+        declare_items(walk)
+    for walk in walks.values():
+        bind_imports(walk, graph)
+    for walk in walks.values():
+        define_items(walk)
+    entry = next(iter(walks))
+    for name, walk in walks.items():
+        _check_module(walk, is_entry=name == entry)
+    return walks
+
+
+def _check_whole(walks: dict[str, Walk], found: dict[str, list[Diagnostic]]) -> None:
+    by_path = {walk.module.path: name for name, walk in walks.items()}
+    for walk, problem in check_skills(walks.values()):
+        found[walk.module.id].append(problem)
+    for problem in check_mail([use for walk in walks.values() for use in walk.mail]):
+        found[by_path[problem.file]].append(problem)
+
+
+def _settled(graph: Graph, found: dict[str, list[Diagnostic]]) -> Checked:
+    shown: list[Diagnostic] = []
+    left_out: dict[str, int] = {}
+    for name, module in graph.modules.items():
+        settled = settle(found[name], module.source, module.syntax)
+        kept = _most_important(settled)
+        shown.extend(kept)
+        if len(kept) < len(settled):
+            left_out[module.path] = len(settled) - len(kept)
+    return Checked(Program(tuple(graph.modules.values())), tuple(shown), left_out)
+
+
+def _most_important(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
+    """As many as are shown of one file, errors before others, in the order of the text."""
+    if len(found) <= MOST_SHOWN:
+        return found
+    errors = sum(one.severity == "error" for one in found)
+    others = max(MOST_SHOWN - errors, 0)
+    kept: list[Diagnostic] = []
+    for one in found:
+        is_error = one.severity == "error"
+        if len(kept) < MOST_SHOWN and (is_error or others > 0):
+            kept.append(one)
+            others -= not is_error
+    return tuple(kept)
+
+
+# One module
+
+
+def _check_module(walk: Walk, *, is_entry: bool) -> None:
+    module = walk.module.syntax
+    statements: list[tree.Unit] = []
+    for unit in module.units:
+        if isinstance(unit, tree.Declaration):
+            _check_declared(walk, unit, None)
+        elif isinstance(unit, tree.Trait):
+            check_trait(walk, unit)
+            for method in unit.methods:
+                if isinstance(method, tree.Declaration):
+                    _check_declared(walk, method, unit)
+        elif not isinstance(unit, (tree.Import, tree.TypeDeclaration)):
+            statements.append(unit)
+    if module.script is not None:
+        statements = list(module.script.statements)
+    if statements:
+        _check_place(walk, statements[0], is_entry=is_entry)
+    _check_script(walk, statements)
+    report_unused_imports(walk)
+    report_secrets(walk)
+
+
+def _check_place(walk: Walk, first: tree.Node, *, is_entry: bool) -> None:
+    """Statements may stand at the top of the entry only, and not beside a `main`."""
+    if not is_entry:
+        walk.report(
+            "PW115",
+            "an imported module may only declare",
+            first,
+            helps=("move the statements into a `fun` and call it",),
+        )
+        return
+    main = walk.names.declared.get("main")
+    if main is not None:
+        walk.report(
+            "PW172",
+            "statements beside `main`",
+            first,
+            helps=("move them into `main`, or give `main` another name",),
+            secondary=(Secondary(main.node.name.span, "the program would start here"),),
+        )
+
+
+def _begin(walk: Walk, body: Body) -> None:
+    walk.body = body
+    walk.scope = Scope(None, 0)
+    walk.enter()
+    walk.status_reads.clear()
+    walk.risky.clear()
+
+
+def _finish(walk: Walk) -> None:
+    report_undefined(walk)
+    report_unread(walk)
+
+
+def _check_script(walk: Walk, statements: Iterable[tree.Unit]) -> None:
+    _begin(walk, Body())
+    walk.top = walk.scope
+    check_statements(walk, list(statements), value=True)
+    walk.top = None
+    _finish(walk)
+
+
+def _check_declared(walk: Walk, node: tree.Declaration, trait: tree.Trait | None) -> None:
+    check_declaration(walk, node, trait)
+    signature = walk.world.signatures[node]
+    methods = {} if trait is None else walk.methods_of(trait)
+    _begin(walk, Body(node, trait, walk.module.types.get(node.result) if node.result else None, methods))
+    for parameter, known in zip(node.parameters.items, signature.parameters, strict=True):
+        if parameter.default is not None:
+            kind = walk.expression(parameter.default, None if known.type is ANY else known.type)
+            walk.fits(known.type, kind, parameter.default)
+        written = None if parameter.type is None else known.type
+        bind_name(walk, parameter.name, "parameter", known.type, written)
+    if isinstance(node.body, tree.Block):
+        check_statements(walk, node.body.statements)
+    _finish(walk)

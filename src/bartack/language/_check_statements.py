@@ -1,0 +1,558 @@
+"""Statements: variables and patterns, conditions, loops, leaving, and what is never reached or read."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import Literal, TypeAlias
+
+from bartack.language import _tree as tree
+from bartack.language._check_mail import pattern_fields
+from bartack.language._check_types import declare_type, define_types, resolve
+from bartack.language._check_walk import Handler, Walk, may_be
+from bartack.language._diagnostics import Secondary
+from bartack.language._program import Local
+from bartack.language._source import Span
+from bartack.language._types import (
+    ANY,
+    ARRAY,
+    ERROR,
+    MAILBOX,
+    NULL,
+    OBJECT,
+    RESULT,
+    STRING,
+    ArrayOf,
+    Field,
+    LiteralOf,
+    Record,
+    Type,
+    definition_of,
+    describe,
+    literals_of,
+)
+
+Role: TypeAlias = Literal["parameter", "variable", "loop", "error"]
+
+# Blocks
+
+
+def check_block(walk: Walk, block: tree.Block | tree.Error, *, value: bool = False) -> None:
+    """Check a block in a scope of its own. With `value`, its last statement is a value somebody uses."""
+    if isinstance(block, tree.Block):
+        walk.enter()
+        check_statements(walk, block.statements, value=value)
+        walk.leave()
+
+
+def check_statements(walk: Walk, statements: Sequence[tree.Unit], *, value: bool = False) -> None:
+    """Check the statements of a block in the current scope."""
+    _announce(walk, statements)
+    last = statements[-1] if value and statements else None
+    ended = False
+    before: tree.ShellStatement | None = None
+    for statement in statements:
+        if ended and not isinstance(statement, (tree.TypeDeclaration, tree.Error)):
+            _unreached(walk, statement, statements[-1])
+            ended = False
+        _check_one(walk, statement, value=statement is last)
+        if before is not None and _reads_status(walk, statement):
+            walk.module.may_fail.add(before)
+        before = statement if isinstance(statement, tree.ShellStatement) else None
+        ended = ended or leaves(statement)
+
+
+def _check_one(walk: Walk, statement: tree.Unit, *, value: bool) -> None:
+    if not value:
+        walk.statement(statement)
+    elif isinstance(statement, tree.ExpressionStatement):
+        _value_of(walk, statement.value)
+    elif isinstance(statement, tree.If):
+        _check_if(walk, statement, value=True)
+    else:
+        walk.statement(statement)
+
+
+def _announce(walk: Walk, statements: Sequence[tree.Unit]) -> None:
+    """Note the variables that the block will declare, and declare its types."""
+    types: list[tree.TypeDeclaration] = []
+    for statement in statements:
+        if isinstance(statement, tree.Var):
+            walk.scope.pending.update(bound_names(statement.pattern))
+        elif isinstance(statement, tree.TypeDeclaration):
+            types.append(statement)
+    if types and walk.scope.parent is not None:
+        _declare_types(walk, types)
+
+
+def _declare_types(walk: Walk, nodes: list[tree.TypeDeclaration]) -> None:
+    for node in nodes:
+        name = node.name.name
+        if name in walk.scope.types:
+            walk.declared_twice(name, node.name, walk.scope.types[name].node.name)
+        elif name:
+            walk.scope.types[name] = declare_type(walk, node)
+    define_types(walk, walk.scope.types.values())
+
+
+def _unreached(walk: Walk, first: tree.Node, last: tree.Node) -> None:
+    walk.report("PW203", "this code is never reached", Span(first.start, last.end))
+
+
+def leaves(statement: tree.Node) -> bool:
+    """Whether nothing behind a statement is ever reached."""
+    match statement:
+        case tree.Return() | tree.Succeed() | tree.Break() | tree.Continue():
+            return True
+        case tree.ExpressionStatement(value=value):
+            return isinstance(tree.bare(value), tree.Throw)
+        case tree.If(branches=branches, otherwise=otherwise):
+            return otherwise is not None and all(map(_block_leaves, [*(b.body for b in branches), otherwise]))
+        case tree.Try(body=body, handler=handler):
+            return _block_leaves(body) and _block_leaves(handler)
+        case _:
+            return False
+
+
+def _block_leaves(block: tree.Block | tree.Error) -> bool:
+    # Only the last statement is looked at: an earlier one that leaves has its own warning.
+    return isinstance(block, tree.Block) and bool(block.statements) and leaves(block.statements[-1])
+
+
+def _reads_status(walk: Walk, statement: tree.Node) -> bool:
+    return bool(walk.status_reads) and any(_is_read_in(walk.status_reads, part) for part in _heads(statement))
+
+
+def _is_read_in(reads: list[int], part: tree.Node) -> bool:
+    at = bisect_left(reads, part.start)
+    return at < len(reads) and reads[at] < part.end
+
+
+def _heads(statement: tree.Node) -> list[tree.Node]:
+    """The parts of a statement that run before anything nested in it."""
+    match statement:
+        case tree.If(branches=branches):
+            return [branch.condition for branch in branches]
+        case tree.While(condition=condition):
+            return [condition]
+        case tree.For(iterable=iterable):
+            return [iterable]
+        case tree.Try() | tree.ShellStatement():
+            return []
+        case _:
+            return [statement]
+
+
+# Simple statements
+
+
+def _expression_statement(walk: Walk, node: tree.ExpressionStatement, _expected: Type | None) -> Type:
+    known = len(walk.found)
+    undefined = len(walk.body.undefined)
+    _value_of(walk, node.value)
+    silent = len(walk.found) > known or len(walk.body.undefined) > undefined
+    if not silent and not has_effect(node.value):
+        _no_effect(walk, node)
+    return ANY
+
+
+def _value_of(walk: Walk, value: tree.Expression) -> None:
+    inner = tree.bare(value)
+    if isinstance(inner, tree.Assign):
+        assign(walk, inner)
+    else:
+        walk.expression(value)
+
+
+def _no_effect(walk: Walk, node: tree.ExpressionStatement) -> None:
+    value = tree.bare(node.value)
+    helps: tuple[str, ...] = ()
+    if isinstance(value, tree.Binary) and value.operators[0].symbol == "==":
+        helps = ("to assign, write `=`",)
+    elif isinstance(value, tree.Name) or (isinstance(value, tree.Chain) and value.links):
+        helps = ("to show a value, write `print(…)`",)
+    walk.report("PW215", "this statement has no effect", node, helps=helps)
+
+
+_EFFECTS = (
+    tree.Call,
+    tree.Increment,
+    tree.AwaitMember,
+    tree.Assign,
+    tree.Throw,
+    tree.Prompt,
+    tree.Capture,
+    tree.ShellResult,
+    tree.ReadFile,
+    tree.Error,
+)
+
+
+def has_effect(value: tree.Node) -> bool:
+    """Whether evaluating an expression may do something."""
+    return any(isinstance(part, _EFFECTS) for part in tree.walk(value))
+
+
+def _var(walk: Walk, node: tree.Var, _expected: Type | None) -> Type:
+    expected = pattern_type(walk, node.pattern)
+    found: Type = NULL
+    if node.value is not None:
+        asked = expected if expected is not None else None
+        found = walk.expression(node.value, asked)
+        _check_pattern_value(walk, node.pattern, found, node.value)
+        use = walk.received.get(tree.bare(node.value))
+        if use is not None:
+            use.fields = pattern_fields(node.pattern)
+    bind(walk, node.pattern, "variable", found)
+    return ANY
+
+
+def _check_pattern_value(walk: Walk, pattern: tree.Pattern, found: Type, value: tree.Node) -> None:
+    if isinstance(pattern, tree.Binding) and pattern.type is not None:
+        walk.fits(walk.module.types.get(pattern.type, ANY), found, value)
+    elif isinstance(pattern, tree.ObjectPattern):
+        walk.fits(OBJECT, found, value)
+    elif isinstance(pattern, tree.ArrayPattern):
+        walk.fits(ARRAY, found, value)
+
+
+def assign(walk: Walk, node: tree.Assign) -> Type:
+    """Check an assignment and give the type of its value."""
+    expected = _target(walk, node.target, reads=node.operator.symbol != "=")
+    return walk.expression(node.value, expected)
+
+
+def _target(walk: Walk, target: tree.Expression, *, reads: bool) -> Type | None:
+    target = tree.bare(target)
+    if isinstance(target, tree.Name):
+        symbol = walk.use(target.name, target, reads=reads)
+        if symbol is not None and not isinstance(symbol, Local):
+            walk.report("PW123", f"cannot assign to `{target.name}`: it is not a variable", target)
+        return symbol.type if isinstance(symbol, Local) else None
+    if isinstance(target, tree.Error):
+        return None
+    if isinstance(target, tree.Chain) and isinstance(target.links[-1], (tree.Member, tree.Index)):
+        if isinstance(target.base, tree.SelfValue):
+            walk.report("PW123", f"cannot assign to `{walk.module.source[target.span]}`", target)
+        else:
+            walk.expression(target)
+        return None
+    walk.report("PW123", f"cannot assign to {_what(target)}", target)
+    walk.expression(target)
+    return None
+
+
+_WHAT: dict[type[tree.Node], str] = {
+    tree.Number: "a number",
+    tree.String: "a string",
+    tree.Boolean: "a boolean",
+    tree.Null: "`null`",
+    tree.SelfValue: "`self`",
+    tree.LastStatus: "`$?`",
+    tree.Array: "an array; to take it apart write `var [a, b] = …`",
+    tree.Object: "an object; to take it apart write `var {a, b} = …`",
+    tree.Prompt: "a prompt",
+    tree.Capture: "a command",
+    tree.ShellResult: "a command",
+    tree.Chain: "a call",
+}
+
+
+def _what(target: tree.Node) -> str:
+    return _WHAT.get(type(target), "an expression")
+
+
+def _write(walk: Walk, node: tree.Write, _expected: Type | None) -> Type:
+    walk.expression(node.value)
+    walk.expression(node.path)
+    name = "append" if node.operator.symbol == ">>" else "write"
+    walk.report("PW221", f"prefer `{name}(path, value)`", node.operator)
+    return ANY
+
+
+def _type_declaration(_walk: Walk, _node: tree.TypeDeclaration, _expected: Type | None) -> Type:
+    return ANY
+
+
+def _import(_walk: Walk, _node: tree.Import, _expected: Type | None) -> Type:
+    return ANY
+
+
+# Control
+
+
+def _check_if(walk: Walk, node: tree.If, *, value: bool) -> None:
+    for branch in node.branches:
+        check_condition(walk, branch.condition)
+        check_block(walk, branch.body, value=value)
+    if node.otherwise is not None:
+        check_block(walk, node.otherwise, value=value)
+
+
+def _if(walk: Walk, node: tree.If, _expected: Type | None) -> Type:
+    _check_if(walk, node, value=False)
+    return ANY
+
+
+def check_condition(walk: Walk, condition: tree.Expression) -> None:
+    """Check what `if` or `while` tests."""
+    whole = tree.bare(condition)
+    if isinstance(whole, tree.Capture):
+        walk.module.may_fail.add(whole)
+    for tested in _tested(whole):
+        if isinstance(tested, tree.Capture):
+            shown = walk.module.source[tested.shell.span].strip()
+            walk.report(
+                "PW209",
+                "this tests the output; for the status write `($ …)`",
+                tested,
+                helps=(f"write `($ {shown})`",) if "\n" not in shown and len(shown) < 60 else (),
+            )
+    walk.expression(condition)
+
+
+def _tested(condition: tree.Expression) -> Iterator[tree.Expression]:
+    waiting = [condition]
+    while waiting:
+        found = tree.bare(waiting.pop())
+        if isinstance(found, tree.Unary) and found.symbol == "!":
+            waiting.append(found.operand)
+        elif isinstance(found, tree.Binary) and found.operators[0].symbol in {"&&", "||"}:
+            waiting.extend(reversed(found.operands))
+        else:
+            yield found
+
+
+def _while(walk: Walk, node: tree.While, _expected: Type | None) -> Type:
+    check_condition(walk, node.condition)
+    walk.body.loops += 1
+    check_block(walk, node.body)
+    walk.body.loops -= 1
+    return ANY
+
+
+def _for(walk: Walk, node: tree.For, _expected: Type | None) -> Type:
+    kind = walk.expression(node.iterable)
+    if not may_be(kind, ARRAY, STRING, RESULT, OBJECT) or kind is MAILBOX:
+        text = f"expected an array, range, string, result or object, found `{describe(kind)}`"
+        walk.report("PW141", text, node.iterable)
+    walk.enter()
+    pattern_type(walk, node.pattern)
+    bind(walk, node.pattern, "loop", _element(kind))
+    walk.body.loops += 1
+    check_block(walk, node.body)
+    walk.body.loops -= 1
+    walk.leave()
+    return ANY
+
+
+def _element(kind: Type) -> Type:
+    kind = definition_of(kind)
+    if isinstance(kind, ArrayOf):
+        return kind.element
+    simple = isinstance(kind, LiteralOf) and isinstance(kind.value, str)
+    return STRING if simple or kind in {STRING, RESULT} else ANY
+
+
+def _return(walk: Walk, node: tree.Return, _expected: Type | None) -> Type:
+    if walk.body.do_depth:
+        _leaves_prompt(walk, node, "return")
+    if node.value is not None:
+        result = walk.body.result
+        found = walk.expression(node.value, result)
+        if result is not None and not walk.body.do_depth:
+            walk.fits(result, found, node.value)
+    return ANY
+
+
+def _succeed(walk: Walk, node: tree.Succeed, _expected: Type | None) -> Type:
+    if walk.body.do_depth:
+        _leaves_prompt(walk, node, "succeed")
+    return ANY
+
+
+def _leaves_prompt(walk: Walk, node: tree.Node, word: str) -> None:
+    span = Span(node.start, node.start + len(word))
+    text = "cannot leave a prompt from a `do` block"
+    helps = ("the value of a `do` block is its last statement",) if word == "return" else ()
+    walk.report("PW132", text, span, helps=helps)
+
+
+def _break(walk: Walk, node: tree.Break | tree.Continue, _expected: Type | None) -> Type:
+    if not walk.body.loops:
+        word = "break" if isinstance(node, tree.Break) else "continue"
+        if walk.body.loops_outside:
+            _leaves_prompt(walk, node, word)
+        else:
+            walk.report("PW131", f"`{word}` outside a loop", node)
+    return ANY
+
+
+def _try(walk: Walk, node: tree.Try, _expected: Type | None) -> Type:
+    before = len(walk.risky)
+    check_block(walk, node.body)
+    _check_rescue(walk, node, walk.risky[before:])
+    del walk.risky[before:]
+    walk.enter()
+    if node.name is not None:
+        bind_name(walk, node.name, "error", ERROR, None)
+    check_block(walk, node.handler)
+    walk.leave()
+    return ANY
+
+
+def _check_rescue(walk: Walk, node: tree.Try, risky: list[tree.Node]) -> None:
+    """Say that a `catch` cannot save the run, unless it passes an error on anyway."""
+    handler = node.handler
+    if not risky or not isinstance(handler, tree.Block) or _block_leaves_by_throw(handler):
+        return
+    at = walk.module.source.text.find("catch", node.body.end, handler.start)
+    span = handler.span if at < 0 else Span(at, at + len("catch"))
+    walk.report(
+        "PW226",
+        "this `catch` around `delegate` or a worker call only tidies up, the run fails",
+        span,
+        helps=('to survive failures, use `self.delegate([…], { on_failure: "collect" })`',),
+        secondary=(Secondary(risky[0].span, "its failure fails the run"),),
+    )
+
+
+def _block_leaves_by_throw(block: tree.Block) -> bool:
+    last = block.statements[-1] if block.statements else None
+    return isinstance(last, tree.ExpressionStatement) and isinstance(tree.bare(last.value), tree.Throw)
+
+
+# Patterns
+
+
+def bound_names(pattern: tree.Pattern) -> Iterator[str]:
+    """The names a pattern binds."""
+    match pattern:
+        case tree.Binding():
+            yield pattern.name.name
+        case tree.ObjectPattern():
+            yield from (field.key.name for field in pattern.fields if binds(field))
+        case tree.ArrayPattern():
+            for element in pattern.elements:
+                yield from bound_names(element)
+        case _:
+            return
+
+
+def binds(field: tree.PatternField) -> bool:
+    """Whether a field of a pattern binds a name: keywords and strings do not."""
+    return not field.key.quoted and field.key.name not in tree.KEYWORDS
+
+
+def pattern_type(walk: Walk, pattern: tree.Pattern) -> Type | None:
+    """Resolve the types in a pattern, and give the type it asks of a prompt; None when it asks for none."""
+    match pattern:
+        case tree.Binding(type=written):
+            return resolve(walk, written) if written is not None else None
+        case tree.ObjectPattern():
+            return Record(tuple(_pattern_field(walk, field) for field in pattern.fields))
+        case tree.ArrayPattern():
+            for element in pattern.elements:
+                pattern_type(walk, element)
+            return ARRAY
+        case _:
+            return None
+
+
+def _pattern_field(walk: Walk, field: tree.PatternField) -> Field:
+    if field.type is not None:
+        return Field(field.key.name, resolve(walk, field.type))
+    if not binds(field) and field.key.name:
+        text = f"the key `{field.key.name}` binds nothing"
+        helps = ('take the whole value and write `value.key`, or match a value: `key: "…"`',)
+        walk.report("PW213", text, field, helps=helps)
+    return Field(field.key.name, ANY)
+
+
+def bind(walk: Walk, pattern: tree.Pattern, role: Role, found: Type) -> None:
+    """Declare the names of a pattern for a value of a type."""
+    match pattern:
+        case tree.Binding(type=written):
+            kind = walk.module.types.get(written) if written is not None else None
+            bind_name(walk, pattern.name, role, found if kind is None else kind, kind)
+        case tree.ObjectPattern():
+            for field in pattern.fields:
+                if binds(field):
+                    _bind_field(walk, field, role)
+        case tree.ArrayPattern():
+            for element in pattern.elements:
+                bind(walk, element, role, ANY)
+        case _:
+            return
+
+
+def _bind_field(walk: Walk, field: tree.PatternField, role: Role) -> None:
+    kind = walk.module.types.get(field.type) if field.type is not None else None
+    literal = kind is not None and literals_of(kind) is not None
+    local = Local(field.key.name, role, field.key, 0, None)
+    walk.declare(local, ANY if kind is None or not literal else kind)
+    if literal:
+        walk.body.read.add(local)
+
+
+def bind_name(walk: Walk, name: tree.Identifier, role: Role, found: Type, written: Type | None) -> None:
+    """Declare one name."""
+    walk.declare(Local(name.name, role, name, 0, written), found)
+
+
+def report_unread(walk: Walk) -> None:
+    """Say which variables of the body nothing reads."""
+    for local in walk.body.locals:
+        if local.role != "parameter" and local not in walk.body.read and not local.name.startswith("_"):
+            text = f"variable `{local.name}` is never read"
+            walk.report("PW201", text, local.node, helps=(_unread_help(local),))
+
+
+def _unread_help(local: Local) -> str:
+    if local.role == "error":
+        return "write `catch {` when the error does not matter"
+    return f"write `_{local.name}` when that is meant" if local.role == "variable" else "write `_` instead"
+
+
+def report_undefined(walk: Walk) -> None:
+    """Say which names of the body are not defined, each once."""
+    for name, use in walk.body.undefined.items():
+        label = f"did you mean `{use.near}`?" if use.near else ""
+        notes = (f"and {_times(use.more)} more in this body",) if use.more else ()
+        walk.report(
+            "PW120",
+            f"`{name}` is not defined",
+            use.node,
+            label=label,
+            helps=_undefined_helps(walk, name, in_shell=use.in_shell),
+            notes=notes,
+        )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _undefined_helps(walk: Walk, name: str, *, in_shell: bool) -> tuple[str, ...]:
+    if name in walk.names.types or walk.find_type(name) is not None:
+        return (f"`{name}` is a type, not a value",)
+    if in_shell or (name.isupper() and len(name) > 1):
+        return (f'to read an environment variable write `env("{name}")`',)
+    return ()
+
+
+HANDLERS: dict[type[tree.Node], Handler] = {
+    tree.ExpressionStatement: _expression_statement,
+    tree.Var: _var,
+    tree.Write: _write,
+    tree.TypeDeclaration: _type_declaration,
+    tree.Import: _import,
+    tree.If: _if,
+    tree.While: _while,
+    tree.For: _for,
+    tree.Return: _return,
+    tree.Succeed: _succeed,
+    tree.Break: _break,
+    tree.Continue: _break,
+    tree.Try: _try,
+}
