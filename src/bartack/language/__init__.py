@@ -7,8 +7,6 @@ Pure: text goes in, values come out. Nothing here waits, writes or starts a proc
 from bartack.language import _tree as tree
 from bartack.language import _types as types
 from bartack.language._check import check
-from bartack.language import _types as types
-from bartack.language._check import check
 from bartack.language._compile import Compiled, CompiledModule, compile_program
 from bartack.language._compile_tree import tree_json
 from bartack.language._diagnostics import (
@@ -21,13 +19,9 @@ from bartack.language._diagnostics import (
     settle,
 )
 from bartack.language._docs import Doc, read_doc
-from bartack.language._modules import NotLoaded
-from bartack.language._docs import Doc, read_doc
 from bartack.language._entry import find_entry
 from bartack.language._modules import Loader, NotLoaded
 from bartack.language._parser import Parsed, parse
-from bartack.language._program import Checked, CheckedModule, Declared, EntryPoint, Program
-from bartack.language._schema import schema
 from bartack.language._program import Checked, CheckedModule, Declared, EntryPoint, Program
 from bartack.language._schema import schema
 from bartack.language._source import Place, Source, Span
