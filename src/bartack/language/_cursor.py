@@ -49,7 +49,11 @@ NEXT_DECLARATION = re.compile(
 )
 CLOSERS = {"(": ")", "[": "]", "{": "}", "$(": ")", "($": ")"}
 TEXT_OPENERS = frozenset({'"', "'", "$(", "($", "think", "ask"})
-RESERVED = frozenset({"?", "->", "&"})
+RESERVED = {
+    "?": "a default is written `x || y`",
+    "->": "a result type is written behind `:`",
+    "&": "write `&&`",
+}
 LONGEST_NAME = 255
 
 
@@ -219,7 +223,7 @@ class Cursor(ABC):
         """Report that the token here is not what must stand here."""
         kind = self.kind
         if kind in RESERVED:
-            self.fail("PW111", f"`{kind}` has no meaning here")
+            self.fail("PW111", f"`{kind}` has no meaning here", helps=(RESERVED[kind],))
         elif kind in {")", "]", "}"} and kind not in self.closers:
             self.fail("PW104", f"`{kind}` closes nothing")
         elif kind == "else":

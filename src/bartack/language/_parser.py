@@ -383,15 +383,19 @@ class Parser(StatementParser):
     def no_path(self, start: int = -1) -> tree.Error:
         """Report what is no path and go past it."""
         start = self.start if start < 0 else start
-        helps = ('write `./a`, `../lib/a`, `a.b` or `{x} from "./m"`',)
-        self.fail("PW114", "not an import path", span=Span(start, max(self.end, start + 1)), helps=helps)
-        while self.kind not in {",", ";", "}", ""} and not (self.newline and self.start > start):
-            self.error_at = self.start
+        silent = self.error_at == self.start
+        end = self.end
+        while self.kind not in {",", ";", "}", ""} and not self.newline:
             if self.kind in {'"', "'"}:
                 self.code_string()
             else:
                 self.advance()
-        return tree.Error(start, self.before)
+            end = self.before
+        if not silent:
+            helps = ('write `./a`, `../lib/a`, `a.b` or `{x} from "./m"`',)
+            self.say("PW114", "not an import path", start, max(end, start + 1), helps=helps)
+            self.error_at = self.start
+        return tree.Error(min(start, self.before), self.before)
 
     def file_path(self) -> tree.ImportPath:
         """Read `./a`, `../lib/a` or `./{a, b}`."""

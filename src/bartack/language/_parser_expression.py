@@ -403,13 +403,12 @@ class ExpressionParser(TypeParser):
         self.advance()
         if self.kind == "(":
             return self.delegated(start, "await task()")
-        first = self.start
         calls = [self.operand()]
         while self.kind == "," and not (self.newline and not self.free):
             self.advance()
             calls.append(self.operand())
         return self.modern_delegate(
-            start, "await task", tree.Array(first, calls[-1].end, tuple(calls), False)
+            start, "await task", tree.Array(calls[0].start, calls[-1].end, tuple(calls), False)
         )
 
     def delegated(self, start: int, spelled: str) -> tree.Expression:

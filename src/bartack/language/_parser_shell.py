@@ -181,7 +181,8 @@ class ShellParser(TextParser):
     def unsupported(self, sign: str, start: int, end: int) -> None:
         """Report what only a shell can do."""
         hint = HINTS.get(sign, "use a program, or Patchwork itself")
-        self.say("PW150", f"`{sign}` is not supported; {hint}", start, end)
+        named = "a back quote" if sign == "`" else f"`{sign}`"
+        self.say("PW150", f"{named} is not supported; {hint}", start, end)
 
     # Commands
 

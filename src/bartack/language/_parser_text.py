@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from typing import TypeVar
 
 from bartack.language import _tree as tree
 from bartack.language._cursor import NEXT_DECLARATION, WORD, Cursor
@@ -29,6 +30,8 @@ PARAMETER = re.compile(
 )
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "$": "$", "0": "\0"}
 MOST_REREADS = 8
+
+T = TypeVar("T", bound=tree.Node)
 
 
 class TextParser(Cursor):
@@ -78,6 +81,7 @@ class TextParser(Cursor):
             self.at += 1
         else:
             self.unclosed_string(start)
+            parts = self.parts_before(parts)
         return tree.String(start, self.at, tuple(parts), False)
 
     def flush(self, parts: list[tree.TextPart], pieces: list[str], since: int) -> None:
@@ -133,6 +137,15 @@ class TextParser(Cursor):
         line_end = ended.start() if ended else len(self.text)
         self.say("PW102", "this string is never closed", start, max(line_end, start + 1))
         self.read_again(line_end)
+
+    def parts_before(self, parts: list[T]) -> list[T | tree.Text]:
+        """The parts of an unclosed text that are not read again as code."""
+        kept: list[T | tree.Text] = [part for part in parts if part.end <= self.at]
+        if len(kept) < len(parts):
+            cut = parts[len(kept)]
+            if isinstance(cut, tree.Text) and cut.start < self.at:
+                kept.append(tree.Text(cut.start, self.at, self.text[cut.start : self.at]))
+        return kept
 
     def raw_string(self) -> tree.String:
         """Read the `'…'` of code that starts at `at`; leaves `at` behind it."""
@@ -250,7 +263,7 @@ class TextParser(Cursor):
             if not matched:
                 self.raw_text(parts, since, len(text))
                 self.unclosed_prompt(word, opener, braces)
-                return parts, True
+                return self.parts_before(parts), True
             at = matched.start()
             sign = matched[0]
             self.at = matched.end()
@@ -302,8 +315,7 @@ class TextParser(Cursor):
         self.resume(blank.end() if blank else start + 2)
         body, closed = self.braced_statements()
         self.at = body.end
-        number = sum(1 for part in parts if isinstance(part, tree.DoBlock)) + 1
-        parts.append(tree.DoBlock(start, body.end, number, body))
+        parts.append(tree.DoBlock(start, body.end, 0, body))
         return closed
 
     def unclosed_prompt(self, word: str, opener: int, braces: list[int]) -> None:
@@ -338,7 +350,7 @@ class TextParser(Cursor):
 
 
 def dedented(text: str, parts: list[tree.PromptPart]) -> tuple[tree.PromptPart, ...]:
-    """The parts of a prompt with the values of their texts: without the indentation they have in common.
+    """The parts of a prompt with the values of their texts, without the indentation they have in common, and numbered blocks.
 
     Every part that is not text counts as one character that is not blank.
     """
@@ -348,9 +360,12 @@ def dedented(text: str, parts: list[tree.PromptPart]) -> tuple[tree.PromptPart, 
     )
     values = dedent(joined).split("\0")
     done: list[tree.PromptPart] = []
-    gap = 0
+    gap = blocks = 0
     for part in parts:
         if not isinstance(part, tree.Text):
+            if isinstance(part, tree.DoBlock):
+                blocks += 1
+                part = tree.DoBlock(part.start, part.end, blocks, part.body)
             done.append(part)
             gap += 1
         elif values[gap]:

@@ -91,6 +91,7 @@ class TypeParser(ShellParser):
             members.append(self.single_type())
         if len(members) == 1 and not leading:
             return members[0]
+        start = min(start, members[0].start)
         return tree.UnionType(start, members[-1].end, tuple(members), leading)
 
     def single_type(self) -> tree.Type:
@@ -121,7 +122,7 @@ class TypeParser(ShellParser):
         if self.kind == BAD:
             self.advance()
             return tree.Error(start, self.before)
-        return tree.Error(start, start)
+        return tree.Error(self.before, self.before)
 
     def named_type(self) -> tree.Type:
         """Read a name with its members and its argument."""
@@ -234,7 +235,7 @@ class TypeParser(ShellParser):
             return tree.Discard(start, self.before)
         if not self.is_word():
             self.unexpected("a name or pattern")
-            return tree.Error(start, start)
+            return tree.Error(self.before, self.before)
         name = self.identifier()
         found = None
         if self.kind == ":":
