@@ -23,9 +23,8 @@ from bartack.language._entry import find_entry
 from bartack.language._modules import Loader, NotLoaded
 from bartack.language._parser import Parsed, parse
 from bartack.language._program import Checked, CheckedModule, Declared, EntryPoint, Program
-from bartack.language._render import render_all
-from bartack.language._schema import schema
 from bartack.language._render import render, render_all, summary, to_json
+from bartack.language._schema import schema
 from bartack.language._source import Place, Source, Span
 
 __all__ = [

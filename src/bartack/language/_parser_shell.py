@@ -430,10 +430,10 @@ class ShellParser(TextParser):
     def shell_argument(self, spelled: str, start: int) -> None:
         """Report a parameter of the shell."""
         if spelled == "$?":
-            message, helps = "`$?` is no word of a command", ("write `${$?}`",)
+            self.say("PW158", "`$?` is no word of a command", start, self.at, helps=("write `${$?}`",))
         else:
-            message, helps = f"`{spelled}` has no meaning here; arguments are parameters or `args`", ()
-        self.say("PW158", message, start, self.at, helps=helps)
+            message = f"`{spelled}` has no meaning here; arguments are parameters or `args`"
+            self.say("PW158", message, start, self.at)
 
     def back_quotes(self) -> tree.Error:
         """Report a back quote and go past what it encloses on its line."""

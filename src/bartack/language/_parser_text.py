@@ -362,14 +362,16 @@ def dedented(text: str, parts: list[tree.PromptPart]) -> tuple[tree.PromptPart, 
     done: list[tree.PromptPart] = []
     gap = blocks = 0
     for part in parts:
-        if not isinstance(part, tree.Text):
-            if isinstance(part, tree.DoBlock):
-                blocks += 1
-                part = tree.DoBlock(part.start, part.end, blocks, part.body)
+        if isinstance(part, tree.Text):
+            if values[gap]:
+                done.append(tree.Text(part.start, part.end, values[gap]))
+            continue
+        gap += 1
+        if isinstance(part, tree.DoBlock):
+            blocks += 1
+            done.append(tree.DoBlock(part.start, part.end, blocks, part.body))
+        else:
             done.append(part)
-            gap += 1
-        elif values[gap]:
-            done.append(tree.Text(part.start, part.end, values[gap]))
     return tuple(done)
 
 
