@@ -70,6 +70,12 @@
     │   ├── MailboxClosedError           BT407
     │   └── MailboxConfigError           BT408
     ├── TreeLockedError                  BT501
+    ├── PatchworkError                   BT600
+    │   ├── ThrownError                  BT601
+    │   ├── PatternMismatchError         BT603
+    │   ├── NumberError                  BT604
+    │   ├── IndexRangeError              BT605
+    │   └── ProgramFaultError            BT606
     ├── ResilienceError                  BT700
     │   ├── StoreTooNewError             BT701
     │   ├── OutboxFullError              BT702
@@ -941,6 +947,70 @@ class TreeLockedError(BartackError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"{path} is held: processes of an earlier attempt at this run are still alive")
+
+
+class PatchworkError(BartackError):
+    """A Patchwork program cannot go on, or cannot even begin."""
+
+    code = "BT600"
+    remedy = "Read the message; it names the value and the place in the program."
+
+
+class ThrownError(PatchworkError):
+    """A Patchwork program threw a value, or an assertion of it did not hold."""
+
+    code = "BT601"
+    remedy = (
+        "The program itself decided to fail; its message says why. A 'try' around the place can handle it."
+    )
+
+    def __init__(self, problem: str, value: object = None) -> None:
+        self.thrown = value
+        super().__init__(problem)
+
+
+class PatternMismatchError(PatchworkError):
+    """A value does not have the form that a pattern of the program expects."""
+
+    code = "BT603"
+    remedy = "Look at who made the value, or make the pattern wider."
+
+    def __init__(self, field: str, expected: str, found: str) -> None:
+        self.field = field
+        self.expected = expected
+        self.found = found
+        super().__init__(f"{field}: expected {expected}, found {found}")
+
+
+class NumberError(PatchworkError):
+    """An operation has no finite number as its result."""
+
+    code = "BT604"
+    remedy = "Test the operands first; numbers are IEEE doubles, without infinity and NaN."
+
+
+class IndexRangeError(PatchworkError):
+    """An element was assigned that is not in its array."""
+
+    code = "BT605"
+    remedy = "Add elements with push(); an assignment only changes those that are there."
+
+    def __init__(self, index: int, length: int) -> None:
+        self.index = index
+        self.length = length
+        super().__init__(f"index {index} is outside an array of {length}")
+
+
+class ProgramFaultError(PatchworkError):
+    """A Patchwork program has errors, so it was not run. No run was made."""
+
+    code = "BT606"
+    remedy = "Correct what is reported; 'bartack check FILE' says it again."
+
+    def __init__(self, program: str, report: str) -> None:
+        self.program = program
+        self.report = report
+        super().__init__(f"{program} has errors")
 
 
 class ResilienceError(BartackError):

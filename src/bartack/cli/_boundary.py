@@ -132,7 +132,10 @@ def _report(error: BartackError, code: Exit, *, as_json: bool) -> None:
 
 def _report_text(error: BartackError) -> None:
     screen = Screen(sys.stderr)
-    screen.line(f"{screen.paint(f'error[{error.code}]', 'red')}: {printable(error.message)}")
+    first, *rest = error.message.split("\n")
+    screen.line(f"{screen.paint(f'error[{error.code}]', 'red')}: {printable(first)}")
+    for line in rest:
+        screen.line(f"  {printable(line)}")
     screen.line(f"  {screen.paint('help', 'bold')}: {error.remedy}")
     screen.line(f"  {screen.paint('more', 'bold')}: bartack explain {error.code}")
 

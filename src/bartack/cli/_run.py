@@ -15,10 +15,12 @@ from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
 from bartack.cli._terminal import Screen, human_time, listed, printable
-from bartack.errors import RunNotFoundError, UsageError
+from bartack.errors import ProgramFaultError, RunNotFoundError, UsageError
 from bartack.runtime.operate import (
     EXIT_CODES,
+    PATCHWORK,
     TERMINAL,
+    TOGETHER,
     Config,
     Order,
     RunDir,
@@ -44,7 +46,13 @@ wait_option = click.option(
 @click.command(short_help="Run a program.")
 @click.argument("program", metavar="FILE[:WORKER]")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARG...]")
-@click.option("--worker", default="", metavar="NAME", help="The worker to run; like FILE:WORKER.")
+@click.option(
+    "--worker",
+    "workers",
+    multiple=True,
+    metavar="NAME",
+    help="The worker to run; like FILE:WORKER. Given several times, with a Patchwork program: all of them, together.",
+)
 @click.option(
     "--input", "given", metavar="JSON|@FILE", help="Arguments of the worker by name: a JSON object."
 )
@@ -55,7 +63,7 @@ wait_option = click.option(
 def run(
     program: str,
     args: tuple[str, ...],
-    worker: str,
+    workers: tuple[str, ...],
     given: str | None,
     workspace: str,
     *,
@@ -63,7 +71,10 @@ def run(
     wait: bool,
     as_json: bool,
 ) -> Exit:
-    """Run a program: the worker 'main' of FILE, its only one, or the one that is named.
+    """Run a program in Patchwork (.pw) or Python (.py): the worker 'main' of FILE, its only one, or the one that is named.
+
+    A Patchwork program is checked first; one with errors is not run. It may also consist of statements, and NAME may be a fun, a
+    skill or Trait.method.
 
     Each ARG is an argument of the worker. What the program prints, and its result unless it is null, goes to stdout; everything
     else to stderr. With --json stdout carries events, one JSON object a line: every entry of the journal when it is durable, and
@@ -77,14 +88,31 @@ def run(
     config = load_config(place)
     order = Order(
         program=_from_here(program),
-        worker=worker,
+        worker=_together(program, workers),
         argv=list(args),
         input=_read_input(given),
         no_input=no_input,
     )
-    made = create_run(order, place, config)
+    made = _create(order, place, config, as_json=as_json)
     view = _view(made, "started", wait=wait, no_input=no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
+
+
+def _together(program: str, workers: tuple[str, ...]) -> str:
+    """The worker to run, or several of a Patchwork program in one name."""
+    if len(workers) > 1 and not program.partition(":")[0].endswith(PATCHWORK):
+        raise UsageError("bartack run", "several workers run together only in a Patchwork program (.pw)")
+    return TOGETHER.join(workers)
+
+
+def _create(order: Order, place: Path, config: Config, *, as_json: bool) -> RunDir:
+    """Make the run; what is wrong with a Patchwork program is shown as the checker says it."""
+    try:
+        return create_run(order, place, config)
+    except ProgramFaultError as error:
+        if not as_json:
+            sys.stderr.write(error.report + "\n")
+        raise
 
 
 def _from_here(program: str) -> str:

@@ -311,7 +311,7 @@ class CrewDesk:
             self._dismiss_all([child.path for child in known])
         for position, (worker, call) in enumerate(zip(args.workers, calls, strict=True), 1):
             child = e.WorkerSpawned(
-                path=f"{step.p}/{step.n}.{position}:{_name(worker)}",
+                path=f"{step.p}/{step.n}{'' if args.single else f'.{position}'}:{_name(worker)}",
                 worker=worker,
                 p=step.p,
                 n=step.n,

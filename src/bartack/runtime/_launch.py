@@ -75,6 +75,7 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
         seed=secrets.randbelow(2**32),
         no_input=order.no_input,
         environment=finding.environment,
+        argv=order.argv,
         place=os.path.relpath(run.path, workspace.resolve()),
     )
     arguments = msgspec.json.encode(finding.call or CallArgs())

@@ -86,6 +86,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: int = 0
     rewinds: int = 0
     agent: str = ""
+    argv: tuple[str, ...] = ()
+    """The arguments that the program was given, as they were written."""
 
 
 class Blobs(Protocol):
@@ -283,8 +285,13 @@ class Scheduler:
             if not self.replaying:
                 self._give_up(op)
 
-    def out(self, channel: str, text: str) -> None:
+    def out(self, channel: str, text: str, site: str = "") -> None:
         """Something is printed or logged.
+
+        Args:
+            channel: ``print`` or ``log``.
+            text: What.
+            site: Where it stands, if not in the worker's own function.
 
         Raises:
             MessageTooLargeError: It is no line, but a file.
@@ -294,7 +301,7 @@ class Scheduler:
             raise MessageTooLargeError("a line of output", size, MAX_ARGUMENTS)
         branch = self._current
         n = self.next_number(branch)
-        fp = self._prints.of(channel, self.facts.name, encode(text))
+        fp = self._prints.of(channel, site or self.facts.name, encode(text))
         self._emit(f.Out(p=branch.path, n=n, channel=channel, text=text, fp=fp))
 
     def enter(self, seconds: float) -> Deadline:

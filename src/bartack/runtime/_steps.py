@@ -78,6 +78,10 @@ class ShellArgs(Args, frozen=True):
     check: bool = True
     once: bool = False
 
+    def __post_init__(self) -> None:
+        if self.form is None and not all([self.pipeline, *self.pipeline]):
+            raise ValueError("there is no command")
+
     @property
     def words(self) -> list[str]:
         """The command whose outcome counts, for messages: the last of a pipeline; a form as one word."""
@@ -149,6 +153,8 @@ class DelegateArgs(Args, frozen=True):
     on_failure: OnFailure = "fail"
     timeout_s: float | None = None
     limit: int | None = None
+    single: bool = False
+    """It is the plain call of one worker: the path of that has no position."""
 
 
 class CallArgs(msgspec.Struct, omit_defaults=True):

@@ -35,7 +35,9 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         file = Path(source or state.run.program).resolve()
         workspace = Path(run.workspace(state))
         root = project_root(file, workspace)
-        finding = probe(Inquiry(str(file), str(root), state.run.name, call=CallArgs()), workspace)
+        finding = probe(
+            Inquiry(str(file), str(root), state.run.worker.partition(":")[2], call=CallArgs()), workspace
+        )
         if finding.worker.partition(":")[2] != state.run.worker.partition(":")[2]:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
         next_program = run.path / "program.next"

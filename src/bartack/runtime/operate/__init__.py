@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bartack.runtime._core import UnknownDecision
     from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
     from bartack.runtime._foreign import Process, Request
-    from bartack.runtime._frames import ErrorData
+    from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import leave_answer, leave_message
     from bartack.runtime._launch import EXIT_CODES, Order, create_run, drive
@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ENDED",
     "EXIT_CODES",
+    "PATCHWORK",
     "TERMINAL",
+    "TOGETHER",
     "AskArgs",
     "Chronicle",
     "Config",
@@ -98,7 +100,7 @@ _HOMES = {
     "_core": ("UnknownDecision",),
     "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
     "_foreign": ("Process", "Request"),
-    "_frames": ("ErrorData",),
+    "_frames": ("PATCHWORK", "TOGETHER", "ErrorData"),
     "_hub": ("Hub", "Observer"),
     "_inbox": ("leave_answer", "leave_message"),
     "_launch": ("EXIT_CODES", "Order", "create_run", "drive"),

@@ -1,0 +1,9 @@
+"""Patchwork programs on the runtime: what their compiled functions call, and how their workers are found and run.
+
+``_runtime.py`` is the place to start reading.
+"""
+
+from bartack.runtime.patchwork._load import LoadedProgram, load_program, load_text
+from bartack.runtime.patchwork._probe import inspect_patchwork
+
+__all__ = ["LoadedProgram", "inspect_patchwork", "load_program", "load_text"]
