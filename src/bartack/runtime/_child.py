@@ -33,6 +33,7 @@ from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._slate import Slate
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._worker import find_worker
@@ -105,12 +106,12 @@ def worker_main(payload: bytes, fds: Sequence[int]) -> int:
     order = msgspec.json.decode(payload, type=f.Order)
     with socket.socket(fileno=fds[0]) as sock:
         try:
-            return _live(order, Link(sock))
+            return _live(order, Link(sock), Slate(fds[1]))
         except HubGoneError:
             return EXIT_HUB_GONE
 
 
-def _live(order: f.Order, link: Link) -> int:
+def _live(order: f.Order, link: Link, slate: Slate) -> int:
     link.send(f.Hello(path=order.path, incarnation=order.incarnation, pid=os.getpid()))
     welcome = link.next()
     if not isinstance(welcome, f.Welcome):
@@ -118,7 +119,7 @@ def _live(order: f.Order, link: Link) -> int:
     out = redirect_output(order.path)
     os.chdir(order.workspace)
     prepare_imports(order.program, order.root, order.folder)
-    process = WorkerProcess(order, welcome, link, out)
+    process = WorkerProcess(order, welcome, link, out, slate)
     try:
         process.run()
     finally:
@@ -130,12 +131,18 @@ class WorkerProcess:
     """One worker between its welcome and its end."""
 
     def __init__(
-        self, order: f.Order, welcome: f.Welcome, link: Link, out: WorkerOutput | None = None
+        self,
+        order: f.Order,
+        welcome: f.Welcome,
+        link: Link,
+        out: WorkerOutput | None = None,
+        slate: Slate | None = None,
     ) -> None:
         self._order = order
         self._welcome = welcome
         self._link = link
         self._out = out
+        self._slate = slate
         self._blobs = FileBlobs(os.path.join(order.run_dir, "blobs"), RealDisk())
         self._bodies: Bodies | None = None
 
@@ -172,7 +179,7 @@ class WorkerProcess:
         welcome = self._welcome
         facts = facts_of(welcome, self._order.path, worker)
         scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
-        scheduler.works = self._bodies = Bodies(scheduler, _step_timeout_s(welcome.config))
+        scheduler.works = self._bodies = Bodies(scheduler, _step_timeout_s(welcome.config), self._slate)
         scheduler.guard.watch_import()
         return scheduler
 

@@ -37,11 +37,16 @@ from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._tool_desk import ToolCall
 
 Handler = Callable[[Peer, Worker, f.Step], None]
 
 _PATIENT: Final = frozenset({"think", "ask", "delegate"})
 """Steps that may take long for a good reason: while one is open, default limits of receivers stand still."""
+
+_OF_THE_WORKER: Final = (f.Result, f.Failed, f.Ask, f.Hello)
+"""Frames that are about no branch of a worker."""
+_OF_A_STEP: Final = (f.Done, f.Step, f.Begin)
 
 
 class Core:
@@ -121,6 +126,11 @@ class Core:
         """Whether somebody waits for what was decided in this turn to be durable."""
         return self.ledger.must_sync
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether this turn has left anything to write, to do or to make durable."""
+        return self.ledger.unsettled or self.effects.unsettled
+
     def settle(self) -> None:
         """The turn is over: write what only had to be written if nothing more came of it."""
         self.effects.settle()
@@ -160,12 +170,14 @@ class Core:
         if peer.replaying:
             peer.replaying = False
             self._check_pause()
-        p: str = getattr(frame, "p", worker.path)
-        if p != worker.path and self.state.worker_of(p) is not worker:
-            # Whoever speaks for somebody else has lost his way.
-            self.ledger.act(Hang(peer.number))
-            return
-        if worker.returning and isinstance(frame, f.Step | f.Begin) and frame.step not in TIDYING:
+        if not isinstance(frame, _OF_THE_WORKER):
+            if frame.p != worker.path and self.state.worker_of(frame.p) is not worker:
+                # Whoever speaks for somebody else has lost his way.
+                self.ledger.act(Hang(peer.number))
+                return
+            if peer.told and isinstance(frame, _OF_A_STEP) and (frame.p, frame.n) in peer.told:
+                return  # it was told the outcome while it said this
+        if worker.returning and isinstance(frame, _OF_A_STEP) and frame.step not in TIDYING:
             self.mail.return_all(worker, frame.p)
         self._from_worker(peer, worker, frame)
 
@@ -182,8 +194,12 @@ class Core:
             self.mail.forget_worker(peer.worker.path)
             self.crew.expect_end(peer.worker, peer.incarnation)
 
-    def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
-        """The process of a worker is gone, with its whole tree."""
+    def process_gone(
+        self, path: str, incarnation: int, reason: str, *, counted: bool = True, busy: f.Begin | None = None
+    ) -> None:
+        """The process of a worker is gone, with its whole tree; ``busy``: the body it was in and had not told of."""
+        if busy is not None and self.crew.alive.get(path) == incarnation:
+            self.effects.was_busy(self.state.workers[path], busy)
         self.crew.process_gone(path, incarnation, reason, counted=counted)
         self._check_pause()
 
@@ -203,22 +219,24 @@ class Core:
         """An agent replied, or could not."""
         self.effects.prompt_ended(token, outcome)
 
+    def tool_called(self, token: int, call: ToolCall) -> None:
+        """The agent of a prompt calls a tool; ``AnswerCall`` tells what became of it."""
+        self.effects.tool_called(token, call)
+
     # Inside.
 
     def _from_worker(self, peer: Peer, worker: Worker, frame: f.ToHub) -> None:
         match frame:
-            case f.Step() | f.Begin() | f.Done() if (frame.p, frame.n) in peer.told:
-                return  # it was told the outcome while it said this
             case f.Done():
                 self.effects.done(peer, worker, frame)
             case f.Step():
                 self._step(peer, worker, frame)
             case f.Note():
                 self.effects.note(peer, worker, frame)
-            case f.Begin(step="timeout"):
-                self.effects.open_scope(peer, worker, frame)
             case f.Begin():
                 self.effects.begin(peer, worker, frame)
+            case f.Returned():
+                self.effects.tools.returned(worker, frame)
             case f.Out():
                 self.effects.out(peer, worker, frame)
             case f.Cancel():
@@ -359,7 +377,7 @@ class Core:
         """Whether somebody else's prompt, question or delegate is open, so that a receiver may well have to wait."""
         above = {step for _, step in self.crew.ancestors(receiver)}
         return any(
-            opened.step in _PATIENT and (opened.p, opened.n) not in above
+            opened.step in _PATIENT and (opened.p, opened.n) not in above and not worker.awaits_tool(opened)
             for worker in self.state.workers.values()
             for opened in worker.open.values()
         )

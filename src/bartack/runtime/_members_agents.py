@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
@@ -12,8 +12,10 @@ from bartack.runtime._members import Members, Seconds, encode_args, limit_of, se
 from bartack.runtime._members_shell import check_options
 from bartack.runtime._op import StepOp
 from bartack.runtime._results import Reply
-from bartack.runtime._steps import AskArgs, ThinkArgs, ThinkOutcome
-from bartack.runtime._values import Codec, codec, schema_of
+from bartack.runtime._steps import AskArgs, ThinkArgs, ThinkOutcome, ToolSpec
+from bartack.runtime._tool_functions import ToolFunction, tools_by_name
+from bartack.runtime._toolbox import PromptOp
+from bartack.runtime._values import Buffer, Codec, codec, schema_of
 
 T = TypeVar("T")
 
@@ -25,6 +27,7 @@ class ThinkOptions(TypedDict, total=False):
     """How an agent is asked.
 
     Attributes:
+        tools: Functions that the agent may call while it works on this. They run in this worker.
         agent: Which agent; else that of the worker, else that of the project.
         system: What it is told beforehand.
         continues: An earlier reply whose conversation goes on.
@@ -34,6 +37,7 @@ class ThinkOptions(TypedDict, total=False):
         once: It must not be asked twice, whatever happens.
     """
 
+    tools: Sequence[ToolFunction]
     agent: str | None
     system: str
     continues: Reply[object] | None
@@ -89,8 +93,9 @@ class AgentMembers(Members):
             BudgetExceededError: There is no money left for it.
         """
         kind = _ReplyKind(type)
-        args, written = self._think_args(prompt, kind, options, may_decline=may_decline)
-        return self._step("think", args, lambda data: kind.value(_decode(data)), prompt, written=written)
+        return self._prompt(
+            prompt, kind, options, lambda data: kind.value(_decode(data)), may_decline=may_decline
+        )
 
     @overload
     def think_reply(
@@ -123,8 +128,9 @@ class AgentMembers(Members):
     ) -> StepOp[Reply[object]]:
         """Ask an agent, and learn what there is to know of the call. The arguments are those of ``think``."""
         kind = _ReplyKind(type)
-        args, written = self._think_args(prompt, kind, options, may_decline=may_decline)
-        return self._step("think", args, lambda data: kind.reply(_decode(data)), prompt, written=written)
+        return self._prompt(
+            prompt, kind, options, lambda data: kind.reply(_decode(data)), may_decline=may_decline
+        )
 
     @overload
     def ask(
@@ -177,17 +183,39 @@ class AgentMembers(Members):
         )
         return self._step("ask", args, kind.decode, question)
 
+    def _prompt(
+        self,
+        prompt: str,
+        kind: _ReplyKind,
+        options: ThinkOptions,
+        decode: Callable[[Buffer], T],
+        *,
+        may_decline: bool,
+    ) -> StepOp[T]:
+        check_options(options, ThinkOptions)
+        tools = tools_by_name(options.get("tools", ()))
+        specs = [tool.spec for tool in tools.values()]
+        args, written = self._think_args(prompt, kind, specs, options, may_decline=may_decline)
+        op = self._step("think", args, decode, prompt, written=written)
+        return PromptOp(op, tools) if tools else op
+
     def _think_args(
-        self, prompt: str, kind: _ReplyKind, options: ThinkOptions, *, may_decline: bool
+        self,
+        prompt: str,
+        kind: _ReplyKind,
+        tools: list[ToolSpec],
+        options: ThinkOptions,
+        *,
+        may_decline: bool,
     ) -> tuple[ThinkArgs, bytes]:
         """What an agent is asked, and what of that the program has written."""
-        check_options(options, ThinkOptions)
         continues = options.get("continues")
         facts = self._scheduler.facts
         args = ThinkArgs(
             prompt=prompt,
             name=facts.name,
             schema=kind.schema,
+            tools=tools,
             agent=options.get("agent") or "",
             system=options.get("system", ""),
             may_decline=may_decline,

@@ -32,6 +32,7 @@ from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._state import NO_VALUE, OpenStep, State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
+from bartack.runtime._tool_desk import ToolCall
 from bartack.supervision.forms import form_words
 
 RUN_ID: Final = "run-20260101-000000-00000000"
@@ -312,6 +313,11 @@ class MemoryRun:
         """See ``World.stop_prompt``."""
         self._prompts.stop(token)
 
+    def answer_call(self, action: act.AnswerCall) -> None:
+        """See ``World.answer_call``."""
+        value = self.hub.core.ledger.load(action.value.raw, action.value.ref)
+        self._prompts.answer(action.token, action.request, value, action.error)
+
     def show(self, action: act.Show) -> None:
         """See ``World.show``."""
         self.surroundings.show(action.channel, action.worker, action.text)
@@ -332,8 +338,9 @@ class MemoryRun:
 
     def _take_replies(self) -> bool:
         ready = self._prompts.take_ready()
-        for token, outcome in ready:
-            self.hub.post(methodcaller("prompt_ended", token, outcome))
+        for token, what in ready:
+            event = "tool_called" if isinstance(what, ToolCall) else "prompt_ended"
+            self.hub.post(methodcaller(event, token, what))
         return bool(ready)
 
     def _take_news(self) -> bool:

@@ -99,12 +99,22 @@ class ShellOutcome(msgspec.Struct, omit_defaults=True):
     stderr64: str = ""
 
 
+class ToolSpec(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A tool that an agent may call, as it is described to it."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, object] = {}
+    """The JSON schema of its arguments, an object."""
+
+
 class ThinkArgs(Args, frozen=True):
     """A prompt to an agent."""
 
     prompt: str
     name: str
     schema: dict[str, object] | None = None
+    tools: list[ToolSpec] = []
     agent: str = ""
     system: str = ""
     may_decline: bool = False
