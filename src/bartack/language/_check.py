@@ -29,6 +29,7 @@ from bartack.language._check_declarations import (
 from bartack.language._check_mail import check_mail
 from bartack.language._check_statements import (
     bind_name,
+    bound_names,
     check_statements,
     report_undefined,
     report_unread,
@@ -36,7 +37,7 @@ from bartack.language._check_statements import (
 from bartack.language._check_text import report_secrets
 from bartack.language._check_walk import Handler, Walk
 from bartack.language._diagnostics import MOST_SHOWN, Diagnostic, Secondary, settle
-from bartack.language._modules import Graph, Loader, load
+from bartack.language._modules import Graph, Importer, Loader, load
 from bartack.language._program import Checked, Program
 from bartack.language._scope import Body, ModuleScope, Scope, World
 from bartack.language._types import ANY
@@ -69,16 +70,16 @@ def _walk_all(graph: Graph) -> dict[str, Walk]:
     walks: dict[str, Walk] = {}
     for name, module in graph.modules.items():
         scope = world.scopes[name] = ModuleScope(module)
-        walks[name] = Walk(scope, world, _HANDLERS)
+        errors = sorted(one.span.start for one in graph.found[name] if one.severity == "error")
+        walks[name] = Walk(scope, world, _HANDLERS, errors)
     for walk in walks.values():
         declare_items(walk)
     for walk in walks.values():
         bind_imports(walk, graph)
     for walk in walks.values():
         define_items(walk)
-    entry = next(iter(walks))
     for name, walk in walks.items():
-        _check_module(walk, is_entry=name == entry)
+        _check_module(walk, graph.importers.get(name))
     return walks
 
 
@@ -120,9 +121,12 @@ def _most_important(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
 # One module
 
 
-def _check_module(walk: Walk, *, is_entry: bool) -> None:
+def _check_module(walk: Walk, importer: Importer | None) -> None:
     module = walk.module.syntax
-    statements: list[tree.Unit] = []
+    statements = _statements(module)
+    if statements:
+        _check_place(walk, statements[0], importer)
+    walk.script_names = frozenset(name for one in statements for name in _bound(one))
     for unit in module.units:
         if isinstance(unit, tree.Declaration):
             _check_declared(walk, unit, None)
@@ -131,25 +135,36 @@ def _check_module(walk: Walk, *, is_entry: bool) -> None:
             for method in unit.methods:
                 if isinstance(method, tree.Declaration):
                     _check_declared(walk, method, unit)
-        elif not isinstance(unit, (tree.Import, tree.TypeDeclaration)):
-            statements.append(unit)
-    if module.script is not None:
-        statements = list(module.script.statements)
-    if statements:
-        _check_place(walk, statements[0], is_entry=is_entry)
     _check_script(walk, statements)
-    report_unused_imports(walk)
+    if walk.is_sound(module.start, module.end):
+        report_unused_imports(walk)
     report_secrets(walk)
 
 
-def _check_place(walk: Walk, first: tree.Node, *, is_entry: bool) -> None:
-    """Statements may stand at the top of the entry only, and not beside a `main`."""
-    if not is_entry:
+def _statements(module: tree.Module) -> list[tree.Unit]:
+    """What runs when a module is the entry."""
+    if module.script is not None:
+        return list(module.script.statements)
+    items = (tree.Import, tree.Declaration, tree.Trait, tree.TypeDeclaration)
+    return [unit for unit in module.units if not isinstance(unit, items)]
+
+
+def _bound(statement: tree.Unit) -> Iterable[str]:
+    return bound_names(statement.pattern) if isinstance(statement, tree.Var) else ()
+
+
+def _check_place(walk: Walk, first: tree.Node, importer: Importer | None) -> None:
+    """Statements may stand at the top of a module that nothing imports, and not beside a `main`."""
+    if importer is not None:
+        file = "" if importer.path == walk.module.path else importer.path
         walk.report(
             "PW115",
             "an imported module may only declare",
             first,
-            helps=("move the statements into a `fun` and call it",),
+            helps=(
+                "move the statements into a `fun` or worker, or what others need into a module of its own",
+            ),
+            secondary=(Secondary(importer.span, "imported here", file),),
         )
         return
     main = walk.names.declared.get("main")
@@ -171,9 +186,10 @@ def _begin(walk: Walk, body: Body) -> None:
     walk.risky.clear()
 
 
-def _finish(walk: Walk) -> None:
+def _finish(walk: Walk, node: tree.Node) -> None:
     report_undefined(walk)
-    report_unread(walk)
+    if walk.is_sound(node.start, node.end):
+        report_unread(walk)
 
 
 def _check_script(walk: Walk, statements: Iterable[tree.Unit]) -> None:
@@ -181,7 +197,7 @@ def _check_script(walk: Walk, statements: Iterable[tree.Unit]) -> None:
     walk.top = walk.scope
     check_statements(walk, list(statements), value=True)
     walk.top = None
-    _finish(walk)
+    _finish(walk, walk.module.syntax)
 
 
 def _check_declared(walk: Walk, node: tree.Declaration, trait: tree.Trait | None) -> None:
@@ -197,4 +213,4 @@ def _check_declared(walk: Walk, node: tree.Declaration, trait: tree.Trait | None
         bind_name(walk, parameter.name, "parameter", known.type, written)
     if isinstance(node.body, tree.Block):
         check_statements(walk, node.body.statements)
-    _finish(walk)
+    _finish(walk, node)

@@ -242,8 +242,8 @@ def _dots(signature: Signature) -> str:
 
 def _no_member(walk: Walk, plural: str, link: tree.Member, known: Sequence[str]) -> Type:
     name = link.name.name
-    near = walk.suggest(name, known) or _OTHER_MEMBERS.get(name)
-    near = near if near in known else None
+    other = _OTHER_MEMBERS.get(name)
+    near = other if other in known else walk.suggest(name, known)
     text = f"{plural} have no `{name}`" if plural != "null" else f"null has no `{name}`"
     label = f"did you mean `{near}`?" if near else ""
     walk.report("PW146", text, link.name, label=label)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bartack.language import _tree as tree
 from bartack.language._check_functions import function_argument
 from bartack.language._check_statements import assign
-from bartack.language._check_walk import Handler, Walk, is_known, may_be
+from bartack.language._check_walk import Handler, Walk, found_name, is_known, may_be
 from bartack.language._program import Builtin, Declared, DeclaredTrait, Namespace
 from bartack.language._types import (
     ANY,
@@ -224,19 +224,22 @@ def _sum(walk: Walk, node: tree.Binary, kinds: list[Type]) -> Type:
                 return ANY
             result = NUMBER
         else:
-            result = _added(walk, result, kind, operand)
+            result = _added(walk, (result, node.operands[0]), (kind, operand))
     return result
 
 
-def _added(walk: Walk, left: Type, right: Type, operand: tree.Node) -> Type:
+def _added(walk: Walk, first: tuple[Type, tree.Node], second: tuple[Type, tree.Node]) -> Type:
+    left, right = first[0], second[0]
     if not is_known(left) or not is_known(right):
         text = _is_text(left) or _is_text(right)
         return STRING if text else ANY
     if may_be(left, STRING, RESULT) or may_be(right, STRING, RESULT):
         return STRING if _is_text(left) or _is_text(right) else ANY
     if not may_be(left, NUMBER) or not may_be(right, NUMBER):
-        wrong = left if not may_be(left, NUMBER) else right
-        walk.fits(Union((NUMBER, STRING)), wrong, operand)
+        wrong, at = first if not may_be(left, NUMBER) else second
+        helps = ("arrays are joined by `xs.concat(ys)`",) if may_be(wrong, ARRAY) else ()
+        message = f"expected `number | string`, found `{found_name(_ORDERED, wrong)}`"
+        walk.report("PW141", message, at, helps=helps)
         return ANY
     return NUMBER
 

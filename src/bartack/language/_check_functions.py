@@ -93,7 +93,8 @@ def check_arguments(
     """Check the number and the types of arguments; gives their types."""
     given = len(call.arguments)
     if not _accepts(signature, given, name):
-        text = f"`{name}` takes {signature.count_text()}, {given} given"
+        counted = "no argument or 2" if name == "random" else signature.count_text()
+        text = f"`{name}` takes {counted}, {given} given"
         helps = (f"write `{name}({_parameters_text(signature)})`",) if _is_named(signature) else ()
         walk.report("PW140", text, call, secondary=secondary, helps=helps)
     kinds: list[Type] = []

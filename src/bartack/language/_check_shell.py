@@ -40,8 +40,10 @@ def _result(walk: Walk, node: tree.ShellResult, _expected: Type | None) -> Type:
 
 def _check_name_as_command(walk: Walk, node: tree.Capture) -> None:
     name = _single_word(node.shell)
-    if name is None or not isinstance(walk.find(name), Local):
+    local = walk.find(name) if name is not None else None
+    if not isinstance(local, Local):
         return
+    walk.body.read.add(local)
     walk.report(
         "PW208",
         f"`$({name})` runs the command `{name}`; the variable is `${name}`",

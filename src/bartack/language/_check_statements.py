@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from bartack.language import _tree as tree
 from bartack.language._check_mail import pattern_fields
 from bartack.language._check_types import declare_type, define_types, resolve
-from bartack.language._check_walk import Handler, Walk, may_be
+from bartack.language._check_walk import Handler, Walk, found_name, may_be
 from bartack.language._diagnostics import Secondary
 from bartack.language._program import Local
 from bartack.language._source import Span
@@ -28,7 +28,6 @@ from bartack.language._types import (
     Record,
     Type,
     definition_of,
-    describe,
     literals_of,
 )
 
@@ -52,6 +51,8 @@ def check_statements(walk: Walk, statements: Sequence[tree.Unit], *, value: bool
     ended = False
     before: tree.ShellStatement | None = None
     for statement in statements:
+        if _is_broken_word(walk, statement):
+            continue
         if ended and not isinstance(statement, (tree.TypeDeclaration, tree.Error)):
             _unreached(walk, statement, statements[-1])
             ended = False
@@ -60,6 +61,15 @@ def check_statements(walk: Walk, statements: Sequence[tree.Unit], *, value: bool
             walk.module.may_fail.add(before)
         before = statement if isinstance(statement, tree.ShellStatement) else None
         ended = ended or leaves(statement)
+
+
+def _is_broken_word(walk: Walk, statement: tree.Unit) -> bool:
+    """Whether behind a lone name something made no sense, as in a command without its `$`."""
+    if not isinstance(statement, tree.ExpressionStatement) or not isinstance(statement.value, tree.Name):
+        return False
+    text = walk.module.source.text
+    end = text.find("\n", statement.end)
+    return not walk.is_sound(statement.end, len(text) if end < 0 else end)
 
 
 def _check_one(walk: Walk, statement: tree.Unit, *, value: bool) -> None:
@@ -334,7 +344,7 @@ def _while(walk: Walk, node: tree.While, _expected: Type | None) -> Type:
 def _for(walk: Walk, node: tree.For, _expected: Type | None) -> Type:
     kind = walk.expression(node.iterable)
     if not may_be(kind, ARRAY, STRING, RESULT, OBJECT) or kind is MAILBOX:
-        text = f"expected an array, range, string, result or object, found `{describe(kind)}`"
+        text = f"expected an array, range, string, result or object, found `{found_name(ARRAY, kind)}`"
         walk.report("PW141", text, node.iterable)
     walk.enter()
     pattern_type(walk, node.pattern)
@@ -517,8 +527,8 @@ def _unread_help(local: Local) -> str:
 def report_undefined(walk: Walk) -> None:
     """Say which names of the body are not defined, each once."""
     for name, use in walk.body.undefined.items():
-        label = f"did you mean `{use.near}`?" if use.near else ""
-        notes = (f"and {_times(use.more)} more in this body",) if use.more else ()
+        label = f"did you mean `{use.near}`?" if use.near and name not in walk.script_names else ""
+        notes = (f"used {_times(use.more)} more below",) if use.more else ()
         walk.report(
             "PW120",
             f"`{name}` is not defined",
@@ -536,6 +546,8 @@ def _times(count: int) -> str:
 def _undefined_helps(walk: Walk, name: str, *, in_shell: bool) -> tuple[str, ...]:
     if name in walk.names.types or walk.find_type(name) is not None:
         return (f"`{name}` is a type, not a value",)
+    if name in walk.script_names:
+        return (f"`{name}` is a variable of the script; hand it over as an argument",)
     if in_shell or (name.isupper() and len(name) > 1):
         return (f'to read an environment variable write `env("{name}")`',)
     return ()

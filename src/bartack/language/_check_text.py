@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 
 from bartack.language import _tree as tree
 from bartack.language._check_statements import check_block
-from bartack.language._check_walk import Handler, Walk, is_known, may_be
+from bartack.language._check_walk import Handler, Walk, found_name, is_known, may_be
 from bartack.language._diagnostics import Fix
 from bartack.language._library import has_fields
 from bartack.language._program import Builtin, Local
 from bartack.language._source import Span
-from bartack.language._types import ANY, ARRAY, STRING, LiteralOf, Type, describe
+from bartack.language._types import ANY, ARRAY, BOOL, STRING, LiteralOf, Type
 
 
 def _string(walk: Walk, node: tree.String, _expected: Type | None) -> Type:
@@ -82,8 +82,19 @@ def _splice(walk: Walk, node: tree.Splice, _expected: Type | None) -> Type:
     kind = walk.expression(node.value)
     walk.in_shell = outside
     if is_known(kind) and not may_be(kind, ARRAY):
-        walk.report("PW141", f"expected `array`, found `{describe(kind)}`", node.value)
+        walk.report("PW141", f"expected `array`, found `{found_name(ARRAY, kind)}`", node.value)
     return ANY
+
+
+def _read_file(walk: Walk, node: tree.ReadFile, _expected: Type | None) -> Type:
+    symbol = walk.use(node.reader.name, node.reader)
+    walk.expression(node.path)
+    if not isinstance(symbol, Builtin):
+        walk.module.comparisons.add(node)
+        return BOOL
+    meant = "read" if node.reader.name == "cat" else node.reader.name
+    walk.report("PW221", f"prefer `{'json(read(path))' if meant == 'json' else 'read(path)'}`", node)
+    return ANY if meant == "json" else STRING
 
 
 def _prompt(walk: Walk, node: tree.Prompt, expected: Type | None) -> Type:
@@ -171,5 +182,6 @@ HANDLERS: dict[type[tree.Node], Handler] = {
     tree.Interpolation: _interpolation,
     tree.Splice: _splice,
     tree.Prompt: _prompt,
+    tree.ReadFile: _read_file,
     tree.DoBlock: _do_block,
 }

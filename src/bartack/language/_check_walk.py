@@ -9,6 +9,7 @@ expression gives the expression's type as far as it is known, and `ANY` where it
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
@@ -62,7 +63,13 @@ _OTHER_WORDS = {
 class Walk:
     """Checks one module. Diagnostics are collected in `found`, meanings in the tables of `module`."""
 
-    def __init__(self, scope: ModuleScope, world: World, handlers: dict[type[tree.Node], Handler]) -> None:
+    def __init__(
+        self,
+        scope: ModuleScope,
+        world: World,
+        handlers: dict[type[tree.Node], Handler],
+        syntax_errors: list[int],
+    ) -> None:
         self.module: CheckedModule = scope.module
         self.names = scope
         self.world = world
@@ -70,6 +77,7 @@ class Walk:
         self.mail: list[MailUse] = []
         self.risky: list[tree.Node] = []
         self.top: Scope | None = None
+        self.script_names: frozenset[str] = frozenset()
         self._methods: dict[tree.Trait, dict[str, tree.Declaration]] = {}
         self.received: dict[tree.Node, MailUse] = {}
         self.status_reads: list[int] = []
@@ -79,6 +87,7 @@ class Walk:
         self.scope = Scope(None, 0)
         self.body = Body()
         self._handlers = handlers
+        self._syntax_errors = syntax_errors
         self._suggestions = 0
         text = scope.module.source.text
         self.assigned = {found[2] for found in _ASSIGNED.finditer(text) if not found[1]}
@@ -112,6 +121,11 @@ class Walk:
                 fix=fix,
             )
         )
+
+    def is_sound(self, start: int, end: int) -> bool:
+        """Whether the text between two offsets has no syntax errors, so that nothing of it was lost."""
+        at = bisect_left(self._syntax_errors, start)
+        return at >= len(self._syntax_errors) or self._syntax_errors[at] > end
 
     def suggest(self, name: str, known: Iterable[str]) -> str | None:
         """The nearest of some names; nothing once a file has had many, since that takes time."""
@@ -160,6 +174,7 @@ class Walk:
         before = self._before(name)
         if before is not None:
             self.declared_twice(name, local.node, before)
+            self.body.read.update(one for one in (self.scope.names.get(name),) if one is not None)
         local.number = self.body.numbers.get(name, 0)
         self.body.numbers[name] = local.number + 1
         self.scope.names[name] = local

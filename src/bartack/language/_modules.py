@@ -16,7 +16,7 @@ from bartack.language import _tree as tree
 from bartack.language._diagnostics import Diagnostic, diagnose
 from bartack.language._parser import parse
 from bartack.language._program import CheckedModule
-from bartack.language._source import Source, Span, Undecodable, decode
+from bartack.language._source import Span, Undecodable, decode
 
 MAX_MODULES = 1_000
 LIBRARY = "std"
@@ -48,16 +48,25 @@ class Target(NamedTuple):
     name: str = ""
 
 
+class Importer(NamedTuple):
+    """Where a module is imported."""
+
+    path: str
+    span: Span
+
+
 class Graph(msgspec.Struct, eq=False):
     """The modules of a program in the order of their imports, the entry first.
 
     `targets` says what the identifiers of import paths (for names out of a module: the path's string) lead to;
-    those that lead nowhere have been reported. `found` holds the diagnostics by the id of the module.
+    those that lead nowhere have been reported. `found` holds the diagnostics by the id of the module, `importers`
+    where a module is imported first.
     """
 
     modules: dict[str, CheckedModule]
     targets: dict[tree.Node, Target]
     found: dict[str, list[Diagnostic]]
+    importers: dict[str, Importer]
 
 
 def load(loader: Loader, entry: str) -> Graph:
@@ -83,7 +92,7 @@ class _Loading:
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._graph = Graph({}, {}, {})
+        self._graph = Graph({}, {}, {}, {})
         self._failed: dict[str, NotLoaded] = {}
         self._full = False
 
@@ -171,6 +180,8 @@ class _Loading:
 
     def _enter(self, wanted: _Wanted) -> CheckedModule | None:
         """Load a module that is met for the first time; report where that is not possible."""
+        importer = Importer(wanted.importer.path, wanted.node.span)
+        self._graph.importers.setdefault(wanted.module, importer)
         if wanted.module in self._graph.modules:
             return None
         failed = self._failed.get(wanted.module)
@@ -220,8 +231,3 @@ def _outside(path: str, importer: CheckedModule, span: Span) -> Diagnostic:
         span,
         helps=("the project is the directory of `bartack.toml`, else that of the program",),
     )
-
-
-def sources(graph: Graph) -> dict[str, Source]:
-    """The text of every module, by its path."""
-    return {module.path: module.source for module in graph.modules.values()}
