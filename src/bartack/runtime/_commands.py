@@ -101,6 +101,8 @@ class Commands:
         self._running: dict[int, _Running] = {}
         self._numbers: dict[int, int] = {}
         self._looked = 0.0
+        self.patience_s = LOOK_S
+        """How long nothing has to be looked at."""
 
     def token_key(self, secret: str) -> str | None:
         """The key of the step that a command with this secret belongs to."""
@@ -129,6 +131,7 @@ class Commands:
         number = self._new_token()
         self._running[number] = running
         self._numbers[action.token] = number
+        self.patience_s = min(self.patience_s, running.patience_s)
         cwd = os.path.join(run.workspace, action.args.cwd)
         if action.args.form is not None and plain is None:
             marks = {name: env[name] for name in ("BARTACK_WORKER", "BARTACK_STEP")}
@@ -187,11 +190,6 @@ class Commands:
         self.close()
         return lost
 
-    @property
-    def patience_s(self) -> float:
-        """How long nothing has to be looked at."""
-        return min((running.patience_s for running in self._running.values()), default=LOOK_S)
-
     def look(self, now: float, too_large: Callable[[int], None]) -> None:
         """Show what was written since the last look, and find commands that write without end."""
         if now - self._looked < self.patience_s:
@@ -203,6 +201,7 @@ class Commands:
                     self._show(name, running.path, text)
             if running.is_too_large():
                 too_large(running.token)
+        self.patience_s = min((running.patience_s for running in self._running.values()), default=LOOK_S)
 
     def close(self) -> None:
         """Let go of all files."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ from bartack.supervision.forms import (
     Word,
     plain_of,
 )
+
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only its kernel tells, or does, this")
 
 NASTY = "'\"`$(){}[]*?~!#&;|<>\\ \t\n-=%é🙂ab./"
 
@@ -196,6 +199,9 @@ def tree(tmp_path: Path) -> Path:
         ([Bare("s*/")], ["star*/", "sub/"]),
         (["star*", Bare("/*.c")], ["star*/g.c"]),
         (["s*", Bare("/*.c")], ["s*/*.c"]),
+        (["s*", Bare("*")], ["s**"]),
+        (["star*", Bare("?/g.c")], ["star*?/g.c"]),
+        (["star", Bare("?/g.c")], ["star*/g.c"]),
         (["*"], ["*"]),
         ([Bare("*.none")], ["*.none"]),
         (["[", Bare("*")], ["[x]"]),
@@ -366,6 +372,7 @@ def test_input_is_empty_and_only_own_descriptors_are_open(keeper: FormKeeper) ->
         assert keeper.run(wanted).stdout == "'' [0, 1, 2]\n"
 
 
+@ON_LINUX
 def test_a_program_finds_signals_as_they_are_by_default(keeper: FormKeeper) -> None:
     lines = run("grep", "-E", "^Sig(Ign|Blk|Cgt)")
 
@@ -404,6 +411,14 @@ def test_a_missing_directory_is_status_1(keeper: FormKeeper) -> None:
     assert keeper.run(form(run("cd", "a", "b"))).status == 2
 
 
+def test_a_command_without_a_program_gives_the_descriptors_back(keeper: FormKeeper, tmp_path: Path) -> None:
+    writing = SimpleCommand(words(":"), redirects=[Redirect(1, ">", ["f"]), Redirect(2, ">", ["f"])])
+
+    done = keeper.run(then(writing, "&&", sh("echo out; echo err >&2")), tmp_path)
+
+    assert done == Done(0, "out\n", "err\n")
+
+
 def test_a_command_is_found(keeper: FormKeeper) -> None:
     env = {"PATH": "/nowhere:/bin"}
 
@@ -429,10 +444,11 @@ def test_a_variable_is_set_for_its_command_only(keeper: FormKeeper) -> None:
     "wanted",
     [
         then(sh("sleep 1000 & echo ready; wait"), "||", run("echo", "behind")),
+        then(sh("sleep 1000 & echo ready; wait"), "||", run("command", "-v", "sh")),
         form(Group(then(sh("sleep 1000 & echo ready; wait"), "||", run("echo", "behind"))), run("cat")),
         form(run("echo", captured(sh("sleep 1000 & echo ready >&2; wait")))),
     ],
-    ids=["list", "group", "capture"],
+    ids=["list", "without a program", "group", "capture"],
 )
 def test_a_form_that_is_ended_leaves_nothing_and_starts_nothing_more(
     keeper: FormKeeper, wanted: Form
@@ -472,6 +488,24 @@ def test_killing_an_interpreter_takes_along_what_it_started(keeper: FormKeeper) 
     assert os.read(ours, 100) == b""
     os.close(ours)
     assert descendants(keeper.client.pid) == []
+
+
+@ON_LINUX
+def test_nothing_of_a_form_outlives_its_keeper(tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    with FormKeeper(tmp_path) as keeper:
+        inner = Group(then(sh("echo ready; exec sleep 20"), "&&", run(":")))
+        keeper.start(form(inner), tmp_path, theirs, theirs, os.environ)
+        os.close(theirs)
+        keeper.wait(Started)
+        assert os.read(ours, 100) == b"ready\n"
+
+        os.kill(keeper.client.pid, signal.SIGKILL)
+
+    ready, _, _ = select.select([ours], [], [], 5.0)
+    assert ready, "something still holds the output"
+    assert os.read(ours, 100) == b""
+    os.close(ours)
 
 
 # The short way.

@@ -71,6 +71,10 @@ class Pipeline(msgspec.Struct, frozen=True, array_like=True):
 
     commands: list[SimpleCommand | Group]
 
+    def __post_init__(self) -> None:
+        if not self.commands:
+            raise ValueError("a pipeline needs a command")
+
 
 class Form(msgspec.Struct, frozen=True, array_like=True):
     """Pipelines one after the other: behind ``&&`` if all went well so far, behind ``||`` if not."""
