@@ -47,6 +47,7 @@ NEXT_DECLARATION = re.compile(
     rf"^(?=@|(?:import|export|default|worker|skill|trait|fun|type|task|agent)[ \t]+{WORD}|import[ \t])",
     re.MULTILINE,
 )
+KEY_ENDS = re.compile(r"[ \t]*(?:[:?,}\r\n]|\Z)")
 CLOSERS = {"(": ")", "[": "]", "{": "}", "$(": ")", "($": ")"}
 TEXT_OPENERS = frozenset({'"', "'", "$(", "($", "think", "ask"})
 RESERVED = {
@@ -280,7 +281,8 @@ class Cursor(ABC):
             )
         else:
             self.unexpected(expected)
-            self.skip_to(closer)
+            if self.kind != "{" or closer == "}":  # a brace is where the body begins
+                self.skip_to(closer)
             if self.kind != closer:
                 return self.before
         end = self.end
@@ -292,7 +294,7 @@ class Cursor(ABC):
         kind = self.kind
         if kind in {")", "]", "}"}:
             return kind != closer and kind in self.closers
-        return kind == "" or (self.newline and kind in STATEMENT_WORDS)
+        return kind == "" or (self.at_declaration() if closer == "}" else self.starts_statement())
 
     # Skipping
 
@@ -315,7 +317,11 @@ class Cursor(ABC):
 
     def skips_into_statement(self, nested: Brackets) -> bool:
         """Whether a statement starts here, not inside of braces that are being skipped."""
-        return self.newline and self.kind in STATEMENT_WORDS and not nested.counts["}"]
+        return not nested.counts["}"] and self.starts_statement()
+
+    def starts_statement(self) -> bool:
+        """Whether a word that starts a statement begins a line here, and is no key."""
+        return self.newline and self.kind in STATEMENT_WORDS and not KEY_ENDS.match(self.text, self.end)
 
     def closes_outside(self) -> bool:
         """Whether the token here closes a bracket that was open before the skipping began."""
@@ -339,6 +345,7 @@ class Cursor(ABC):
             self.newline
             and (self.kind in DECLARATION_WORDS or self.kind == "type")
             and (self.start == 0 or self.text[self.start - 1] == "\n")
+            and not KEY_ENDS.match(self.text, self.end)
         )
 
 

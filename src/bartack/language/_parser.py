@@ -112,7 +112,13 @@ class Parser(StatementParser):
         units.append(unit)
         self.safely(lambda: self.end_unit(unit))
         if self.start == at and self.kind:
-            self.advance()
+            self.safely(self.skip_unit)
+
+    def skip_unit(self) -> tree.Error:
+        """Go past what is no unit."""
+        start = self.start
+        self.skip_line()
+        return tree.Error(start, self.before)
 
     def end_unit(self, unit: tree.Unit) -> tree.Error:
         """Expect the end of a unit."""
@@ -211,7 +217,7 @@ class Parser(StatementParser):
         state = self.enter(")", free=True)
         argument: tree.Expression | None = None
         named: list[tree.NamedArgument] = []
-        follows = self.kind != ")"
+        follows = self.follows(")")
         while follows:
             value = self.expression()
             if self.kind == ":" and isinstance(value, tree.Name):
@@ -261,7 +267,7 @@ class Parser(StatementParser):
         state = self.enter(")", free=True)
         broken = self.newline
         items: list[tree.Parameter] = []
-        follows = self.kind != ")"
+        follows = self.follows(")")
         while follows:
             items.append(self.parameter())
             follows = self.more(")")

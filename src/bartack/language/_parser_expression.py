@@ -261,7 +261,7 @@ class ExpressionParser(TypeParser):
         state = self.enter("]", free=True)
         broken = self.newline
         elements: list[tree.Expression | tree.Spread] = []
-        follows = self.kind != "]"
+        follows = self.follows("]")
         while follows:
             elements.append(self.spread() if self.kind == "..." else self.expression())
             follows = self.more("]")
@@ -282,7 +282,7 @@ class ExpressionParser(TypeParser):
         state = self.enter("}", free=False)
         broken = self.newline
         fields: list[tree.ObjectField | tree.Spread] = []
-        follows = self.kind != "}"
+        follows = self.follows("}")
         while follows:
             field = self.spread() if self.kind == "..." else self.object_field()
             if field is None:
@@ -354,7 +354,7 @@ class ExpressionParser(TypeParser):
         state = self.enter(")", free=True)
         broken = self.newline
         arguments: list[tree.Expression] = []
-        follows = self.kind != ")"
+        follows = self.follows(")")
         while follows:
             arguments.append(self.expression())
             follows = self.more(")")

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 from bartack.language import _tree as tree
 from bartack.language._cursor import DECLARATION_WORDS, WORD, cut
-from bartack.language._diagnostics import Fix
+from bartack.language._diagnostics import Fix, Secondary
 from bartack.language._parser_expression import ExpressionParser
+from bartack.language._parser_text import UNCLOSED
 from bartack.language._source import Span
 
 BRACE_FOLLOWS = re.compile(r"(?:[ \t\r\n]+|#[^\n]*\n)*\{")
@@ -26,12 +27,9 @@ class StatementParser(ExpressionParser):
         if self.kind != "{":
             self.unexpected(f"`{{` after {after}")
             return tree.Error(self.before, self.before)
-        start = self.start
         body, closed = self.braced_statements()
         if closed:
             self.advance()
-        else:
-            self.fail("PW104", "this `{` is never closed", span=Span(start, start + 1))
         return body
 
     def braced_statements(self) -> tuple[tree.Block, bool]:
@@ -42,8 +40,18 @@ class StatementParser(ExpressionParser):
         self.leave(state)
         closed = self.kind == "}"
         if not closed:
-            self.fail("PW104", "this `{` is never closed", span=Span(start, start + 1))
+            self.unclosed_block(start)
         return tree.Block(start, self.end if closed else self.before, tuple(statements)), closed
+
+    def unclosed_block(self, start: int) -> None:
+        """Report a block without its `}`, or the prompt in it that seems to have taken it."""
+        suspect, self.suspect = self.suspect, None
+        if suspect and suspect[1] > start:
+            word, opener, brace = suspect
+            secondary = (Secondary(Span(brace, brace + 1), "this brace has none of its own"),)
+            self.fail("PW103", UNCLOSED.format(word), span=Span(opener, opener + 1), secondary=secondary)
+        else:
+            self.fail("PW104", "this `{` is never closed", span=Span(start, start + 1))
 
     def statements(self) -> list[tree.Statement]:
         """Read statements up to a `}`, the end of the text or a declaration at the start of a line."""

@@ -30,6 +30,8 @@ PARAMETER = re.compile(
 )
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "$": "$", "0": "\0"}
 MOST_REREADS = 8
+FAR = 400
+UNCLOSED = "this `{{` of `{}` is never closed; a lone brace in text is written `$'{{'`"
 
 T = TypeVar("T", bound=tree.Node)
 
@@ -38,6 +40,8 @@ class TextParser(Cursor):
     """Reads strings and prompts."""
 
     rereads = 0
+    suspect: tuple[str, int, int] | None = None
+    """A prompt that seems to be closed too late: its word, its brace, and the last brace in its text."""
 
     @abstractmethod
     def expression(self) -> tree.Expression:
@@ -257,6 +261,7 @@ class TextParser(Cursor):
         text = self.text
         parts: list[tree.PromptPart] = []
         braces: list[int] = []
+        brace = -1
         since = self.at
         while True:
             matched = PROMPT.search(text, self.at)
@@ -269,9 +274,12 @@ class TextParser(Cursor):
             self.at = matched.end()
             if sign == "}" and not braces:
                 self.raw_text(parts, since, at)
+                if brace >= 0 and self.closes_too_late(opener, since, at):
+                    self.suspect = (word, opener, brace)
                 return parts, True
             if sign == "{":
                 braces.append(at)
+                brace = at
             elif sign == "}":
                 braces.pop()
             elif sign == "do":
@@ -282,6 +290,15 @@ class TextParser(Cursor):
                     return parts, False
             elif self.dollar(parts, since, at):
                 since = self.at
+
+    def closes_too_late(self, opener: int, since: int, at: int) -> bool:
+        """Whether the `}` at `at` stands too far left to be that of a prompt, so that a brace in the text took its own."""
+        line = self.text.rfind("\n", since, at) + 1
+        head = self.text.rfind("\n", max(opener - FAR, 0), opener) + 1
+        if not line or not head or self.text[line:at].strip(" \t"):
+            return False
+        written = self.text[head:opener]
+        return at - line < len(written) - len(written.lstrip(" \t"))
 
     def raw_text(self, parts: list[tree.PromptPart], start: int, end: int) -> None:
         """Keep text of a prompt as it is; it is dedented when all is read."""

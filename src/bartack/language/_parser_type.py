@@ -75,7 +75,11 @@ class TypeParser(ShellParser):
         if self.kind != ",":
             return False
         self.advance()
-        return self.kind != closer
+        return self.follows(closer)
+
+    def follows(self, closer: str) -> bool:
+        """Whether an element of a list stands here, and not its end."""
+        return self.kind != closer and not self.never_closes(closer)
 
     # Types
 
@@ -167,7 +171,7 @@ class TypeParser(ShellParser):
         state = self.enter("}", free=False)
         broken = self.newline
         fields: list[tree.TypeField] = []
-        follows = self.kind != "}"
+        follows = self.follows("}")
         while follows:
             field = self.type_field()
             if field is None:
@@ -203,7 +207,7 @@ class TypeParser(ShellParser):
             return tree.Error(start, self.before)
         state = self.enter(")", free=True)
         parameters: list[tree.Type] = []
-        follows = self.kind != ")"
+        follows = self.follows(")")
         while follows:
             parameters.append(self.type())
             follows = self.more(")")
@@ -250,7 +254,7 @@ class TypeParser(ShellParser):
         state = self.enter(closer, free=True)
         broken = self.newline
         elements: list[tree.Pattern] = []
-        follows = self.kind != closer
+        follows = self.follows(closer)
         while follows:
             elements.append(self.pattern())
             follows = self.more(closer)
@@ -268,7 +272,7 @@ class TypeParser(ShellParser):
         state = self.enter("}", free=False)
         broken = self.newline
         fields: list[tree.PatternField] = []
-        follows = self.kind != "}"
+        follows = self.follows("}")
         while follows:
             key = self.key()
             if key is None:

@@ -803,11 +803,13 @@ def same(left: Node, right: Node) -> bool:
     return shape(left) == shape(right)
 
 
-_INCIDENTAL = frozenset({"start", "end", "opener", "comments", "doc", "broken", "spelled"})
+_INCIDENTAL = frozenset({"start", "end", "opener", "comments", "doc", "broken", "spelled", "old_self"})
 
 
 def shape(node: object) -> object:
     """What `same` compares: nested tuples of kinds and values, without places, comments and spellings."""
+    if isinstance(node, Await):
+        return shape(node.operand)
     if isinstance(node, Node):
         names = (name for name in node.__struct_fields__ if name not in _INCIDENTAL)
         return (type(node).__name__, *(shape(getattr(node, name)) for name in names))
