@@ -7,6 +7,7 @@ from typing import Literal
 from bartack import Context, worker
 from bartack.errors import BartackError, ShellError
 from bartack.runtime._forms import shell_form
+from bartack.runtime._members import scheduler_of
 from bartack.runtime._op import StepOp
 from bartack.runtime._results import ShellResult
 from bartack.supervision.forms import Bare, Form, Group, Pipeline, Redirect, SimpleCommand, Word
@@ -23,8 +24,7 @@ def joined(joint: Literal["&&", "||"], *commands: SimpleCommand | Group) -> Form
 def run(
     ctx: Context, form: Form, *, check: bool = True, live: bool = False, timeout_s: float | None = None
 ) -> StepOp[ShellResult]:
-    scheduler = ctx._scheduler  # pyright: ignore[reportPrivateUsage] - what a language's runtime is given
-    return shell_form(scheduler, form, check=check, live=live, timeout_s=timeout_s)
+    return shell_form(scheduler_of(ctx), form, check=check, live=live, timeout_s=timeout_s)
 
 
 def noted(*texts: str | Word) -> SimpleCommand:
@@ -98,6 +98,7 @@ async def flooding(ctx: Context) -> list[object]:
 @worker
 async def talking(ctx: Context) -> list[object]:
     """A form whose output is shown, and only the end of it kept."""
+    ctx.print("before")
     text = (
         "echo begins; echo trouble >&2; until test -e go; do sleep 0.02; done; seq 20000; printf 'no newline'"
     )

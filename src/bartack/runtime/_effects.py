@@ -104,13 +104,15 @@ class EffectDesk:
         """Run commands."""
         args = self._office.decode(step.a, s.ShellArgs)
         limit, source = self._limit("shell", args.timeout_s)
-        opened = self._office.open(step, once=args.once, timeout_s=limit, attempt=attempt, ride=not args.once)
+        rides = not args.once and not args.live
+        opened = self._office.open(step, once=args.once, timeout_s=limit, attempt=attempt, ride=rides)
         job = self._begin(worker, opened, args.words)
         job.args = args
         self._watch(job, ShellTimeoutError("shell", limit, source, job.argv), StopShell(job.token))
         key = self._office.ledger.key(worker, step.p, step.n)
         job.start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref))
-        if args.once:
+        # What was printed before is shown when it is durable; what a command writes is shown behind it.
+        if args.once or args.live:
             self._office.ledger.act(job.start)
         else:
             self._office.ledger.act_now(job.start)

@@ -15,6 +15,7 @@ from bartack.runtime import _steps as s
 from bartack.runtime._effects import ShellEnd, cut_front
 from bartack.runtime._fingerprint import Fingerprints
 from bartack.runtime._forms import shell_form, unsafe_form
+from bartack.runtime._members import scheduler_of
 from bartack.runtime._op import StepOp
 from bartack.supervision.forms import Form, plain_of
 from bartack.testing import run_worker
@@ -33,8 +34,7 @@ def hub() -> Iterator[FakeHub]:
 def step(
     ctx: Context, wanted: Form, *, check: bool = True, timeout_s: float | None = None
 ) -> StepOp[ShellResult]:
-    scheduler = ctx._scheduler  # pyright: ignore[reportPrivateUsage] - what a language's runtime is given
-    return shell_form(scheduler, wanted, check=check, timeout_s=timeout_s)
+    return shell_form(scheduler_of(ctx), wanted, check=check, timeout_s=timeout_s)
 
 
 # The worker's side.
