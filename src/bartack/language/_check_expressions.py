@@ -27,6 +27,7 @@ from bartack.language._types import (
     Union,
     definition_of,
     join,
+    kind_of_type,
 )
 
 
@@ -230,6 +231,11 @@ def _sum(walk: Walk, node: tree.Binary, kinds: list[Type]) -> Type:
 
 def _added(walk: Walk, first: tuple[Type, tree.Node], second: tuple[Type, tree.Node]) -> Type:
     left, right = first[0], second[0]
+    one, two = kind_of_type(left), kind_of_type(right)
+    if one is NUMBER and two is NUMBER:
+        return NUMBER
+    if one is STRING or two is STRING:
+        return STRING
     if not is_known(left) or not is_known(right):
         text = _is_text(left) or _is_text(right)
         return STRING if text else ANY

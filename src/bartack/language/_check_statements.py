@@ -200,6 +200,8 @@ _EFFECTS = (
 
 def has_effect(value: tree.Node) -> bool:
     """Whether evaluating an expression may do something."""
+    if isinstance(value, tree.Chain) and isinstance(value.links[-1], _EFFECTS):
+        return True
     return any(isinstance(part, _EFFECTS) for part in tree.walk(value))
 
 

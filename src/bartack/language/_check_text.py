@@ -125,40 +125,57 @@ def _do_block(walk: Walk, node: tree.DoBlock, _expected: Type | None) -> Type:
 
 _KEY = re.compile(
     r"""
-    (?<![A-Za-z0-9_-])(?:
       sk-(?:ant-|proj-|live-)?[A-Za-z0-9_-]{20,}
     | (?:ghp|gho|ghu|ghs|ghr)_[A-Za-z0-9]{20,}
     | github_pat_[A-Za-z0-9_]{20,}
     | glpat-[A-Za-z0-9_-]{20,}
-    | xox[abprs]-[A-Za-z0-9-]{10,}
+    | xox[abprs]-[A-Za-z0-9-]{11,}
     | (?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])
     | AIza[A-Za-z0-9_-]{30,}
     | npm_[A-Za-z0-9]{30,}
     | hf_[A-Za-z0-9]{30,}
     | (?:sk|rk)_live_[A-Za-z0-9]{16,}
-    )
-    | -----BEGIN[ ](?:[A-Z]+[ ])?PRIVATE[ ]KEY-----
-    | (?i:token|secret|passw(?:or)?d|api[_-]?key|bearer|auth(?:orization)?)["']?(?:[ ]?[:=][ ]?|[ ])["']?
-      (?P<random>[A-Za-z0-9+/_=-]{32,})
     """,
     re.VERBOSE,
 )
+_BEFORE = re.compile(
+    r"""(?:token|secret|passw(?:or)?d|key|bearer|auth(?:orization)?)["']?(?:[ ]?[:=][ ]?|[ ])["']?\Z""",
+    re.IGNORECASE,
+)
+_PRIVATE_KEY = "PRIVATE KEY-----"
+_WORD_SIGNS = "+/_-"
+_SEPARATORS = {code: " " for code in range(128) if not (chr(code).isalnum() or chr(code) in _WORD_SIGNS)}
+_SHORTEST = 16
+_LEAST_RANDOM = 32
 _LEAST_BITS = 3.0
 
 
 def report_secrets(walk: Walk) -> None:
     """Say where text looks like a secret: in strings, prompts and commands, not in comments and names."""
-    suspects = [found for found in _KEY.finditer(walk.module.source.text) if _is_random(found["random"])]
+    suspects = list(_suspects(walk.module.source.text))
     if not suspects:
         return
     spans = sorted(_texts(walk.module.syntax))
-    for found in suspects:
-        start = found.start("random") if found["random"] else found.start()
-        at = bisect_right(spans, (start, math.inf)) - 1
-        if at >= 0 and start < spans[at][1]:
-            text = "this looks like a secret"
+    for suspect in suspects:
+        at = bisect_right(spans, (suspect.start, math.inf)) - 1
+        if at >= 0 and suspect.start < spans[at][1]:
             helps = ('keep it out of the program and read it with `env("NAME")`',)
-            walk.report("PW222", text, Span(start, found.end()), helps=helps)
+            walk.report("PW222", "this looks like a secret", suspect, helps=helps)
+
+
+def _suspects(text: str) -> Iterator[Span]:
+    """Stretches of text that look like secrets. Only long words are looked at, since most are short."""
+    at = 0
+    for word in text.translate(_SEPARATORS).split():
+        if len(word) >= _SHORTEST:
+            at = text.find(word, at)
+            if _KEY.match(word) or _is_secret(word, text[max(at - 24, 0) : at]):
+                yield Span(at, at + len(word))
+            at += len(word)
+    at = text.find(_PRIVATE_KEY)
+    while at >= 0:
+        yield Span(at, at + len(_PRIVATE_KEY))
+        at = text.find(_PRIVATE_KEY, at + 1)
 
 
 def _texts(module: tree.Module) -> Iterator[tuple[float, float]]:
@@ -167,13 +184,13 @@ def _texts(module: tree.Module) -> Iterator[tuple[float, float]]:
             yield node.start, node.end
 
 
-def _is_random(text: str | None) -> bool:
-    """Whether 32 characters or more look drawn at random: letters and digits, few of them often."""
-    if text is None:
-        return True
-    if not re.search(r"\d", text) or not re.search(r"[A-Za-z]", text):
+def _is_secret(word: str, before: str) -> bool:
+    """Whether a word behind `token=` and the like looks drawn at random: letters and digits, none of them often."""
+    if len(word) < _LEAST_RANDOM or not _BEFORE.search(before):
         return False
-    shares = [count / len(text) for count in Counter(text).values()]
+    if not any(map(str.isdigit, word)) or not any(map(str.isalpha, word)):
+        return False
+    shares = [count / len(word) for count in Counter(word).values()]
     return -sum(share * math.log2(share) for share in shares) >= _LEAST_BITS
 
 

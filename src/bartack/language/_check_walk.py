@@ -8,7 +8,6 @@ expression gives the expression's type as far as it is known, and `ANY` where it
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
@@ -40,7 +39,6 @@ from bartack.language._types import (
 Handler: TypeAlias = Callable[["Walk", Any, "Type | None"], Type]
 """Checks one node, given the type that is expected of it. `Any` because each handler takes one kind of node."""
 
-_ASSIGNED = re.compile(r"(\bvar\s+)?\b([A-Za-z_]\w*)[ \t]*(?:[-+*/%]?=(?!=)|\+\+|--)", re.ASCII)
 _MOST_SUGGESTIONS = 100
 
 _OTHER_WORDS = {
@@ -89,8 +87,7 @@ class Walk:
         self._handlers = handlers
         self._syntax_errors = syntax_errors
         self._suggestions = 0
-        text = scope.module.source.text
-        self.assigned = {found[2] for found in _ASSIGNED.finditer(text) if not found[1]}
+        self.assigned = assigned_names(scope.module.source.text)
 
     # Reporting
 
@@ -282,6 +279,44 @@ class Walk:
         if isinstance(symbol, Local):
             return self.body.kinds.get(symbol, ANY)
         return ARRAY if isinstance(symbol, Builtin) else ANY
+
+
+def assigned_names(text: str) -> set[str]:
+    """Every name that may be assigned to somewhere in a text, and maybe more.
+
+    Looks at the text alone, so that it is known before the first use of a variable; `var x = 1` does not count.
+    """
+    found: set[str] = set()
+    for sign in ("=", "++", "--"):
+        at = text.find(sign)
+        while at >= 0:
+            name = _assigned_before(text, at, sign)
+            if name:
+                found.add(name)
+            at = text.find(sign, at + len(sign))
+    return found
+
+
+def _assigned_before(text: str, at: int, sign: str) -> str:
+    """The name before an assignment sign, unless it is a comparison or a declaration."""
+    end = at
+    if sign == "=":
+        if text.startswith("=", at + 1) or text[at - 1 : at] in _COMPARING:
+            return ""
+        if text[at - 1 : at] in _COMPOUND:
+            end -= 1
+    while text[end - 1 : end] in _BLANKS:
+        end -= 1
+    start = end
+    while start and (text[start - 1] == "_" or text[start - 1].isalnum()):
+        start -= 1
+    declared = text[max(start - 8, 0) : start].rstrip().endswith("var")
+    return "" if declared else text[start:end]
+
+
+_COMPARING = frozenset("=!<>")
+_COMPOUND = frozenset("+-*/%")
+_BLANKS = frozenset(" \t")
 
 
 def shallow(kind: Type) -> Type:

@@ -16,7 +16,7 @@ from bartack.language._source import Source
 from bartack.language._types import Type
 
 
-class Local(msgspec.Struct, eq=False):
+class Local(msgspec.Struct, eq=False, gc=False):
     """A variable of a body: a parameter, or bound by `var`, `for` or `catch`.
 
     `number` tells variables of the same name in one body apart: 0 for the first, then 1, 2, ... `type` is the
@@ -90,7 +90,7 @@ How: TypeAlias = Literal["call", "start", "spec"]
 """`call` runs in the caller's worker, `start` starts one child and waits for it, `spec` only says what to start."""
 
 
-class Called(msgspec.Struct, frozen=True, eq=False):
+class Called(msgspec.Struct, frozen=True, eq=False, gc=False):
     """What is called, and how."""
 
     callee: Callee

@@ -24,7 +24,7 @@ class Scalar(msgspec.Struct, frozen=True, eq=False):
     name: str
 
 
-class LiteralOf(msgspec.Struct, frozen=True, eq=False):
+class LiteralOf(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Exactly one string, number or boolean."""
 
     value: str | float | bool
@@ -511,6 +511,10 @@ def _from_json(kind: Type, text: str) -> Read:
 
 def overlap(left: Type, right: Type) -> bool:
     """Whether some value may be of both types. In doubt they overlap, so that nobody is alarmed for nothing."""
+    if left is right or left is ANY or right is ANY:
+        return True
+    if isinstance(left, (Scalar, LiteralOf)) and isinstance(right, (Scalar, LiteralOf)):
+        return _simple_overlap(left, right)
     return _Overlap().of(left, right)
 
 
