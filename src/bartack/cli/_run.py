@@ -15,7 +15,7 @@ from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
 from bartack.cli._terminal import Screen, human_time, listed, printable
-from bartack.errors import ProgramFaultError, RunNotFoundError, UsageError
+from bartack.errors import RunNotFoundError, UsageError
 from bartack.runtime.operate import (
     EXIT_CODES,
     PATCHWORK,
@@ -93,7 +93,7 @@ def run(
         input=_read_input(given),
         no_input=no_input,
     )
-    made = _create(order, place, config, as_json=as_json)
+    made = create_run(order, place, config)
     view = _view(made, "started", wait=wait, no_input=no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 
@@ -103,16 +103,6 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
     if len(workers) > 1 and not program.partition(":")[0].endswith(PATCHWORK):
         raise UsageError("bartack run", "several workers run together only in a Patchwork program (.pw)")
     return TOGETHER.join(workers)
-
-
-def _create(order: Order, place: Path, config: Config, *, as_json: bool) -> RunDir:
-    """Make the run; what is wrong with a Patchwork program is shown as the checker says it."""
-    try:
-        return create_run(order, place, config)
-    except ProgramFaultError as error:
-        if not as_json:
-            sys.stderr.write(error.report + "\n")
-        raise
 
 
 def _from_here(program: str) -> str:

@@ -383,8 +383,10 @@ class Expressions:
         return self._links(node, links)
 
     def _links(self, node: tree.Chain, links: Sequence[tree.Link]) -> ast.expr:
-        result = self._base(node.base)
-        place = 0
+        result = self._mailbox(node, links)
+        place = 0 if result is None else 3
+        if result is None:
+            result = self._base(node.base)
         while place < len(links):
             link = links[place]
             following = links[place + 1] if place + 1 < len(links) else None
@@ -401,6 +403,16 @@ class Expressions:
                     result = self._member(node, place, link, result)
             place += 1
         return self._known(result, node)
+
+    def _mailbox(self, node: tree.Chain, links: Sequence[tree.Link]) -> ast.expr | None:
+        """`self.session.mailbox.name`, which is what chains begin with most."""
+        if not isinstance(node.base, tree.SelfValue) or len(links) < 3:
+            return None
+        words = [link.name.name for link in links[:2] if isinstance(link, tree.Member)]
+        named = links[2]
+        if words != ["session", "mailbox"] or not isinstance(named, tree.Member | tree.Index):
+            return None
+        return self._make.rt(named, "mailbox", self._key(named))
 
     def _known(self, value: ast.expr | None, node: tree.Node) -> ast.expr:
         return self._make.constant(node, None) if value is None else value

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bartack.runtime._steps import AskArgs, Held
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
+    from bartack.runtime.patchwork import compile_file
 
 __all__ = [
     "ENDED",
@@ -72,6 +73,7 @@ __all__ = [
     "WorkerSpawned",
     "cancel_run",
     "check_answer",
+    "compile_file",
     "create_run",
     "decode_entry",
     "delete_run",
@@ -124,6 +126,7 @@ _HOMES = {
     "_steps": ("AskArgs", "Held"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
+    "patchwork": ("compile_file",),
 }
 
 

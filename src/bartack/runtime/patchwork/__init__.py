@@ -3,7 +3,8 @@
 ``_runtime.py`` is the place to start reading.
 """
 
+from bartack.runtime.patchwork._emit import compile_file
 from bartack.runtime.patchwork._load import LoadedProgram, load_program, load_text
 from bartack.runtime.patchwork._probe import inspect_patchwork
 
-__all__ = ["LoadedProgram", "inspect_patchwork", "load_program", "load_text"]
+__all__ = ["LoadedProgram", "compile_file", "inspect_patchwork", "load_program", "load_text"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final
 
 from bartack.errors import ProgramFaultError, ProgramImportError
 from bartack.language import (

@@ -5,11 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
-from bartack.errors import TypeMismatchError
+from bartack.errors import ReceiveTimeoutError, TypeMismatchError
 from bartack.runtime._mailbox_client import Mailbox
 from bartack.runtime._op import Op
 from bartack.runtime._steps import Held
-from bartack.runtime.patchwork._values import decoded, is_number, is_object, mismatch, plain, received
+from bartack.runtime.patchwork._values import (
+    decoded,
+    is_number,
+    is_object,
+    mismatch,
+    number,
+    number_text,
+    plain,
+    received,
+)
 
 T = TypeVar("T")
 
@@ -104,21 +113,31 @@ class MailboxValue:
     def receive(self, timeout_ms: object = None) -> object:
         """Take the oldest message."""
         limit = _maybe_ms(timeout_ms, "the timeout of receive()")
-        return received(self._performer.perform(self.mailbox.receive(limit)))
+        return received(self._waited(self.mailbox.receive(limit)))
 
     def call(self, value: object, timeout_ms: object = None) -> object:
         """Send a message and wait for the reply."""
         limit = _maybe_ms(timeout_ms, "the timeout of call()")
-        return received(self._performer.perform(self.mailbox.call(plain(value), limit)))
+        return received(self._waited(self.mailbox.call(plain(value), limit)))
 
     def delivery(self, timeout_ms: object = None) -> DeliveryValue:
         """Take the oldest message, to be acknowledged."""
         limit = _maybe_ms(timeout_ms, "the timeout of delivery()")
         self._performer.hold(None)
-        held = self._performer.perform(self.mailbox.hold(limit))
+        held = self._waited(self.mailbox.hold(limit))
         delivery = DeliveryValue(self._performer, self.mailbox, held)
         self._performer.hold(delivery)
         return delivery
+
+    def _waited(self, operation: Op[T]) -> T:
+        """Wait for a message; that none came is told in the units of the language."""
+        try:
+            return self._performer.perform(operation)
+        except ReceiveTimeoutError as error:
+            waited = number_text(number(round(error.waited_s * 1000, 3)))
+            error.message = f"Mailbox receive timeout after {waited}ms: {self.mailbox.name}"
+            error.args = (error.message,)
+            raise
 
 
 _SEND_OPTIONS: Final = frozenset({"key", "metadata", "not_before_ms"})

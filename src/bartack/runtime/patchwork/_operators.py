@@ -156,9 +156,7 @@ def index(value: object, key: object, what: str) -> object:
             raise mismatch(f"the key of {what}", "string", key)
         return value.get(text(key))
     if isinstance(value, Mailboxes):
-        if not isinstance(key, str | ShellResult):
-            raise mismatch("the name of a mailbox", "string", key)
-        return value.find(text(key))
+        return value.find(key)
     if isinstance(value, str | ShellResult):
         characters = text(value)
         place = _place(len(characters), key)

@@ -6,9 +6,9 @@ performed by ``perform``, which says where in the program it stands.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar
 
 from bartack.errors import (
     BartackError,
@@ -30,10 +30,14 @@ from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork import _values as values
 from bartack.runtime.patchwork._delegate import SpecMaker, SpecValue, delegate_op
 from bartack.runtime.patchwork._mailboxes import DeliveryValue, MailboxValue
+from bartack.runtime.patchwork._patterns import Written
 from bartack.runtime.patchwork._places import place_of_error
 from bartack.runtime.patchwork._program import Declaration, Function
 from bartack.runtime.patchwork._steps import STEPS
 from bartack.supervision.forms import Form
+
+if TYPE_CHECKING:
+    from bartack.runtime.patchwork._prompts import WrittenTool
 
 T = TypeVar("T")
 
@@ -82,7 +86,7 @@ class Runtime:
             ctx.session.id,
             values.iso_text(ctx.session.timestamp),
             str(ctx.session.dir),
-            values.Mailboxes(self._mailbox),
+            values.Mailboxes(self.mailbox),
         )
         self._mailboxes: dict[str, MailboxValue] = {}
         self._stack: list[Declaration] = []
@@ -329,9 +333,47 @@ class Runtime:
         self.status = result.status
         return result
 
+    # Prompts.
+
+    def think(
+        self,
+        prompt: str,
+        *,
+        type: Written = "string",  # noqa: A002 - what the compiler writes
+        tools: Sequence[WrittenTool] = (),
+        may_decline: bool = False,
+        at: At,
+    ) -> object:
+        """Ask an agent."""
+        from bartack.runtime.patchwork import _prompts  # noqa: PLC0415 - only who asks pays for it
+
+        return _prompts.think(self, prompt, type, tools, may_decline=may_decline)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        type: Written = "string",  # noqa: A002 - what the compiler writes
+        tools: Sequence[WrittenTool] = (),
+        may_decline: bool = False,
+        at: At,
+    ) -> object:
+        """Ask a person."""
+        from bartack.runtime.patchwork import _prompts  # noqa: PLC0415 - only who asks pays for it
+
+        return _prompts.ask(self, question, type, tools, may_decline=may_decline)
+
     # Messages.
 
-    def _mailbox(self, name: str) -> MailboxValue:
+    def mailbox(self, name: object) -> MailboxValue:
+        """The mailbox of this name.
+
+        Raises:
+            MailboxNameError: No mailbox can have this name.
+        """
+        if not isinstance(name, str | ShellResult):
+            raise values.mismatch("the name of a mailbox", "string", name)
+        name = values.text(name)
         found = self._mailboxes.get(name)
         if found is None:
             found = self._mailboxes[name] = MailboxValue(self, self.ctx.mailbox.get(name))

@@ -69,7 +69,7 @@ class Mailboxes:
 
     __slots__ = ("find",)
 
-    def __init__(self, find: Callable[[str], object]) -> None:
+    def __init__(self, find: Callable[[object], object]) -> None:
         self.find = find
 
 
