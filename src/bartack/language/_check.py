@@ -36,7 +36,7 @@ from bartack.language._check_statements import (
 )
 from bartack.language._check_text import report_secrets
 from bartack.language._check_walk import Handler, Walk
-from bartack.language._diagnostics import MOST_SHOWN, Diagnostic, Secondary, settle
+from bartack.language._diagnostics import Diagnostic, Secondary, settle
 from bartack.language._modules import Graph, Importer, Loader, load
 from bartack.language._program import Checked, Program
 from bartack.language._scope import Body, ModuleScope, Scope, World
@@ -92,30 +92,12 @@ def _check_whole(walks: dict[str, Walk], found: dict[str, list[Diagnostic]]) -> 
 
 
 def _settled(graph: Graph, found: dict[str, list[Diagnostic]]) -> Checked:
-    shown: list[Diagnostic] = []
-    left_out: dict[str, int] = {}
-    for name, module in graph.modules.items():
-        settled = settle(found[name], module.source, module.syntax)
-        kept = _most_important(settled)
-        shown.extend(kept)
-        if len(kept) < len(settled):
-            left_out[module.path] = len(settled) - len(kept)
-    return Checked(Program(tuple(graph.modules.values())), tuple(shown), left_out)
-
-
-def _most_important(found: tuple[Diagnostic, ...]) -> tuple[Diagnostic, ...]:
-    """As many as are shown of one file, errors before others, in the order of the text."""
-    if len(found) <= MOST_SHOWN:
-        return found
-    errors = sum(one.severity == "error" for one in found)
-    others = max(MOST_SHOWN - errors, 0)
-    kept: list[Diagnostic] = []
-    for one in found:
-        is_error = one.severity == "error"
-        if len(kept) < MOST_SHOWN and (is_error or others > 0):
-            kept.append(one)
-            others -= not is_error
-    return tuple(kept)
+    diagnostics = [
+        one
+        for name, module in graph.modules.items()
+        for one in settle(found[name], module.source, module.syntax)
+    ]
+    return Checked(Program(tuple(graph.modules.values())), tuple(diagnostics))
 
 
 # One module

@@ -219,8 +219,11 @@ def _missing(path: str, importer: CheckedModule, span: Span, problem: NotLoaded)
         text = f"module `{name}` cannot be read; looked at {path}"
     else:
         text = f"module `{name}` not found; looked at {path}"
-    helps = (f"the file is spelled `{problem.found}`; letter case must match",) if problem.found else ()
-    return diagnose("PW125", text, importer.path, span, label="imported here", helps=helps)
+    if problem.found:
+        helps = f"the file is spelled `{problem.found}`; letter case must match"
+    else:
+        helps = "write the path from the directory of this file, without `.pw`"
+    return diagnose("PW125", text, importer.path, span, label="imported here", helps=(helps,))
 
 
 def _outside(path: str, importer: CheckedModule, span: Span) -> Diagnostic:

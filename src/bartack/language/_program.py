@@ -150,14 +150,10 @@ class Program(msgspec.Struct, eq=False):
 
 
 class Checked(msgspec.Struct, frozen=True, eq=False):
-    """A program and everything that is to be said about it, in the order of its modules and of their text.
-
-    `left_out` counts, by file, the diagnostics beyond the most that are shown of one file.
-    """
+    """A program and everything that is to be said about it, in the order of its modules and of their text."""
 
     program: Program
     diagnostics: tuple[Diagnostic, ...]
-    left_out: dict[str, int] = {}
 
 
 class EntryPoint(msgspec.Struct, frozen=True, eq=False):

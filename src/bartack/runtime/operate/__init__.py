@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from bartack.runtime._steps import AskArgs, Held
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
-    from bartack.runtime.patchwork import compile_file
+    from bartack.runtime.patchwork import Survey, compile_file, survey
 
 __all__ = [
     "ENDED",
@@ -66,6 +66,7 @@ __all__ = [
     "RunSummary",
     "State",
     "StepRecord",
+    "Survey",
     "UnknownDecision",
     "Value",
     "Worker",
@@ -92,6 +93,7 @@ __all__ = [
     "read_state",
     "status_of",
     "summarise",
+    "survey",
     "update_program",
     "value_of",
 ]
@@ -126,7 +128,7 @@ _HOMES = {
     "_steps": ("AskArgs", "Held"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
-    "patchwork": ("compile_file",),
+    "patchwork": ("Survey", "compile_file", "survey"),
 }
 
 

@@ -6,5 +6,14 @@
 from bartack.runtime.patchwork._emit import compile_file
 from bartack.runtime.patchwork._load import LoadedProgram, load_program, load_text
 from bartack.runtime.patchwork._probe import inspect_patchwork
+from bartack.runtime.patchwork._survey import Survey, survey
 
-__all__ = ["LoadedProgram", "compile_file", "inspect_patchwork", "load_program", "load_text"]
+__all__ = [
+    "LoadedProgram",
+    "Survey",
+    "compile_file",
+    "inspect_patchwork",
+    "load_program",
+    "load_text",
+    "survey",
+]
