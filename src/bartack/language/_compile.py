@@ -7,7 +7,7 @@ Nothing is evaluated and no text is pasted: values of the program only ever beco
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import CodeType
 
 import msgspec
@@ -35,10 +35,10 @@ class CompiledModule(msgspec.Struct, frozen=True, eq=False):
     python: ast.Module
     lines: dict[ast.stmt, int]
 
-    def code(self, filename: str) -> CodeType:
-        """The module as code that says it comes from this file."""
+    def code(self) -> CodeType:
+        """The module as code that says it comes from its path."""
         make_room()
-        return compile(self.python, filename, "exec", dont_inherit=True)
+        return compile(self.python, self.path, "exec", dont_inherit=True)
 
     @property
     def text(self) -> str:
@@ -48,9 +48,13 @@ class CompiledModule(msgspec.Struct, frozen=True, eq=False):
 
 
 class Compiled(msgspec.Struct, frozen=True, eq=False):
-    """A program as Python, in the order of its modules; `diagnostics` says what could not be compiled."""
+    """A program as Python, in the order of its modules; `diagnostics` says what could not be compiled.
+
+    `codes` has the code of each module by its id.
+    """
 
     modules: tuple[CompiledModule, ...]
+    codes: dict[str, CodeType]
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
@@ -69,9 +73,14 @@ def compile_program(program: Program) -> Compiled:
         made.append((module, compiler))
     _define_types(keys, {module.id: compiler for module, compiler in made})
     modules = tuple(compiler.finish() for _, compiler in made)
+    codes: dict[str, CodeType] = {}
     for module, compiled in zip(program.modules, modules, strict=True):
-        diagnostics += _faults(module, compiled)
-    return Compiled(modules, tuple(diagnostics))
+        code = _code(compiled)
+        if isinstance(code, CodeType):
+            codes[module.id] = code
+        else:
+            diagnostics.append(_too_complex(module, code))
+    return Compiled(modules, codes, tuple(diagnostics))
 
 
 def _define_types(keys: Keys, compilers: dict[str, _ModuleCompiler]) -> None:
@@ -83,14 +92,14 @@ def _define_types(keys: Keys, compilers: dict[str, _ModuleCompiler]) -> None:
         compilers[named.module].definitions.append(compilers[named.module].types.define(named))
 
 
-def _faults(module: CheckedModule, compiled: CompiledModule) -> Iterator[Diagnostic]:
-    """Why Python does not take a module, if it does not."""
+def _code(compiled: CompiledModule) -> CodeType | str:
+    """The code of a module, or why Python does not take it."""
     try:
-        compiled.code(module.path)
+        return compiled.code()
     except (RecursionError, MemoryError):
-        yield _too_complex(module, "nested too deeply")
+        return "nested too deeply"
     except (SyntaxError, ValueError, OverflowError) as problem:
-        yield _too_complex(module, str(getattr(problem, "msg", problem)))
+        return str(getattr(problem, "msg", problem))
 
 
 def _too_complex(module: CheckedModule, reason: str) -> Diagnostic:

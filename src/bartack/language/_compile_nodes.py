@@ -7,6 +7,7 @@ the nodes mean; `_compile_expressions.py` does.
 from __future__ import annotations
 
 import ast
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TypedDict, TypeVar
 
@@ -32,24 +33,31 @@ class Places:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._starts = source.line_starts
         self._ascii = source.text.isascii()
         self._widths: dict[int, list[int] | None] = {}
+        self._known: dict[tree.Node, Position] = {}
 
     def of(self, node: tree.Node) -> Position:
         """Where a node of the tree is."""
-        line, column = self._place(node.start)
-        end_line, end_column = self._place(max(node.start, node.end))
-        return Position(lineno=line, col_offset=column, end_lineno=end_line, end_col_offset=end_column)
+        found = self._known.get(node)
+        if found is None:
+            line, column = self._place(node.start)
+            end_line, end_column = self._place(max(node.start, node.end))
+            found = self._known[node] = Position(
+                lineno=line, col_offset=column, end_lineno=end_line, end_col_offset=end_column
+            )
+        return found
 
     def at(self, node: tree.Node) -> tuple[int, int]:
         """Line and column of a node's start, as people count them."""
-        place = self._source.place(node.start)
-        return place.line, place.column
+        line = bisect_right(self._starts, node.start)
+        return line, node.start - self._starts[line - 1] + 1
 
     def _place(self, offset: int) -> tuple[int, int]:
-        place = self._source.place(offset)
-        column = place.column - 1
-        return place.line, column if self._ascii else self._bytes_before(place.line, column)
+        line = bisect_right(self._starts, offset)
+        column = offset - self._starts[line - 1]
+        return line, column if self._ascii else self._bytes_before(line, column)
 
     def _bytes_before(self, line: int, column: int) -> int:
         if line not in self._widths:

@@ -23,8 +23,9 @@ from bartack.runtime._frames import PATCHWORK, TOGETHER
 from bartack.runtime._members import scheduler_of
 from bartack.runtime.patchwork._delegate import PatchworkShape, delegate_op
 from bartack.runtime.patchwork._fiber import Fiber
-from bartack.runtime.patchwork._program import MAIN, MISSING, Declaration, PatchworkProgram, feed_linecache
+from bartack.runtime.patchwork._program import MAIN, MISSING, Declaration, PatchworkProgram, Unit
 from bartack.runtime.patchwork._runtime import Runtime
+from bartack.runtime.patchwork._stored import read_units, write_units
 
 
 class DiskLoader:
@@ -95,10 +96,8 @@ def report(checked: Checked, diagnostics: Iterable[Diagnostic]) -> str:
 class LoadedProgram(PatchworkProgram):
     """A program whose workers can be run."""
 
-    def __init__(self, checked: Checked, compiled: Compiled, folder: str = "") -> None:
-        for module in checked.program.modules:
-            feed_linecache(os.path.join(folder, module.path), module.source.text)
-        super().__init__(compiled, lambda path: os.path.join(folder, path))
+    def __init__(self, units: Iterable[Unit], folder: str = "") -> None:
+        super().__init__(units, folder)
         self._workers: dict[str, Worker[..., object]] = {}
 
     def worker(self, declaration: Declaration) -> Worker[..., object]:
@@ -169,13 +168,16 @@ def check_file(root: str | Path, entry: str) -> Checked:
 
 
 def load_program(folder: str, entry: str) -> LoadedProgram:
-    """The program whose sources are in a folder.
+    """The program whose sources are in a folder; what it was compiled to before is kept there, too.
 
     Raises:
         ProgramFaultError: It has errors.
     """
-    checked = check_file(folder, entry)
-    return LoadedProgram(checked, compile_checked(checked, entry), folder)
+    units = read_units(folder, entry)
+    if units is None:
+        units = _units(check_file(folder, entry), entry)
+        write_units(folder, entry, units)
+    return LoadedProgram(units, folder)
 
 
 def load_text(texts: Mapping[str, str], entry: str) -> LoadedProgram:
@@ -184,5 +186,12 @@ def load_text(texts: Mapping[str, str], entry: str) -> LoadedProgram:
     Raises:
         ProgramFaultError: It has errors.
     """
-    checked = check(MemoryLoader(texts), entry)
-    return LoadedProgram(checked, compile_checked(checked, entry))
+    return LoadedProgram(_units(check(MemoryLoader(texts), entry), entry))
+
+
+def _units(checked: Checked, entry: str) -> list[Unit]:
+    codes = compile_checked(checked, entry).codes
+    return [
+        Unit(module.id, module.path, module.source.text, codes[module.id])
+        for module in checked.program.modules
+    ]

@@ -7,13 +7,15 @@ Executing a module only defines functions and registers them here. What a declar
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable
-from typing import Final, cast
+import os
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from bartack.errors import TypeMismatchError
-from bartack.language import Compiled, types
+from bartack.language import types
 
 SCRIPT: Final = "<script>"
 """The name of what runs when the statements of a module do."""
@@ -56,21 +58,41 @@ class Declaration(msgspec.Struct, frozen=True, eq=False):
             )
 
 
+class Unit(NamedTuple):
+    """One module of a program, ready to be executed."""
+
+    id: str
+    path: str
+    text: str
+    code: CodeType
+
+
+def renamed(code: CodeType, filename: str) -> CodeType:
+    """Code that says it comes from another file, and so do all functions in it."""
+    constants = tuple(
+        renamed(constant, filename) if isinstance(constant, CodeType) else constant
+        for constant in code.co_consts
+    )
+    return code.replace(co_filename=filename, co_consts=constants)
+
+
 class PatchworkProgram:
     """The declarations of a program, in this process."""
 
-    def __init__(self, compiled: Compiled, place: Callable[[str], str]) -> None:
+    def __init__(self, units: Iterable[Unit], folder: str = "") -> None:
         self._spaces: dict[str, dict[str, object]] = {}
         self._declarations: dict[Function, Declaration] = {}
         self._named: dict[tuple[str, str], Declaration] = {}
         self._types: dict[str, types.Named] = {}
         self.files: dict[str, str] = {}
         """What people call a file of the program, by the name its code has."""
-        for module in compiled.modules:
-            filename = place(module.path)
-            self.files[filename] = module.path
-            space = self._spaces[module.id] = self._space(module.id)
-            exec(module.code(filename), space)  # noqa: S102 - the program itself: compiled by us, from its own source
+        for unit in units:
+            filename = os.path.join(folder, unit.path)
+            self.files[filename] = unit.path
+            feed_linecache(filename, unit.text)
+            space = self._spaces[unit.id] = self._space(unit.id)
+            code = renamed(unit.code, filename)
+            exec(code, space)  # noqa: S102 - the program itself: compiled by us, from its own source
 
     def find(self, module: str, function: str) -> Function:
         """A function of another module, by its Python name."""
