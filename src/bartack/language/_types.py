@@ -453,13 +453,18 @@ def _boolean(text: str) -> Read:
 def parse_number(text: str) -> int | float | None:
     """The number a text is, blanks around it ignored; None when it is none or too large."""
     text = text.strip()
-    if not _NUMBER.match(text):
+    return _double(text) if _NUMBER.match(text) else None
+
+
+_LAST_EXACT = 2**53
+
+
+def _double(text: str) -> int | float | None:
+    """A number as a double has it, integers as such as far as they are exact."""
+    value = float(text)
+    if not math.isfinite(value):
         return None
-    try:
-        value = int(text) if text.lstrip("+-").isdigit() else float(text)
-        return value if math.isfinite(float(value)) else None
-    except (OverflowError, ValueError):
-        return None
+    return int(value) if abs(value) <= _LAST_EXACT and value.is_integer() and "." not in text else value
 
 
 def _checked(kind: Type, value: object, text: str) -> Read:
@@ -494,7 +499,7 @@ def _refuse_constant(name: str) -> object:
 
 def _from_json(kind: Type, text: str) -> Read:
     try:
-        value: object = json.loads(text, parse_constant=_refuse_constant)
+        value: object = json.loads(text, parse_constant=_refuse_constant, parse_int=_double)
     except (ValueError, RecursionError):
         fault: Fault | None = Fault("$", f"{describe(kind)} as JSON", found_text(text))
     else:
