@@ -103,7 +103,6 @@ class Cursor(ABC):
         self.free: bool = False
         self.equality: bool = False
         self.depth: int = 0
-        self.steps = 0
         self.closers: list[str] = []
         self.comments: list[tree.Comment] = []
         self.found: list[Diagnostic] = []
@@ -115,7 +114,6 @@ class Cursor(ABC):
         """Read the next token of code."""
         self.before = pos = self.end
         newline = False
-        self.steps += 1
         while True:
             matched = CODE.match(self.text, pos)
             assert matched is not None, "the pattern matches everywhere"

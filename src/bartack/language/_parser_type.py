@@ -16,7 +16,8 @@ class TypeParser(ShellParser):
     def identifier(self, expected: str = "a name") -> tree.Identifier:
         """Read a name that is declared."""
         start = self.start
-        if self.kind in tree.KEYWORDS or (self.kind == "name" and self.value == "null"):
+        keyword = self.kind in tree.KEYWORDS or (self.kind == "name" and self.value == "null")
+        if keyword and not self.starts_statement():
             self.fail("PW112", f"`{self.value}` is a keyword; choose another name")
         elif self.kind != "name":
             self.unexpected(expected)
@@ -245,7 +246,7 @@ class TypeParser(ShellParser):
         if self.kind == ":":
             self.advance()
             found = self.type()
-        return tree.Binding(start, found.end if found else name.end, name, found)
+        return tree.Binding(name.start, found.end if found else name.end, name, found)
 
     def array_pattern(self, opener: str) -> tree.Pattern:
         """Read `[a, _, b]`, or the old `(a, _, b)`."""
