@@ -7,7 +7,7 @@ from typing import Literal
 
 from bartack.language import tree_json
 from bartack.runtime._program import project_root
-from bartack.runtime.patchwork._load import check_file, compile_checked
+from bartack.runtime.patchwork._build import check_file, compile_checked
 
 
 def compile_file(file: Path, emit: Literal["python", "ast"]) -> str:

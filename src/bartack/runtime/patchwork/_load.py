@@ -1,22 +1,10 @@
-"""From files to a program that runs: sources are read from a directory, checked, compiled and executed from there."""
+"""Programs that run: their code is executed from a directory with their sources, and their workers are found by name."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
-from bartack.errors import ProgramFaultError, ProgramImportError
-from bartack.language import (
-    Checked,
-    Compiled,
-    Diagnostic,
-    NotLoaded,
-    check,
-    compile_program,
-    has_errors,
-    render_all,
-)
+from bartack.errors import ProgramImportError
 from bartack.runtime._calls import Worker
 from bartack.runtime._context import Context
 from bartack.runtime._frames import PATCHWORK, TOGETHER
@@ -26,71 +14,6 @@ from bartack.runtime.patchwork._fiber import Fiber
 from bartack.runtime.patchwork._program import MAIN, MISSING, Declaration, PatchworkProgram, Unit
 from bartack.runtime.patchwork._runtime import Runtime
 from bartack.runtime.patchwork._stored import read_units, write_units
-
-
-class DiskLoader:
-    """Reads the modules of a project from its directory."""
-
-    def __init__(self, root: str | Path) -> None:
-        self._root = os.path.realpath(root)
-
-    def __call__(self, path: str) -> bytes | NotLoaded:
-        """The bytes of a module, or why there are none."""
-        place = self._root
-        for name in path.split("/"):
-            names = _names_in(place)
-            if name not in names:
-                near = next((other for other in names if other.lower() == name.lower()), "")
-                return NotLoaded("missing", near)
-            place = os.path.join(place, name)
-        real = os.path.realpath(place)
-        if not real.startswith(self._root.rstrip(os.sep) + os.sep):
-            return NotLoaded("outside")
-        if not os.path.isfile(real):
-            return NotLoaded("missing")
-        try:
-            return Path(real).read_bytes()
-        except OSError:
-            return NotLoaded("unreadable")
-
-
-def _names_in(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
-class MemoryLoader:
-    """Modules that are in memory, for tests."""
-
-    def __init__(self, texts: Mapping[str, str]) -> None:
-        self._texts = texts
-
-    def __call__(self, path: str) -> str | NotLoaded:
-        """The text of a module, or why there is none."""
-        return self._texts.get(path) or NotLoaded("missing")
-
-
-def compile_checked(checked: Checked, shown: str) -> Compiled:
-    """Compile a program.
-
-    Raises:
-        ProgramFaultError: It has errors; the error has the whole report.
-    """
-    diagnostics = checked.diagnostics
-    if not has_errors(diagnostics):
-        compiled = compile_program(checked.program)
-        if not compiled.diagnostics:
-            return compiled
-        diagnostics = (*diagnostics, *compiled.diagnostics)
-    raise ProgramFaultError(shown, report(checked, diagnostics))
-
-
-def report(checked: Checked, diagnostics: Iterable[Diagnostic]) -> str:
-    """What is to be said about a program, as people read it."""
-    modules = checked.program.modules
-    return render_all(diagnostics, {module.path: module.source for module in modules}, files=len(modules))
 
 
 class LoadedProgram(PatchworkProgram):
@@ -162,11 +85,6 @@ def _list(value: object) -> list[object]:
     return [*value] if isinstance(value, list) else []
 
 
-def check_file(root: str | Path, entry: str) -> Checked:
-    """Check the program whose entry is at a path from the root of its project."""
-    return check(DiskLoader(root), entry)
-
-
 def load_program(folder: str, entry: str) -> LoadedProgram:
     """The program whose sources are in a folder; what it was compiled to before is kept there, too.
 
@@ -175,7 +93,9 @@ def load_program(folder: str, entry: str) -> LoadedProgram:
     """
     units = read_units(folder, entry)
     if units is None:
-        units = _units(check_file(folder, entry), entry)
+        from bartack.runtime.patchwork._build import DiskLoader, build  # noqa: PLC0415 - only the first process compiles
+
+        units = build(DiskLoader(folder), entry)
         write_units(folder, entry, units)
     return LoadedProgram(units, folder)
 
@@ -186,12 +106,6 @@ def load_text(texts: Mapping[str, str], entry: str) -> LoadedProgram:
     Raises:
         ProgramFaultError: It has errors.
     """
-    return LoadedProgram(_units(check(MemoryLoader(texts), entry), entry))
+    from bartack.runtime.patchwork._build import MemoryLoader, build  # noqa: PLC0415 - only the first process compiles
 
-
-def _units(checked: Checked, entry: str) -> list[Unit]:
-    codes = compile_checked(checked, entry).codes
-    return [
-        Unit(module.id, module.path, module.source.text, codes[module.id])
-        for module in checked.program.modules
-    ]
+    return LoadedProgram(build(MemoryLoader(texts), entry))

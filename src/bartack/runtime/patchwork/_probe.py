@@ -12,7 +12,7 @@ from bartack.runtime._frames import PATCHWORK, TOGETHER
 from bartack.runtime._program import Finding, Inquiry
 from bartack.runtime._steps import CallArgs
 from bartack.runtime.patchwork._arguments import Signature, bind, bind_together
-from bartack.runtime.patchwork._load import check_file, compile_checked, report
+from bartack.runtime.patchwork._build import check_file, compile_checked, report
 from bartack.runtime.patchwork._program import MAIN, SCRIPT
 
 

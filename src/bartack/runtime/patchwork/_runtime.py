@@ -390,9 +390,11 @@ class Runtime:
 
     def run(self, declaration: Declaration, arguments: Iterable[object]) -> object:
         """Run the worker from its beginning to its end."""
+        given = list(arguments)
+        declaration.check_count(len(given))
         self._entry = declaration
         try:
-            result = self.call(declaration.function, *arguments)
+            result = self.call(declaration.function, *given)
         except SucceedSignal:
             result = None
         except Exception as error:

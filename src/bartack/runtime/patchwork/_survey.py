@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from bartack.language import Checked, Diagnostic, Source
 from bartack.runtime._program import project_root
-from bartack.runtime.patchwork._load import check_file
+from bartack.runtime.patchwork._build import check_file
 
 _OF_PROGRAMS: Final = frozenset(("PW210", "PW211", "PW212"))
 """Said about a file only when every program with this file agrees: another one may hold the other half."""
