@@ -69,8 +69,8 @@ def _walk_all(graph: Graph) -> dict[str, Walk]:
     world = World()
     walks: dict[str, Walk] = {}
     for name, module in graph.modules.items():
-        scope = world.scopes[name] = ModuleScope(module)
-        errors = sorted(one.span.start for one in graph.found[name] if one.severity == "error")
+        errors = graph.syntax_errors[name]
+        scope = world.scopes[name] = ModuleScope(module, bool(errors))
         walks[name] = Walk(scope, world, _HANDLERS, errors)
     for walk in walks.values():
         declare_items(walk)

@@ -18,8 +18,6 @@ from bartack.language._program import Builtin, Declared, DeclaredTrait, Namespac
 from bartack.language._scope import Import
 from bartack.language._types import ANY, BUILT_IN
 
-MAX_PARAMETERS = 100
-
 # What a module declares
 
 
@@ -121,7 +119,7 @@ def _name_of_module(walk: Walk, module: str, name: tree.Identifier) -> Symbol | 
     if scope is None or not name.name:
         return None
     found = scope.shown(name.name)
-    if found is None:
+    if found is None and not scope.may_show(name.name):
         hidden = name.name in scope.declared or name.name in scope.types
         helps = (f"write `export` before its declaration in {scope.module.path}",) if hidden else ()
         report_invisible(walk, module, name, scope.shown_names(), helps)
@@ -151,14 +149,17 @@ def define_items(walk: Walk) -> None:
     """Resolve the types of a module's declarations, once all names are bound."""
     define_types(walk, walk.names.types.values())
     for declaration in declarations(walk.module.syntax):
-        parameters = tuple(_parameter(walk, parameter) for parameter in declaration.parameters.items)
+        written = declaration.parameters
+        sound = walk.is_sound(written.start, written.end + 1)
+        parameters = tuple(_parameter(walk, parameter, sound=sound) for parameter in written.items)
         result = ANY if declaration.result is None else resolve(walk, declaration.result)
-        walk.world.signatures[declaration] = Signature(parameters, result)
+        walk.world.signatures[declaration] = Signature(parameters, result, more=not sound)
 
 
-def _parameter(walk: Walk, node: tree.Parameter) -> Parameter:
+def _parameter(walk: Walk, node: tree.Parameter, *, sound: bool) -> Parameter:
+    """A parameter; where some of them were lost in a syntax error, none is required."""
     kind = ANY if node.type is None else resolve(walk, node.type)
-    return Parameter(node.name.name, kind, node.default is None)
+    return Parameter(node.name.name, kind, sound and node.default is None)
 
 
 def declarations(module: tree.Module) -> Iterator[tree.Declaration]:
@@ -215,8 +216,6 @@ def _check_parameters(walk: Walk, node: tree.Declaration) -> None:
                 parameter,
                 secondary=(Secondary(default.span, "this one has a default"),),
             )
-    if len(node.parameters.items) > MAX_PARAMETERS:
-        walk.report("PW110", f"more than {MAX_PARAMETERS} parameters", node.parameters.items[MAX_PARAMETERS])
 
 
 # Annotations and doc comments

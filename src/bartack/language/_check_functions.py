@@ -92,7 +92,8 @@ def check_arguments(
 ) -> list[Type]:
     """Check the number and the types of arguments; gives their types."""
     given = len(call.arguments)
-    if not _accepts(signature, given, name):
+    broken = any(isinstance(argument, tree.Error) for argument in call.arguments)
+    if not broken and not _accepts(signature, given, name):
         counted = "no argument or 2" if name == "random" else signature.count_text()
         text = f"`{name}` takes {counted}, {given} given"
         helps = (f"write `{name}({_parameters_text(signature)})`",) if _is_named(signature) else ()
@@ -217,6 +218,8 @@ def _member_of(walk: Walk, namespace: Namespace, member: tree.Identifier) -> Sym
     found = scope.shown(name) if name != "default" else (scope.default or scope.shown(name))
     if found is not None:
         return default_of(walk, found) if name == "default" else found
+    if scope.may_show(name):
+        return None
     hidden = name in scope.declared or name in scope.types
     helps = (f"write `export` before its declaration in {scope.module.path}",) if hidden else ()
     report_invisible(walk, namespace.name, member, scope.shown_names(), helps)
@@ -256,8 +259,8 @@ def namespace_main(walk: Walk, namespace: Namespace, node: tree.Node) -> Callee 
         return None
     main = scope.main()
     found = default_of(walk, main) if main is not None else None
-    if isinstance(found, Declared):
-        return found
+    if isinstance(found, Declared) or scope.broken:
+        return found if isinstance(found, Declared) else None
     name = namespace.module.rpartition("/")[2]
     text = f"`{namespace.name}` has no default export, and no visible worker or fun named `{name}`"
     near = scope.shown_names()[:3]

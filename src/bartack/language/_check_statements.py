@@ -67,9 +67,14 @@ def _is_broken_word(walk: Walk, statement: tree.Unit) -> bool:
     """Whether behind a lone name something made no sense, as in a command without its `$`."""
     if not isinstance(statement, tree.ExpressionStatement) or not isinstance(statement.value, tree.Name):
         return False
+    return _is_broken(walk, statement)
+
+
+def _is_broken(walk: Walk, statement: tree.Node) -> bool:
+    """Whether there is a syntax error in a statement or behind it on its last line."""
     text = walk.module.source.text
     end = text.find("\n", statement.end)
-    return not walk.is_sound(statement.end, len(text) if end < 0 else end)
+    return not walk.is_sound(statement.start, len(text) if end < 0 else end)
 
 
 def _check_one(walk: Walk, statement: tree.Unit, *, value: bool) -> None:
@@ -161,7 +166,7 @@ def _expression_statement(walk: Walk, node: tree.ExpressionStatement, _expected:
     undefined = len(walk.body.undefined)
     _value_of(walk, node.value)
     silent = len(walk.found) > known or len(walk.body.undefined) > undefined
-    if not silent and not has_effect(node.value):
+    if not silent and not has_effect(node.value) and not _is_broken(walk, node):
         _no_effect(walk, node)
     return ANY
 

@@ -143,6 +143,8 @@ def _member(walk: Walk, node: tree.NamedType, names: list[str]) -> Type:
     found = scope.shown(names[1])
     if isinstance(found, DeclaredType) and node.argument is None:
         return found.type
+    if scope.may_show(names[1]):
+        return ANY
     helps = (f"write `export type {names[1]} = …` there",) if names[1] in scope.types else ()
     near = walk.suggest(names[1], scope.shown_names())
     label = f"did you mean `{near}`?" if near else ""

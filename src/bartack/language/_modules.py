@@ -60,13 +60,14 @@ class Graph(msgspec.Struct, eq=False):
 
     `targets` says what the identifiers of import paths (for names out of a module: the path's string) lead to;
     those that lead nowhere have been reported. `found` holds the diagnostics by the id of the module, `importers`
-    where a module is imported first.
+    where a module is imported first, `syntax_errors` where its text makes no sense.
     """
 
     modules: dict[str, CheckedModule]
     targets: dict[tree.Node, Target]
     found: dict[str, list[Diagnostic]]
     importers: dict[str, Importer]
+    syntax_errors: dict[str, list[int]]
 
 
 def load(loader: Loader, entry: str) -> Graph:
@@ -92,7 +93,7 @@ class _Loading:
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._graph = Graph({}, {}, {}, {})
+        self._graph = Graph({}, {}, {}, {}, {})
         self._failed: dict[str, NotLoaded] = {}
         self._full = False
 
@@ -118,6 +119,8 @@ class _Loading:
         self._graph.found[name] = list(parsed.diagnostics)
         if isinstance(decoded, Undecodable):
             self._graph.found[name].append(diagnose("PW100", decoded.message, path, Span(0, 0)))
+        errors = (one.span.start for one in self._graph.found[name] if one.severity == "error")
+        self._graph.syntax_errors[name] = sorted(errors)
         return module
 
     def _imports(self, module: CheckedModule) -> list[_Wanted]:

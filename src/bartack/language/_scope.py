@@ -36,9 +36,13 @@ class Import(msgspec.Struct, eq=False):
 
 
 class ModuleScope(msgspec.Struct, eq=False):
-    """The names of a module: what it declares, and what its imports bind. Types have names of their own."""
+    """The names of a module: what it declares, and what its imports bind. Types have names of their own.
+
+    A `broken` module has syntax errors: it may have meant to declare more.
+    """
 
     module: CheckedModule
+    broken: bool = False
     declared: dict[str, Declared | DeclaredTrait] = {}
     types: dict[str, DeclaredType] = {}
     imports: dict[str, Import] = {}
@@ -76,6 +80,10 @@ class ModuleScope(msgspec.Struct, eq=False):
         if found is None or (_is_hidden(found)):
             return None
         return found
+
+    def may_show(self, name: str) -> bool:
+        """Whether a name that is not shown may have been lost in text that made no sense."""
+        return self.broken and name not in self.declared and name not in self.types
 
     def shown_names(self) -> list[str]:
         """Every name other modules see."""
