@@ -126,7 +126,8 @@ class Parser(StatementParser):
             self.end_statement(unit)
         elif not (self.newline or self.kind in {";", "}", ""}):
             self.unexpected("the end of the line")
-            self.skip_line()
+            if self.kind not in DECLARATIONS:
+                self.skip_line()
         return tree.Error(self.before, self.before)
 
     def safely(self, read: Callable[[], tree.Node]) -> tree.Unit:

@@ -58,7 +58,7 @@ class ExpressionParser(TypeParser):
                 stack[-1][2].append(operator)
             else:
                 stack.append((level, [operand], [operator]))
-            operand = self.throw() if self.kind == "throw" else self.operand()
+            operand = self.throw() if self.kind == "throw" and level in {OR, AND} else self.operand()
             level = self.level(whole=whole)
         operand = self.reduced(stack, operand, 0)
         return self.assignment(operand) if level == 0 else operand
@@ -210,9 +210,11 @@ class ExpressionParser(TypeParser):
         """Report that no value stands here; what cannot be part of anything else is gone past."""
         start, kind = self.start, self.kind
         self.unexpected("an expression")
-        if kind in {BAD, "throw"}:
+        if kind == BAD:
             self.advance()
             return tree.Error(start, self.before)
+        if kind == "throw":
+            return tree.Error(start, self.throw().end)
         if kind == "$" and NAME_ADJACENT.match(self.text, self.end):
             self.advance()
             self.advance()

@@ -35,6 +35,8 @@ from bartack.language import parse, tree
         ("x = 1...2...3", "PW105", "1...2"),
         ("x = $y", "PW105", "$"),
         ("x >> y", "PW105", ">>"),
+        ("x = !throw y", "PW105", "throw"),
+        ("x = 1 + throw y + z", "PW105", "throw"),
         ("fun f() { fun g() { } }", "PW105", "fun"),
         ("else { }", "PW106", "else"),
         ("catch e { }", "PW106", "catch"),
@@ -72,6 +74,13 @@ def test_an_unclosed_block_does_not_hide_the_next_declaration() -> None:
 
     assert [(found.code, found.span.start) for found in parsed.diagnostics] == [("PW104", 19)]
     assert names == ["a", "b"]
+
+
+def test_two_declarations_on_a_line_are_one_error_and_two_declarations() -> None:
+    parsed = parse("fun a() { } fun b() { y ? }\n", "t.pw")
+
+    assert [found.code for found in parsed.diagnostics] == ["PW105", "PW111"]
+    assert [type(unit).__name__ for unit in parsed.tree.units] == ["Declaration", "Declaration"]
 
 
 def test_what_is_around_an_error_is_still_in_the_tree() -> None:

@@ -176,6 +176,12 @@ def test_a_dollar_without_a_command_is_empty() -> None:
     assert codes("x = $()") == ["PW156"]
 
 
+def test_semicolons_and_number_signs_are_not_special_in_parentheses() -> None:
+    assert codes("x = $(a;\n)") == ["PW155"]
+    assert codes("x = $(a; $ b)") == ["PW155"]
+    assert sketch(expression("$(echo #5)")).count("Bare('#5')") == 1
+
+
 def test_an_unclosed_capture_is_reported_at_its_opener() -> None:
     assert said("x = $(ls") == [("PW104", "$(")]
     assert said('x = "a $(ls b') == [("PW104", "$(")]
