@@ -130,8 +130,8 @@ def test_two_hundred_levels_are_read_and_one_more_is_too_deep(kind: str) -> None
     weight = 2 if kind == "results" else 1
     most = 200 // weight
 
-    assert codes(f"x == {opener * most}{inside}{closer * most}\n") == []
-    assert codes(f"x == {opener * (most + 1)}{inside}{closer * (most + 1)}\n") == ["PW109"]
+    assert codes(f"x || {opener * most}{inside}{closer * most}\n") == []
+    assert codes(f"x || {opener * (most + 1)}{inside}{closer * (most + 1)}\n") == ["PW109"]
 
 
 @pytest.mark.parametrize(
