@@ -40,7 +40,8 @@ class Case(NamedTuple):
 
     def answers(self) -> dict[str, object]:
         """What people answer."""
-        return dict(tuple(text.split(" => ")) for text in self.all("answer"))
+        pairs = (text.partition(" => ") for text in self.all("answer"))
+        return {question: answer for question, _, answer in pairs}
 
 
 def load_case(name: str) -> Case:

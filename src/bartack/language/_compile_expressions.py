@@ -74,28 +74,43 @@ class Expressions:
             tree.Binary: self._binary,
             tree.Range: self._range,
             tree.Unary: self._unary,
-            tree.Await: lambda node: self.value(node.operand),
-            tree.Paren: lambda node: self.value(node.value),
+            tree.Await: self._inside,
+            tree.Paren: self._inside,
             tree.Chain: self._chain,
             tree.Name: self._name,
-            tree.Number: lambda node: self._make.constant(node, node.value),
-            tree.Boolean: lambda node: self._make.constant(node, node.value),
-            tree.Null: lambda node: self._make.constant(node, None),
-            tree.SelfValue: lambda node: self._make.constant(node, None),
-            tree.LastStatus: lambda node: self._make.runtime(node, "status"),
+            tree.Number: self._literal,
+            tree.Boolean: self._literal,
+            tree.Null: self._nothing,
+            tree.SelfValue: self._nothing,
+            tree.LastStatus: self._last_status,
             tree.String: self.string,
             tree.Array: self._array,
             tree.Object: self._object,
             tree.ReadFile: self._read_file,
             tree.Prompt: self._prompt,
             tree.Capture: self._capture,
-            tree.ShellResult: lambda node: self._shell(node, node.shell, "result"),
-            tree.Error: lambda node: self._make.constant(node, None),
+            tree.ShellResult: self._result_object,
+            tree.Error: self._nothing,
         }
 
     def value(self, node: tree.Expression) -> ast.expr:
         """The value of an expression."""
         return self._kinds[type(node)](node)
+
+    def _inside(self, node: tree.Paren | tree.Await) -> ast.expr:
+        return self.value(tree.bare(node))
+
+    def _literal(self, node: tree.Number | tree.Boolean) -> ast.expr:
+        return self._make.constant(node, node.value)
+
+    def _nothing(self, node: tree.Node) -> ast.expr:
+        return self._make.constant(node, None)
+
+    def _last_status(self, node: tree.LastStatus) -> ast.expr:
+        return self._make.runtime(node, "status")
+
+    def _result_object(self, node: tree.ShellResult) -> ast.expr:
+        return self._shell(node, node.shell, "result")
 
     # Conditions.
 

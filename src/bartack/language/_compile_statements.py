@@ -39,16 +39,16 @@ class Statements(Expressions):
             tree.For: self._loop,
             tree.While: self._loop,
             tree.Var: self._var,
-            tree.TypeDeclaration: lambda _: [],
+            tree.TypeDeclaration: self._no_statement,
             tree.Return: self._return,
-            tree.Succeed: lambda node: [self._make.expression(node, self._make.rt(node, "succeed"))],
-            tree.Break: lambda node: [self._leave(node, BREAK)],
-            tree.Continue: lambda node: [self._leave(node, CONTINUE)],
+            tree.Succeed: self._succeed,
+            tree.Break: self._break,
+            tree.Continue: self._continue,
             tree.Try: self._try,
             tree.ShellStatement: self._shell_statement,
             tree.Write: self._write,
             tree.ExpressionStatement: self._expression,
-            tree.Error: lambda _: [],
+            tree.Error: self._no_statement,
         }
 
     # Bodies.
@@ -118,6 +118,9 @@ class Statements(Expressions):
         return made
 
     # Plain statements.
+
+    def _no_statement(self, _node: tree.Statement) -> list[ast.stmt]:
+        return []
 
     def _expression(self, node: tree.ExpressionStatement) -> list[ast.stmt]:
         inner = tree.bare(node.value)
@@ -227,6 +230,15 @@ class Statements(Expressions):
         return [make.expression(node, make.effect(node, "step", word, value, self.string(node.path)))]
 
     # Leaving.
+
+    def _succeed(self, node: tree.Succeed) -> list[ast.stmt]:
+        return [self._make.expression(node, self._make.rt(node, "succeed"))]
+
+    def _break(self, node: tree.Break) -> list[ast.stmt]:
+        return [self._leave(node, BREAK)]
+
+    def _continue(self, node: tree.Continue) -> list[ast.stmt]:
+        return [self._leave(node, CONTINUE)]
 
     def _return(self, node: tree.Return) -> list[ast.stmt]:
         value = self._make.constant(node, None) if node.value is None else self.value(node.value)

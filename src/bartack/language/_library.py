@@ -202,7 +202,7 @@ _DELIVERY: dict[str, Signature | Type] = {
 SESSION_MEMBERS: Members = {"id": STRING, "timestamp": STRING, "dir": STRING, "mailbox": ANY}
 SELF_MEMBERS = ("session", "delegate", "path", "inbox")
 DELEGATE_OPTIONS = ("on_failure", "timeout_ms", "limit")
-SEND_OPTIONS = ("timeout_ms", "not_before_ms", "key", "metadata")
+SEND_OPTIONS = ("ack", "timeout_ms", "retries", "deadline_ms", "key", "on_error", "not_before_ms", "metadata")
 
 _KINDS: Mapping[Scalar, tuple[str, Members]] = {
     STRING: ("strings", _STRING),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar, cast
@@ -151,7 +151,7 @@ def perform(op: Op[T]) -> T:
 
 
 @contextmanager
-def _stack_size(size: int) -> Iterator[None]:
+def _stack_size(size: int) -> Generator[None]:
     before = threading.stack_size(size)
     try:
         yield

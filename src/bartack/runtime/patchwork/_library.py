@@ -47,6 +47,21 @@ def _number(name: str, value: object) -> float:
     raise mismatch(f"{name}()", "a number", value)
 
 
+def keys_of(value: object) -> list[str]:
+    """``keys(o)``."""
+    return list(_object("keys", value))
+
+
+def values_of(value: object) -> list[object]:
+    """``values(o)``."""
+    return list(_object("values", value).values())
+
+
+def entries_of(value: object) -> list[list[object]]:
+    """``entries(o)``."""
+    return [[key, member] for key, member in _object("entries", value).items()]
+
+
 def without(value: object, *keys: object) -> object:
     """``without(o, k…)``: a copy without some keys."""
     left_out = set(map(text, keys))
@@ -161,9 +176,9 @@ def _rounded(name: str, change: Callable[[float], float]) -> Callable[[object], 
 
 PURE: Final[Mapping[str, Callable[..., object]]] = {
     "len": length,
-    "keys": lambda value: list(_object("keys", value)),
-    "values": lambda value: list(_object("values", value).values()),
-    "entries": lambda value: list(op.pairs(_object("entries", value))),
+    "keys": keys_of,
+    "values": values_of,
+    "entries": entries_of,
     "has": has,
     "without": without,
     "typeof": kind_of,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypedDict, TypeVar, cast
 
 from bartack.errors import ReceiveTimeoutError, TypeMismatchError
 from bartack.runtime._mailbox_client import Mailbox
 from bartack.runtime._op import Op
+from bartack.runtime._results import ShellResult
 from bartack.runtime._steps import Held
 from bartack.runtime.patchwork._values import (
     decoded,
+    integer,
     is_number,
     is_object,
     mismatch,
@@ -18,15 +20,27 @@ from bartack.runtime.patchwork._values import (
     number_text,
     plain,
     received,
+    text,
 )
 
+if TYPE_CHECKING:
+    from bartack.messaging import SendOptions
+
 T = TypeVar("T")
+
+
+class _Simple(TypedDict, total=False):
+    """The options that a plain send knows."""
+
+    key: str
+    metadata: Mapping[str, object]
+    not_before: float
 
 
 class Performer(Protocol):
     """Performs steps for values that have some."""
 
-    def perform(self, op: Op[T]) -> T:
+    def perform(self, operation: Op[T]) -> T:
         """Perform an operation at the site of the caller."""
         ...
 
@@ -66,6 +80,45 @@ def options_of(value: object, what: str, known: frozenset[str]) -> Mapping[str, 
     return value
 
 
+_TIMES: Final = {"timeout_ms": "timeout_s", "not_before_ms": "not_before", "deadline_ms": "deadline"}
+_WORDS: Final = ("ack", "key", "on_error")
+SEND_OPTIONS: Final = frozenset({*_TIMES, *_WORDS, "retries", "metadata"})
+"""The options of a send; times are milliseconds, moments so many milliseconds from now."""
+
+
+def send_options(value: Mapping[str, object], what: str) -> SendOptions:
+    """The options of a send, as the runtime knows them.
+
+    Raises:
+        TypeMismatchError: One has a wrong value.
+    """
+    made: dict[str, object] = {}
+    for name, given in value.items():
+        place = f"the option {name} of {what}"
+        if name in _TIMES:
+            made[_TIMES[name]] = milliseconds(given, place)
+        elif name == "retries":
+            made[name] = integer(given, place)
+        elif name == "metadata":
+            if not is_object(given):
+                raise mismatch(place, "an object", given)
+            made[name] = plain(given)
+        else:
+            made[name] = string_of(given, place)
+    return cast("SendOptions", made)
+
+
+def string_of(value: object, what: str) -> str:
+    """A value that must be a string.
+
+    Raises:
+        TypeMismatchError: It is something else.
+    """
+    if not isinstance(value, str | ShellResult):
+        raise mismatch(what, "string", value)
+    return text(value)
+
+
 def _maybe_ms(value: object, what: str) -> float | None:
     return None if value is None else milliseconds(value, what)
 
@@ -94,21 +147,23 @@ class MailboxValue:
         return run(self, *arguments)
 
     def send(self, value: object, options: object = None) -> None:
-        """Put a message in."""
-        given = options_of(options, "send()", _SEND_OPTIONS)
-        key, metadata = given.get("key"), given.get("metadata")
-        if not isinstance(key, str | None):
-            raise mismatch("the option key of send()", "string", key)
-        if metadata is not None and not is_object(metadata):
-            raise mismatch("the option metadata of send()", "an object", metadata)
-        self._performer.perform(
-            self.mailbox.send(
-                plain(value),
-                key=key,
-                metadata=metadata,
-                not_before=_maybe_ms(given.get("not_before_ms"), "the option not_before_ms of send()"),
-            )
-        )
+        """Put a message in; with options that ask for more, see to it that it arrives."""
+        given = options_of(options, "send()", SEND_OPTIONS)
+        made = send_options(given, "send()")
+        message = plain(value)
+        if set(given) <= _SIMPLE_OPTIONS:
+            simple = cast("_Simple", made)
+            self._performer.perform(self.mailbox.send(message, **simple))
+        else:
+            self._performer.perform(self.mailbox.send_supervised(message, **made))
+
+    def subscribe(self, pattern: object) -> None:
+        """Get what is published to the topics of a pattern."""
+        self._performer.perform(self.mailbox.subscribe(string_of(pattern, "the pattern of subscribe()")))
+
+    def unsubscribe(self, pattern: object) -> None:
+        """Get no more of it."""
+        self._performer.perform(self.mailbox.unsubscribe(string_of(pattern, "the pattern of unsubscribe()")))
 
     def receive(self, timeout_ms: object = None) -> object:
         """Take the oldest message."""
@@ -140,12 +195,14 @@ class MailboxValue:
             raise
 
 
-_SEND_OPTIONS: Final = frozenset({"key", "metadata", "not_before_ms"})
+_SIMPLE_OPTIONS: Final = frozenset({"key", "metadata", "not_before_ms"})
 _METHODS: Final[Mapping[str, tuple[Callable[..., object], int, int]]] = {
     "send": (MailboxValue.send, 1, 2),
     "receive": (MailboxValue.receive, 0, 1),
     "call": (MailboxValue.call, 1, 2),
     "delivery": (MailboxValue.delivery, 0, 1),
+    "subscribe": (MailboxValue.subscribe, 1, 1),
+    "unsubscribe": (MailboxValue.unsubscribe, 1, 1),
 }
 
 

@@ -53,8 +53,8 @@ def member(value: object, name: str, what: str) -> object:
     """
     if is_object(value):
         return value.get(name)
-    if name == "length" and isinstance(value, str | list | ShellResult):
-        return len(text(value)) if isinstance(value, ShellResult) else len(value)
+    if name == "length" and (isinstance(value, str) or is_array(value)):
+        return len(value)
     reader = next((read for kind, read in _READERS if isinstance(value, kind)), None)
     if reader is not None:
         return reader(value, name)
@@ -81,6 +81,8 @@ def _member_of_result(value: ShellResult, name: str) -> object:
             return value.stderr
         case "ok":
             return value.status == 0
+        case "length":
+            return len(text(value))
         case _:
             raise TypeMismatchError("a result", "status, stdout, stderr, ok or length", repr(name))
 
@@ -115,11 +117,15 @@ def _member_of_session(value: SessionValue, name: str) -> object:
             raise TypeMismatchError("the session", f"a member {name!r}", "id, timestamp, dir and mailbox")
 
 
+def _member_of_mailboxes(value: Mailboxes, name: str) -> object:
+    return value.find(name)
+
+
 _READERS: Final[tuple[tuple[type, Callable[..., object]], ...]] = (
     (ShellResult, _member_of_result),
     (Caught, _member_of_error),
     (SessionValue, _member_of_session),
-    (Mailboxes, lambda value, name: value.find(name)),
+    (Mailboxes, _member_of_mailboxes),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from bartack.errors import IndexRangeError, LimitExceededError, NumberError, TypeMismatchError
@@ -202,8 +202,3 @@ def slice_bounds(length: int, start: object, end: object) -> slice:
     first = max(first + length, 0) if first < 0 else first
     last = max(last + length, 0) if last < 0 else last
     return slice(first, max(first, last))
-
-
-def pairs(value: dict[str, object]) -> Iterator[list[object]]:
-    """The entries of an object."""
-    return ([key, member] for key, member in value.items())

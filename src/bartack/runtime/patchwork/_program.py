@@ -129,12 +129,10 @@ class PatchworkProgram:
             "rt_named": self._named_type,
             "rt_define": self._define,
             "rt_literal": types.LiteralOf,
-            "rt_array": lambda element: types.ArrayOf(_written(element)),
-            "rt_map": lambda value: types.MapOf(_written(value)),
-            "rt_union": lambda *members: types.Union(tuple(map(_written, members))),
-            "rt_record": lambda *fields: types.Record(
-                tuple(types.Field(name, _written(kind), optional) for name, kind, optional in fields)
-            ),
+            "rt_array": _array,
+            "rt_map": _map,
+            "rt_union": _union,
+            "rt_record": _record,
         }
 
     def _add(
@@ -179,6 +177,22 @@ def _written(kind: types.Type | str) -> types.Type:
     if isinstance(kind, str):
         return types.BUILT_IN[kind]
     return kind
+
+
+def _array(element: types.Type | str) -> types.Type:
+    return types.ArrayOf(_written(element))
+
+
+def _map(value: types.Type | str) -> types.Type:
+    return types.MapOf(_written(value))
+
+
+def _union(*members: types.Type | str) -> types.Type:
+    return types.Union(tuple(map(_written, members)))
+
+
+def _record(*fields: tuple[str, types.Type | str, bool]) -> types.Type:
+    return types.Record(tuple(types.Field(name, _written(kind), optional) for name, kind, optional in fields))
 
 
 def feed_linecache(filename: str, text: str) -> None:

@@ -88,6 +88,8 @@ class Runtime:
             str(ctx.session.dir),
             values.Mailboxes(self.mailbox),
         )
+        self.monitors: dict[str, str] = {}
+        """The mailboxes that the monitors of this worker report to, by their refs."""
         self._mailboxes: dict[str, MailboxValue] = {}
         self._stack: list[Declaration] = []
         self._entry: Declaration | None = None

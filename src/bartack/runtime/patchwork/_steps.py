@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from bartack.errors import TypeMismatchError
+from bartack.errors import TypeMismatchError, UnknownRequestError
 from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork._library import cat
 from bartack.runtime.patchwork._mailboxes import milliseconds
@@ -110,6 +110,22 @@ def _unsafe_shell(rt: Runtime, written: object) -> object:
     return rt.unsafe_shell(_text(written, "the text of unsafe_shell()"))
 
 
+def _of_mail(name: str) -> Callable[..., object]:
+    """A function that is loaded by its first call: few programs have one."""
+
+    def call(rt: Runtime, *arguments: object) -> object:
+        from bartack.runtime.patchwork import _mail_steps  # noqa: PLC0415 - few programs need it
+
+        function: Callable[..., object] = getattr(_mail_steps, name)
+        return function(rt, *arguments)
+
+    return call
+
+
+def _link(_rt: Runtime, *_arguments: object) -> None:
+    raise UnknownRequestError("link")
+
+
 STEPS: Final[Mapping[str, Callable[..., object]]] = {
     "print": _print,
     "log": _log,
@@ -127,5 +143,8 @@ STEPS: Final[Mapping[str, Callable[..., object]]] = {
     "random": _random,
     "uuid": _uuid,
     "unsafe_shell": _unsafe_shell,
+    **{name: _of_mail(name) for name in ("broadcast", "publish", "monitor", "demonitor")},
+    "link": _link,
+    "unlink": _link,
 }
 """The functions by their names. The two for whole lines are what ``>`` and ``>>`` with a file mean."""

@@ -164,10 +164,10 @@ def truth(value: object) -> bool:
     """Whether a value counts as true."""
     if isinstance(value, ShellResult):
         return value.status == 0
-    return type(value) is dict or not isinstance(value, _MAYBE_FALSE) or bool(value)
+    return bool(value) if type(value) in _MAYBE_FALSE else True
 
 
-_MAYBE_FALSE: Final = (type(None), bool, int, float, str, list)
+_MAYBE_FALSE: Final = frozenset((type(None), bool, int, float, str, list))
 
 
 def equal(left: object, right: object) -> bool:
