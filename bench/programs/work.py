@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
 from bartack import Context, step, worker
@@ -171,3 +173,79 @@ async def long_history(ctx: Context, count: int) -> float:
     await ctx.mailbox.wait.receive(600)
     await do_nothing(count)
     return time.monotonic()
+
+
+@worker
+async def plain_sends(ctx: Context, count: int) -> float:
+    """Seconds for plain sends, one after the other."""
+    box = ctx.mailbox.box
+    await box.send(0)
+    began = time.perf_counter()
+    for number in range(count):
+        await box.send({"number": number})
+    return time.perf_counter() - began
+
+
+@worker
+async def supervised_sends(ctx: Context, count: int) -> float:
+    """Seconds for supervised sends, one after the other."""
+    box = ctx.mailbox.box
+    await box.send_supervised(0)
+    began = time.perf_counter()
+    for number in range(count):
+        await box.send_supervised({"number": number})
+    return time.perf_counter() - began
+
+
+@worker
+async def broadcasts(ctx: Context, many: int, count: int) -> float:
+    """Seconds for broadcasts to many mailboxes, one after the other."""
+    names = [f"box-{number}" for number in range(many)]
+    await ctx.broadcast(names, 0)
+    began = time.perf_counter()
+    for number in range(count):
+        await ctx.broadcast(names, {"number": number})
+    return time.perf_counter() - began
+
+
+@worker
+async def sends_to_many(ctx: Context, many: int, count: int) -> float:
+    """Seconds for plain sends to many mailboxes, one after the other."""
+    boxes = [ctx.mailbox[f"box-{number}"] for number in range(many)]
+    began = time.perf_counter()
+    for number in range(count):
+        for box in boxes:
+            await box.send({"number": number})
+    return time.perf_counter() - began
+
+
+@worker
+async def victim(ctx: Context) -> None:
+    """Says which process it is, and waits; its next process goes on from there."""
+    await ctx.mailbox.pid.send(await own_pid())
+    await ctx.mailbox.enough.receive(60)
+
+
+@step
+def own_pid() -> int:
+    """The process that this runs in."""
+    return os.getpid()
+
+
+@step
+def kill(pid: int) -> int:
+    """Kill a process; when, in microseconds since 1970."""
+    now = time.time_ns() // 1000
+    os.kill(pid, signal.SIGKILL)
+    return now
+
+
+@worker
+async def death(ctx: Context) -> int:
+    """When another worker's process was killed."""
+    handle = await ctx.spawn(victim())
+    killed = await kill(await ctx.mailbox.pid.receive(60, type=int))
+    await ctx.sleep(0.2)
+    await ctx.mailbox.enough.send(None)
+    await handle
+    return killed

@@ -68,8 +68,24 @@
     │   ├── MailboxNameError             BT404   (also ValueError)
     │   ├── MailboxFullError             BT405
     │   ├── MailboxClosedError           BT407
-    │   └── MailboxConfigError           BT408
-    ├── TreeLockedError                  BT501
+    │   ├── MailboxConfigError           BT408
+    │   ├── DeliveryError                BT409
+    │   ├── BroadcastError               BT410
+    │   ├── DeliveryOptionError          BT411   (also ValueError)
+    │   ├── TopicNameError               BT412   (also ValueError)
+    │   ├── DeadLetterNotFoundError      BT413
+    │   ├── DeadLetterFilterError        BT414   (also ValueError)
+    │   └── NameTakenError               BT415
+    ├── SupervisionError                 BT500
+    │   ├── TreeLockedError              BT501
+    │   ├── ChildSpecError               BT502   (also ValueError)
+    │   ├── ChildStartError              BT503
+    │   ├── ChildNotFoundError           BT504
+    │   ├── ChildStateError              BT505
+    │   ├── SupervisorExhaustedError     BT506
+    │   ├── SupervisorNotRunningError    BT507
+    │   ├── MonitorUnavailableError      BT508
+    │   └── MonitorNotFoundError         BT509
     ├── PatchworkError                   BT600
     │   ├── ThrownError                  BT601
     │   ├── PatternMismatchError         BT603
@@ -905,6 +921,94 @@ class MailboxConfigError(MessagingError):
         super().__init__(f"mailbox {name!r}: {problem}")
 
 
+class DeliveryError(MessagingError):
+    """A supervised send did not come as far as it waited for; ``outcome`` is its ``SendOutcome``."""
+
+    code = "BT409"
+    retryable = True
+    remedy = "Look at the recipient with 'bartack mailbox list'; on_error=\"dead_letter\" keeps what could not be delivered."
+
+    def __init__(self, recipient: str, problem: str, outcome: object) -> None:
+        self.recipient = recipient
+        self.problem = problem
+        self.outcome = outcome
+        super().__init__(f"the message to {recipient} was not delivered: {problem}")
+
+
+class BroadcastError(MessagingError):
+    """A broadcast reached fewer recipients than it had to; ``result`` is its ``BroadcastResult``."""
+
+    code = "BT410"
+    retryable = True
+    remedy = "The result names the recipients that were not reached; best_effort takes what it gets."
+
+    def __init__(self, strategy: str, succeeded: int, recipients: int, result: object) -> None:
+        self.strategy = strategy
+        self.succeeded = succeeded
+        self.recipients = recipients
+        self.result = result
+        super().__init__(f"the broadcast ({strategy}) reached {succeeded} of {recipients} recipients")
+
+
+class DeliveryOptionError(MessagingError, ValueError):
+    """An option of a send or a broadcast cannot be used."""
+
+    code = "BT411"
+    remedy = "Correct the option that the message names."
+
+    def __init__(self, option: str, problem: str) -> None:
+        self.option = option
+        self.problem = problem
+        super().__init__(f"{option}: {problem}")
+
+
+class TopicNameError(MessagingError, ValueError):
+    """There cannot be such a topic, or such a pattern of topics."""
+
+    code = "BT412"
+    remedy = "A topic is 1 to 8 words joined by '.'; in a pattern a word may be '*', and the last one '**'."
+
+    def __init__(self, topic: str, reason: str) -> None:
+        self.topic = topic
+        self.reason = reason
+        super().__init__(f"topic {topic!r}: {reason}")
+
+
+class DeadLetterNotFoundError(MessagingError):
+    """There is no dead letter of this id."""
+
+    code = "BT413"
+    remedy = "'bartack dlq list RUN' shows those that there are."
+
+    def __init__(self, letter: str) -> None:
+        self.letter = letter
+        super().__init__(f"there is no dead letter {letter!r}")
+
+
+class DeadLetterFilterError(MessagingError, ValueError):
+    """A filter of dead letters cannot be used."""
+
+    code = "BT414"
+    remedy = "Use 'all', 'expired', the id of a letter, or the fields that the message names."
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")
+
+
+class NameTakenError(MessagingError):
+    """A worker that has not ended has this name already."""
+
+    code = "BT415"
+    remedy = "Take another name, or wait until that worker has ended."
+
+    def __init__(self, name: str, owner: str) -> None:
+        self.name = name
+        self.owner = owner
+        super().__init__(f"the name {name!r} is taken by {owner}")
+
+
 class AgentError(BartackError):
     """An agent could not do what it was asked."""
 
@@ -951,7 +1055,14 @@ class AgentCapabilityError(AgentError):
     remedy = "Give the prompt to an agent that can do it, or ask for less."
 
 
-class TreeLockedError(BartackError):
+class SupervisionError(BartackError):
+    """Something is wrong with a supervisor, a child of it, or the processes below them."""
+
+    code = "BT500"
+    remedy = "Read the reason; it names the supervisor or the child."
+
+
+class TreeLockedError(SupervisionError):
     """Processes that an earlier attempt at this run has started are still alive, so nothing is executed beside them."""
 
     code = "BT501"
@@ -961,6 +1072,112 @@ class TreeLockedError(BartackError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"{path} is held: processes of an earlier attempt at this run are still alive")
+
+
+class ChildSpecError(SupervisionError, ValueError):
+    """A child or a supervisor is described in a way that cannot work."""
+
+    code = "BT502"
+    remedy = "Give the field that the message names a value that keeps the rule."
+
+    def __init__(self, owner: str, field: str, rule: str) -> None:
+        self.owner = owner
+        self.field = field
+        self.rule = rule
+        super().__init__(f"{owner}: {field}: {rule}")
+
+
+class ChildStartError(SupervisionError):
+    """A child did not get ready, so what was started with it was stopped again."""
+
+    code = "BT503"
+    remedy = "Read the reason and what the child wrote; start it by itself to see more."
+
+    def __init__(self, child: str, reason: str, problem: str) -> None:
+        self.child = child
+        self.reason = reason
+        self.problem = problem
+        super().__init__(f"{child} did not start ({reason}){': ' if problem else ''}{problem}")
+
+
+class ChildNotFoundError(SupervisionError):
+    """A supervisor has no child with this name."""
+
+    code = "BT504"
+    remedy = "Look at which_children(): it names all of them."
+
+    def __init__(self, supervisor: str, child: str) -> None:
+        self.supervisor = supervisor
+        self.child = child
+        super().__init__(f"{supervisor} has no child {child!r}")
+
+
+class ChildStateError(SupervisionError):
+    """A child is in a state in which this cannot be done with it."""
+
+    code = "BT505"
+    remedy = "A child that runs is terminated first; one that does not run can be started again or taken off the list."
+
+    def __init__(self, child: str, state: str, wanted: str) -> None:
+        self.child = child
+        self.state = state
+        self.wanted = wanted
+        super().__init__(f"{child} is {state} and cannot be {wanted}")
+
+
+class SupervisorExhaustedError(SupervisionError):
+    """Children ended more often than the supervisor may restart them, so it stopped all of them."""
+
+    code = "BT506"
+    remedy = (
+        "Read the crash reports: they say why the children ended. Then mend that, or allow more restarts."
+    )
+
+    def __init__(
+        self, supervisor: str, child: str, reason: str, max_restarts: int, max_seconds: float
+    ) -> None:
+        self.supervisor = supervisor
+        self.child = child
+        self.reason = reason
+        self.max_restarts = max_restarts
+        self.max_seconds = max_seconds
+        super().__init__(
+            f"{supervisor} gave up: more than {max_restarts} restarts in {max_seconds:g} s, the last for {child} ({reason})"
+        )
+
+
+class SupervisorNotRunningError(SupervisionError):
+    """A supervisor takes no orders before it has started its children and after it began to stop them."""
+
+    code = "BT507"
+    remedy = "Use it inside its 'async with' block."
+
+    def __init__(self, supervisor: str) -> None:
+        self.supervisor = supervisor
+        super().__init__(f"{supervisor} is not running")
+
+
+class MonitorUnavailableError(SupervisionError):
+    """Whoever keeps the monitors is gone, so nobody knows which there are."""
+
+    code = "BT508"
+    retryable = True
+    remedy = "Resume the run, or start the supervisor again; then ask once more."
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        super().__init__(f"the monitors of {owner} cannot be reached")
+
+
+class MonitorNotFoundError(SupervisionError):
+    """A monitor is gone, and no message of it waits: it was received before, or the monitor was let go of."""
+
+    code = "BT509"
+    remedy = "Wait for the message of a monitor once, in one place: by its 'down', or in the mailbox."
+
+    def __init__(self, monitor: str) -> None:
+        self.monitor = monitor
+        super().__init__(f"there is no monitor {monitor}, and no message of it")
 
 
 class PatchworkError(BartackError):
@@ -978,8 +1195,9 @@ class ThrownError(PatchworkError):
         "The program itself decided to fail; its message says why. A 'try' around the place can handle it."
     )
 
-    def __init__(self, problem: str, value: object = None) -> None:
-        self.thrown = value
+    def __init__(self, problem: str, thrown: object = None) -> None:
+        self.problem = problem
+        self.thrown = thrown
         super().__init__(problem)
 
 

@@ -30,7 +30,7 @@ from tests.crash.runs import PATIENCE_S, Parts, RealRun, kill, spin
 
 from bartack.core import open_watch
 from bartack.journal import Entry, open_reader
-from bartack.runtime._crew import RESTARTS_WITHOUT_PROGRESS
+from bartack.runtime._crew import WORKER_RESTARTS
 from bartack.runtime._fingerprint import step_key
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
@@ -98,7 +98,7 @@ class Chaos:
 
     def _may_hit(self, worker: str) -> bool:
         """A third death of a worker that gets nowhere is given up, rightly: that is another test's matter."""
-        return len(self._hits.get(worker, [])) < RESTARTS_WITHOUT_PROGRESS - 1
+        return len(self._hits.get(worker, [])) < WORKER_RESTARTS.limit - 1
 
     def _strike(self, before: int) -> None:
         victim = self._random.choice(VICTIMS)

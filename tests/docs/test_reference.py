@@ -12,6 +12,8 @@ from bartack.journal import FORMAT, INLINE_LIMIT
 from bartack.journal._contract import DATA_LIMIT
 from bartack.journal._file import RESERVE_SIZE
 from bartack.journal._stage import GROUP_LIMIT
+from bartack.supervision import ChildSpec, CrashReport
+from bartack.supervision._core import TRANSITIONS
 from bartack.telemetry import CATALOGUE, shape_of
 
 ROOT = Path(__file__).parents[2]
@@ -108,3 +110,23 @@ def test_the_files_named_for_reading_exist() -> None:
 
 def test_the_readme_fits_on_two_screens() -> None:
     assert len(page("README.md").splitlines()) <= 80
+
+
+def test_the_states_of_a_child_on_the_page_are_those_of_the_code() -> None:
+    section = page("docs/how-to/supervise.md").split("A child goes through these states:")[1].split("##")[0]
+    shown = {names_in(row[0])[0]: set(names_in(row[1])) for row in rows(section)}
+
+    assert shown == {state: set(following) for state, following in TRANSITIONS.items()}
+
+
+def test_the_fields_of_a_crash_report_on_the_page_are_those_of_the_code() -> None:
+    section = page("docs/how-to/supervise.md").split("The fields are always the same:")[1].split("##")[0]
+
+    assert set(CrashReport.__struct_fields__) <= set(names_in(section))
+
+
+def test_the_fields_of_a_child_on_the_page_are_those_of_the_code() -> None:
+    section = page("docs/how-to/supervise.md").split("## Children")[1].split("##")[0]
+    shown = {name for row in rows(section) for name in names_in(row[0])}
+
+    assert shown == set(ChildSpec.__dataclass_fields__) - {"_", "kind"}

@@ -53,8 +53,9 @@ def is_declined(text: str) -> bool:
 def read_text(text: str) -> str:
     """A reply of plain text: without blanks around it and, if it is exactly one block fenced as ``text``, what is in that."""
     text = text.strip()
-    block = _FENCE.fullmatch(text)
-    return block["inside"].removesuffix("\n") if block and block["tag"] == "text" else text
+    block = _FENCE.match(text)
+    whole = block is not None and block.end() == len(text)
+    return block["inside"].removesuffix("\n") if block and whole and block["tag"] == "text" else text
 
 
 def read_value(text: str, schema: Schema) -> object:

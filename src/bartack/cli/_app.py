@@ -41,6 +41,7 @@ COMMANDS: Final = (
     Listed("write", "check", "_check:check", "Find what is wrong with programs before they run."),
     Listed("write", "compile", "_compile:compile_", "Show a Patchwork program as Python or as a tree."),
     Listed("operate", "mailbox", "_mailbox:mailbox", "Look into mailboxes, send and receive."),
+    Listed("operate", "dlq", "_dlq:dlq", "Look at dead letters, try them again, remove them."),
     Listed("operate", "clean", "_clean:clean", "Delete runs that have ended."),
     Listed("operate", "bundle", "_bundle:bundle", "Pack a run for a bug report, without its secrets."),
     Listed("operate", "doctor", "_doctor:doctor", "Check that this machine has what Bartack needs."),

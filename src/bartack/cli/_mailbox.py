@@ -13,7 +13,7 @@ from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import iso, load_value, locate, run_argument, say, workspace_option
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
-from bartack.messaging import Message, check_name
+from bartack.messaging import BroadcastResult, Message, check_name, check_topic, is_success
 from bartack.runtime.operate import (
     Held,
     HubClient,
@@ -40,7 +40,7 @@ def mailbox() -> None:
 @workspace_option
 @json_option
 def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
-    """List the mailboxes of a run with their counts."""
+    """List the mailboxes of a run with their counts, and the topics that they are subscribed to."""
     boxes = read_state(locate(run, workspace)).mailboxes
     counts = {
         name: {
@@ -52,6 +52,8 @@ def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
             "dropped": box.dropped,
             "size_bytes": box.size_bytes,
             "closed": box.closed,
+            "owner": box.owner,
+            "topics": box.patterns,
         }
         for name, box in sorted(boxes.items())
     }
@@ -62,11 +64,14 @@ def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
     if not counts:
         screen.line("The run has no mailboxes yet.")
         return
-    heads = ("mailbox", "queued", "scheduled", "held", "sent", "received")
+    heads = ["mailbox", "queued", "scheduled", "held", "sent", "received"]
     rows = [
         [printable(name), *(f"{has[head]:>{len(head)}}" for head in heads[1:])]
         for name, has in counts.items()
     ]
+    if any(box.patterns for box in boxes.values()):
+        heads.append("topics")
+        rows = [[*row, " ".join(boxes[name].patterns)] for row, name in zip(rows, counts, strict=True)]
     screen.table([[screen.paint(head, "dim") for head in heads], *rows], indent=0)
 
 
@@ -152,6 +157,32 @@ def _encode(value: str, *, is_text: bool) -> bytes:
         return msgspec.json.encode(msgspec.json.decode(value))
     except msgspec.DecodeError as error:
         raise UsageError("bartack mailbox send", f"VALUE is no JSON ({error}); --text sends a text") from None
+
+
+@mailbox.command(short_help="Publish a message to a topic.")
+@run_argument
+@click.argument("topic")
+@click.argument("value", default="-")
+@click.option("--text", is_flag=True, help="VALUE is a text, not JSON.")
+@workspace_option
+@json_option
+def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_json: bool) -> None:
+    """Send VALUE, which is JSON, to every mailbox that is subscribed to a topic, and print those that took it.
+
+    Without VALUE, or with -, it is read from stdin. Ends with 9 if nobody runs the run.
+    """
+    check_topic(topic)
+    found = locate(run, workspace)
+    encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
+    request = Request(topic=topic, strategy="best_effort")
+    with HubClient(found) as hub:
+        result = msgspec.json.decode(hub.ask("publish", request, encoded), type=BroadcastResult)
+    if as_json:
+        write_json(msgspec.to_builtins(result))
+        return
+    for copy in result.results:
+        if is_success(copy.outcome):
+            sys.stdout.write(f"{copy.recipient}\n")
 
 
 @mailbox.command(short_help="Receive messages.")

@@ -39,10 +39,18 @@ _STYLES: Final[dict[str, Style]] = {
 @click.argument("step", required=False)
 @click.option("--worker", metavar="PATH", help="Only this worker and what it started.")
 @click.option("--failed", is_flag=True, help="Only steps that failed.")
+@click.option("--monitors", is_flag=True, help="Instead of steps, which worker watches which.")
 @workspace_option
 @json_option
 def show(
-    run: str, step: str | None, worker: str | None, workspace: str, *, failed: bool, as_json: bool
+    run: str,
+    step: str | None,
+    worker: str | None,
+    workspace: str,
+    *,
+    failed: bool,
+    monitors: bool,
+    as_json: bool,
 ) -> None:
     """Show the steps of a run with their times, its messages, failures and what was noted.
 
@@ -51,6 +59,9 @@ def show(
     """
     found = locate(run, workspace)
     chronicle = read_chronicle(found)
+    if monitors:
+        _show_monitors(chronicle, worker, as_json=as_json)
+        return
     if step is not None:
         _show_step(found, chronicle, step, as_json=as_json)
         return
@@ -63,6 +74,20 @@ def show(
         write_json(_everything(found, chronicle, steps))
     else:
         _write(Screen(sys.stdout), found, chronicle, steps)
+
+
+def _show_monitors(chronicle: Chronicle, worker: str | None, *, as_json: bool) -> None:
+    registry = chronicle.state.monitors
+    found = [m for m in registry.monitors() if worker is None or _is_below(m.watcher, worker)]
+    stats = registry.stats()
+    if as_json:
+        listed = [{**m._asdict(), "created_at": iso(m.created_us)} for m in found]
+        write_json({"monitors": listed, "stats": stats._asdict()})
+        return
+    screen = Screen(sys.stdout)
+    screen.line(f"{stats.active} active, {stats.created} made, {stats.cleaned} gone")
+    rows = [(m.ref, f"{m.watcher} watches {m.target}", m.tag, m.stack[-1] if m.stack else "") for m in found]
+    screen.listing([tuple(printable(cell) for cell in row) for row in rows])
 
 
 def _is_below(p: str, worker: str) -> bool:

@@ -15,6 +15,7 @@ import msgspec
 
 from bartack.errors import MailboxConfigError, MailboxNameError
 from bartack.journal import BlobRef
+from bartack.messaging._post import Note
 
 CAPACITY: Final = 10_000
 MAX_BYTES: Final = 64 * 1024 * 1024
@@ -24,6 +25,7 @@ MAX_MESSAGE: Final = 16 * 1024 * 1024
 Overflow = Literal["block", "reject", "drop_oldest", "drop_newest"]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
+_PROCESS = re.compile(r"#[0-9]+$")
 
 
 def check_name(name: str) -> None:
@@ -42,6 +44,23 @@ def check_name(name: str) -> None:
         raise MailboxNameError(name, "not a name of letters, digits, '_' and '-' that is at most 64 long")
 
 
+def mailbox_of(recipient: str) -> str:
+    """The mailbox that an address means: its own name, or the inbox of a worker's path (``main/7.2:analyst``).
+
+    A process of a worker (``main/7.2:analyst#2``) is reached through its worker: whichever process that has now.
+
+    Raises:
+        MailboxNameError: It is no address.
+    """
+    name = recipient
+    if not name.startswith("@") and ("/" in name or ":" in name):
+        name = f"@{name}"
+    if name.startswith("@"):
+        name = _PROCESS.sub("", name)
+    check_name(name)
+    return name
+
+
 class Message(msgspec.Struct):
     """One message. ``order`` is its place in its mailbox, and stays when it is given back."""
 
@@ -58,6 +77,10 @@ class Message(msgspec.Struct):
     reply_to: str = ""
     not_before: int = 0
     attempt: int = 0
+    track: str = ""
+    """The supervised send or the dead letter that it belongs to, if it does."""
+    notes: list[Note] = []
+    """What happened to it, if it was given back."""
 
 
 class Mailbox:
@@ -74,6 +97,12 @@ class Mailbox:
         self.sent = 0
         self.delivered = 0
         self.dropped = 0
+        self.patterns: list[str] = []
+        """The topics that it is subscribed to."""
+        self.owner = ""
+        """The worker that registered it as its name: nobody else receives from it while that lives."""
+        self.incarnation = 0
+        """How many workers have registered it so far."""
         self._queue: deque[Message] = deque()
         self._scheduled: list[tuple[int, int, Message]] = []
         self._held: dict[str, Message] = {}
@@ -172,6 +201,28 @@ class Mailbox:
             self.dropped += 1
         return message
 
+    def withdraw(self, message_id: str) -> Message | None:
+        """A message was taken back by its sender: its key is free again."""
+        message = self.drop(message_id)
+        if message is not None and self._keys.get(message.key) == message_id:
+            del self._keys[message.key]
+        return message
+
+    def pushed_out(self, size: int) -> list[Message]:
+        """The oldest messages that must go to make room for one of this size."""
+        gone: list[Message] = []
+        count, held = len(self._queue), self.size_bytes
+        for message in self._queue:
+            if not count or (count < self.capacity and held + size <= self.max_bytes):
+                break
+            gone.append(message)
+            count, held = count - 1, held - message.size
+        return gone
+
+    def is_scheduled(self, message_id: str) -> bool:
+        """Whether a message waits for its time."""
+        return any(message.id == message_id for _, _, message in self._scheduled)
+
     def find(self, message_id: str) -> Message | None:
         """A message that is queued or scheduled."""
         waiting = (message for _, _, message in self._scheduled)
@@ -188,17 +239,34 @@ class Mailbox:
         """When the next scheduled message is due."""
         return self._scheduled[0][0] if self._scheduled else None
 
-    def release(self, message_id: str, order: int) -> None:
+    def release(self, message_id: str, order: int) -> Message | None:
         """A scheduled message came due: it goes to the end of the queue."""
         message = self._unschedule(message_id)
         if message is not None:
             message.order = order
             message.not_before = 0
             self._enqueue(message)
+        return message
 
     def close(self) -> None:
         """No more messages are taken; those that are there can still be received."""
         self.closed = True
+        self.patterns = []
+
+    def subscribe(self, pattern: str) -> None:
+        """It gets what is published to the topics of a pattern."""
+        if pattern not in self.patterns:
+            self.patterns.append(pattern)
+
+    def unsubscribe(self, pattern: str) -> None:
+        """It gets no more of what is published to the topics of a pattern."""
+        if pattern in self.patterns:
+            self.patterns.remove(pattern)
+
+    def register(self, owner: str) -> None:
+        """A worker made it its name."""
+        self.owner = owner
+        self.incarnation += 1
 
     def _enqueue(self, message: Message) -> None:
         self.size_bytes += message.size

@@ -10,7 +10,9 @@ from typing import Literal
 import msgspec
 
 from bartack.agents import ScriptedAgent
-from bartack.errors import ConfigError
+from bartack.errors import ConfigError, MailboxNameError
+from bartack.messaging import LetterPolicy, check_name
+from bartack.runtime._office import Bounds
 from bartack.runtime._timeouts import DEFAULTS
 
 FILE = "bartack.toml"
@@ -37,6 +39,9 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     """Agents by name, and ``default``: the one that is asked when none is named."""
     budget: BudgetConfig = msgspec.field(default_factory=BudgetConfig)
     timeouts: dict[str, float] = {}
+    mailboxes: dict[str, Bounds] = {}
+    """The bounds of mailboxes, by name."""
+    dead_letters: LetterPolicy = LetterPolicy()
     durability: Literal["power", "process"] = "power"
     directory: str = ".bartack"
     """Where runs are kept."""
@@ -99,4 +104,15 @@ def load_config(workspace: Path) -> Config:
         raise ConfigError(
             f"{FILE}: timeouts.{unknown[0]}", f"there is no such limit (there are: {', '.join(DEFAULTS)})"
         )
+    for name, bounds in config.mailboxes.items():
+        _check_mailbox(name, bounds)
     return config
+
+
+def _check_mailbox(name: str, bounds: Bounds) -> None:
+    try:
+        check_name(name)
+    except MailboxNameError as error:
+        raise ConfigError(f"{FILE}: mailboxes.{name}", error.reason) from None
+    if bounds.capacity < 1 or bounds.max_bytes < 1:
+        raise ConfigError(f"{FILE}: mailboxes.{name}", "capacity and max_bytes must be at least 1")

@@ -21,7 +21,9 @@ from bartack.runtime._groups import TaskGroup, Timeout, as_coroutine, gather, ga
 from bartack.runtime._mailbox_client import Mailbox, Mailroom
 from bartack.runtime._members import Seconds, limit_of, moment_of, nothing, seconds_of
 from bartack.runtime._members_agents import AgentMembers
+from bartack.runtime._members_mail import MailMembers
 from bartack.runtime._members_shell import ShellMembers
+from bartack.runtime._members_watch import WatchMembers
 from bartack.runtime._members_workers import WorkerMembers
 from bartack.runtime._op import NoteOp, StepOp
 from bartack.runtime._results import Budget, Outcome
@@ -46,7 +48,7 @@ class SessionView:
         self.mailbox = mailbox
 
 
-class Context(ShellMembers, AgentMembers, WorkerMembers):
+class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembers):
     """What a worker reaches the world through. It is valid in its own worker only."""
 
     def __init__(self, scheduler: Scheduler) -> None:

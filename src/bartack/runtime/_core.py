@@ -17,6 +17,7 @@ from bartack.errors import (
     BartackError,
     OutcomeUnknownError,
     ReplayMismatchError,
+    ResumeRefusedError,
     SessionFailedError,
     StepCancelledError,
     UnknownRequestError,
@@ -26,18 +27,24 @@ from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._blame import TIDYING
+from bartack.runtime._broadcast import STEPS as DELIVERIES
+from bartack.runtime._broadcast import DeliveryDesk
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._crew import CrewDesk
 from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
+from bartack.runtime._herald import Herald
 from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
+from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
+from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import ToolCall
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]
 
@@ -59,22 +66,33 @@ class Core:
         clock: Clock,
         timeouts: Timeouts,
         settings: Settings | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.state = state
         self.ledger = Ledger(state, journal, clock)
+        if telemetry is not NO_TELEMETRY:
+            self.ledger.herald = Herald(telemetry, state)
         self.clockwork = Clockwork(clock)
         office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
         self.crew = CrewDesk(office)
         self.effects = EffectDesk(office, self.crew.restart)
-        self.mail = MailDesk(office, self._stands_still)
+        self.letters = LetterDesk(office)
+        self.mail = MailDesk(office, self.letters, self._stands_still)
+        self.letters.arrived, self.letters.push_out = self.mail.arrived, self.mail.push_out
+        self.delivery = DeliveryDesk(office, self.mail, self.letters)
+        self.monitors = MonitorDesk(office, self.mail.arrived, self.mail.left)
         self.questions = QuestionDesk(office)
-        self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions)
+        self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions, self.delivery, self.letters)
         self.crew.aborting = self._abort_all
         self.crew.forgotten = self.mail.forget_worker
         self.crew.died = self.effects.forget_process
         self.crew.gave_up = self._drop
         self._office = office
-        self._handlers: Mapping[str, Handler] = {
+        self._handlers = self._table()
+
+    def _table(self) -> Mapping[str, Handler]:
+        """Who does which kind of step."""
+        return {
             "shell": self.effects.shell,
             "think": self.effects.think,
             "budget": self.effects.budget,
@@ -93,9 +111,18 @@ class Core:
             "reply": self.mail.reply,
             "drain": self.mail.drain,
             "withdraw": self.mail.withdraw,
+            "send_supervised": self.delivery.send,
+            "broadcast": self.delivery.broadcast,
+            "publish": self.delivery.publish,
+            "subscribe": self.mail.subscribe,
+            "unsubscribe": self.mail.subscribe,
+            "register": self.mail.register,
             "declare": self.mail.declare,
             "close": self.mail.close,
             "stats": self.mail.stats,
+            "monitor": self.monitors.monitor,
+            "demonitor": self.monitors.demonitor,
+            "down": self.monitors.down,
             "fail": self._fail,
         }
 
@@ -112,7 +139,11 @@ class Core:
         self.ledger.record(*items)
         self.ledger.act(Transition())
         self._check_pause()
+        self.mail.declare_all(self._office.settings.mailboxes)
         self.mail.arm_all()
+        self.delivery.arm_all()
+        self.letters.arm_all()
+        self.monitors.arm_all()
         self.crew.start_all()
 
     def stop(self, reason: str) -> None:
@@ -166,6 +197,9 @@ class Core:
         if worker is None:
             if isinstance(frame, f.Ask):
                 self.foreign.ask(peer, frame)
+            return
+        if isinstance(frame, f.Slow):
+            self.crew.slow(worker, frame)
             return
         if peer.replaying:
             peer.replaying = False
@@ -225,7 +259,7 @@ class Core:
 
     # Inside.
 
-    def _from_worker(self, peer: Peer, worker: Worker, frame: f.ToHub) -> None:
+    def _from_worker(self, peer: Peer, worker: Worker, frame: f.Said) -> None:
         match frame:
             case f.Done():
                 self.effects.done(peer, worker, frame)
@@ -258,6 +292,8 @@ class Core:
                 self._again(peer, worker, step, known)
             elif worker.cancel_next or step.cancelled:
                 self._office.fail(worker, step, StepCancelledError(worker.cancel_next or "cancelled"))
+            elif worker.doubted.get((step.p, step.n)) == step.fp:
+                self._office.fail(worker, step, OutcomeUnknownError(f"{step.p}:{step.n}", step.about))
             else:
                 self._handler(step.step)(peer, worker, step)
         except BartackError as error:
@@ -311,6 +347,8 @@ class Core:
                 self.mail.watch_call(worker, known)
             case "delegate":
                 self.crew.resume_delegate(worker, known)
+            case kind if kind in DELIVERIES and self.delivery.is_open(known):
+                pass  # it goes on, whoever asks for it
             case _:
                 self._handler(step.step)(peer, worker, step)
 
@@ -328,6 +366,8 @@ class Core:
         self.mail.cancel(worker, opened.p, opened.n)
         if opened.step == "delegate":
             self.crew.give_up(worker, opened, error)
+        elif opened.step in DELIVERIES:
+            self.delivery.give_up(worker, opened, error)
         else:
             self.effects.cancel(worker, opened, error)
 
@@ -335,13 +375,18 @@ class Core:
         """A worker has ended for good."""
         self.effects.drop(worker)
         self.mail.give_back(worker.path)
+        self.delivery.drop(worker)
+        self.monitors.ended(worker, self.crew.alive.get(worker.path, 0))
 
     def _abort_all(self) -> None:
         """The session failed: nothing that is under way goes on, except clean-up."""
         failure = self.state.failure
         assert failure is not None
         name = failure.error.type.rpartition(":")[2]
-        self.mail.abort_all(SessionFailedError(failure.worker, name, failure.error.message))
+        error = SessionFailedError(failure.worker, name, failure.error.message)
+        self.mail.abort_all(error)
+        self.delivery.abort_all(error)
+        self.letters.stop()
         self.effects.abort_all()
 
     def _stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:
@@ -389,6 +434,14 @@ class UnknownDecision:
     def __init__(self, choice: str, value: Value = NO_VALUE) -> None:
         self.choice = choice
         self.value = value
+
+
+def check_decided(run_id: str, state: State, unknown: UnknownDecision | None) -> None:
+    """Raise if a run failed by a step of which nobody knows whether it happened, and nobody has decided what to do."""
+    undecided = [worker.path for worker in state.workers.values() if worker.in_doubt]
+    if undecided and unknown is None:
+        reason = f"nobody knows whether the last step of {undecided[0]} happened; decide with --unknown"
+        raise ResumeRefusedError(run_id, reason)
 
 
 def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.EntryData, Value]]:

@@ -41,8 +41,11 @@ from bartack.runtime._ledger import (
 from bartack.runtime._office import Office
 from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker, below
 from bartack.runtime._steps import BODIES
+from bartack.supervision import CHILD_BACKOFF, RestartPolicy
 
-RESTARTS_WITHOUT_PROGRESS: Final = 3
+WORKER_RESTARTS: Final = RestartPolicy(limit=3, backoff=CHILD_BACKOFF, free=1)
+"""For crashes in a row that got a worker nowhere. The first restart comes at once: most crashes are the only one."""
+
 LAST_WORDS_S: Final = 1.0
 _ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "WorkerError"})
 _decode_calls = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -236,6 +239,14 @@ class CrewDesk:
         error = describe(StepCancelledError(self.cancelled))
         self.fail_session(None, error, None)
 
+    def slow(self, worker: Worker, frame: f.Slow) -> None:
+        """A worker computes for long without coming to a step: people may want to know where."""
+        entry = e.WaitSlow(path=worker.path, seconds=frame.seconds, stack=frame.stack)
+        self._office.ledger.record((entry, NO_VALUE), ride=True)
+        place = f" at {frame.stack[-1].file}:{frame.stack[-1].line}" if frame.stack else ""
+        text = f"computes for {frame.seconds:g} s without coming to a step{place}"
+        self._office.ledger.act_later(Show("note", worker.path, text))
+
     # Processes.
 
     def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
@@ -357,7 +368,7 @@ class CrewDesk:
     def _launch_again(self, worker: Worker) -> None:
         if worker.ended or self._office.state.failure is not None:
             return
-        delay = min(0.05 * 2 ** (worker.crashes_in_a_row - 1), 1.0) if worker.crashes_in_a_row > 1 else 0.0
+        delay = WORKER_RESTARTS.wait_s(worker.crashes_in_a_row)
         if delay == 0.0:
             self._launch(worker)
             return
@@ -376,14 +387,14 @@ class CrewDesk:
             path=worker.path, incarnation=incarnation, reason=reason, p=p, n=n, arrived=arrived
         )
         self._office.ledger.record((crashed, NO_VALUE))
-        given_up = body is None and worker.crashes_in_a_row >= RESTARTS_WITHOUT_PROGRESS
+        given_up = body is None and WORKER_RESTARTS.is_over(worker.crashes_in_a_row)
         then = "it is given up" if given_up else "it goes on where it was"
         self._office.ledger.act_later(Show("note", worker.path, f"crashed ({reason}); {then}"))
         if body is not None:
             count = worker.crashes.get((p, n), 0)
             if body.once:
                 self._office.ledger.fail_open(worker, body, OutcomeUnknownError(f"{p}:{n}", body.about))
-            elif count >= (body.max_crashes or RESTARTS_WITHOUT_PROGRESS):
+            elif count >= (body.max_crashes or WORKER_RESTARTS.limit):
                 self._office.ledger.fail_open(worker, body, StepCrashedError(f"{p}:{n}", count, reason))
         elif given_up:
             error = StepCrashedError(f"{worker.path} (between steps)", worker.crashes_in_a_row, reason)

@@ -320,6 +320,9 @@ class EffectDesk:
         elif known is not None and known.once and begin.once and begin.attempt == 1:
             error = OutcomeUnknownError(f"{begin.p}:{begin.n}", known.about)
             self._office.ledger.fail_open(worker, known, error)
+        elif worker.doubted.get((begin.p, begin.n)) == begin.fp:
+            error = OutcomeUnknownError(f"{begin.p}:{begin.n}", begin.about)
+            self._office.ledger.fail_open(worker, self._start_attempt(worker, begin, None), error)
         else:
             opened = self._start_attempt(worker, begin, known)
             if worker.cancel_next:

@@ -11,7 +11,8 @@ from typing import ClassVar, Final
 import msgspec
 
 from bartack.journal import BlobRef, Draft
-from bartack.runtime._frames import ErrorData
+from bartack.messaging import Copy, Note, SendOutcome, Terms
+from bartack.runtime._frames import ErrorData, StackLine
 
 
 class EntryData(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, gc=False):
@@ -293,6 +294,10 @@ class MessageSent(EntryData, frozen=True, gc=False):
     p: str = ""
     n: int = 0
     fp: str = ""
+    step: str = "send"
+    topic: str = ""
+    track: str = ""
+    """The supervised send that it belongs to, if it does."""
 
 
 class MessageTaken(EntryData, frozen=True, gc=False):
@@ -345,10 +350,115 @@ class MessageMoved(EntryData, frozen=True, gc=False):
     p: str = ""
     n: int = 0
     """The step that gives it back, if it goes back only when a failure was caught."""
+    retry_at: int = 0
+    """When a dead letter is tried again: microseconds since 1970, UTC."""
+    attempts: int = 0
+    """How many attempts there were at a send that was given up."""
+    error: str = ""
+    """What made its receiver give it back."""
+
+
+class SendOpened(EntryData, frozen=True, gc=False):
+    """A supervised send is under way. Its value: the message."""
+
+    kind = "send.opened"
+
+    id: str
+    mailbox: str
+    size: int
+    sender: str
+    terms: Terms
+    p: str = ""
+    n: int = 0
+    """The step that it is, if a worker waits for it alone."""
+    cast: str = ""
+    place: int = 0
+    topic: str = ""
+
+
+class SendTried(EntryData, frozen=True, gc=False):
+    """An attempt at a supervised send, or at a whole broadcast, failed; the next one is due."""
+
+    kind = "send.tried"
+
+    id: str
+    attempt: int
+    due: int
+    reason: str
+
+
+class SendSettled(EntryData, frozen=True, gc=False):
+    """What became of a supervised send."""
+
+    kind = "send.settled"
+
+    id: str
+    outcome: SendOutcome
+
+
+class CastOpened(EntryData, frozen=True, gc=False):
+    """A broadcast is under way; its copies follow in the same line."""
+
+    kind = "broadcast.opened"
+
+    id: str
+    strategy: str
+    need: int
+    sender: str
+    terms: Terms
+    copies: list[Copy]
+    p: str = ""
+    n: int = 0
+    topic: str = ""
+
+
+class CastSettled(EntryData, frozen=True, gc=False):
+    """A broadcast has its result."""
+
+    kind = "broadcast.settled"
+
+    id: str
+    ok: bool
+    strategy: str = ""
+    recipients: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    topic: str = ""
+
+
+class LetterAdded(EntryData, frozen=True, gc=False):
+    """A message that was in no mailbox became a dead letter. Its value: the message."""
+
+    kind = "dead_letter.added"
+
+    message: str
+    mailbox: str
+    reason: str
+    size: int = 0
+    sender: str = ""
+    key: str = ""
+    error: str = ""
+    topic: str = ""
+    metadata: dict[str, object] = {}
+    attempts: int = 1
+    retry_at: int = 0
+    notes: list[Note] = []
+
+
+class LetterMoved(EntryData, frozen=True, gc=False):
+    """A dead letter changed its state: retrying (its message is queued again), waiting, expired, purged."""
+
+    kind = "dead_letter.moved"
+
+    message: str
+    to: str
+    reason: str = ""
+    by: str = ""
+    retry_at: int = 0
 
 
 class MailboxChanged(EntryData, frozen=True, gc=False):
-    """A mailbox was declared or closed."""
+    """A mailbox was declared or closed, subscribed to topics, or registered as the name of a worker."""
 
     kind = "mailbox.changed"
 
@@ -357,6 +467,42 @@ class MailboxChanged(EntryData, frozen=True, gc=False):
     capacity: int = 0
     max_bytes: int = 0
     overflow: str = ""
+    subscribe: str = ""
+    unsubscribe: str = ""
+    owner: str = ""
+
+
+class MonitorMade(EntryData, frozen=True, gc=False):
+    """A worker watches another."""
+
+    kind = "monitor.made"
+
+    ref: str
+    target: str
+    watcher: str
+    into: str
+    tag: str = ""
+    stack: tuple[str, ...] = ()
+
+
+class MonitorTold(EntryData, frozen=True, gc=False):
+    """A monitor reported the end of its target, and is gone; its message is in the same line."""
+
+    kind = "monitor.told"
+
+    ref: str
+    reason: str
+    incarnation: int = 0
+
+
+class MonitorGone(EntryData, frozen=True, gc=False):
+    """A worker let go of a monitor, by the step that is in the same line."""
+
+    kind = "monitor.gone"
+
+    ref: str
+    p: str
+    n: int
 
 
 class FailureRecorded(EntryData, frozen=True, gc=False):
@@ -369,6 +515,16 @@ class FailureRecorded(EntryData, frozen=True, gc=False):
     p: str = ""
     n: int = 0
     suppressed: bool = False
+
+
+class WaitSlow(EntryData, frozen=True, gc=False):
+    """A worker computes for long without coming to a step."""
+
+    kind = "wait.slow"
+
+    path: str
+    seconds: float
+    stack: list[StackLine] = []
 
 
 class PeerJoined(EntryData, frozen=True, gc=False):

@@ -7,6 +7,7 @@ which one, so that a failure can be led back to it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import linecache
 import os
@@ -15,7 +16,10 @@ import sys
 from types import CodeType, TracebackType
 from typing import Final, TypeVar, cast
 
-from bartack.errors import BartackError, SessionFailedError, StepError
+import msgspec
+
+from bartack.errors import BartackError, BroadcastError, DeliveryError, SessionFailedError, StepError
+from bartack.messaging import BroadcastResult, SendOutcome
 from bartack.runtime._frames import PATCHWORK, ErrorData, StackLine
 from bartack.runtime._values import plain_or_repr
 
@@ -176,6 +180,11 @@ def _remake_own(kind: type[BartackError], data: ErrorData) -> BartackError:
     error.args = (data.message,)
     error.__dict__.update(message=data.message)
     error.__dict__.update(data.facts)
+    with contextlib.suppress(msgspec.ValidationError):  # it was too long to travel as more than text
+        if isinstance(error, DeliveryError):
+            error.outcome = msgspec.convert(data.facts.get("outcome"), type=SendOutcome)
+        elif isinstance(error, BroadcastError):
+            error.result = msgspec.convert(data.facts.get("result"), type=BroadcastResult)
     return error
 
 

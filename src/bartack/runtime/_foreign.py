@@ -12,21 +12,41 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.errors import BartackError, PeerRefusedError, SessionFailedError, UnknownRequestError
-from bartack.messaging import Message, check_name
+from bartack.messaging import (
+    BroadcastResult,
+    Copy,
+    LetterFilter,
+    Message,
+    SendOutcome,
+    Terms,
+    check_metadata,
+    check_name,
+    delivery_error,
+    is_success,
+)
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
+from bartack.runtime._broadcast import DeliveryDesk, broadcast_error
+from bartack.runtime._clockwork import Alarm
 from bartack.runtime._crew import CrewDesk
+from bartack.runtime._delivery_ground import Errand, Verdict
 from bartack.runtime._ledger import Peer, describe
+from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk, Waiter
 from bartack.runtime._office import Office
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, Value
 from bartack.runtime._steps import Held, MailboxStats
 
-STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "state", "fail", "watch"})
+STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "state", "fail", "watch"})
 """What a command of the program may do that carries its step's token."""
 
-MESSAGES: Final = frozenset({"send", "receive"})
+MESSAGES: Final = frozenset(
+    {"send", "receive", "send_supervised", "broadcast", "publish", "subscribe", "dead.retry"}
+)
+
+LEASE_S: Final = 30.0
+"""How long a process outside may hold a message without a sign of life."""
 
 NO_RIGHTS: Final[frozenset[str]] = frozenset()
 
@@ -44,6 +64,14 @@ class Request(msgspec.Struct, omit_defaults=True):
     by: str = ""
     message: str = ""
     limit: int = 20
+    metadata: dict[str, object] = {}
+    terms: Terms = Terms()
+    copies: list[Copy] = []
+    strategy: str = ""
+    topic: str = ""
+    pattern: str = ""
+    off: bool = False
+    letters: LetterFilter = LetterFilter()
 
 
 class RunFacts(msgspec.Struct):
@@ -77,11 +105,22 @@ class Process(msgspec.Struct, omit_defaults=True):
 class ForeignDesk:
     """Answers the requests of processes outside."""
 
-    def __init__(self, office: Office, crew: CrewDesk, mail: MailDesk, questions: QuestionDesk) -> None:
+    def __init__(
+        self,
+        office: Office,
+        crew: CrewDesk,
+        mail: MailDesk,
+        questions: QuestionDesk,
+        delivery: DeliveryDesk,
+        letters: LetterDesk,
+    ) -> None:
         self._office = office
         self._crew = crew
         self._mail = mail
         self._questions = questions
+        self._leases: dict[int, Alarm] = {}
+        self._delivery = delivery
+        self._letters = letters
         self.on_interrupt: Callable[[], None] = lambda: None
         self.processes: Callable[[], list[Process]] = list
         """The processes that the hub has, its workers with nothing but their paths."""
@@ -89,6 +128,14 @@ class ForeignDesk:
             "send": self._send,
             "receive": self._receive,
             "ack": self._ack,
+            "renew": self._renew,
+            "send_supervised": self._send_supervised,
+            "broadcast": self._broadcast,
+            "publish": self._publish,
+            "subscribe": self._subscribe,
+            "dead.add": self._add_letter,
+            "dead.retry": self._retry_letters,
+            "dead.purge": self._purge_letters,
             "peek": self._peek,
             "mailboxes": self._mailboxes,
             "answer": self._answer,
@@ -109,6 +156,8 @@ class ForeignDesk:
 
     def ask(self, peer: Peer, ask: f.Ask) -> None:
         """A request; everything that goes wrong with it is its answer."""
+        if peer.held:
+            self._lease(peer)
         try:
             if peer.rights is not None and ask.do not in peer.rights:
                 raise PeerRefusedError(ask.do, "a process inside the run has no right to it")
@@ -133,10 +182,55 @@ class ForeignDesk:
 
     def _send(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         value = Value(ask.v, ask.ref)
+        if ask.ref is not None:
+            self._office.ledger.load(None, ask.ref)  # whoever receives it must find it
         message_id = self._mail.put_foreign(
-            request.mailbox, peer.name, request.key, value, request.not_before
+            request.mailbox, peer.name, request.key, value, request.not_before, request.metadata
         )
         self._say(peer, ask, message_id)
+
+    def _send_supervised(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        self._delivery.send_for(self._errand(peer, ask, request), request.mailbox, request.terms)
+
+    def _broadcast(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        errand = self._errand(peer, ask, request)
+        self._delivery.broadcast_for(errand, request.copies, request.strategy, request.terms)
+
+    def _publish(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        errand = self._errand(peer, ask, request)
+        self._delivery.publish_for(errand, request.topic, request.strategy, request.terms)
+
+    def _errand(self, peer: Peer, ask: f.Ask, request: Request) -> Errand:
+        """What a process outside wants delivered. It is told what became of it if it is still there then."""
+
+        def told(verdict: Verdict) -> None:
+            error = verdict if isinstance(verdict, BartackError) else error_of(request, verdict)
+            if peer.number not in self._office.ledger.peers:
+                return
+            if error is not None:
+                self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(error)))
+            else:
+                self._say(peer, ask, verdict)
+
+        return Errand(peer.name, Value(ask.v, ask.ref), told=told)
+
+    def _subscribe(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        changed = self._mail.subscription(request.mailbox, request.pattern, off=request.off)
+        self._office.ledger.record((changed, NO_VALUE))
+        self._say(peer, ask, None)
+
+    def _add_letter(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        value = Value(ask.v, ask.ref)
+        added = self._letters.add(
+            request.mailbox, peer.name, value, request.message, check_metadata(request.metadata)
+        )
+        self._say(peer, ask, added)
+
+    def _retry_letters(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        self._letters.retry(request.letters, "command", lambda results: self._say(peer, ask, results))
+
+    def _purge_letters(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        self._say(peer, ask, self._letters.purge(request.letters))
 
     def _receive(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         check_name(request.mailbox)
@@ -151,6 +245,7 @@ class ForeignDesk:
                 metadata=message.metadata,
             )
             self._mail.hold_foreign(peer, request.mailbox, message)
+            self._lease(peer)
             self._say(peer, ask, held)
 
         def give_up(error: BartackError) -> None:
@@ -163,6 +258,23 @@ class ForeignDesk:
     def _ack(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self._mail.settle_foreign(peer, request.id, ok=request.ok)
         self._say(peer, ask, None)
+
+    def _renew(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        """The peer is still busy with what it holds; that it asks at all says so."""
+        self._say(peer, ask, None)
+
+    def _lease(self, peer: Peer) -> None:
+        """What a peer holds goes back if it says nothing for so long, even if it is there: it may hang."""
+        known = self._leases.pop(peer.number, None)
+        if known is not None:
+            known.call_off()
+
+        def expire() -> None:
+            self._leases.pop(peer.number, None)
+            for message_id in list(peer.held):
+                self._mail.settle_foreign(peer, message_id, ok=False)
+
+        self._leases[peer.number] = self._office.clockwork.after(LEASE_S, expire)
 
     def _peek(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         check_name(request.mailbox)
@@ -227,6 +339,15 @@ class ForeignDesk:
     def _watch(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         """The peer wants to be told when the session fails; every connected peer is, so there is nothing to do."""
         self._say(peer, ask, None)
+
+
+def error_of(request: Request, verdict: SendOutcome | BroadcastResult) -> BartackError | None:
+    """What is raised instead of telling an outcome, if that is what was asked for."""
+    if request.terms.on_error != "raise":
+        return None
+    if isinstance(verdict, BroadcastResult):
+        return None if verdict.ok else broadcast_error(verdict)
+    return None if is_success(verdict) else delivery_error(request.mailbox, verdict)
 
 
 def _shown(message: Message) -> dict[str, object]:

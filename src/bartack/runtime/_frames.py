@@ -201,6 +201,13 @@ class Cancel(Frame, tag="cancel"):
     deadline: bool = False
 
 
+class Slow(Frame, tag="slow"):
+    """The worker has computed for so long without coming to a step. Not answered."""
+
+    seconds: float
+    stack: list[StackLine] = []
+
+
 class Result(Frame, tag="result"):
     """The worker came to its end."""
 
@@ -315,7 +322,8 @@ class Called(Frame, tag="call"):
     ref: BlobRef | None = None
 
 
-ToHub = Hello | Step | Note | Begin | Done | Returned | Out | Cancel | Result | Failed | Ask
+Said = Hello | Step | Note | Begin | Done | Returned | Out | Cancel | Result | Failed | Ask
+ToHub = Said | Slow
 ToPeer = Welcome | History | Live | Answer | Refusal | Fired | Called | SessionFailed | Leave
 
 _encode = msgspec.json.Encoder().encode

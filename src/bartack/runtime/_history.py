@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from bartack.journal import Entry, Journal
+from bartack.messaging import Accepted
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime._places import CallPlace
@@ -80,8 +81,9 @@ def outcome_of(entry: Entry) -> f.Past | None:
         case e.ToolFinished() | e.ToolFailed() as data:
             past = f.Past(p=CallPlace(data.p, data.n, data.call).path, n=0, step="returned")
         case e.MessageSent() as data:
-            message_id = msgspec.Raw(msgspec.json.encode(data.id))
-            past = f.Past(p=data.p, n=data.n, step="send", fp=data.fp, v=message_id)
+            sent = data.id if data.step == "send" else Accepted(data.id, entry.seq)
+            message_id = msgspec.Raw(msgspec.json.encode(sent))
+            past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, v=message_id)
         case e.MessageTaken() as data:
             past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, v=entry.value, ref=entry.ref)
         case e.MessagesDrained() as data:

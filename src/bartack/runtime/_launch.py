@@ -14,7 +14,7 @@ from bartack.errors import ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._config import Config
-from bartack.runtime._core import Core, UnknownDecision
+from bartack.runtime._core import Core, UnknownDecision, check_decided
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
 from bartack.runtime._layout import RunDir
@@ -25,6 +25,7 @@ from bartack.runtime._prompts import Prompts
 from bartack.runtime._state import NO_VALUE, State, Value
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._timeouts import Timeouts
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 EXIT_CODES = {
     "completed": 0,
@@ -112,6 +113,7 @@ def drive(
     observer: Observer,
     unknown: UnknownDecision | None = None,
     workspace: str | None = None,
+    telemetry: Telemetry = NO_TELEMETRY,
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
 
@@ -121,6 +123,7 @@ def drive(
         observer: Who watches.
         unknown: What to do with a step whose outcome is not known.
         workspace: Where its workspace is, if it is not where it was.
+        telemetry: Whom to tell what happens.
 
     Raises:
         JournalLockedError: Another process runs it.
@@ -141,8 +144,10 @@ def drive(
             max_usd=config.max_usd,
             reserve_usd=config.reserve_usd,
             agent=config.default_agent,
+            letters=config.dead_letters,
+            mailboxes=config.mailboxes,
         )
-        core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings)
+        core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings, telemetry)
         prompts = Prompts(config.open_agents(Path(place), run.path), config.default_agent, place)
         _calm_collector()
         driver = hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
@@ -172,10 +177,7 @@ def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) 
     """Raise unless a run has something left to do."""
     if state.ended is not None and state.ended.status in {"completed", "cancelled"}:
         raise ResumeRefusedError(run.id, f"it is {state.ended.status}")
-    undecided = [worker.path for worker in state.workers.values() if worker.in_doubt]
-    if undecided and unknown is None:
-        reason = f"nobody knows whether the last step of {undecided[0]} happened; decide with --unknown"
-        raise ResumeRefusedError(run.id, reason)
+    check_decided(run.id, state, unknown)
 
 
 def _known_seq(run: RunDir) -> int:

@@ -16,6 +16,7 @@ from bartack.errors import BartackError
 from bartack.journal import INLINE_LIMIT, BlobRef, Draft, Journal
 from bartack.runtime import _frames as f
 from bartack.runtime._entries import EntryData, StepFailed, StepFinished, StepStarted
+from bartack.runtime._herald import Herald
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import ShellArgs, ThinkArgs
 
@@ -172,6 +173,8 @@ class Ledger:
         self._at_once: list[Action] = []
         self._tokens = 0
         self._heard: list[Recorded] | None = None
+        self.herald: Herald | None = None
+        """Tells telemetry, if there is any."""
 
     # Listening.
 
@@ -194,6 +197,9 @@ class Ledger:
         drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref, sound=True) for data, value in items]
         seq = self._journal.stage(*drafts)
         now = self.clock.now_us()
+        if self.herald is not None:
+            for data, value in items:
+                self.herald.hear(data, now, value)
         for place, (data, value) in enumerate(items, seq):
             self.state.apply(data, place, now, value)
         if self._heard is not None:
@@ -309,6 +315,8 @@ class Ledger:
         actions, self._actions = self._actions, []
         self.must_sync = False
         self.exposed = False
+        if self.herald is not None:
+            self.herald.speak()
         return actions
 
     def pack(self, value: object) -> Value:
@@ -320,6 +328,10 @@ class Ledger:
         if len(encoded) > INLINE_LIMIT:
             return Value(None, self._journal.put_blob(encoded))
         return Value(msgspec.Raw(encoded))
+
+    def keep(self, encoded: bytes) -> Value:
+        """An encoded value as a blob, because several entries have it."""
+        return Value(None, self._journal.put_blob(encoded))
 
     def next_message(self) -> int:
         """A number for a message that no other message of the run has."""

@@ -7,7 +7,7 @@ its worker is connected, so no message is handed to the dead.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,18 +19,20 @@ from bartack.errors import (
     MailboxFullError,
     MailboxNameError,
     MessageTooLargeError,
+    NameTakenError,
     ReceiveTimeoutError,
     StepCancelledError,
 )
 from bartack.journal import BlobRef
-from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, check_name
+from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, check_name, check_pattern
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._blame import follows
 from bartack.runtime._clockwork import Alarm
 from bartack.runtime._ledger import NULL, Peer
-from bartack.runtime._office import Office
+from bartack.runtime._letters import LetterDesk
+from bartack.runtime._office import Bounds, Office
 from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
 
 PULSE_S: Final = 1.0
@@ -56,21 +58,30 @@ class Waiter:
 
 
 class Blocked(NamedTuple):
-    """A send that waits for room."""
+    """Somebody who waits for room."""
 
-    worker: Worker
-    step: f.Step
-    args: s.SendArgs
     size: int
-    alarm: Alarm
+    go: Callable[[], None]
+    """There is room now."""
+    alarm: Alarm | None = None
+    path: str = ""
+    """The worker whose step it is, if it is one that dies with its process."""
+    step: f.Step | None = None
 
 
 class MailDesk:
     """Handles the steps and requests that concern mailboxes."""
 
-    def __init__(self, office: Office, stuck: Stuck) -> None:
+    def __init__(self, office: Office, letters: LetterDesk, stuck: Stuck) -> None:
         self._office = office
+        self._letters = letters
         self._stuck = stuck
+        self.tracked: Callable[[Message], None] = lambda message: None
+        """Told of a message that belongs to a supervised send, when its state has changed."""
+        self.gated: set[str] = set()
+        """Mailboxes in which a broadcast waits for room."""
+        self.room: Callable[[str], None] = lambda name: None
+        """Told when there may be room in one of these."""
         self._waiters: dict[str, deque[Waiter]] = {}
         self._blocked: dict[str, deque[Blocked]] = {}
         self._due: dict[str, Alarm] = {}
@@ -101,7 +112,7 @@ class MailDesk:
     def receive(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take the oldest message, or wait for one."""
         args = self._office.decode(step.a, s.ReceiveArgs)
-        check_reader(worker, args.mailbox)
+        self._check_reader(worker, args.mailbox)
         message = self._next(args.mailbox)
         if message is not None:
             self._hand_over(worker, step, args, message)
@@ -192,7 +203,7 @@ class MailDesk:
     def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take everything that is there now."""
         args = self._office.decode(step.a, s.DrainArgs)
-        check_reader(worker, args.mailbox)
+        self._check_reader(worker, args.mailbox)
         messages = self._office.state.mailbox(args.mailbox).queued()[: args.max]
         values = [msgspec.Raw(self._load(message)) for message in messages]
         value = self._office.ledger.pack(values)
@@ -201,6 +212,9 @@ class MailDesk:
         )
         self._office.ledger.record((data, value))
         self._office.ledger.answer(worker, step.p, step.n, value)
+        for message in messages:
+            if message.track:
+                self.tracked(message)
         self._make_room(args.mailbox)
 
     def withdraw(self, peer: Peer, worker: Worker, step: f.Step) -> None:
@@ -239,6 +253,56 @@ class MailDesk:
                 self._drop_alarm(waiter)
                 waiter.give_up(MailboxClosedError(args.mailbox))
 
+    def subscribe(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Subscribe a mailbox to the topics of a pattern, or end that."""
+        args = self._office.decode(step.a, s.TopicArgs)
+        self._change(
+            worker, step, self.subscription(args.mailbox, args.pattern, off=step.step != "subscribe")
+        )
+
+    def subscription(self, name: str, pattern: str, *, off: bool) -> e.MailboxChanged:
+        """The entry that subscribes a mailbox to the topics of a pattern, or ends that.
+
+        Raises:
+            MailboxClosedError: It takes no more messages.
+            TopicNameError: There is no such pattern.
+        """
+        check_name(name)
+        check_pattern(pattern)
+        if off:
+            return e.MailboxChanged(mailbox=name, unsubscribe=pattern)
+        if self._office.state.is_closed(name):
+            raise MailboxClosedError(name)
+        return e.MailboxChanged(mailbox=name, subscribe=pattern)
+
+    def register(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Make a mailbox the name of a worker: nobody else receives from it while that lives."""
+        args = self._office.decode(step.a, s.MailboxArgs)
+        check_name(args.mailbox)
+        mailbox = self._office.state.mailbox(args.mailbox)
+        owner = self._office.state.owner_of(mailbox)
+        if args.mailbox.startswith("@"):
+            raise MailboxNameError(args.mailbox, "an inbox belongs to its worker already")
+        if owner and owner != worker.path:
+            raise NameTakenError(args.mailbox, owner)
+        if owner:
+            self._office.finish(worker, step, mailbox.incarnation)
+            return
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        value = self._office.ledger.pack(mailbox.incarnation + 1)
+        changed = e.MailboxChanged(mailbox=args.mailbox, owner=worker.path)
+        self._office.ledger.record((changed, NO_VALUE), (done, value))
+        self._office.ledger.answer(worker, step.p, step.n, value)
+
+    def declare_all(self, bounds: Mapping[str, Bounds]) -> None:
+        """The bounds that the settings of the project give to mailboxes that have none yet."""
+        for name, has in bounds.items():
+            if not self._office.state.mailbox(name).declared:
+                changed = e.MailboxChanged(
+                    mailbox=name, capacity=has.capacity, max_bytes=has.max_bytes, overflow=has.overflow
+                )
+                self._office.ledger.record((changed, NO_VALUE), ride=True)
+
     def stats(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Counts of a mailbox."""
         args = self._office.decode(step.a, s.MailboxArgs)
@@ -262,7 +326,15 @@ class MailDesk:
             oldest_age_s=None if oldest is None else max(self._office.now_us() - oldest.at, 0) / 1e6,
         )
 
-    def put_foreign(self, name: str, sender: str, key: str, value: Value, not_before: int = 0) -> str:
+    def put_foreign(
+        self,
+        name: str,
+        sender: str,
+        key: str,
+        value: Value,
+        not_before: int = 0,
+        metadata: dict[str, object] | None = None,
+    ) -> str:
         """A message from outside the run; returns its id.
 
         Raises:
@@ -279,12 +351,19 @@ class MailDesk:
             raise MailboxClosedError(name)
         message_id = f"m-{self._office.ledger.next_message()}"
         sent = e.MessageSent(
-            mailbox=name, id=message_id, size=size, sender=sender, key=key, not_before=not_before
+            mailbox=name,
+            id=message_id,
+            size=size,
+            sender=sender,
+            key=key,
+            not_before=not_before,
+            metadata=metadata or {},
         )
         if not_before or self._drop_oldest(mailbox, size):
             self._office.ledger.record((sent, value))
         elif mailbox.overflow == "drop_newest":
-            self._office.ledger.record((sent, value), (_dropped(name, message_id), NO_VALUE))
+            self._office.ledger.record((sent, value), (self._dropped(name, message_id), NO_VALUE))
+            self._letters.arm(message_id)
         else:
             raise MailboxFullError(name, len(mailbox))
         self._arm_due(name)
@@ -297,6 +376,8 @@ class MailDesk:
         held = e.MessageHeld(mailbox=name, id=message.id, by=peer.name, attempt=attempt)
         self._office.ledger.record((held, NO_VALUE))
         peer.held[message.id] = name
+        if message.track:
+            self.tracked(message)
         self._make_room(name)
 
     def wait_foreign(self, waiter: Waiter, timeout_s: float | None) -> None:
@@ -342,16 +423,18 @@ class MailDesk:
     def cancel_send(self, worker: Worker, p: str, n: int, reason: str) -> None:
         """A send waits no longer for room."""
         for name, queue in self._blocked.items():
-            for blocked in [item for item in queue if (item.step.p, item.step.n) == (p, n)]:
-                blocked.alarm.call_off()
-                self._blocked[name].remove(blocked)
-                self._office.fail(worker, blocked.step, StepCancelledError(reason))
+            for blocked in list(queue):
+                step = blocked.step
+                if step is not None and (step.p, step.n) == (p, n):
+                    _call_off(blocked)
+                    self._blocked[name].remove(blocked)
+                    self._office.fail(worker, step, StepCancelledError(reason))
 
     def abort_all(self, error: BartackError) -> None:
         """The session failed: nobody waits any more, and no message moves."""
         for queue in self._blocked.values():
             for blocked in queue:
-                blocked.alarm.call_off()
+                _call_off(blocked)
         self._blocked.clear()
         waiting = [waiter for queue in self._waiters.values() for waiter in queue]
         self._waiters.clear()
@@ -406,35 +489,65 @@ class MailDesk:
             self._deliver(worker, step, args, size)
         elif mailbox.overflow == "drop_newest":
             sent = self._sent(worker, step, args, size)
-            dropped = _dropped(mailbox.name, sent.id)
+            dropped = self._dropped(mailbox.name, sent.id)
             self._office.ledger.record((sent, Value(step.v, step.ref)), (dropped, NO_VALUE))
+            self._letters.arm(sent.id)
             self._office.ledger.answer(worker, step.p, step.n, self._office.ledger.pack(sent.id))
-        elif mailbox.overflow == "reject" or mailbox.name == f"@{worker.path}":
-            # A worker that waits for room in its own inbox would wait for itself.
+        elif mailbox.overflow == "reject" or self.is_own(mailbox, worker.path):
             self._office.fail(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
         else:
             self._block(worker, step, args, size, mailbox)
 
     def _drop_oldest(self, mailbox: Mailbox, size: int) -> bool:
         """Whether there is room for a message, or could be made by dropping older ones."""
-        while not mailbox.has_room(size) and mailbox.overflow == "drop_oldest":
-            oldest = mailbox.oldest()
-            assert oldest is not None
-            self._office.ledger.record((_dropped(mailbox.name, oldest.id), NO_VALUE))
+        if mailbox.overflow == "drop_oldest":
+            for message in mailbox.pushed_out(size):
+                self._office.ledger.record((self._dropped(mailbox.name, message.id), NO_VALUE))
+                self.dropped(message)
         return mailbox.has_room(size)
 
+    def push_out(self, name: str, size: int) -> bool:
+        """Whether a mailbox has room for a message, or makes it by dropping older ones."""
+        return self._drop_oldest(self._office.state.mailbox(name), size)
+
+    def dropped(self, message: Message) -> None:
+        """A message became a dead letter."""
+        self._letters.arm(message.id)
+        if message.track:
+            self.tracked(message)
+
+    def is_own(self, mailbox: Mailbox, path: str) -> bool:
+        """Whether only one worker receives from a mailbox: if that waited for room, it would wait for itself."""
+        return mailbox.name == f"@{path}" or mailbox.owner == path
+
     def _block(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
-        queue = self._blocked.setdefault(mailbox.name, deque())
 
         def late() -> None:
-            self._blocked[mailbox.name] = deque(
-                item for item in self._blocked[mailbox.name] if item is not blocked
-            )
+            self.unblock(mailbox.name, blocked)
             self._office.fail(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
 
         alarm = self._office.clockwork.after(self._office.timeouts.limit("send"), late)
-        blocked = Blocked(worker, step, args, size, alarm)
-        queue.append(blocked)
+        blocked = Blocked(
+            size, lambda: self._deliver(worker, step, args, size), alarm, path=worker.path, step=step
+        )
+        self.block(mailbox.name, blocked)
+
+    def block(self, name: str, blocked: Blocked) -> None:
+        """Somebody waits for room, behind those who do already."""
+        self._blocked.setdefault(name, deque()).append(blocked)
+
+    def unblock(self, name: str, blocked: Blocked) -> None:
+        """Somebody waits for room no longer."""
+        self._blocked[name] = deque(item for item in self._blocked.get(name, ()) if item is not blocked)
+
+    def arrived(self, name: str) -> None:
+        """A message was put into a mailbox: those who wait for one are served."""
+        self._arm_due(name)
+        self._serve(name)
+
+    def left(self, name: str) -> None:
+        """A message is gone from a mailbox: those who wait for room are served."""
+        self._make_room(name)
 
     def _make_room(self, name: str) -> None:
         """Messages left a mailbox: those who wait for room are served in the order in which they came."""
@@ -443,8 +556,10 @@ class MailDesk:
         mailbox = self._office.state.mailbox(name)
         while blocked and mailbox.has_room(blocked[0].size):
             first = blocked.popleft()
-            first.alarm.call_off()
-            self._deliver(first.worker, first.step, first.args, first.size)
+            _call_off(first)
+            first.go()
+        if name in self.gated:
+            self.room(name)
 
     def _wait(self, peer: Peer, worker: Worker, step: f.Step, args: s.ReceiveArgs, opened: OpenStep) -> None:
         waiter = Waiter(
@@ -507,6 +622,8 @@ class MailDesk:
         )
         self._office.ledger.record((taken, value))
         self._office.ledger.answer(worker, step.p, step.n, value)
+        if message.track:
+            self.tracked(message)
         self._make_room(args.mailbox)
 
     def _serve(self, name: str) -> None:
@@ -528,22 +645,36 @@ class MailDesk:
     def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
         args = self._office.decode(step.a, s.AckArgs)
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
-        if self._office.state.mailbox(args.mailbox).holding(args.id) is None:
+        message = self._office.state.mailbox(args.mailbox).holding(args.id)
+        if message is None:
             self._office.ledger.finish(worker, done, Value(NULL))
             return
-        moved = e.MessageMoved(
-            mailbox=args.mailbox, id=args.id, to=to, reason=args.reason, p=step.p, n=step.n
-        )
+        if to == "dead":
+            moved = self._letters.burial(args.mailbox, message, "nack", error=args.reason)
+        else:
+            moved = e.MessageMoved(
+                mailbox=args.mailbox, id=args.id, to=to, reason=args.reason, p=step.p, n=step.n
+            )
         self._office.ledger.record((done, Value(NULL)), (moved, NO_VALUE))
         self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+        if to == "dead":
+            self.dropped(message)
+        elif message.track and to == "processed":
+            self.tracked(message)
 
     def _settle(self, name: str, message_id: str, *, ok: bool) -> None:
         message = self._office.state.mailbox(name).holding(message_id)
-        if message is not None:
-            back = "returned" if message.attempt < MAX_DELIVERIES else "dead"
-            moved = e.MessageMoved(mailbox=name, id=message_id, to="processed" if ok else back)
-            self._office.ledger.record((moved, NO_VALUE))
-            self._serve(name)
+        if message is None:
+            return
+        if ok or message.attempt < MAX_DELIVERIES:
+            moved = e.MessageMoved(mailbox=name, id=message_id, to="processed" if ok else "returned")
+        else:
+            moved = self._letters.burial(name, message, "max_deliveries")
+        self._office.ledger.record((moved, NO_VALUE))
+        self._letters.arm(message_id)
+        if message.track:
+            self.tracked(message)
+        self._serve(name)
 
     def _change(self, worker: Worker, step: f.Step, changed: e.MailboxChanged) -> None:
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
@@ -566,8 +697,10 @@ class MailDesk:
         came = False
         while (message := mailbox.due(self._office.now_us())) is not None:
             fits = self._drop_oldest(mailbox, message.size)
-            moved = e.MessageMoved(mailbox=name, id=message.id, to="due")
-            self._office.ledger.record((moved if fits else _dropped(name, message.id), NO_VALUE))
+            due = e.MessageMoved(mailbox=name, id=message.id, to="due")
+            self._office.ledger.record((due if fits else self._dropped(name, message.id), NO_VALUE))
+            if message.track or not fits:
+                self.dropped(message)
             came = True
         self._arm_due(name)
         if came:
@@ -591,6 +724,18 @@ class MailDesk:
     def _load(self, message: Message) -> bytes:
         return self._office.ledger.load(message.value, message.ref)
 
+    def _dropped(self, name: str, message_id: str) -> e.MessageMoved:
+        return self._letters.burial_of(name, message_id, "overflow", attempts=1)
+
+    def _check_reader(self, worker: Worker, name: str) -> None:
+        """Raise unless a worker may receive from a mailbox of this name."""
+        check_reader(worker, name)
+        mailbox = self._office.state.mailboxes.get(name)
+        if mailbox is not None and mailbox.owner and mailbox.owner != worker.path:
+            owner = self._office.state.owner_of(mailbox)
+            if owner:
+                raise MailboxNameError(name, f"only {owner} receives from it, whose name it is")
+
 
 def check_reader(worker: Worker, name: str) -> None:
     """Raise unless a worker may receive from a mailbox of this name.
@@ -603,14 +748,15 @@ def check_reader(worker: Worker, name: str) -> None:
         raise MailboxNameError(name, "only its own worker receives from an inbox")
 
 
-def _dropped(name: str, message_id: str) -> e.MessageMoved:
-    return e.MessageMoved(mailbox=name, id=message_id, to="dead", reason="overflow")
+def _call_off(blocked: Blocked) -> None:
+    if blocked.alarm is not None:
+        blocked.alarm.call_off()
 
 
 def _called_off(blocked: Blocked, path: str) -> bool:
-    if blocked.worker.path != path:
+    if blocked.path != path:
         return False
-    blocked.alarm.call_off()
+    _call_off(blocked)
     return True
 
 

@@ -8,12 +8,21 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Final, TypeVar, overload
+from typing import Final, TypeVar, Unpack, overload
 
 import msgspec
 
 from bartack.errors import MailboxNameError
-from bartack.messaging import CAPACITY, MAX_BYTES, Overflow, check_name
+from bartack.messaging import (
+    CAPACITY,
+    MAX_BYTES,
+    Overflow,
+    SendOptions,
+    SendOutcome,
+    check_name,
+    check_options,
+    check_pattern,
+)
 from bartack.runtime import _steps as s
 from bartack.runtime._members import Seconds, encode_args, limit_of, moment_of, nothing, seconds_of
 from bartack.runtime._op import StepOp
@@ -23,6 +32,7 @@ from bartack.runtime._values import PLAIN, Buffer, Codec, codec, encode
 T = TypeVar("T")
 
 _decode_held: Final = msgspec.json.Decoder(s.Held).decode
+_decode_outcome: Final[Callable[[Buffer], SendOutcome]] = msgspec.json.Decoder(SendOutcome).decode
 _decode_stats: Final = msgspec.json.Decoder(s.MailboxStats).decode
 _TEXT: Final[Codec[str]] = codec(str)
 _FLAG: Final[Codec[bool]] = codec(bool)
@@ -65,6 +75,15 @@ class Mailbox:
             args = msgspec.structs.replace(args, not_before=due)
         return self._step("send", args, _TEXT.decode, encode(value, f"a message to {self.name}"), written)
 
+    def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> StepOp[SendOutcome]:
+        """Send a message and see to it that it arrives; see ``ctx.send_supervised``.
+
+        Raises:
+            DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
+            DeliveryOptionError: An option cannot be used.
+        """
+        return send_supervised(self._scheduler, self.name, value, options)
+
     @overload
     def receive(self, timeout_s: Seconds | None = None) -> StepOp[object]: ...
     @overload
@@ -105,6 +124,21 @@ class Mailbox:
         """Take no more messages; those that are there can still be received."""
         return self._step("close", s.MailboxArgs(mailbox=self.name), nothing)
 
+    def subscribe(self, pattern: str) -> StepOp[None]:
+        """Get what is published from now on to the topics of a pattern: in it ``*`` is one word, a last ``**`` any number.
+
+        Raises:
+            TopicNameError: There is no such pattern.
+            MailboxClosedError: The mailbox is closed.
+        """
+        args = s.TopicArgs(mailbox=self.name, pattern=check_pattern(pattern))
+        return self._step("subscribe", args, nothing)
+
+    def unsubscribe(self, pattern: str) -> StepOp[None]:
+        """Get no more of what is published to the topics of a pattern."""
+        args = s.TopicArgs(mailbox=self.name, pattern=check_pattern(pattern))
+        return self._step("unsubscribe", args, nothing)
+
     def stats(self) -> StepOp[s.MailboxStats]:
         """Counts of the mailbox."""
         return self._step("stats", s.MailboxArgs(mailbox=self.name), _decode_stats)
@@ -142,6 +176,18 @@ class Mailbox:
 
     def __repr__(self) -> str:
         return f"<mailbox {self.name}>"
+
+
+def send_supervised(
+    scheduler: Scheduler, name: str, value: object, options: SendOptions
+) -> StepOp[SendOutcome]:
+    """The step that sends a message and sees to it that it arrives."""
+    scheduler.check_here("send_supervised")
+    checked = check_options(options, scheduler.senses.now_us())
+    data = encode(value, f"a message to {name}")
+    args = encode_args(s.SuperviseArgs(mailbox=name, terms=checked.terms))
+    written = encode_args([name, checked.written])
+    return StepOp("send_supervised", args, _decode_outcome, about=name, value=data, written=written)
 
 
 class Delivery:

@@ -22,6 +22,7 @@ from bartack.runtime._history import iter_greeting
 from bartack.runtime._office import Settings
 from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Ear = Callable[[f.ToPeer], None]
 """Hears what the hub says to one peer."""
@@ -117,12 +118,13 @@ class MemoryHub:
         *,
         timeouts: Timeouts | None = None,
         settings: Settings | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
         run_dir: str = "",
     ) -> None:
         state = State()
         state.apply_all(journal.read())
         self.journal = journal
-        self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings)
+        self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry)
         self.status = ""
         """How it ended; empty while it runs."""
         self._world = world

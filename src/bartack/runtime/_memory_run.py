@@ -22,7 +22,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
-from bartack.runtime._core import UnknownDecision
+from bartack.runtime._core import UnknownDecision, check_decided
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._memory_hub import MemoryHub, MortalJournal
@@ -223,12 +223,13 @@ class MemoryRun:
         """Everything was killed, so many seconds ago; the run goes on.
 
         Raises:
-            ResumeRefusedError: It has ended for good.
+            ResumeRefusedError: It has ended for good, or needs a decision first.
         """
         self._open(None)
         ended = self.state.ended
         if ended is not None and ended.status != "failed":
             raise ResumeRefusedError(RUN_ID, f"it is {ended.status}")
+        check_decided(RUN_ID, self.state, unknown)
         self.hub.begin(int(dead_s * 1e6), unknown)
 
     def crash(self) -> None:
@@ -361,6 +362,8 @@ class MemoryRun:
             or any(self._ends_by_itself(opened) for _, opened in self.waits())
             or any(mailbox.scheduled for mailbox in mailboxes)
             or self.hub.core.mail.has_blocked
+            or self.hub.core.delivery.has_open
+            or self.hub.core.letters.has_waiting
             or self._is_restarting()
         )
 

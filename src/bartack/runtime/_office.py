@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from bartack.errors import BartackError, FrameError
+from bartack.messaging import CAPACITY, MAX_BYTES, LetterPolicy, Overflow
 from bartack.runtime import _frames as f
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
@@ -17,6 +18,14 @@ from bartack.runtime._timeouts import Timeouts
 A = TypeVar("A")
 
 
+class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bounds of a mailbox: the settings ``[mailboxes.NAME]``."""
+
+    capacity: int = CAPACITY
+    max_bytes: int = MAX_BYTES
+    overflow: Overflow = "block"
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was told about itself."""
 
@@ -24,6 +33,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_usd: float | None = None
     reserve_usd: float = 2.0
     agent: str = ""
+    letters: LetterPolicy = LetterPolicy()
+    mailboxes: dict[str, Bounds] = {}
 
 
 class Office:

@@ -6,26 +6,44 @@ import contextlib
 import os
 import secrets
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 import msgspec
 
-from bartack.core import open_watch
+from bartack.core import SystemClock, open_watch
 from bartack.errors import DeadlineExceededError, NotInWorkerError, SessionFailedError
+from bartack.messaging import (
+    BroadcastResult,
+    Copy,
+    DeadLetterQueue,
+    Moment,
+    SendOptions,
+    SendOutcome,
+    check_metadata,
+    check_options,
+    check_pattern,
+    check_topic,
+    mailbox_of,
+    moment_us,
+    needed,
+)
 from bartack.runtime import _steps as s
 from bartack.runtime._client import HubClient
+from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import find_run, read_state
 from bartack.runtime._mirror import FailedFile
-from bartack.runtime._values import codec, encode
+from bartack.runtime._values import Codec, codec, encode
 
 T = TypeVar("T")
+
+_OUTCOME: Final[Codec[SendOutcome]] = codec(SendOutcome)
 
 
 class ForeignDelivery:
@@ -47,10 +65,47 @@ class ForeignMailbox:
         self._client = client
         self.name = name
 
-    def send(self, value: object, *, key: str | None = None) -> str:
+    def send(
+        self,
+        value: object,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        not_before: Moment | None = None,
+    ) -> str:
         """Put a message into it; durable when it returns. Returns the message's id."""
-        request = Request(mailbox=self.name, key=key or secrets.token_hex(16))
+        due = moment_us("not_before", not_before, SystemClock().now_us())
+        request = Request(
+            mailbox=self.name,
+            key=key or secrets.token_hex(16),
+            metadata=check_metadata(metadata),
+            not_before=due,
+        )
         return msgspec.json.decode(self._client.ask("send", request, encode(value)), type=str)
+
+    def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
+        """Send a message and see to it that it arrives; the attempts go on if this process dies.
+
+        Raises:
+            DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
+            DeliveryOptionError: An option cannot be used.
+        """
+        checked = check_options(options, SystemClock().now_us())
+        request = Request(mailbox=self.name, terms=checked.terms)
+        return _OUTCOME.decode(self._client.ask("send_supervised", request, encode(value)))
+
+    def subscribe(self, pattern: str) -> None:
+        """Get what is published from now on to the topics of a pattern.
+
+        Raises:
+            TopicNameError: There is no such pattern.
+        """
+        self._client.ask("subscribe", Request(mailbox=self.name, pattern=check_pattern(pattern)))
+
+    def unsubscribe(self, pattern: str) -> None:
+        """Get no more of what is published to the topics of a pattern."""
+        request = Request(mailbox=self.name, pattern=check_pattern(pattern), off=True)
+        self._client.ask("subscribe", request)
 
     @overload
     def receive(self, timeout_s: float | None = None) -> object: ...
@@ -72,7 +127,8 @@ class ForeignMailbox:
         """Take the oldest message; leaving the block acknowledges it, an exception gives it back."""
         held = self._hold(timeout_s)
         try:
-            yield ForeignDelivery(held)
+            with self._client.renewing():
+                yield ForeignDelivery(held)
         except BaseException:
             self._client.ask("ack", Request(id=held.id, ok=False))
             raise
@@ -125,14 +181,57 @@ class Session:
             RunNotActiveError: Nobody runs it.
             SessionFailedError: It has failed.
         """
-        if run is None:
-            place = os.environ.get("BARTACK_RUN_DIR")
-            if not place:
-                raise NotInWorkerError("Session.join without a run")
-            run = place
-        found = find_run(run, Path(workspace))
-        _check(found)
+        found = find_session(run, workspace)
         return cls(found, HubClient(found))
+
+    def send_supervised(self, recipient: str, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
+        """Send a message and see to it that it arrives; the attempts go on if this process dies.
+
+        Args:
+            recipient: The name of a mailbox, or the path of a worker.
+            value: The message.
+            options: See ``bartack.messaging.SendOptions``.
+
+        Raises:
+            DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
+            DeliveryOptionError: An option cannot be used.
+        """
+        return self.mailbox.get(mailbox_of(recipient)).send_supervised(value, **options)
+
+    def broadcast(
+        self,
+        recipients: Iterable[str],
+        value: object,
+        strategy: str = "all_or_nothing",
+        **options: Unpack[SendOptions],
+    ) -> BroadcastResult:
+        """Send a message to many mailboxes or workers.
+
+        Raises:
+            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
+            DeliveryOptionError: An option cannot be used, or a recipient is given twice.
+        """
+        names = [mailbox_of(recipient) for recipient in recipients]
+        needed(strategy, len(names))
+        request = Request(copies=[Copy(name, name) for name in names], strategy=strategy)
+        return self._cast("broadcast", request, value, options)
+
+    def publish(
+        self, topic: str, value: object, strategy: str = "best_effort", **options: Unpack[SendOptions]
+    ) -> BroadcastResult:
+        """Send a message to every mailbox that is subscribed to a topic.
+
+        Raises:
+            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
+            TopicNameError: There is no such topic.
+        """
+        needed(strategy, 0)
+        return self._cast("publish", Request(topic=check_topic(topic), strategy=strategy), value, options)
+
+    @property
+    def dead_letters(self) -> DeadLetterQueue:
+        """The messages that could not be delivered."""
+        return open_letters(self._run)
 
     @property
     def id(self) -> str:
@@ -147,7 +246,7 @@ class Session:
     @property
     def timestamp(self) -> datetime:
         """When the run first started."""
-        return datetime.fromtimestamp(read_state(self._run).created_at / 1e6, UTC)
+        return read_timestamp(self._run)
 
     def check_failed(self) -> None:
         """Raise if the session has failed; never waits.
@@ -158,7 +257,7 @@ class Session:
         self._client.poll()
         if self._client.failure is not None:
             raise self._client.failure
-        _check(self._run)
+        check_session(self._run)
 
     def wait_failed(self, timeout_s: float | None = None) -> SessionFailedError:
         """Wait until the session fails; returns why.
@@ -185,6 +284,10 @@ class Session:
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         self._client.ask("fail", Request(message=text))
 
+    def _cast(self, do: str, request: Request, value: object, options: SendOptions) -> BroadcastResult:
+        request.terms = check_options(options, SystemClock().now_us()).terms
+        return msgspec.json.decode(self._client.ask(do, request, encode(value)), type=BroadcastResult)
+
     def close(self) -> None:
         """Leave; messages that are held go back."""
         self._client.close()
@@ -198,7 +301,29 @@ class Session:
         self.close()
 
 
-def _check(run: RunDir) -> None:
+def find_session(run: str | os.PathLike[str] | None, workspace: str | os.PathLike[str]) -> RunDir:
+    """The run to join; without a name the one that this process belongs to.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+        SessionFailedError: It has failed.
+    """
+    if run is None:
+        place = os.environ.get("BARTACK_RUN_DIR")
+        if not place:
+            raise NotInWorkerError("Session.join without a run")
+        run = place
+    found = find_run(run, Path(workspace))
+    check_session(found)
+    return found
+
+
+def read_timestamp(run: RunDir) -> datetime:
+    """When a run first started."""
+    return datetime.fromtimestamp(read_state(run).created_at / 1e6, UTC)
+
+
+def check_session(run: RunDir) -> None:
     """Raise if a run's directory says that its session failed, or is gone. What cannot be read is a failure, too."""
     try:
         text = run.failed.read_bytes()

@@ -17,14 +17,18 @@ from bartack.journal import BlobRef, Entry
 from bartack.messaging import Mailbox, Message
 from bartack.runtime import _entries as e
 from bartack.runtime._blame import Blame, Failed
+from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._places import CallPlace, outer
+from bartack.supervision import Monitor, MonitorRegistry
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
 
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
+
+_ENDED: Final = (":StepCancelledError", ":StepTimeoutError", ":ShellTimeoutError", ":MessageTooLargeError")
 
 T = TypeVar("T", bound=e.EntryData)
 
@@ -135,6 +139,8 @@ class Worker:
         self.open: dict[tuple[str, int], OpenStep] = {}
         self.tools: dict[tuple[str, int], ToolRecord] = {}
         """What was run for the agents of prompts that have no outcome, or one that may be set back."""
+        self.doubted: dict[tuple[str, int], str] = {}
+        """Steps to be done once that may have happened and were set back with a failure before them: their fingerprints."""
         self.crashes: dict[tuple[str, int], int] = {}
         self.crashes_in_a_row = 0
         self.rewinds = 0
@@ -158,6 +164,11 @@ class Worker:
         self.returning: dict[str, tuple[int, tuple[str, int]]] = {}
         """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
         until it is known that the failure was caught."""
+
+        self.let_go: dict[str, tuple[int, Monitor]] = {}
+        """Monitors that it let go of behind a failure that it may be set back to: place of that outcome, and the monitor."""
+        self.watching: list[Monitor] = []
+        """Its monitors when it was cut off, if it was."""
 
     @property
     def ended(self) -> bool:
@@ -195,6 +206,10 @@ class State:
         self.mailboxes: dict[str, Mailbox] = {}
         self.held: dict[str, tuple[str, str]] = {}
         """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
+        self.deliveries = Deliveries()
+        self.monitors = MonitorRegistry()
+        self.told: dict[str, Monitor] = {}
+        """Monitors that have reported and that their watchers have not let go of."""
         self.failure: e.FailureRecorded | None = None
         self.failed_at = 0
         self.suppressed = 0
@@ -225,6 +240,11 @@ class State:
             return "interrupted"
         return "waiting" if self.questions else "running"
 
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.run.run if self.run is not None else ""
+
     def worker_of(self, p: str) -> Worker | None:
         """The worker that a path belongs to: its own, or that of one of its branches or of the tools it runs."""
         found = self._owners.get(p)
@@ -248,6 +268,19 @@ class State:
             if worker is not None and worker.ended:
                 return True
         return self.mailbox(name).closed
+
+    def owner_of(self, mailbox: Mailbox) -> str:
+        """The worker whose name a mailbox is, as long as it lives."""
+        owner = self.workers.get(mailbox.owner) if mailbox.owner else None
+        return "" if owner is None or owner.ended else owner.path
+
+    def has_nobody(self, name: str) -> bool:
+        """Whether a mailbox belongs to one worker, and there is none: its inbox, or the name that it had registered."""
+        if name.startswith("@"):
+            worker = self.workers.get(name[1:])
+            return worker is None or worker.ended
+        mailbox = self.mailboxes.get(name)
+        return mailbox is not None and bool(mailbox.owner) and not self.owner_of(mailbox)
 
     def apply_all(self, entries: Iterable[Entry]) -> None:
         """Add up the entries of a journal."""
@@ -308,6 +341,9 @@ class State:
 
     def _revive(self, worker: Worker) -> None:
         worker.open, worker.suspended = worker.suspended or {}, None
+        for monitor in worker.watching:
+            self.monitors.add(monitor)
+        worker.watching = []
         worker.status, worker.error, worker.error_is_final = "waiting", None, False
         for step in worker.open.values():
             self.reserved_usd += step.reserved_usd
@@ -324,10 +360,16 @@ class State:
         """Workers, and all below them, are no part of the run any more."""
         for path in [path for path in self.workers if path in made or path.startswith(below(made))]:
             gone = self.workers.pop(path)
+            self.stop_watching(path)
             # Their keys must not come again.
             self.undone[path] = gone.rewinds + 1
             self.children.pop(gone.parent, None)
             self._owners = {p: owner for p, owner in self._owners.items() if owner is not gone}
+
+    def stop_watching(self, watcher: str) -> list[Monitor]:
+        """A worker has ended: its monitors go with it."""
+        self.told = {ref: monitor for ref, monitor in self.told.items() if monitor.watcher != watcher}
+        return self.monitors.watcher_gone(watcher)
 
     def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
         """A step is no longer open."""
@@ -348,13 +390,16 @@ class State:
         worker.crashes_in_a_row = 0
         if cleanup:
             return
+        worker.doubted.pop((p, n), None)
         worker.history.append(seq)
         if failed is None:
             worker.tools.pop((p, n), None)
             worker.blame.finish(p, n, step, seq)
+            if worker.let_go and not worker.blame.steps:
+                worker.let_go.clear()
         else:
             cancelled = _is_cancellation(failed)
-            cut_short = cancelled and was is not None and was.once and not was.between
+            cut_short = was is not None and was.once and not was.between and _was_ended(failed)
             unknown = cut_short or is_unknown(failed.error)
             worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=cancelled)
 
@@ -366,6 +411,11 @@ def is_unknown(error: ErrorData) -> bool:
 
 def _is_cancellation(failed: e.StepFailed) -> bool:
     return failed.error.type.endswith(":StepCancelledError")
+
+
+def _was_ended(failed: e.StepFailed) -> bool:
+    """Whether a step failed because it was ended from outside: what it had done by then nobody knows."""
+    return failed.error.type.endswith(_ENDED)
 
 
 def below(paths: Iterable[str]) -> tuple[str, ...]:
@@ -441,6 +491,9 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
         worker.origin_seq = failed.seq
         worker.origin_facts = (failed.step, failed.fp)
     worker.suspended = dict(worker.open) if data.cut else None
+    if data.error is None or data.final:
+        watching = state.stop_watching(worker.path)
+        worker.watching = watching if data.cut else []
     # The program may have raised something of its own instead: what it goes back to is as unknown as before.
     unknown = failed.unknown if failed is not None else data.error is not None and is_unknown(data.error)
     worker.in_doubt = unknown and not data.final
@@ -476,6 +529,10 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     """Take what followed from a failure out of a worker's history."""
     origin = worker.origin or (worker.path, 0)
     kept, undone = worker.blame.standing(origin, to)
+    for step in undone - {origin}:
+        failed = worker.blame.steps.get(step)
+        if failed is not None and failed.unknown:
+            worker.doubted[step] = failed.fp
     for step, opened in list(worker.open.items()):
         if opened.seq > to and worker.blame.depends(opened.p, origin, to):
             state.forget_step(worker, step)
@@ -486,6 +543,10 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     }
     for record in worker.tools.values():
         record.rewind(lambda place: place < to or place in kept)
+    for place, monitor in worker.let_go.values():
+        if place >= to and place not in kept:
+            state.monitors.add(monitor)
+    worker.let_go.clear()
     worker.blame.rewind(kept, to)
 
 
@@ -574,35 +635,45 @@ def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: V
             ref=value.ref,
             key=data.key,
             metadata=data.metadata,
+            topic=data.topic,
             reply_to=data.reply_to,
             not_before=data.not_before,
+            track=data.track,
         )
     )
+    if data.track:
+        state.deliveries.queued(data.track, data.id)
     if data.n and not data.reply_to:
-        state.close_step(data.p, data.n, "send", seq, cleanup=False)
+        state.close_step(data.p, data.n, data.step, seq, cleanup=False)
 
 
 def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:
     mailbox = state.mailbox(data.mailbox)
     if data.attempt:
-        mailbox.hold(data.id, data.attempt)
+        message = mailbox.hold(data.id, data.attempt)
         worker = state.worker_of(data.p)
         state.held[data.id] = (data.mailbox, worker.path if worker else "")
     else:
-        mailbox.take(data.id)
+        message = mailbox.take(data.id)
+    if message is not None and message.track:
+        state.deliveries.reached(message, data.p, at, for_good=not data.attempt)
     state.close_step(data.p, data.n, data.step, seq, cleanup=False)
 
 
 def _messages_drained(state: State, data: e.MessagesDrained, seq: int, at: int, value: Value) -> None:
     mailbox = state.mailbox(data.mailbox)
     for message_id in data.ids:
-        mailbox.take(message_id)
+        message = mailbox.take(message_id)
+        if message is not None and message.track:
+            state.deliveries.reached(message, data.p, at, for_good=True)
     state.close_step(data.p, data.n, "drain", seq, cleanup=False)
 
 
 def _message_held(state: State, data: e.MessageHeld, seq: int, at: int, value: Value) -> None:
-    state.mailbox(data.mailbox).hold(data.id, data.attempt)
+    message = state.mailbox(data.mailbox).hold(data.id, data.attempt)
     state.held[data.id] = (data.mailbox, data.by)
+    if message is not None and message.track:
+        state.deliveries.reached(message, data.by, at, for_good=False)
 
 
 def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value: Value) -> None:
@@ -615,14 +686,25 @@ def _message_moved(state: State, data: e.MessageMoved, seq: int, at: int, value:
     state.held.pop(data.id, None)
     if holder is not None:
         holder.returning.pop(data.id, None)
+    deliveries = state.deliveries
     if data.to == "processed":
-        mailbox.take(data.id)
+        message = mailbox.take(data.id)
+        if message is not None and message.track:
+            deliveries.processed(message)
     elif data.to == "returned":
-        mailbox.give_back(data.id)
+        message = mailbox.give_back(data.id)
+        if message is not None:
+            deliveries.returned(message, at, data.reason)
     elif data.to == "due":
-        mailbox.release(data.id, seq)
+        message = mailbox.release(data.id, seq)
+        if message is not None and message.track:
+            deliveries.came_due(message, at, state.dead_us)
+    elif data.to == "withdrawn":
+        mailbox.withdraw(data.id)
     else:
-        mailbox.drop(data.id)
+        message = mailbox.drop(data.id)
+        if message is not None and data.to == "dead":
+            deliveries.died(state.run_id, message, data, at)
 
 
 def _mailbox_changed(state: State, data: e.MailboxChanged, seq: int, at: int, value: Value) -> None:
@@ -631,6 +713,73 @@ def _mailbox_changed(state: State, data: e.MailboxChanged, seq: int, at: int, va
         mailbox.close()
     if data.capacity:
         mailbox.declare(data.capacity, data.max_bytes, msgspec.convert(data.overflow, type=_Overflow))
+    if data.subscribe:
+        mailbox.subscribe(data.subscribe)
+    if data.unsubscribe:
+        mailbox.unsubscribe(data.unsubscribe)
+    if data.owner:
+        mailbox.register(data.owner)
+
+
+def _send_opened(state: State, data: e.SendOpened, seq: int, at: int, value: Value) -> None:
+    state.deliveries.opened(data, at, state.dead_us, value.raw, value.ref)
+
+
+def _send_tried(state: State, data: e.SendTried, seq: int, at: int, value: Value) -> None:
+    state.deliveries.tried(data, at, state.dead_us)
+
+
+def _send_settled(state: State, data: e.SendSettled, seq: int, at: int, value: Value) -> None:
+    state.deliveries.settled(data)
+
+
+def _cast_opened(state: State, data: e.CastOpened, seq: int, at: int, value: Value) -> None:
+    state.deliveries.cast_opened(data, at, state.dead_us)
+
+
+def _cast_settled(state: State, data: e.CastSettled, seq: int, at: int, value: Value) -> None:
+    state.deliveries.cast_settled(data)
+
+
+def _letter_added(state: State, data: e.LetterAdded, seq: int, at: int, value: Value) -> None:
+    state.deliveries.letter_added(state.run_id, data, at, value.raw, value.ref)
+
+
+def _letter_moved(state: State, data: e.LetterMoved, seq: int, at: int, value: Value) -> None:
+    letter = state.deliveries.letter_moved(data, at)
+    if letter is not None and data.to == "retrying":
+        state.mailbox(letter.mailbox).put(
+            Message(
+                id=letter.message_id,
+                order=seq,
+                sender=letter.sender,
+                size=letter.size,
+                at=at,
+                value=letter.value,
+                ref=letter.ref,
+                key=letter.key,
+                metadata=letter.metadata,
+                topic=letter.topic,
+                track=letter.id,
+            )
+        )
+
+
+def _monitor_made(state: State, data: e.MonitorMade, seq: int, at: int, value: Value) -> None:
+    state.monitors.add(Monitor(data.ref, data.target, data.watcher, data.tag, at, data.stack, data.into))
+
+
+def _monitor_told(state: State, data: e.MonitorTold, seq: int, at: int, value: Value) -> None:
+    monitor = state.monitors.remove(data.ref)
+    if monitor is not None:
+        state.told[data.ref] = monitor
+
+
+def _monitor_gone(state: State, data: e.MonitorGone, seq: int, at: int, value: Value) -> None:
+    monitor = state.monitors.remove(data.ref) or state.told.pop(data.ref, None)
+    worker = state.worker_of(data.p)
+    if monitor is not None and worker is not None and worker.blame.steps:
+        worker.let_go[data.ref] = (seq - 1, monitor)
 
 
 def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:
@@ -641,7 +790,7 @@ def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, va
     state.failed_at = at
 
 
-def _peer_joined(state: State, data: e.PeerJoined, seq: int, at: int, value: Value) -> None:
+def _for_people(state: State, data: e.PeerJoined | e.WaitSlow, seq: int, at: int, value: Value) -> None:
     """Kept for people; changes nothing."""
 
 
@@ -676,6 +825,17 @@ _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.MessageHeld: _message_held,
     e.MessageMoved: _message_moved,
     e.MailboxChanged: _mailbox_changed,
+    e.SendOpened: _send_opened,
+    e.SendTried: _send_tried,
+    e.SendSettled: _send_settled,
+    e.CastOpened: _cast_opened,
+    e.CastSettled: _cast_settled,
+    e.LetterAdded: _letter_added,
+    e.LetterMoved: _letter_moved,
+    e.MonitorMade: _monitor_made,
+    e.MonitorTold: _monitor_told,
+    e.MonitorGone: _monitor_gone,
     e.FailureRecorded: _session_failed,
-    e.PeerJoined: _peer_joined,
+    e.PeerJoined: _for_people,
+    e.WaitSlow: _for_people,
 }

@@ -19,8 +19,16 @@ call       hub      ``CallMailboxArgs``; ``v``: the message      the reply
 reply      hub      ``ReplyArgs``; ``v``: the reply              null
 drain      hub      ``DrainArgs``                                list of messages
 withdraw   hub      ``WithdrawArgs``                             bool
+send_supervised hub ``SuperviseArgs``; ``v``: the message         ``SendOutcome``
+broadcast  hub      ``CastArgs``; ``v``: the message             ``BroadcastResult``
+publish    hub      ``PublishArgs``; ``v``: the message          ``BroadcastResult``
+subscribe unsubscribe hub  ``TopicArgs``                        null
+register   hub      ``MailboxArgs``                              the incarnation of the name
 declare    hub      ``DeclareArgs``                              null
 close      hub      ``MailboxArgs``                              null
+monitor    hub      ``MonitorArgs``                              the name of the monitor
+demonitor  hub      ``DemonitorArgs``                            bool; undone if its worker is set back behind a failure
+down       hub      ``DownArgs``                                 the DOWN message of a monitor
 stats      hub      ``MailboxArgs``                              ``MailboxStats``
 fail       hub      ``FailArgs``                                 never answered: the session fails
 left       hub      ``{}``                                       seconds left of the innermost deadline, or null
@@ -40,6 +48,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from bartack.messaging import Copy, Terms
 from bartack.runtime._frames import MaybeRaw
 from bartack.supervision.forms import Form
 
@@ -140,11 +149,13 @@ class ThinkOutcome(msgspec.Struct, omit_defaults=True):
 
 
 class AskArgs(Args, frozen=True):
-    """A question to a person. ``type`` is str, bool, int, float or json."""
+    """A question to a person. ``type`` is str, bool, int, float or json, which has to fit ``schema``."""
 
     question: str
     type: str = "str"
     options: list[str] | None = None
+    """What to choose from; a person may give the number of one, from 1."""
+    schema: dict[str, object] | None = None
     default: MaybeRaw = None
     timeout_s: float = 0.0
 
@@ -199,6 +210,34 @@ class SendArgs(MailboxArgs, frozen=True):
     key: str = ""
     metadata: dict[str, object] = {}
     not_before: int | None = None
+
+
+class SuperviseArgs(MailboxArgs, frozen=True):
+    """Put a message into a mailbox and see to it that it arrives."""
+
+    terms: Terms
+
+
+class CastArgs(Args, frozen=True):
+    """Send a message to many mailboxes: ``recipient`` of each copy."""
+
+    copies: list[Copy]
+    strategy: str
+    terms: Terms
+
+
+class PublishArgs(Args, frozen=True):
+    """Send a message to every mailbox that is subscribed to a topic."""
+
+    topic: str
+    strategy: str
+    terms: Terms
+
+
+class TopicArgs(MailboxArgs, frozen=True):
+    """Subscribe a mailbox to the topics of a pattern, or end that."""
+
+    pattern: str
 
 
 class ReceiveArgs(MailboxArgs, frozen=True):
@@ -271,6 +310,31 @@ class MailboxStats(msgspec.Struct, omit_defaults=False):
     dropped: int
     size_bytes: int
     oldest_age_s: float | None = None
+
+
+class MonitorArgs(Args, frozen=True):
+    """Watch a worker: its path, or a name that one has registered. The message of its end goes ``into`` a mailbox."""
+
+    target: str
+    into: str
+    tag: str = ""
+    stack: tuple[str, ...] = ()
+
+
+class DemonitorArgs(Args, frozen=True):
+    """Let go of a monitor; with ``flush``, take back a message of it that nobody has received."""
+
+    ref: str
+    into: str
+    flush: bool = True
+
+
+class DownArgs(Args, frozen=True):
+    """Take the message of one monitor, or wait for it."""
+
+    ref: str
+    into: str
+    timeout_s: float
 
 
 class FailArgs(Args, frozen=True):

@@ -1,8 +1,17 @@
-"""Process trees: everything a run starts can be named, stopped and ended for certain, whoever is killed.
+"""Supervisors, and process trees: everything that is started can be named, stopped and ended for certain, whoever is killed.
 
+``Supervisor`` keeps tasks and processes alive as their ``ChildSpec`` says; ``monitor`` reports the end of one, once.
 ``ParentClient`` starts and talks to a parent program, which starts the processes of a run and outlives none of them.
 ``kill_tree``, ``kill_descendants`` and ``find_by_environment`` end what is left when a parent program itself was killed.
+
+The names of supervisors and monitors are loaded by their first use: the parent programs import this package too, and have no use
+for them.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from bartack.supervision._client import KEEPER, ParentClient
 from bartack.supervision._facts import ProcessFacts, ProcessId
@@ -20,27 +29,82 @@ from bartack.supervision._wire import (
     StartFailed,
 )
 
+if TYPE_CHECKING:
+    from bartack.supervision._core import ChildInfo
+    from bartack.supervision._monitors import (
+        Down,
+        Leak,
+        Monitor,
+        MonitorRegistry,
+        MonitorStats,
+        creators_stack,
+    )
+    from bartack.supervision._report import CrashReport
+    from bartack.supervision._restart import RestartPolicy
+    from bartack.supervision._spec import CHILD_BACKOFF, ChildSpec, SupervisorSpec
+    from bartack.supervision._supervisor import ChildCounts, Supervisor
+    from bartack.supervision._watching import Inbox, MonitorManager, MonitorRef, monitor
+
+_HOMES: Final = {
+    "CHILD_BACKOFF": "_spec",
+    "ChildCounts": "_supervisor",
+    "ChildInfo": "_core",
+    "ChildSpec": "_spec",
+    "CrashReport": "_report",
+    "Down": "_monitors",
+    "Inbox": "_watching",
+    "Leak": "_monitors",
+    "Monitor": "_monitors",
+    "MonitorManager": "_watching",
+    "MonitorRef": "_watching",
+    "MonitorRegistry": "_monitors",
+    "MonitorStats": "_monitors",
+    "RestartPolicy": "_restart",
+    "Supervisor": "_supervisor",
+    "SupervisorSpec": "_spec",
+    "creators_stack": "_monitors",
+    "monitor": "_watching",
+}
+
 read_environment = system.read_environment
 read_facts = system.read_facts
 set_death_signal = system.set_death_signal
 set_subreaper = system.set_subreaper
 
 __all__ = [
+    "CHILD_BACKOFF",
     "KEEPER",
+    "ChildCounts",
+    "ChildInfo",
+    "ChildSpec",
+    "CrashReport",
+    "Down",
     "Exited",
     "Gone",
+    "Inbox",
+    "Leak",
+    "Monitor",
+    "MonitorManager",
+    "MonitorRef",
+    "MonitorRegistry",
+    "MonitorStats",
     "ParentClient",
     "ParentDied",
     "ParentEvent",
     "ParentReady",
     "ProcessFacts",
     "ProcessId",
+    "RestartPolicy",
     "StartFailed",
     "Started",
+    "Supervisor",
+    "SupervisorSpec",
+    "creators_stack",
     "descendants",
     "find_by_environment",
     "kill_descendants",
     "kill_tree",
+    "monitor",
     "read_environment",
     "read_facts",
     "run_parent",
@@ -48,3 +112,15 @@ __all__ = [
     "set_subreaper",
     "take_tree_lock",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -70,7 +70,7 @@ class ParentClient:
 
         Args:
             module: The module to run; it calls ``run_parent``.
-            lock_tree: The file whose shared lock it holds. The caller must not hold the exclusive one.
+            lock_tree: The file whose shared lock it holds; empty for none. The caller must not hold the exclusive one.
             env: The whole environment of the program, and the start of that of the children it forks.
             cwd: Its working directory.
             stdout: Where its output and that of forked children goes; inherited without it. Its input is empty.

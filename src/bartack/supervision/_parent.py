@@ -540,7 +540,8 @@ def run_parent(entry: Entry) -> int:
     system.set_subreaper()
     wakeup = _catch_signals()
     try:
-        hold_tree_lock(lock_path)
+        if lock_path:
+            hold_tree_lock(lock_path)
     except FileNotFoundError:
         # The directory of the run was deleted while we started; the hub will find out by itself.
         return EXIT_RUN_GONE

@@ -123,6 +123,319 @@ class HealthChanged(Event, frozen=True, kw_only=True, gc=False):
     after: Metadata[str]
 
 
+class SupervisorChildStarted(Event, frozen=True, kw_only=True, gc=False):
+    """A child is ready; it took ``duration_ns`` from its start on."""
+
+    name = "supervisor.child_started"
+
+    duration_ns: Measurement[int]
+    supervisor: Metadata[str]
+    child: Metadata[str]
+    incarnation: Metadata[int]
+    run: Metadata[str] = ""
+
+
+class SupervisorChildEnded(Event, frozen=True, kw_only=True, gc=False):
+    """A child ended after ``duration_ns``, and nothing of it is left; ``normal`` if that was asked for or expected."""
+
+    name = "supervisor.child_ended"
+
+    duration_ns: Measurement[int]
+    supervisor: Metadata[str]
+    child: Metadata[str]
+    incarnation: Metadata[int]
+    reason: Metadata[str]
+    normal: Metadata[bool]
+    run: Metadata[str] = ""
+
+
+class SupervisorChildRestarted(Event, frozen=True, kw_only=True, gc=False):
+    """A child that ended is started again after ``delay_ns``; ``restarts`` are in the window of its supervisor now."""
+
+    name = "supervisor.child_restarted"
+
+    restarts: Measurement[int]
+    delay_ns: Measurement[int]
+    supervisor: Metadata[str]
+    child: Metadata[str]
+    incarnation: Metadata[int]
+    reason: Metadata[str]
+    strategy: Metadata[str]
+    run: Metadata[str] = ""
+
+
+class SupervisorEscalated(Event, frozen=True, kw_only=True, gc=False):
+    """A supervisor ends, because one restart more would have been too many."""
+
+    name = "supervisor.escalated"
+
+    restarts: Measurement[int]
+    supervisor: Metadata[str]
+    child: Metadata[str]
+    reason: Metadata[str]
+    strategy: Metadata[str]
+    run: Metadata[str] = ""
+
+
+class ProcessOrphanKilled(Event, frozen=True, kw_only=True, gc=False):
+    """A process ended and left others of its tree behind, which were ended; ``commands`` are their names."""
+
+    name = "process.orphan_killed"
+
+    count: Measurement[int]
+    worker: Metadata[str]
+    commands: Metadata[str]
+    run: Metadata[str] = ""
+
+
+class ProcessSurvivor(Event, frozen=True, kw_only=True, gc=False):
+    """Processes could not be ended and still live; ``commands`` are their names."""
+
+    name = "process.survivor"
+
+    count: Measurement[int]
+    worker: Metadata[str]
+    commands: Metadata[str]
+    run: Metadata[str] = ""
+
+
+class MonitorCreated(Event, frozen=True, kw_only=True, gc=False):
+    """Somebody watches somebody; ``active`` monitors are there now."""
+
+    name = "monitor.created"
+
+    active: Measurement[int]
+    monitor: Metadata[str]
+    tag: Metadata[str]
+    target: Metadata[str]
+    watcher: Metadata[str]
+    run: Metadata[str] = ""
+
+
+class MonitorCleaned(Event, frozen=True, kw_only=True, gc=False):
+    """A monitor was taken away after ``age_ns``; ``automatic`` if not by its watcher."""
+
+    name = "monitor.cleaned"
+
+    age_ns: Measurement[int]
+    monitor: Metadata[str]
+    tag: Metadata[str]
+    target: Metadata[str]
+    watcher: Metadata[str]
+    automatic: Metadata[bool]
+    run: Metadata[str] = ""
+
+
+class MonitorDown(Event, frozen=True, kw_only=True, gc=False):
+    """The target of a monitor ended, and its watcher was told."""
+
+    name = "monitor.down"
+
+    age_ns: Measurement[int]
+    monitor: Metadata[str]
+    tag: Metadata[str]
+    target: Metadata[str]
+    watcher: Metadata[str]
+    reason: Metadata[str]
+    run: Metadata[str] = ""
+
+
+class MonitorLeaked(Event, frozen=True, kw_only=True, gc=False):
+    """A monitor was left behind and taken away; ``stack`` says where it was made, innermost line last."""
+
+    name = "monitor.leaked"
+
+    age_ns: Measurement[int]
+    monitor: Metadata[str]
+    tag: Metadata[str]
+    target: Metadata[str]
+    watcher: Metadata[str]
+    reason: Metadata[str]
+    stack: Metadata[str]
+    run: Metadata[str] = ""
+
+
+class MailboxSent(Event, frozen=True, kw_only=True, gc=False):
+    """A message was put into a mailbox, which holds ``queued`` now."""
+
+    name = "mailbox.sent"
+
+    size_bytes: Measurement[int]
+    queued: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    sender: Metadata[str]
+
+
+class MailboxDelivered(Event, frozen=True, kw_only=True, gc=False):
+    """A message was handed to a receiver; it had waited for ``wait_ns``."""
+
+    name = "mailbox.delivered"
+
+    wait_ns: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    receiver: Metadata[str]
+
+
+class MailboxDropped(Event, frozen=True, kw_only=True, gc=False):
+    """A message was dropped from a mailbox that was full, or was dropped at once."""
+
+    name = "mailbox.dropped"
+
+    count: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    policy: Metadata[str]
+
+
+class MailboxLevel(Event, frozen=True, kw_only=True, gc=False):
+    """A mailbox became half full, or nearly full: it crossed ``percent`` of its capacity."""
+
+    name = "mailbox.level"
+
+    queued: Measurement[int]
+    capacity: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    percent: Metadata[int]
+
+
+class SendStart(Event, frozen=True, kw_only=True, gc=False):
+    """A supervised send began."""
+
+    name = "send.start"
+
+    size_bytes: Measurement[int]
+    run: Metadata[str]
+    recipient: Metadata[str]
+    message_type: Metadata[str]
+    ack: Metadata[str]
+
+
+class SendStop(Event, frozen=True, kw_only=True, gc=False):
+    """A supervised send came as far as it was to."""
+
+    name = "send.stop"
+
+    duration_ns: Measurement[int]
+    attempts: Measurement[int]
+    run: Metadata[str]
+    recipient: Metadata[str]
+    ack: Metadata[str]
+    outcome: Metadata[str]
+
+
+class SendException(Event, frozen=True, kw_only=True, gc=False):
+    """A supervised send was given up."""
+
+    name = "send.exception"
+
+    duration_ns: Measurement[int]
+    attempts: Measurement[int]
+    run: Metadata[str]
+    recipient: Metadata[str]
+    ack: Metadata[str]
+    outcome: Metadata[str]
+
+
+class SendRetry(Event, frozen=True, kw_only=True, gc=False):
+    """An attempt at a supervised send, or at a whole broadcast, failed; the next one begins after ``delay_ns``."""
+
+    name = "send.retry"
+
+    attempt: Measurement[int]
+    delay_ns: Measurement[int]
+    run: Metadata[str]
+    recipient: Metadata[str]
+    reason: Metadata[str]
+
+
+class BroadcastStop(Event, frozen=True, kw_only=True, gc=False):
+    """A broadcast has its result."""
+
+    name = "broadcast.stop"
+
+    duration_ns: Measurement[int]
+    recipients: Measurement[int]
+    succeeded: Measurement[int]
+    failed: Measurement[int]
+    run: Metadata[str]
+    strategy: Metadata[str]
+    ok: Metadata[bool]
+    topic: Metadata[str]
+
+
+class TopicUnrouted(Event, frozen=True, kw_only=True, gc=False):
+    """Something was published to a topic that nobody is subscribed to."""
+
+    name = "topic.unrouted"
+
+    count: Measurement[int]
+    run: Metadata[str]
+    topic: Metadata[str]
+
+
+class DeadLetterAdded(Event, frozen=True, kw_only=True, gc=False):
+    """A message became a dead letter, or did so again."""
+
+    name = "dead_letter.added"
+
+    attempts: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    reason: Metadata[str]
+
+
+class DeadLetterRetried(Event, frozen=True, kw_only=True, gc=False):
+    """A dead letter was put back into its mailbox; ``by`` tells whether somebody asked for it."""
+
+    name = "dead_letter.retried"
+
+    attempts: Measurement[int]
+    age_ns: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    reason: Metadata[str]
+    by: Metadata[str]
+
+
+class DeadLetterRedelivered(Event, frozen=True, kw_only=True, gc=False):
+    """A dead letter was received after all."""
+
+    name = "dead_letter.redelivered"
+
+    attempts: Measurement[int]
+    age_ns: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    reason: Metadata[str]
+
+
+class DeadLetterExpired(Event, frozen=True, kw_only=True, gc=False):
+    """A dead letter became too old to be tried again."""
+
+    name = "dead_letter.expired"
+
+    attempts: Measurement[int]
+    age_ns: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    reason: Metadata[str]
+
+
+class DeadLetterPurged(Event, frozen=True, kw_only=True, gc=False):
+    """A dead letter was removed."""
+
+    name = "dead_letter.purged"
+
+    attempts: Measurement[int]
+    age_ns: Measurement[int]
+    run: Metadata[str]
+    mailbox: Metadata[str]
+    reason: Metadata[str]
+
+
 class TelemetryHandlerFailed(Event, frozen=True, kw_only=True, gc=False):
     """A handler raised and was detached. ``event`` names the event it was called with."""
 

@@ -137,3 +137,32 @@ def test_a_journal_without_a_run_is_no_run(call: Call, completed: Story) -> None
     completed.run.journal.write_bytes(completed.run.journal.read_bytes().splitlines(keepends=True)[0])
 
     assert call("show", str(completed.run.path)).returncode == 7
+
+
+def test_monitors_are_shown_with_who_watches_whom_and_where_they_were_made(call: Call, story: Begin) -> None:
+    told = story("eeee0005")
+    for number, tag in ((1, "first"), (2, "second")):
+        told.tell(
+            e.MonitorMade(
+                ref=f"mon-main:{number}.0",
+                target="main/3:child",
+                watcher="main",
+                into="@main",
+                tag=tag,
+                stack=("team.py:5 in main",),
+            )
+        )
+    told.tell(e.MonitorTold(ref="mon-main:1.0", reason="normal"))
+    told.end()
+
+    shown = call("show", "latest", "--monitors").stdout
+    listed = json.loads(call("show", "latest", "--monitors", "--json").stdout)
+
+    assert shown.splitlines()[0] == "1 active, 2 made, 1 gone"
+    assert "mon-main:2.0  main watches main/3:child  second  team.py:5 in main" in shown
+    assert [monitor["ref"] for monitor in listed["monitors"]] == ["mon-main:2.0"]
+    assert listed["stats"] == {"created": 2, "cleaned": 1, "leaked": 0, "active": 1}
+    assert (
+        json.loads(call("show", "latest", "--monitors", "--json", "--worker", "main/9:x").stdout)["monitors"]
+        == []
+    )

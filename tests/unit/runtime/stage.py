@@ -27,6 +27,7 @@ from bartack.runtime._office import Settings
 from bartack.runtime._state import NO_VALUE, Value, Worker
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import ToolCall
+from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.testing import VirtualClock
 
 RUN = "run-20260101-000000-00000000"
@@ -186,11 +187,13 @@ class Stage:
         *,
         clock: VirtualClock | None = None,
         settings: Settings | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
         dies_after: int | None = None,
         late: bool = False,
     ) -> None:
         self.clock = clock or VirtualClock()
         self.settings = settings
+        self.telemetry = telemetry
         self.store = store or MemoryStore()
         self.workers: dict[str, Puppet] = {}
         self.crew: list[Puppet] = []
@@ -336,7 +339,14 @@ class Stage:
 
     def _hub(self, dies_after: int | None, *, late: bool = False) -> MemoryHub:
         journal = MortalJournal(self.store, self.clock, dies_after, late=late)
-        return MemoryHub(journal, self.clock, self, timeouts=Timeouts({}), settings=self.settings)
+        return MemoryHub(
+            journal,
+            self.clock,
+            self,
+            timeouts=Timeouts({}),
+            settings=self.settings,
+            telemetry=self.telemetry,
+        )
 
     def _create(self) -> None:
         created = e.RunCreated(

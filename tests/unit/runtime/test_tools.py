@@ -70,6 +70,7 @@ def scripted(*made: Call, text: str = "done") -> ScriptedAgent:
     return ScriptedAgent([{"call": list(made), "text": text}])
 
 
+@pytest.mark.requirement("tools-run-in-the-worker")
 def test_a_tool_runs_when_it_is_called_and_its_value_goes_back() -> None:
     made: list[Call] = [{"tool": "more", "expect": 1}, {"tool": "more", "arguments": {"by": 5}, "expect": 6}]
 
@@ -91,6 +92,7 @@ def test_a_tool_that_is_not_called_does_not_run() -> None:
     assert not kinds(run)
 
 
+@pytest.mark.requirement("tools-run-in-the-worker")
 def test_an_exception_goes_back_as_an_error_of_the_tool() -> None:
     made: list[Call] = [
         {"tool": "refuse", "expect": "ValueError: not that one"},
@@ -201,6 +203,7 @@ class Fickle(ScriptedAgent):
         return self._attempts[attempt].reply(prompt)
 
 
+@pytest.mark.requirement("tools-are-told-again")
 def test_from_the_first_difference_on_calls_are_run_anew() -> None:
     first: list[Call] = [{"tool": "more"}, {"tool": "more", "arguments": {"by": 10}}, {"tool": "more"}]
     second: list[Call] = [
@@ -406,6 +409,7 @@ def test_tools_do_whatever_workers_do() -> None:
     } <= paths
 
 
+@pytest.mark.requirement("tools-survive-crashes")
 def test_whatever_tools_do_survives_a_crash_behind_every_line() -> None:
     killed = assert_survives_crashes(
         busy(), at="entries", agent=busy_agent(), shell=echo, answers={"Sure?": True}
@@ -475,6 +479,7 @@ async def plain(ctx: Context) -> str:
         return str(error)
 
 
+@pytest.mark.requirement("tools-need-an-able-agent")
 def test_an_agent_without_tools_is_not_asked() -> None:
     agent = ScriptedAgent([{"text": "done"}], capabilities=Capabilities(tools=False))
 

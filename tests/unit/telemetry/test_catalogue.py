@@ -17,7 +17,7 @@ def test_the_catalogue_has_every_event_under_its_own_name() -> None:
 
 @EVENTS
 def test_an_event_is_named_area_dot_what_happened_like_its_class(event_type: type[Event]) -> None:
-    assert re.fullmatch(r"[a-z]+\.[a-z_]+", event_type.name)
+    assert re.fullmatch(r"[a-z_]+\.[a-z_]+", event_type.name)
     assert event_type.__name__.lower() == event_type.name.replace(".", "").replace("_", "")
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
     from bartack.runtime._config import Config, load_config
     from bartack.runtime._core import UnknownDecision
+    from bartack.runtime._dead_letters import open_letters
     from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
     from bartack.runtime._foreign import Process, Request
     from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData
@@ -88,6 +89,7 @@ __all__ = [
     "leave_message",
     "list_runs",
     "load_config",
+    "open_letters",
     "parse_step",
     "pinned_files",
     "read_state",
@@ -102,6 +104,7 @@ _HOMES = {
     "_client": ("HubClient", "is_active"),
     "_config": ("Config", "load_config"),
     "_core": ("UnknownDecision",),
+    "_dead_letters": ("open_letters",),
     "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
     "_foreign": ("Process", "Request"),
     "_frames": ("PATCHWORK", "TOGETHER", "ErrorData"),

@@ -1,0 +1,90 @@
+"""The members of ``ctx`` that watch other workers."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final, Self
+
+from bartack.messaging import check_name
+from bartack.runtime._mailbox_client import Mailbox
+from bartack.runtime._members import Members, Seconds, encode_args, seconds_of
+from bartack.runtime._members_workers import Handle
+from bartack.runtime._op import StepOp
+from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._steps import DemonitorArgs, DownArgs, MonitorArgs
+from bartack.runtime._values import Codec, codec
+from bartack.supervision import creators_stack
+
+_TEXT: Final[Codec[str]] = codec(str)
+_FLAG: Final[Codec[bool]] = codec(bool)
+_OBJECT: Final[Codec[dict[str, object]]] = codec(dict[str, object])
+
+
+class Watch:
+    """A monitor of one worker by another, for the time of an ``async with`` block."""
+
+    def __init__(
+        self, scheduler: Scheduler, target: str, tag: str, into: str, stack: tuple[str, ...]
+    ) -> None:
+        self.target = target
+        self.ref = ""
+        """The monitor's name, since the block was entered."""
+        self._scheduler = scheduler
+        self._args = MonitorArgs(target=target, into=into, tag=tag, stack=stack)
+
+    def down(self, timeout_s: Seconds) -> StepOp[dict[str, object]]:
+        """Wait for the message that the target has ended. It is taken out of the mailbox it went to.
+
+        Raises:
+            ReceiveTimeoutError: It did not end in time.
+            MonitorNotFoundError: The message was received before.
+        """
+        self._scheduler.check_here("monitor.down")
+        args = DownArgs(ref=self.ref, into=self._args.into, timeout_s=seconds_of(timeout_s))
+        return StepOp("down", encode_args(args), _OBJECT.decode, about=self.target)
+
+    def close(self) -> StepOp[bool]:
+        """Watch no longer, and take back a message that nobody has received; ``False`` if it had reported already."""
+        self._scheduler.check_here("monitor.close")
+        args = DemonitorArgs(ref=self.ref, into=self._args.into)
+        return StepOp("demonitor", encode_args(args), _FLAG.decode, about=self.target)
+
+    async def __aenter__(self) -> Self:
+        """Begin to watch."""
+        args = self._args
+        written = encode_args([args.target, args.into, args.tag])
+        self.ref = await StepOp(
+            "monitor", encode_args(args), _TEXT.decode, about=self.target, written=written
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Watch no longer."""
+        if not isinstance(error, GeneratorExit):  # then nobody runs the worker any more
+            await self.close()
+
+
+class WatchMembers(Members):
+    """Monitors."""
+
+    def monitor(
+        self, target: str | Handle[object], tag: str = "", into: Mailbox | str | None = None
+    ) -> Watch:
+        """Watch a worker for the time of an ``async with`` block, and be told once when it has ended.
+
+        The message ``{"type": "DOWN", "monitor", "target", "incarnation", "reason", "tag", "at"}`` goes to the inbox of this
+        worker. ``reason`` is ``normal``, ``error``, ``aborted``, or ``noproc`` for one that had ended before. A worker whose
+        process crashed and is started again has not ended.
+
+        Args:
+            target: The worker's handle or path, or a name that it has registered.
+            tag: A word of yours that the message carries.
+            into: Another mailbox for the message.
+        """
+        self._scheduler.check_here("ctx.monitor")
+        name = target if isinstance(target, str) else target.path
+        mailbox = into.name if isinstance(into, Mailbox) else into or f"@{self._scheduler.facts.path}"
+        check_name(mailbox)
+        return Watch(self._scheduler, name, tag, mailbox, creators_stack(__file__))

@@ -1,0 +1,16 @@
+"""Finds what supervision cannot see in Python files: tasks nobody awaits, processes nobody ends, waits without a limit."""
+
+from bartack.supervision.lint._check import check_text
+from bartack.supervision.lint._finding import TYPES, Finding, Report, Totals
+from bartack.supervision.lint._paths import check_file, check_python, python_files
+
+__all__ = [
+    "TYPES",
+    "Finding",
+    "Report",
+    "Totals",
+    "check_file",
+    "check_python",
+    "check_text",
+    "python_files",
+]

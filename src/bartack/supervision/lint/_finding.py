@@ -1,0 +1,64 @@
+"""What the lint finds, and the report of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+REPORT_VERSION: Final = 1
+
+TYPES: Final = {
+    "unsupervised_task": "a task whose end nobody sees",
+    "unsupervised_process": "a process that nobody ends",
+    "unsupervised_thread": "a thread that nobody joins",
+    "wait_without_deadline": "a wait that may last forever",
+    "missing_cleanup": "a monitor that is not taken away",
+    "nondeterminism": "a worker that would not replay",
+    "swallowed_cancel": "a cancellation that is not passed on",
+    "file_error": "a file that cannot be read as Python",
+    "allow_without_reason": "a finding that is silenced without saying why",
+}
+"""Everything that can be found."""
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """One place in a file, and what to do about it. Lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+    type: str
+    message: str
+    suggestion: str
+
+
+class Totals(msgspec.Struct):
+    """How much was found."""
+
+    files: int
+    findings: int
+    by_type: dict[str, int]
+
+
+class Report(msgspec.Struct):
+    """All findings, sorted by file and line."""
+
+    version: int
+    findings: list[Finding]
+    totals: Totals
+    per_file: dict[str, int]
+
+
+def make_report(files: int, findings: Sequence[Finding]) -> Report:
+    """The report of a look at some files."""
+    by_type = Counter(finding.type for finding in findings)
+    per_file = Counter(finding.file for finding in findings)
+    return Report(
+        REPORT_VERSION,
+        sorted(findings),
+        Totals(files, len(findings), {name: by_type[name] for name in TYPES if name in by_type}),
+        dict(sorted(per_file.items())),
+    )

@@ -1,0 +1,364 @@
+"""Monitors between workers: the end of one is told to the other once, whoever is killed meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import cast
+
+import pytest
+
+from bartack import Context, ShellResult, worker
+from bartack.errors import MailboxClosedError, MailboxNameError, MonitorNotFoundError, ReceiveTimeoutError
+from bartack.runtime import _entries as e
+from bartack.runtime._herald import Herald
+from bartack.runtime._state import NO_VALUE, State
+from bartack.supervision import MonitorStats
+from bartack.telemetry import Telemetry
+from bartack.testing import TestRun, assert_survives_crashes, run_worker
+
+
+@worker
+async def child(ctx: Context, how: str) -> str:
+    await ctx.mailbox.go.receive(60)
+    if how == "error":
+        raise ValueError("on purpose")
+    if how == "wait":
+        await ctx.mailbox.never.receive(3600)
+    return how
+
+
+@worker
+async def watcher(ctx: Context, how: str) -> dict[str, object]:
+    handle = await ctx.spawn(child(how), on_failure="collect")
+    async with ctx.monitor(handle, tag="mine") as watch:
+        await ctx.mailbox.go.send(1)
+        if how == "wait":
+            await handle.cancel("enough")
+        message = await watch.down(60)
+    await handle
+    return {**message, "at": 0}
+
+
+@pytest.mark.parametrize(("how", "reason"), [("fine", "normal"), ("error", "error"), ("wait", "aborted")])
+@pytest.mark.requirement("workers-are-watched")
+def test_the_end_of_a_worker_is_told_with_its_reason(how: str, reason: str) -> None:
+    assert run_worker(watcher(how)).result == {
+        "type": "DOWN",
+        "monitor": "mon-watcher:2.0",
+        "target": "watcher/1:child",
+        "incarnation": 1,
+        "reason": reason,
+        "tag": "mine",
+        "at": 0,
+    }
+
+
+@worker
+async def many(ctx: Context) -> list[object]:
+    """Everything that monitors can do, in one program."""
+    seen: list[object] = []
+    handles = [await ctx.spawn(child("fine"), on_failure="collect") for _ in range(3)]
+    async with (
+        ctx.monitor(handles[0], "waited") as waited,
+        ctx.monitor(handles[1], "elsewhere", into="news"),
+        ctx.monitor(handles[2], "flushed"),
+        ctx.monitor(handles[2], "inbox"),
+    ):
+        await ctx.inbox.send("before")
+        for _ in handles:
+            await ctx.mailbox.go.send(1)
+        seen.append((await waited.down(60))["tag"])
+        for handle in handles:
+            await handle
+        seen.append([_tag(await ctx.mailbox.news.receive(60))])
+        seen.append(sorted([_tag(await ctx.inbox.receive(60)) for _ in range(2)]))
+    seen.append(await ctx.inbox.drain())
+    async with ctx.monitor(handles[0], "gone") as gone:
+        message = await gone.down(0)
+        seen.append([message["reason"], message["tag"]])
+    return seen
+
+
+def _tag(message: object) -> str:
+    return str(cast("dict[str, object]", message)["tag"]) if isinstance(message, dict) else str(message)
+
+
+@pytest.mark.requirement("workers-are-watched")
+def test_messages_of_monitors_come_once_wherever_the_run_is_killed() -> None:
+    run = run_worker(many())
+    seen = run.result
+
+    assert seen[0] == "waited"
+    assert seen[1] == ["elsewhere"]
+    assert seen[2] in (["before", "flushed"], ["before", "inbox"])
+    assert seen[3:] == [[], ["noproc", "gone"]]
+    downs = [message.id for message in run.messages if message.id.startswith("down-")]
+    assert len(downs) == len(set(downs)) == 5
+    assert assert_survives_crashes(many(), at="entries") > 30
+
+
+def test_a_watcher_whose_process_crashes_while_it_waits_is_told_after_its_restart() -> None:
+    run: TestRun[dict[str, object]] = TestRun(slow_watcher())
+    try:
+        run.start()
+        run.wait_for("step.started", step="down")
+        run.crash("slow_watcher")
+        run.finish()
+        assert run.result["reason"] == "normal"
+        assert run.status == "completed"
+    finally:
+        run.close()
+
+
+def test_a_worker_whose_process_crashes_and_is_started_again_has_not_ended() -> None:
+    run: TestRun[dict[str, object]] = TestRun(slow_watcher())
+    try:
+        run.start()
+        run.wait_for("step.started", step="down")
+        run.crash("slow_watcher/1:sleeper")
+        run.finish()
+        downs = [message for message in run.messages if message.id.startswith("down-")]
+        assert (len(downs), run.result["reason"], run.result["incarnation"]) == (1, "normal", 2)
+    finally:
+        run.close()
+
+
+@worker
+async def sleeper(ctx: Context) -> str:
+    await ctx.sleep(30)
+    return "slept"
+
+
+@worker
+async def slow_watcher(ctx: Context) -> dict[str, object]:
+    handle = await ctx.spawn(sleeper())
+    async with ctx.monitor(handle) as watch:
+        message = await watch.down(60)
+    await handle
+    return message
+
+
+@worker
+async def patient(ctx: Context) -> list[str]:
+    seen: list[str] = []
+    handle = await ctx.spawn(child("fine"), on_failure="collect")
+    async with ctx.monitor(handle) as watch:
+        for timeout_s in (0, 30):
+            try:
+                await watch.down(timeout_s)
+            except ReceiveTimeoutError:
+                seen.append(f"late after {timeout_s}")
+        await ctx.mailbox.go.send(1)
+        await handle
+        await ctx.inbox.receive(60)
+        try:
+            await watch.down(60)
+        except MonitorNotFoundError:
+            seen.append("received before")
+    return seen
+
+
+def test_waiting_for_a_message_has_its_time_and_one_that_was_received_does_not_come_again() -> None:
+    assert run_worker(patient()).result == ["late after 0", "late after 30", "received before"]
+
+
+@worker
+async def closing(ctx: Context) -> list[object]:
+    seen: list[object] = []
+    handle = await ctx.spawn(child("fine"), on_failure="collect")
+    async with ctx.monitor(handle, into="news") as watch:
+
+        async def wait() -> None:
+            try:
+                await watch.down(60)
+            except MailboxClosedError:
+                seen.append("closed")
+
+        async def close() -> None:
+            await ctx.mailbox.news.close()
+            await ctx.mailbox.go.send(1)
+
+        await ctx.gather(wait(), close())
+    await handle
+    return seen
+
+
+def test_a_message_for_a_closed_mailbox_is_not_waited_for() -> None:
+    assert run_worker(closing()).result == ["closed"]
+
+
+@worker
+async def strangers(ctx: Context) -> list[object]:
+    found: list[object] = []
+    for target in ("nobody", "main/9:nobody", "@main/9:nobody"):
+        async with ctx.monitor(target) as watch:
+            message = await watch.down(0)
+            found.append([message["target"], message["reason"]])
+    async with ctx.monitor("strangers") as watch:
+        try:
+            await watch.down(0)
+        except ReceiveTimeoutError:
+            found.append("alive")
+    return found
+
+
+def test_a_worker_that_is_not_there_is_down_at_once() -> None:
+    assert run_worker(strangers()).result == [
+        ["nobody", "noproc"],
+        ["main/9:nobody", "noproc"],
+        ["main/9:nobody", "noproc"],
+        "alive",
+    ]
+
+
+@worker
+async def trespasser(ctx: Context) -> str:
+    async with ctx.monitor("nobody", into="@main/9:other") as watch:
+        await watch.down(0)
+    return "not reached"
+
+
+def test_nobody_takes_messages_out_of_the_inbox_of_another() -> None:
+    error = run_worker(trespasser()).error
+
+    assert error is not None
+    assert MailboxNameError.__name__ in str(error)
+
+
+@worker
+async def named(ctx: Context) -> str:
+    await ctx.register("team-lead")
+    await ctx.mailbox.ready.send(1)
+    await ctx.mailbox.go.receive(60)
+    return "done"
+
+
+@worker
+async def by_name(ctx: Context) -> list[object]:
+    handle = await ctx.spawn(named())
+    await ctx.mailbox.ready.receive(60)
+    async with ctx.monitor("team-lead") as watch:
+        await ctx.mailbox.go.send(1)
+        message = await watch.down(60)
+    await handle
+    return [message["target"], message["reason"]]
+
+
+def test_a_worker_can_be_watched_by_the_name_it_has_registered() -> None:
+    assert run_worker(by_name()).result == ["by_name/1:named", "normal"]
+
+
+@worker
+async def fragile(ctx: Context) -> object:
+    handle = await ctx.spawn(child("fine"), on_failure="collect")
+    async with ctx.monitor(handle) as watch:
+        await ctx.mailbox.go.send(1)
+        await handle
+        await ctx.shell("repair")
+        message = await watch.down(60)
+    return message["reason"]
+
+
+def state_of(run: TestRun[object]) -> State:
+    return run._run.state
+
+
+def test_a_monitor_is_there_again_when_its_worker_is_set_back_into_its_block() -> None:
+    attempts: list[list[str]] = []
+
+    def shell(words: list[str]) -> ShellResult:
+        attempts.append(words)
+        return ShellResult(words, 1) if len(attempts) == 1 else ShellResult.success()
+
+    run: TestRun[object] = TestRun(fragile(), shell=shell)
+    try:
+        run.start()
+        run.finish()
+        assert state_of(run).failure is not None
+        run.resume()
+        run.finish()
+        assert run.result == "normal"
+        assert state_of(run).monitors.stats().active == 0
+    finally:
+        run.close()
+
+
+@worker
+async def careless(ctx: Context) -> str:
+    watch = ctx.monitor("host/1:waiter")
+    await watch.__aenter__()
+    return watch.ref
+
+
+@worker
+async def waiter(ctx: Context) -> str:
+    await ctx.mailbox.go.receive(600)
+    return "waited"
+
+
+@worker
+async def host(ctx: Context) -> list[str]:
+    first = await ctx.spawn(waiter())
+    ref = await careless()
+    await ctx.mailbox.go.send(1)
+    return [ref, await first]
+
+
+def test_a_watcher_that_ends_takes_its_monitors_along_and_gets_nothing() -> None:
+    run: TestRun[object] = TestRun(host())
+    try:
+        run.start()
+        run.finish()
+        assert run.result == ["mon-host/2.1:careless:1.0", "waited"]
+        assert state_of(run).monitors.stats() == MonitorStats(1, 1, 0, 0)
+        assert state_of(run).told == {}
+        assert [message.mailbox for message in run.messages] == ["go"]
+    finally:
+        run.close()
+
+
+def test_what_happens_to_monitors_is_told_when_it_is_durable() -> None:
+    telemetry, state = Telemetry(), State()
+    heard: list[tuple[str, object, object]] = []
+
+    def note(
+        name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
+    ) -> None:
+        heard.append((name, metadata["monitor"], metadata.get("reason", metadata.get("automatic"))))
+
+    telemetry.attach("test", "monitor.*", note)
+    herald = Herald(telemetry, state)
+    entries: list[e.EntryData] = [
+        e.WorkerSpawned(path="main", worker="team:main"),
+        *(e.MonitorMade(ref=ref, target="t", watcher="main", into="@main") for ref in "abc"),
+        e.MonitorTold(ref="a", reason="error"),
+        e.MonitorGone(ref="b", p="main", n=9),
+        e.MonitorGone(ref="a", p="main", n=10),
+        e.WorkerEnded(path="main"),
+    ]
+    for seq, data in enumerate(entries, 1):
+        herald.hear(data, seq, NO_VALUE)
+        state.apply(data, seq, seq, NO_VALUE)
+    assert heard == []
+    herald.speak()
+
+    assert heard == [
+        *(("monitor.created", ref, None) for ref in "abc"),
+        ("monitor.down", "a", "error"),
+        ("monitor.cleaned", "a", True),
+        ("monitor.cleaned", "b", False),
+        ("monitor.cleaned", "c", True),
+    ]
+
+
+def test_a_monitor_remembers_where_it_was_made() -> None:
+    run: TestRun[object] = TestRun(host())
+    try:
+        run.start()
+        run.finish()
+        made = [entry for entry in run.journal if entry.kind == "monitor.made"]
+    finally:
+        run.close()
+
+    assert re.search(rb"test_monitoring\.py:\d+ in careless", bytes(made[0].raw))
