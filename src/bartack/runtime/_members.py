@@ -45,7 +45,7 @@ class Members:
 
 def scheduler_of(members: Members) -> Scheduler:
     """The scheduler of the worker that a ``ctx`` belongs to."""
-    return members._scheduler
+    return members._scheduler  # noqa: SLF001 - of a class of this module
 
 
 def nothing(data: Buffer) -> None:

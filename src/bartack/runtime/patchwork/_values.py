@@ -18,8 +18,6 @@ from bartack.runtime._results import ShellResult
 from bartack.runtime._values import DEEPEST
 
 EXACT: Final = 2**53
-PLAIN_BELOW: Final = 10**15
-"""Integral numbers below this are written without a point."""
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -173,19 +171,31 @@ _MAYBE_FALSE: Final = frozenset((type(None), bool, int, float, str, list))
 def equal(left: object, right: object) -> bool:
     """Whether two values are the same: deep, without converting anything."""
     waiting = [(left, right)]
+    met: set[tuple[int, int]] = set()
     while waiting:
         one, other = waiting.pop()
-        if is_array(one) and is_array(other):
-            if len(one) != len(other):
+        inside = _inside(one, other)
+        if inside is None:
+            if not _same(one, other):
                 return False
-            waiting += zip(one, other, strict=True)
-        elif is_object(one) and is_object(other):
-            if one.keys() != other.keys():
-                return False
-            waiting += [(member, other[key]) for key, member in one.items()]
-        elif not _same(one, other):
+        elif len(inside[0]) != len(inside[1]):
             return False
+        elif (id(one), id(other)) not in met:
+            # A value may contain itself: what was met is not looked at again.
+            met.add((id(one), id(other)))
+            waiting += zip(*inside, strict=True)
     return True
+
+
+def _inside(one: object, other: object) -> tuple[list[object], list[object]] | None:
+    """What two arrays, or two objects, hold, in an order that fits; lists of different lengths if they differ."""
+    if is_array(one) and is_array(other):
+        return one, other
+    if is_object(one) and is_object(other):
+        if one.keys() != other.keys():
+            return [one], []
+        return list(one.values()), [other[key] for key in one]
+    return None
 
 
 def _same(one: object, other: object) -> bool:
@@ -222,9 +232,7 @@ def text(value: object) -> str:
 
 def number_text(value: float) -> str:
     """A number in the shortest digits that read back."""
-    if type(value) is int and -PLAIN_BELOW < value < PLAIN_BELOW:
-        return str(value)
-    return repr(float(value)).removesuffix(".0")
+    return _encode(value).decode().removesuffix(".0")
 
 
 def compact(value: object) -> str:
