@@ -27,13 +27,8 @@ from bartack.language._check_declarations import (
     report_unused_imports,
 )
 from bartack.language._check_mail import check_mail
-from bartack.language._check_statements import (
-    bind_name,
-    bound_names,
-    check_statements,
-    report_undefined,
-    report_unread,
-)
+from bartack.language._check_patterns import bind_name, bound_names, report_undefined, report_unread
+from bartack.language._check_statements import check_statements
 from bartack.language._check_text import report_secrets
 from bartack.language._check_walk import Handler, Walk
 from bartack.language._diagnostics import Diagnostic, Secondary, settle
