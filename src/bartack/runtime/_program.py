@@ -76,18 +76,13 @@ def project_root(file: Path, workspace: Path) -> Path:
     return resolved if file.is_relative_to(resolved) else file.parent
 
 
-def probe(inquiry: Inquiry, workspace: Path) -> Finding:
-    """Look at a program: a Python program in a process of its own, because looking at it executes it.
+def probe_python(inquiry: Inquiry, workspace: Path) -> Finding:
+    """Look at a Python program in a process of its own, because looking at it executes it.
 
     Raises:
         ProgramImportError: It cannot run.
-        ProgramFaultError: It is Patchwork and has errors.
         UsageError: The arguments do not fit.
     """
-    if inquiry.file.endswith(PATCHWORK):
-        from bartack.runtime.patchwork import inspect_patchwork  # noqa: PLC0415 - only who runs Patchwork pays for it
-
-        return inspect_patchwork(inquiry)
     read, write = os.pipe()
     command = [sys.executable, "-P", "-s", "-m", "bartack.runtime._probe", str(write)]
     env = {**os.environ, "BARTACK_PROBE": "1"}

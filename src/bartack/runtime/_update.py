@@ -10,9 +10,10 @@ from bartack.core import DIR_MODE
 from bartack.errors import ReplayMismatchError, ResumeRefusedError
 from bartack.journal import open_journal
 from bartack.runtime import _entries as e
+from bartack.runtime._inspection import probe
 from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
-from bartack.runtime._program import Inquiry, pin, probe, project_root
+from bartack.runtime._program import Inquiry, pin, project_root
 from bartack.runtime._replay import check_replay
 from bartack.runtime._steps import CallArgs
 

@@ -11,6 +11,7 @@ from bartack.runtime._members import encode_args
 from bartack.runtime._op import StepOp
 from bartack.runtime._steps import DemonitorArgs, MonitorArgs
 from bartack.runtime._values import Codec, codec
+from bartack.runtime.patchwork._caller import Caller
 from bartack.runtime.patchwork._mailboxes import (
     SEND_OPTIONS,
     MailboxValue,
@@ -22,7 +23,6 @@ from bartack.runtime.patchwork._values import is_array, is_object, mismatch, pla
 
 if TYPE_CHECKING:
     from bartack.messaging import SendOptions
-    from bartack.runtime.patchwork._runtime import Runtime
 
 _TEXT: Final[Codec[str]] = codec(str)
 _FLAG: Final[Codec[bool]] = codec(bool)
@@ -34,7 +34,7 @@ def _cast_options(options: object, what: str, strategy: str) -> tuple[str, SendO
     return chosen, send_options(given, what)
 
 
-def broadcast(rt: Runtime, names: object, value: object, options: object = None) -> object:
+def broadcast(rt: Caller, names: object, value: object, options: object = None) -> object:
     """``broadcast(names, v, options?)``."""
     if not is_array(names):
         raise mismatch("the mailboxes of broadcast()", "an array", names)
@@ -44,7 +44,7 @@ def broadcast(rt: Runtime, names: object, value: object, options: object = None)
     return _told(result)
 
 
-def publish(rt: Runtime, topic: object, value: object, options: object = None) -> object:
+def publish(rt: Caller, topic: object, value: object, options: object = None) -> object:
     """``publish(topic, v, options?)``."""
     strategy, given = _cast_options(options, "publish()", "best_effort")
     name = string_of(topic, "the topic of publish()")
@@ -64,7 +64,7 @@ def _told(result: msgspec.Struct) -> object:
     return {"ok": told["ok"], "results": told["results"]}
 
 
-def monitor(rt: Runtime, target: object, mailbox: object = None) -> object:
+def monitor(rt: Caller, target: object, mailbox: object = None) -> object:
     """``monitor(target, mailbox?)``: a message when a worker ends; yields the ref."""
     if mailbox is not None and not isinstance(mailbox, MailboxValue):
         raise mismatch("the mailbox of monitor()", "a mailbox", mailbox)
@@ -76,7 +76,7 @@ def monitor(rt: Runtime, target: object, mailbox: object = None) -> object:
     return ref
 
 
-def demonitor(rt: Runtime, ref: object) -> object:
+def demonitor(rt: Caller, ref: object) -> object:
     """``demonitor(ref)``: no message any more; yields whether the monitor was there."""
     name = string_of(ref, "the ref of demonitor()")
     into = rt.monitors.pop(name, None)

@@ -7,7 +7,7 @@ answering with its number; the question is then asked again, with what became of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,12 +19,10 @@ from bartack.runtime._op import StepOp
 from bartack.runtime._steps import AskArgs, ThinkOutcome, ToolSpec
 from bartack.runtime._toolbox import Tool
 from bartack.runtime._values import Buffer, encode
+from bartack.runtime.patchwork._caller import Caller
 from bartack.runtime.patchwork._fiber import Fiber
 from bartack.runtime.patchwork._patterns import Written, as_type
 from bartack.runtime.patchwork._values import decoded, plain, text
-
-if TYPE_CHECKING:
-    from bartack.runtime.patchwork._runtime import Runtime
 
 Block = Callable[[], object]
 WrittenTool = tuple[str, str, Block]
@@ -58,7 +56,7 @@ class Wanted(NamedTuple):
 
 
 def think(
-    rt: Runtime, prompt: str, kind: Written, tools: Sequence[WrittenTool], *, may_decline: bool
+    rt: Caller, prompt: str, kind: Written, tools: Sequence[WrittenTool], *, may_decline: bool
 ) -> object:
     """Ask the agent of the declaration; null if it may be unanswered and is.
 
@@ -115,7 +113,7 @@ def _tool(written: WrittenTool) -> Tool:
 
 
 def ask(
-    rt: Runtime, question: str, kind: Written, tools: Sequence[WrittenTool], *, may_decline: bool
+    rt: Caller, question: str, kind: Written, tools: Sequence[WrittenTool], *, may_decline: bool
 ) -> object:
     """Ask a person; null if the question may be unanswered and is.
 
@@ -165,7 +163,7 @@ def _action(answer: object, tools: Sequence[WrittenTool]) -> int | None:
     return next((place for place in range(len(tools)) if word in _names_of(place + 1)), None)
 
 
-def _question(rt: Runtime, question: str, wanted: Wanted, tools: Sequence[WrittenTool]) -> StepOp[object]:
+def _question(rt: Caller, question: str, wanted: Wanted, tools: Sequence[WrittenTool]) -> StepOp[object]:
     extra: list[object] = [word for place in range(len(tools)) for word in _names_of(place + 1)]
     if wanted.may_decline:
         extra.append("")

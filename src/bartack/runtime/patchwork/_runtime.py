@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar
+from typing import Final, NoReturn, Protocol, TypeVar
 
 from bartack.errors import (
     BartackError,
@@ -25,7 +25,7 @@ from bartack.runtime._op import Counted, Op
 from bartack.runtime._results import ShellResult
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._values import plain_or_repr
-from bartack.runtime.patchwork import _commands, _fiber, _library, _members, _patterns
+from bartack.runtime.patchwork import _commands, _fiber, _library, _members, _patterns, _prompts
 from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork import _values as values
 from bartack.runtime.patchwork._delegate import SpecMaker, SpecValue, delegate_op
@@ -33,11 +33,9 @@ from bartack.runtime.patchwork._mailboxes import DeliveryValue, MailboxValue
 from bartack.runtime.patchwork._patterns import Written
 from bartack.runtime.patchwork._places import place_of_error
 from bartack.runtime.patchwork._program import Declaration, Function
+from bartack.runtime.patchwork._prompts import WrittenTool
 from bartack.runtime.patchwork._steps import STEPS
 from bartack.supervision.forms import Form
-
-if TYPE_CHECKING:
-    from bartack.runtime.patchwork._prompts import WrittenTool
 
 T = TypeVar("T")
 
@@ -347,8 +345,6 @@ class Runtime:
         at: At,
     ) -> object:
         """Ask an agent."""
-        from bartack.runtime.patchwork import _prompts  # noqa: PLC0415 - only who asks pays for it
-
         return _prompts.think(self, prompt, type, tools, may_decline=may_decline)
 
     def ask(
@@ -361,8 +357,6 @@ class Runtime:
         at: At,
     ) -> object:
         """Ask a person."""
-        from bartack.runtime.patchwork import _prompts  # noqa: PLC0415 - only who asks pays for it
-
         return _prompts.ask(self, question, type, tools, may_decline=may_decline)
 
     # Messages.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from bartack.errors import TypeMismatchError, UnknownRequestError
 from bartack.runtime._results import ShellResult
+from bartack.runtime.patchwork import _mail_steps
+from bartack.runtime.patchwork._caller import Caller
 from bartack.runtime.patchwork._library import cat
 from bartack.runtime.patchwork._mailboxes import milliseconds
 from bartack.runtime.patchwork._values import integer, iso_text, milliseconds_of, mismatch, pretty, text
-
-if TYPE_CHECKING:
-    from bartack.runtime.patchwork._runtime import Runtime
 
 
 def _text(value: object, what: str) -> str:
@@ -21,26 +20,26 @@ def _text(value: object, what: str) -> str:
     return text(value)
 
 
-def _print(rt: Runtime, *parts: object) -> None:
+def _print(rt: Caller, *parts: object) -> None:
     rt.out("print", *parts)
 
 
-def _log(rt: Runtime, *parts: object) -> None:
+def _log(rt: Caller, *parts: object) -> None:
     rt.out("log", *parts)
 
 
 # Files.
 
 
-def _read(rt: Runtime, path: object) -> object:
+def _read(rt: Caller, path: object) -> object:
     return rt.perform(rt.ctx.read(_text(path, "the path of read()")))
 
 
-def _exists(rt: Runtime, path: object) -> object:
+def _exists(rt: Caller, path: object) -> object:
     return rt.perform(rt.ctx.exists(_text(path, "the path of exists()")))
 
 
-def _list(rt: Runtime, pattern: object) -> object:
+def _list(rt: Caller, pattern: object) -> object:
     return rt.perform(rt.ctx.list(_text(pattern, "the pattern of list()")))
 
 
@@ -48,11 +47,11 @@ def _content(value: object) -> str:
     return text(value) if isinstance(value, str | ShellResult) else pretty(value) + "\n"
 
 
-def _write(rt: Runtime, path: object, value: object) -> None:
+def _write(rt: Caller, path: object, value: object) -> None:
     rt.perform(rt.ctx.write(_text(path, "the path of write()"), _content(value)))
 
 
-def _append(rt: Runtime, path: object, value: object) -> None:
+def _append(rt: Caller, path: object, value: object) -> None:
     rt.perform(rt.ctx.append(_text(path, "the path of append()"), _content(value)))
 
 
@@ -61,35 +60,35 @@ def _line(value: object) -> str:
     return written if written.endswith("\n") else written + "\n"
 
 
-def _write_line(rt: Runtime, value: object, path: object) -> None:
+def _write_line(rt: Caller, value: object, path: object) -> None:
     rt.perform(rt.ctx.write(_text(path, "a file"), _line(value)))
 
 
-def _append_line(rt: Runtime, value: object, path: object) -> None:
+def _append_line(rt: Caller, value: object, path: object) -> None:
     rt.perform(rt.ctx.append(_text(path, "a file"), _line(value)))
 
 
 # Time and chance.
 
 
-def _env(rt: Runtime, name: object, default: object = None) -> object:
+def _env(rt: Caller, name: object, default: object = None) -> object:
     found = rt.perform(rt.ctx.env(_text(name, "the name of env()")))
     return default if found is None else found
 
 
-def _time(rt: Runtime) -> object:
+def _time(rt: Caller) -> object:
     return milliseconds_of(rt.perform(rt.ctx.now()))
 
 
-def _timestamp(rt: Runtime) -> object:
+def _timestamp(rt: Caller) -> object:
     return iso_text(rt.perform(rt.ctx.now()))
 
 
-def _sleep(rt: Runtime, duration_ms: object) -> None:
+def _sleep(rt: Caller, duration_ms: object) -> None:
     rt.perform(rt.ctx.sleep(milliseconds(duration_ms, "the duration of sleep()")))
 
 
-def _random(rt: Runtime, *bounds: object) -> object:
+def _random(rt: Caller, *bounds: object) -> object:
     if not bounds:
         return rt.perform(rt.ctx.random())
     if len(bounds) != 2:
@@ -102,27 +101,15 @@ def _random(rt: Runtime, *bounds: object) -> object:
     return rt.perform(rt.ctx.random(first, last))
 
 
-def _uuid(rt: Runtime) -> object:
+def _uuid(rt: Caller) -> object:
     return str(rt.perform(rt.ctx.uuid()))
 
 
-def _unsafe_shell(rt: Runtime, written: object) -> object:
+def _unsafe_shell(rt: Caller, written: object) -> object:
     return rt.unsafe_shell(_text(written, "the text of unsafe_shell()"))
 
 
-def _of_mail(name: str) -> Callable[..., object]:
-    """A function that is loaded by its first call: few programs have one."""
-
-    def call(rt: Runtime, *arguments: object) -> object:
-        from bartack.runtime.patchwork import _mail_steps  # noqa: PLC0415 - few programs need it
-
-        function: Callable[..., object] = getattr(_mail_steps, name)
-        return function(rt, *arguments)
-
-    return call
-
-
-def _link(_rt: Runtime, *_arguments: object) -> None:
+def _link(_rt: Caller, *_arguments: object) -> None:
     raise UnknownRequestError("link")
 
 
@@ -143,7 +130,10 @@ STEPS: Final[Mapping[str, Callable[..., object]]] = {
     "random": _random,
     "uuid": _uuid,
     "unsafe_shell": _unsafe_shell,
-    **{name: _of_mail(name) for name in ("broadcast", "publish", "monitor", "demonitor")},
+    "broadcast": _mail_steps.broadcast,
+    "publish": _mail_steps.publish,
+    "monitor": _mail_steps.monitor,
+    "demonitor": _mail_steps.demonitor,
     "link": _link,
     "unlink": _link,
 }
