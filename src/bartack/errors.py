@@ -45,7 +45,7 @@
     │   ├── ShellError                   BT318
     │   ├── DeadlineExceededError        BT319   (also TimeoutError)
     │   │   ├── StepTimeoutError         BT320
-    │   │   ├── ShellTimeoutError        BT321
+    │   │   ├── ShellTimeoutError        BT321   (also ShellError)
     │   │   ├── QuestionTimeoutError     BT322
     │   │   └── ReceiveTimeoutError      BT333
     │   ├── NoAnswerError                BT323
@@ -86,6 +86,12 @@
     │   ├── SupervisorNotRunningError    BT507
     │   ├── MonitorUnavailableError      BT508
     │   └── MonitorNotFoundError         BT509
+    ├── PatchworkError                   BT600
+    │   ├── ThrownError                  BT601
+    │   ├── PatternMismatchError         BT603
+    │   ├── NumberError                  BT604
+    │   ├── IndexRangeError              BT605
+    │   └── ProgramFaultError            BT606
     ├── ResilienceError                  BT700
     │   ├── StoreTooNewError             BT701
     │   ├── OutboxFullError              BT702
@@ -608,11 +614,14 @@ class ShellError(RunError):
 
     def __init__(self, argv: list[str], status: int, stderr: str = "", problem: str = "") -> None:
         self.argv = argv
+        self.command = " ".join(argv)
         self.status = status
+        self.stdout = ""
         self.stderr = stderr
         self.problem = problem
-        tail = "".join(f": {part}" for part in (problem, stderr.strip()[-400:]) if part)
-        super().__init__(f"{argv} ended with status {status}{tail}")
+        why = f": {problem}" if problem else ""
+        last = "".join(f"\n{line}" for line in stderr[-4096:].rstrip().splitlines()[-10:])
+        super().__init__(f"command failed with status {status}: {self.command}{why}{last}")
 
 
 class DeadlineExceededError(RunError, TimeoutError):
@@ -636,11 +645,21 @@ class StepTimeoutError(DeadlineExceededError):
     remedy = "Give the step a longer timeout_s, or make its body end sooner."
 
 
-class ShellTimeoutError(DeadlineExceededError):
-    """A command took longer than it was allowed to, and was ended with everything it had started."""
+class ShellTimeoutError(DeadlineExceededError, ShellError):
+    """A command took longer than it was allowed to, and was ended with everything it had started. Its status is 124."""
 
     code = "BT321"
     remedy = "Give the command a longer timeout_s, or find out what it waits for."
+
+    def __init__(self, kind: str, waited_s: float, source: str, argv: list[str]) -> None:
+        self.kind = kind
+        self.waited_s = waited_s
+        self.source = source
+        self.argv = argv
+        self.command = " ".join(argv)
+        self.status = 124
+        self.stdout = self.stderr = self.problem = ""
+        RunError.__init__(self, f"{kind} took longer than {waited_s:g} s ({source}): {self.command}")
 
 
 class QuestionTimeoutError(DeadlineExceededError):
@@ -694,7 +713,7 @@ class LimitExceededError(RunError):
     """Something grew beyond what one worker or one run can hold."""
 
     code = "BT326"
-    remedy = "Split the work into child workers."
+    remedy = "Split the work into child workers, or have a command write its output to a file."
 
     def __init__(self, what: str, limit: int) -> None:
         self.what = what
@@ -1159,6 +1178,71 @@ class MonitorNotFoundError(SupervisionError):
     def __init__(self, monitor: str) -> None:
         self.monitor = monitor
         super().__init__(f"there is no monitor {monitor}, and no message of it")
+
+
+class PatchworkError(BartackError):
+    """A Patchwork program cannot go on, or cannot even begin."""
+
+    code = "BT600"
+    remedy = "Read the message; it names the value and the place in the program."
+
+
+class ThrownError(PatchworkError):
+    """A Patchwork program threw a value, or an assertion of it did not hold."""
+
+    code = "BT601"
+    remedy = (
+        "The program itself decided to fail; its message says why. A 'try' around the place can handle it."
+    )
+
+    def __init__(self, problem: str, thrown: object = None) -> None:
+        self.problem = problem
+        self.thrown = thrown
+        super().__init__(problem)
+
+
+class PatternMismatchError(PatchworkError):
+    """A value does not have the form that a pattern of the program expects."""
+
+    code = "BT603"
+    remedy = "Look at who made the value, or make the pattern wider."
+
+    def __init__(self, field: str, expected: str, found: str) -> None:
+        self.field = field
+        self.expected = expected
+        self.found = found
+        super().__init__(f"{field}: expected {expected}, found {found}")
+
+
+class NumberError(PatchworkError):
+    """An operation has no finite number as its result."""
+
+    code = "BT604"
+    remedy = "Test the operands first; numbers are IEEE doubles, without infinity and NaN."
+
+
+class IndexRangeError(PatchworkError):
+    """An element was assigned that is not in its array."""
+
+    code = "BT605"
+    remedy = "Add elements with push(); an assignment only changes those that are there."
+
+    def __init__(self, index: int, length: int) -> None:
+        self.index = index
+        self.length = length
+        super().__init__(f"index {index} is outside an array of {length}")
+
+
+class ProgramFaultError(PatchworkError):
+    """A Patchwork program has errors, so it was not run. No run was made."""
+
+    code = "BT606"
+    remedy = "Correct what is reported; 'bartack check FILE' says it again."
+
+    def __init__(self, program: str, report: str) -> None:
+        self.program = program
+        self.report = report
+        super().__init__(f"{program} has errors")
 
 
 class ResilienceError(BartackError):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import inspect
 import pickle
 import re
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import pytest
@@ -127,7 +128,7 @@ def test_facts_are_kept_as_attributes_and_told_in_the_message(cls: type[BartackE
     for name, fact in facts_of(cls).items():
         value = SAMPLES[str(fact.annotation)]
         assert getattr(error, name) == value
-        told = cast("tuple[object, ...]", value) if isinstance(value, tuple) else (value,)
+        told = cast("Sequence[object]", value) if isinstance(value, tuple | list) else (value,)
         if fact.annotation == "object":
             continue  # a whole outcome: the message tells it in words
         assert all(str(part) in str(error) for part in told)

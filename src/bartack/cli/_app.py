@@ -38,6 +38,8 @@ COMMANDS: Final = (
     Listed("look", "log", "_log:log", "Print what a run printed, logged and noted."),
     Listed("look", "ps", "_ps:ps", "Show the processes of a run."),
     Listed("look", "journal", "_journal:journal", "Read, check and export the journal of a run."),
+    Listed("write", "check", "_check:check", "Find what is wrong with programs before they run."),
+    Listed("write", "compile", "_compile:compile_", "Show a Patchwork program as Python or as a tree."),
     Listed("operate", "mailbox", "_mailbox:mailbox", "Look into mailboxes, send and receive."),
     Listed("operate", "dlq", "_dlq:dlq", "Look at dead letters, try them again, remove them."),
     Listed("operate", "clean", "_clean:clean", "Delete runs that have ended."),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from bartack.cli._exit import Exit, exit_code_of
 from bartack.cli._terminal import Screen, printable
-from bartack.errors import BartackError, FileAccessError, InternalError, UsageError
+from bartack.errors import BartackError, FileAccessError, InternalError, ProgramFaultError, UsageError
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -132,7 +132,14 @@ def _report(error: BartackError, code: Exit, *, as_json: bool) -> None:
 
 def _report_text(error: BartackError) -> None:
     screen = Screen(sys.stderr)
-    screen.line(f"{screen.paint(f'error[{error.code}]', 'red')}: {printable(error.message)}")
+    if isinstance(error, ProgramFaultError):
+        # Its own lines are for people already: source, carets, and a last line that counts.
+        sys.stderr.write(error.report.rstrip("\n") + "\n")
+        return
+    first, *rest = error.message.split("\n")
+    screen.line(f"{screen.paint(f'error[{error.code}]', 'red')}: {printable(first)}")
+    for line in rest:
+        screen.line(f"  {printable(line)}")
     screen.line(f"  {screen.paint('help', 'bold')}: {error.remedy}")
     screen.line(f"  {screen.paint('more', 'bold')}: bartack explain {error.code}")
 

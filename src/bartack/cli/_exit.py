@@ -60,6 +60,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.RunNotFinishedError: Exit.NOT_ACTIVE,
     errors.DeadlineExceededError: Exit.TIMED_OUT,
     errors.ProgramImportError: Exit.USAGE,
+    errors.ProgramFaultError: Exit.USAGE,
     errors.WorkerDefinitionError: Exit.USAGE,
     errors.WorkspaceError: Exit.USAGE,
     errors.AgentConfigError: Exit.USAGE,

@@ -152,7 +152,10 @@ class PlainView(View):
         """See ``Observer.show``."""
         if channel == "note":
             self._line(worker, text)
-            sys.stderr.flush()
+        elif channel in {"out", "err"}:
+            # What a command writes belongs to its program: it is not mixed with whose it is.
+            print(text, file=sys.stdout if channel == "out" else sys.stderr, flush=True)
+        sys.stderr.flush()
 
     def _output(self, p: str, channel: str, text: str) -> None:
         if channel == "print":
@@ -215,8 +218,10 @@ class TerminalView(View):
             self._asker.hide()
         screen = self._board.screen
         for channel, worker, text in self._waiting:
-            if channel == "print":
+            if channel in {"print", "out"}:
                 sys.stdout.write(f"{text}\n")
+            elif channel == "err":
+                sys.stderr.write(f"{text}\n")
             else:
                 who = screen.paint(printable(worker), "dim") + ": " if worker else ""
                 sys.stderr.write(f"{who}{text}\n")

@@ -19,7 +19,9 @@ from bartack.cli._terminal import Screen, human_time, listed, printable
 from bartack.errors import RunNotFoundError, UsageError
 from bartack.runtime.operate import (
     EXIT_CODES,
+    PATCHWORK,
     TERMINAL,
+    TOGETHER,
     Config,
     Order,
     RunDir,
@@ -45,7 +47,13 @@ wait_option = click.option(
 @click.command(short_help="Run a program.")
 @click.argument("program", metavar="FILE[:WORKER]")
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARG...]")
-@click.option("--worker", default="", metavar="NAME", help="The worker to run; like FILE:WORKER.")
+@click.option(
+    "--worker",
+    "workers",
+    multiple=True,
+    metavar="NAME",
+    help="The worker to run; like FILE:WORKER. Given several times, with a Patchwork program: all of them, together.",
+)
 @click.option(
     "--input", "given", metavar="JSON|@FILE", help="Arguments of the worker by name: a JSON object."
 )
@@ -56,7 +64,7 @@ wait_option = click.option(
 def run(
     program: str,
     args: tuple[str, ...],
-    worker: str,
+    workers: tuple[str, ...],
     given: str | None,
     workspace: str,
     *,
@@ -64,7 +72,10 @@ def run(
     wait: bool,
     as_json: bool,
 ) -> Exit:
-    """Run a program: the worker 'main' of FILE, its only one, or the one that is named.
+    """Run a program in Patchwork (.pw) or Python (.py): the worker 'main' of FILE, its only one, or the one that is named.
+
+    A Patchwork program is checked first; one with errors is not run. It may also consist of statements, and NAME may be a fun, a
+    skill or Trait.method.
 
     Each ARG is an argument of the worker. What the program prints, and its result unless it is null, goes to stdout; everything
     else to stderr. With --json stdout carries events, one JSON object a line: every entry of the journal when it is durable, and
@@ -78,7 +89,7 @@ def run(
     config = load_config(place)
     order = Order(
         program=_from_here(program),
-        worker=worker,
+        worker=_together(program, workers),
         argv=list(args),
         input=_read_input(given),
         no_input=no_input,
@@ -86,6 +97,13 @@ def run(
     made = create_run(order, place, config)
     view = _view(made, "started", wait=wait, no_input=no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
+
+
+def _together(program: str, workers: tuple[str, ...]) -> str:
+    """The worker to run, or several of a Patchwork program in one name."""
+    if len(workers) > 1 and not program.partition(":")[0].endswith(PATCHWORK):
+        raise UsageError("bartack run", "several workers run together only in a Patchwork program (.pw)")
+    return TOGETHER.join(workers)
 
 
 def _from_here(program: str) -> str:

@@ -201,6 +201,8 @@ class Worker(Generic[P, R_co]):
         self.timeout_s = timeout_s
         self.ref = f"{function.__module__}:{name}"
         """How other processes find it."""
+        self.find: Callable[[str], Worker[..., object]] | None = None
+        """Finds the other workers of its program, if they cannot be imported."""
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
 

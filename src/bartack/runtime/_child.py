@@ -167,7 +167,7 @@ class WorkerProcess:
             self._bodies.close()
 
     def _work(self) -> f.Result | f.Failed:
-        worker = load_worker(self._welcome.worker)
+        worker = load_worker(self._welcome.worker, self._order.program)
         scheduler = self._make_scheduler(worker)
         welcome = self._welcome
         data = self._blobs.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
@@ -223,13 +223,18 @@ def _limit_s(config: msgspec.Raw, kind: str) -> float:
 # The program.
 
 
-def load_worker(ref: str) -> Worker[..., object]:
-    """The worker that ``module:name`` means.
+def load_worker(ref: str, program: str = "") -> Worker[..., object]:
+    """The worker that ``module:name`` means; that of a Patchwork program is found below ``program``.
 
     Raises:
         ProgramImportError: It cannot be imported.
+        ProgramFaultError: It is Patchwork and has errors.
     """
     module_name, _, name = ref.partition(":")
+    if module_name.endswith(f.PATCHWORK):
+        from bartack.runtime.patchwork import load_program  # noqa: PLC0415 - only who runs Patchwork pays for it
+
+        return load_program(program, module_name).find_worker(ref)
     try:
         module = importlib.import_module(module_name)
     except BartackError:

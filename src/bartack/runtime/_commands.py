@@ -7,50 +7,102 @@ process behind that holds the pipe, and a flood cannot fill the hub's memory.
 from __future__ import annotations
 
 import base64
+import errno
 import os
 import secrets
 import tempfile
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
 from bartack.errors import BartackError
 from bartack.journal import Journal
-from bartack.runtime._effects import ShellEnd
+from bartack.runtime._effects import LIVE_LIMIT, ShellEnd, cut_front
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import StartShell
 from bartack.runtime._state import State, Value
+from bartack.runtime._steps import ShellArgs
 from bartack.supervision import Exited, Gone, ParentClient, ParentEvent, Started, StartFailed
+from bartack.supervision.forms import CAPTURE_LIMIT, LIMIT_SIGNAL, pack_form, plain_of, start_status
 
 GRACE_S: Final = 5.0
-OUTPUT_LIMIT: Final = 256 * 1024 * 1024
-"""A command that writes more than this is ended."""
 NOT_STARTED: Final = 127
+KEPT_LIVE: Final = 64 * 1024
+"""How much of an output is kept that was shown."""
+
+LIVE_S: Final = 0.1
+"""How often to look at commands whose output is shown, or is large."""
+LOOK_S: Final = 1.0
+_LARGE: Final = 1024 * 1024
+_PIECE: Final = 1024 * 1024
+
+_EXHAUSTED: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EDEADLK}
+"""Nothing could be started at all: no fault of the program that was asked for."""
+
+Show = Callable[[Literal["out", "err"], str, str], None]
+"""Shows lines of output: which one, of whose command, and the text."""
+
+
+class _Tail:
+    """An output that is shown while it grows, line by line."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._place = 0
+        self._rest = b""
+
+    def take(self, *, ended: bool = False) -> str:
+        """The next lines that are whole, or nothing; if no more will be written, also what is left at the end."""
+        data = os.pread(self._fd, _PIECE, self._place)
+        self._place += len(data)
+        text, newline, self._rest = (self._rest + data).rpartition(b"\n")
+        if (ended and len(data) < _PIECE) or len(self._rest) >= _PIECE:
+            text, newline, self._rest = text + newline + self._rest, b"", b""
+        return text.decode("utf-8", "replace") + ("\n" if newline else "")
 
 
 class _Running:
     def __init__(self, action: StartShell, stdout: int, stderr: int, secret: str) -> None:
         self.token = action.token
         self.path = action.path
-        self.argv = action.args.pipeline[-1]
+        self.args = action.args
         self.pids: list[int] = []
         self.stdout = stdout
         self.stderr = stderr
         self.secret = secret
         self.key = action.key
         self.status = 0
+        self.size = 0
+        self.tails: list[tuple[Literal["out", "err"], _Tail]] = []
+        if action.args.live:
+            self.tails = [("out", _Tail(stdout)), ("err", _Tail(stderr))]
+
+    def is_too_large(self) -> bool:
+        """Whether it has written more than it may."""
+        self.size = os.fstat(self.stdout).st_size + os.fstat(self.stderr).st_size
+        captured = self.args.form is not None and not self.args.live
+        return self.size > (CAPTURE_LIMIT if captured else LIVE_LIMIT)
+
+    @property
+    def patience_s(self) -> float:
+        """How long it needs no look."""
+        return LIVE_S if self.tails or self.size > _LARGE else LOOK_S
 
 
 class Commands:
     """Starts commands through the keeper and collects what became of them."""
 
-    def __init__(self, run: RunDir, new_token: Callable[[], int], state: State) -> None:
+    def __init__(self, run: RunDir, new_token: Callable[[], int], state: State, show: Show) -> None:
         self._run = run
         self._new_token = new_token
         self._state = state
+        self._show = show
         self._running: dict[int, _Running] = {}
         self._numbers: dict[int, int] = {}
+        self._looked = 0.0
+        self.patience_s = LOOK_S
+        """How long nothing has to be looked at."""
 
     def token_key(self, secret: str) -> str | None:
         """The key of the step that a command with this secret belongs to."""
@@ -65,9 +117,10 @@ class Commands:
         run = self._state.run
         assert run is not None
         secret = secrets.token_hex(16)
+        plain = None if action.args.form is None else plain_of(action.args.form)
         env = {
             **os.environ,
-            **(action.args.env or {}),
+            **((action.args.env if plain is None else plain.env) or {}),
             **self._run.environment(self._state),
             "BARTACK_WORKER": action.path,
             "BARTACK_STEP": action.key,
@@ -78,10 +131,15 @@ class Commands:
         number = self._new_token()
         self._running[number] = running
         self._numbers[action.token] = number
+        self.patience_s = min(self.patience_s, running.patience_s)
         cwd = os.path.join(run.workspace, action.args.cwd)
-        keeper.exec(
-            number, action.args.pipeline, cwd, env, stdin=stdin, stdout=running.stdout, stderr=running.stderr
-        )
+        if action.args.form is not None and plain is None:
+            marks = {name: env[name] for name in ("BARTACK_WORKER", "BARTACK_STEP")}
+            payload = pack_form(action.args.form, cwd, env)
+            keeper.fork(number, payload, [running.stdout, running.stderr], marks)
+            return
+        pipeline = action.args.pipeline if plain is None else [plain.argv]
+        keeper.exec(number, pipeline, cwd, env, stdin=stdin, stdout=running.stdout, stderr=running.stderr)
         if stdin is not None:
             os.close(stdin)
 
@@ -110,14 +168,16 @@ class Commands:
                 running = self._forget(number)
                 if running is not None:
                     self._close(running)
-                    ended(running.token, ShellEnd(NOT_STARTED, problem=problem, errno=code))
+                    ended(running.token, _not_started(running.args, problem, code))
             case _:
                 return
 
     def processes(self) -> list[tuple[int, str, list[str]]]:
         """What runs: process, path of the worker, and the words of the command."""
         return [
-            (pid, running.path, running.argv) for running in self._running.values() for pid in running.pids
+            (pid, running.path, running.args.words)
+            for running in self._running.values()
+            for pid in running.pids
         ]
 
     def refused(self, error: BartackError | OSError) -> ShellEnd:
@@ -130,11 +190,18 @@ class Commands:
         self.close()
         return lost
 
-    def check_sizes(self, too_large: Callable[[int], None]) -> None:
-        """Look for commands that write without end."""
+    def look(self, now: float, too_large: Callable[[int], None]) -> None:
+        """Show what was written since the last look, and find commands that write without end."""
+        if now - self._looked < self.patience_s:
+            return
+        self._looked = now
         for running in list(self._running.values()):
-            if os.fstat(running.stdout).st_size + os.fstat(running.stderr).st_size > OUTPUT_LIMIT:
+            for name, tail in running.tails:
+                if text := tail.take():
+                    self._show(name, running.path, text)
+            if running.is_too_large():
                 too_large(running.token)
+        self.patience_s = min((running.patience_s for running in self._running.values()), default=LOOK_S)
 
     def close(self) -> None:
         """Let go of all files."""
@@ -151,9 +218,21 @@ class Commands:
 
     def _collect(self, running: _Running) -> ShellEnd:
         try:
-            return ShellEnd(running.status, _read(running.stdout), _read(running.stderr))
+            self._show_rest(running)
+            stdout, stderr = (_read_end(fd, running.args) for fd in (running.stdout, running.stderr))
+            if running.args.form is None:
+                return ShellEnd(running.status, stdout, stderr)
+            # A form says by this signal that one inside a word of it wrote too much.
+            too_large = running.status == -LIMIT_SIGNAL or (not running.args.live and running.is_too_large())
+            status = running.status if running.status >= 0 else 128 - running.status
+            return ShellEnd(status, stdout, stderr, too_large=too_large)
         finally:
             self._close(running)
+
+    def _show_rest(self, running: _Running) -> None:
+        for name, tail in running.tails:
+            while text := tail.take(ended=True):
+                self._show(name, running.path, text)
 
     def _close(self, running: _Running) -> None:
         os.close(running.stdout)
@@ -175,10 +254,25 @@ class Commands:
         return fd
 
 
-def _read(fd: int) -> bytes:
+def _not_started(args: ShellArgs, problem: str, code: int) -> ShellEnd:
+    """How commands end that could not be started. In a form it is a status like others, as far as the program is to blame."""
+    if args.form is None or code in _EXHAUSTED:
+        return ShellEnd(NOT_STARTED, problem=problem, errno=code)
+    return ShellEnd(start_status(code), stderr=f"bartack: {problem}\n".encode())
+
+
+def _read_end(fd: int, args: ShellArgs) -> bytes:
+    """What is kept of an output."""
+    if args.live:
+        size = os.fstat(fd).st_size
+        return cut_front(os.pread(fd, KEPT_LIVE + 1, max(0, size - KEPT_LIVE - 1)), KEPT_LIVE)
+    return _read(fd, 17 * 1024 * 1024 if args.form is None else CAPTURE_LIMIT)
+
+
+def _read(fd: int, limit: int) -> bytes:
     """What was written, up to a little more than a value may have: the rest would be refused anyway."""
     parts: list[bytes] = []
-    offset, limit = 0, 17 * 1024 * 1024
+    offset = 0
     while offset < limit and (part := os.pread(fd, 1 << 20, offset)):
         parts.append(part)
         offset += len(part)

@@ -180,9 +180,13 @@ class CrewDesk:
             self._office.clockwork.after(left, late, lambda: self._office.is_open(worker, opened))
 
     def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
-        """A delegate is cancelled or late: nothing of its workers stays, then its worker learns it."""
+        """A delegate is cancelled or late: nothing of its workers stays, then its worker learns it.
+
+        If failures are collected, that it is late is the failure of those that have not ended.
+        """
         children = [child for child in self._children(opened.p, opened.n) if not child.ended]
-        self._end_all(children, "the delegate was cancelled")
+        late = isinstance(error, DeadlineExceededError)
+        self._end_all(children, error if late else StepCancelledError("the delegate was cancelled"))
         self._cancelling[opened.p, opened.n] = (worker, opened, error)
         self._settle_cancelled()
 
@@ -322,7 +326,7 @@ class CrewDesk:
             self._dismiss_all([child.path for child in known])
         for position, (worker, call) in enumerate(zip(args.workers, calls, strict=True), 1):
             child = e.WorkerSpawned(
-                path=f"{step.p}/{step.n}.{position}:{_name(worker)}",
+                path=f"{step.p}/{step.n}{'' if args.single else f'.{position}'}:{_name(worker)}",
                 worker=worker,
                 p=step.p,
                 n=step.n,
@@ -415,7 +419,7 @@ class CrewDesk:
 
     def _abort_below(self, worker: Worker) -> None:
         """A worker failed and that is history: whatever it started ends with it."""
-        self._end_all(self._below(worker), f"{worker.path} failed")
+        self._end_all(self._below(worker), StepCancelledError(f"{worker.path} failed"))
 
     def _below(self, worker: Worker) -> list[Worker]:
         """The workers that one has started and that have not ended."""
@@ -426,12 +430,12 @@ class CrewDesk:
             if not child.ended and child.parent[0] and state.worker_of(child.parent[0]) is worker
         ]
 
-    def _end_all(self, workers: list[Worker], reason: str) -> None:
+    def _end_all(self, workers: list[Worker], error: BartackError) -> None:
         """End workers for good, with everything below them."""
         for worker in workers:
-            self._end_all(self._below(worker), reason)
-            error = describe(StepCancelledError(reason), worker.path)
-            ended = e.WorkerEnded(path=worker.path, error=error, final=True, cut=True)
+            self._end_all(self._below(worker), error)
+            described = describe(error, worker.path)
+            ended = e.WorkerEnded(path=worker.path, error=described, final=True, cut=True)
             self._office.ledger.record((ended, NO_VALUE))
             self.forgotten(worker.path)
             self.gave_up(worker)
@@ -464,7 +468,12 @@ class CrewDesk:
             if any(path in paths or path.startswith(below(paths)) for path in self.alive):
                 continue
             del self._cancelling[step]
-            if self._office.is_open(worker, opened):
+            if not self._office.is_open(worker, opened):
+                continue
+            children = self._children(*step)
+            if isinstance(error, DeadlineExceededError) and all(child.collect for child in children):
+                self._office.ledger.end_open(worker, opened, self._results(children))
+            else:
                 self._office.ledger.fail_open(worker, opened, error)
 
     def _end(self, worker: Worker, ended: e.WorkerEnded, value: Value) -> None:

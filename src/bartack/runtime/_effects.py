@@ -17,6 +17,7 @@ from bartack.errors import (
     AgentError,
     BartackError,
     BudgetExceededError,
+    LimitExceededError,
     MessageTooLargeError,
     OutcomeUnknownError,
     ShellError,
@@ -43,8 +44,13 @@ from bartack.runtime._places import is_inside
 from bartack.runtime._state import FIRED, NO_VALUE, OpenStep, Value, Worker
 from bartack.runtime._steps import BODIES
 from bartack.runtime._tool_desk import ToolCall, ToolDesk
+from bartack.supervision.forms import CAPTURE_LIMIT
+
+LIVE_LIMIT: Final = 256 * 1024 * 1024
+"""What a command may write whose output is only shown, or refused in the end."""
 
 _FIRED: Final = msgspec.Raw(FIRED)
+_KEPT_IN_ERRORS: Final = 16 * 1024
 
 
 class ShellEnd(msgspec.Struct, frozen=True):
@@ -55,6 +61,8 @@ class ShellEnd(msgspec.Struct, frozen=True):
     stderr: bytes = b""
     problem: str = ""
     errno: int = 0
+    too_large: bool = False
+    """They wrote more than a form may, and were ended or ended themselves."""
 
 
 class Job:
@@ -68,7 +76,8 @@ class Job:
         self.alarm: Alarm | None = None
         self.verdict: BartackError | None = None
         """Why it was ended from here: its time was over, or it was cancelled."""
-        self.check = True
+        self.args: s.ShellArgs | None = None
+        """What commands were asked for, if it is these."""
         self.start: StartShell | None = None
 
 
@@ -95,13 +104,15 @@ class EffectDesk:
         """Run commands."""
         args = self._office.decode(step.a, s.ShellArgs)
         limit, source = self._limit("shell", args.timeout_s)
-        opened = self._office.open(step, once=args.once, timeout_s=limit, attempt=attempt, ride=not args.once)
-        job = self._begin(worker, opened, args.pipeline[-1])
-        job.check = args.check
-        self._watch(job, ShellTimeoutError("shell", limit, source), StopShell(job.token))
+        rides = not args.once and not args.live
+        opened = self._office.open(step, once=args.once, timeout_s=limit, attempt=attempt, ride=rides)
+        job = self._begin(worker, opened, args.words)
+        job.args = args
+        self._watch(job, ShellTimeoutError("shell", limit, source, job.argv), StopShell(job.token))
         key = self._office.ledger.key(worker, step.p, step.n)
         job.start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref))
-        if args.once:
+        # What was printed before is shown when it is durable; what a command writes is shown behind it.
+        if args.once or args.live:
             self._office.ledger.act(job.start)
         else:
             self._office.ledger.act_now(job.start)
@@ -124,7 +135,7 @@ class EffectDesk:
         """Commands write more than anybody could read: they are ended."""
         job = self._jobs.get(token)
         if job is not None and job.verdict is None:
-            job.verdict = MessageTooLargeError(f"the output of {job.argv[0]}", MAX_MESSAGE + 1, MAX_MESSAGE)
+            job.verdict = _too_large(job, MAX_MESSAGE + 1)
             self._office.ledger.act(StopShell(token))
 
     def shell_ended(self, token: int, end: ShellEnd) -> None:
@@ -132,18 +143,9 @@ class EffectDesk:
         job = self._end(token)
         if job is None:
             return
-        if job.verdict is not None:
-            self._office.ledger.fail_open(job.worker, job.step, job.verdict)
-        elif end.problem:
-            error = ShellError(job.argv, end.status, problem=_explain(job.argv, end))
+        error = _shell_failure(job, end)
+        if error is not None:
             self._office.ledger.fail_open(job.worker, job.step, error)
-        elif job.check and end.status != 0:
-            stderr = end.stderr[-4096:].decode("utf-8", "replace")
-            self._office.ledger.fail_open(job.worker, job.step, ShellError(job.argv, end.status, stderr))
-        elif len(end.stdout) + len(end.stderr) > MAX_MESSAGE:
-            size = len(end.stdout) + len(end.stderr)
-            error_ = MessageTooLargeError(f"the output of {job.argv[0]}", size, MAX_MESSAGE)
-            self._office.ledger.fail_open(job.worker, job.step, error_)
         else:
             self._office.ledger.end_open(
                 job.worker, job.step, self._office.ledger.pack(_shell_outcome(job.argv, end))
@@ -543,6 +545,51 @@ def _explain(argv: list[str], end: ShellEnd) -> str:
             f"{end.problem}; {argv[0]!r} is one word: give a command and its arguments as words of their own"
         )
     return end.problem
+
+
+def _shell_failure(job: Job, end: ShellEnd) -> BartackError | None:
+    """The error that the end of commands is, if it is one."""
+    assert job.args is not None
+    size = len(end.stdout) + len(end.stderr)
+    if job.verdict is not None:
+        if isinstance(job.verdict, ShellError):
+            job.verdict.stdout, job.verdict.stderr = _last(end.stdout), _last(end.stderr)
+        return job.verdict
+    if end.problem:
+        return ShellError(job.argv, end.status, problem=_explain(job.argv, end))
+    if end.too_large:
+        return _too_large(job, size)
+    if job.args.check and end.status != 0:
+        error = ShellError(job.argv, end.status, _last(end.stderr))
+        error.stdout = _last(end.stdout)
+        return error
+    if job.args.form is None and size > MAX_MESSAGE:
+        return _too_large(job, size)
+    return None
+
+
+def _too_large(job: Job, size: int) -> BartackError:
+    if job.args is not None and job.args.form is not None:
+        limit = LIVE_LIMIT if job.args.live else CAPTURE_LIMIT
+        return LimitExceededError(f"bytes of output of {job.argv[0]}", limit)
+    return MessageTooLargeError(f"the output of {job.argv[0]}", size, MAX_MESSAGE)
+
+
+def _last(output: bytes) -> str:
+    """The end of an output, as much of it as an error keeps."""
+    return cut_front(output, _KEPT_IN_ERRORS).decode("utf-8", "replace")
+
+
+def cut_front(output: bytes, limit: int) -> bytes:
+    """The last ``limit`` bytes of an output, or a few less: no character is cut in two."""
+    if len(output) <= limit:
+        return output
+    # A character has at most three bytes behind its first; more of them are no text anyway.
+    start = len(output) - limit
+    inside = 0
+    while inside < min(limit, 3) and output[start + inside] & 0xC0 == 0x80:
+        inside += 1
+    return output[start + inside :]
 
 
 def _shell_outcome(argv: list[str], end: ShellEnd) -> s.ShellOutcome:

@@ -40,6 +40,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     environment: dict[str, str] = {}
     """Versions: Python, Bartack, the distributions that were imported."""
     forked_from: str = ""
+    argv: list[str] = []
+    """The arguments that were given on the command line."""
     place: str = ""
     """Where the run's directory is, seen from the workspace: it tells where both were moved to."""
 

@@ -11,15 +11,16 @@ import contextlib
 import importlib
 import linecache
 import os
+import re
 import sys
-from types import TracebackType
+from types import CodeType, TracebackType
 from typing import Final, TypeVar, cast
 
 import msgspec
 
 from bartack.errors import BartackError, BroadcastError, DeliveryError, SessionFailedError, StepError
 from bartack.messaging import BroadcastResult, SendOutcome
-from bartack.runtime._frames import ErrorData, StackLine
+from bartack.runtime._frames import PATCHWORK, ErrorData, StackLine
 from bartack.runtime._values import plain_or_repr
 
 E = TypeVar("E", bound=BaseException)
@@ -120,9 +121,16 @@ def stack_of(trace: TracebackType | None) -> list[StackLine]:
         code = trace.tb_frame.f_code
         if not is_own(code.co_filename):
             text = linecache.getline(code.co_filename, trace.tb_lineno, trace.tb_frame.f_globals).strip()
-            lines.append(StackLine(_sound(code.co_filename), trace.tb_lineno, code.co_name, text))
+            lines.append(StackLine(_sound(code.co_filename), trace.tb_lineno, _function_name(code), text))
         trace = trace.tb_next
     return lines[-_MAX_STACK:]
+
+
+def _function_name(code: CodeType) -> str:
+    """What people call a function; those of Patchwork have a prefix in Python, and parts of them are functions, too."""
+    if not code.co_filename.endswith(PATCHWORK):
+        return code.co_name
+    return re.sub(r"^pw\d*_", "", code.co_qualname.partition(".<locals>")[0])
 
 
 def is_own(file: str) -> bool:

@@ -54,6 +54,10 @@ class Fingerprints:
             text = self._redactor.redact_bytes(text)
         return sha256(text).hexdigest()
 
+    def redact(self, text: str) -> str:
+        """A text for people, without secrets."""
+        return text if self._redactor is None else self._redactor.redact_text(text)
+
     def _replace_places(self, text: bytes) -> bytes:
         for pattern, name in self._patterns:
             text = pattern.sub(name, text)

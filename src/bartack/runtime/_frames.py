@@ -34,6 +34,10 @@ from bartack.journal import BlobRef
 
 PROTOCOL: Final = 1
 MAX_FRAME: Final = 1024 * 1024
+PATCHWORK: Final = ".pw"
+"""How the modules of workers end that are written in Patchwork; all others are Python's."""
+TOGETHER: Final = "+"
+"""Between the names of workers that a Patchwork program starts together."""
 _LENGTH: Final = struct.Struct(">I")
 
 Raw = msgspec.Raw
@@ -243,6 +247,8 @@ class Welcome(Frame, tag="welcome"):
     worker: str = ""
     """``module:name`` of the worker to run."""
     rewinds: int = 0
+    argv: list[str] = []
+    """The arguments that the program was given on the command line."""
     v: MaybeRaw = None
     """Its arguments: ``{"args": […], "kwargs": {…}}``."""
     ref: BlobRef | None = None

@@ -41,6 +41,7 @@ def iter_greeting(
         timestamp=state.created_at,
         worker=worker.worker,
         rewinds=worker.rewinds,
+        argv=run.argv,
         v=worker.arguments.raw,
         ref=worker.arguments.ref,
         config=config,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -80,7 +80,7 @@ class Observer(Protocol):
         ...
 
     def show(self, channel: str, worker: str, text: str) -> None:
-        """Something was printed, logged or happened, and is durable."""
+        """Something was printed, logged or happened, and is durable; or a command wrote it, and it is shown as it comes."""
         ...
 
     def changed(self, state: State) -> None:
@@ -128,7 +128,7 @@ class Hub:
         self._done_with: list[str] = []
         self._zygote: ParentClient | None = None
         self._keeper: ParentClient | None = None
-        self._commands = Commands(run, self._new_token, core.state)
+        self._commands = Commands(run, self._new_token, core.state, self._show_live)
         self._prompts = prompts
         self._gate = Gatekeeper(self._commands.token_key)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
@@ -273,7 +273,7 @@ class Hub:
 
     def _patience(self) -> float:
         staged = self._journal.last_seq > self._journal.synced_seq
-        wait = IDLE_COMMIT_S if staged else LOOK_S
+        wait = min(IDLE_COMMIT_S if staged else LOOK_S, self._commands.patience_s)
         due = self._core.clockwork.next_in_s()
         if due is not None and due < wait:
             wait = due
@@ -294,10 +294,10 @@ class Hub:
             if self._door is not None:
                 self._door.look(now)
             self._look_at_slates()
+        self._commands.look(now, self._core.shell_too_large)
         if now - self._heartbeat >= HEARTBEAT_S:
             self._heartbeat = now
             self._run.touch_lock()
-            self._commands.check_sizes(self._core.shell_too_large)
             self._drop_stuck(now)
 
     def _drop_stuck(self, now: float) -> None:
@@ -581,6 +581,9 @@ class Hub:
     def _show(self, action: act.Show) -> None:
         self._mirror.transcribe(action)
         self._observer.show(action.channel, action.worker, action.text)
+
+    def _show_live(self, channel: Literal["out", "err"], worker: str, text: str) -> None:
+        self._show(act.Show(channel, worker, text.removesuffix("\n")))
 
     def _transition(self, action: act.Transition) -> None:
         self._mirror.write(self._journal.synced_seq, active=True)

@@ -17,10 +17,11 @@ from bartack.runtime._config import Config
 from bartack.runtime._core import Core, UnknownDecision, check_decided
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
+from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile
 from bartack.runtime._office import Settings
-from bartack.runtime._program import Inquiry, find_program, heal_program, pin, probe, project_root
+from bartack.runtime._program import Inquiry, find_program, heal_program, pin, project_root
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._state import NO_VALUE, State, Value
 from bartack.runtime._steps import CallArgs
@@ -76,6 +77,7 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
         seed=secrets.randbelow(2**32),
         no_input=order.no_input,
         environment=finding.environment,
+        argv=order.argv,
         place=os.path.relpath(run.path, workspace.resolve()),
     )
     arguments = msgspec.json.encode(finding.call or CallArgs())

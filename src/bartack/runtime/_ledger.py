@@ -110,9 +110,9 @@ class AnswerCall(Action, frozen=True, gc=False):
 
 
 class Show(Action, frozen=True, gc=False):
-    """Something was printed, logged or happened that people want to see."""
+    """Something was printed, logged or happened that people want to see; or it is the output of a command, or its errors."""
 
-    channel: Literal["print", "log", "note"]
+    channel: Literal["print", "log", "note", "out", "err"]
     worker: str
     text: str
 

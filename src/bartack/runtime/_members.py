@@ -43,6 +43,11 @@ class Members:
         return StepOp(step, encode_args(args), decode, about=about[:120], value=value, written=written)
 
 
+def scheduler_of(members: Members) -> Scheduler:
+    """The scheduler of the worker that a ``ctx`` belongs to."""
+    return members._scheduler  # noqa: SLF001 - of a class of this module
+
+
 def nothing(data: Buffer) -> None:
     """The outcome of a step that has none."""
 

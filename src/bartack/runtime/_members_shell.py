@@ -101,7 +101,7 @@ class ShellMembers(Members):
         about = " | ".join(" ".join(command) for command in pipeline)
         value = _input(options.get("stdin"))
         if text:
-            return self._step("shell", args, _as_text, about, value=value)
+            return self._step("shell", args, as_text, about, value=value)
         return self._step("shell", args, _as_bytes, about, value=value)
 
 
@@ -137,7 +137,8 @@ def _input(stdin: str | bytes | None) -> bytes | None:
     return b'"' + b64encode(stdin.encode() if isinstance(stdin, str) else stdin) + b'"'
 
 
-def _as_text(data: Buffer) -> ShellResult:
+def as_text(data: Buffer) -> ShellResult:
+    """The outcome of commands whose output is text."""
     outcome = _decode(data)
     return ShellResult(
         outcome.argv,

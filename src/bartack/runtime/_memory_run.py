@@ -33,6 +33,7 @@ from bartack.runtime._state import NO_VALUE, OpenStep, State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
 from bartack.runtime._tool_desk import ToolCall
+from bartack.supervision.forms import form_words
 
 RUN_ID: Final = "run-20260101-000000-00000000"
 BODY_PATIENCE_S: Final = 60.0
@@ -298,7 +299,8 @@ class MemoryRun:
 
     def start_shell(self, action: act.StartShell) -> None:
         """See ``World.start_shell``."""
-        end = self.surroundings.run_shell(action.args.pipeline)
+        form = action.args.form
+        end = self.surroundings.run_shell(action.args.pipeline if form is None else [form_words(form)])
         self.hub.post(lambda core: core.shell_ended(action.token, end))
 
     def stop_shell(self, token: int) -> None:

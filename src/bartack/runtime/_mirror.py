@@ -79,7 +79,7 @@ class Mirror:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._transcript = os.open(self._run.transcript, flags, FILE_MODE)
         now = datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]
-        prefix = "" if shown.channel == "print" else f"[{shown.channel}] "
+        prefix = "" if shown.channel in {"print", "out"} else f"[{shown.channel}] "
         text = shown.text.replace("\n", "\n" + " " * 13)
         with contextlib.suppress(OSError):
             os.write(self._transcript, f"{now} {shown.worker}: {prefix}{text}\n".encode("utf-8", "replace"))

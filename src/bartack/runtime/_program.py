@@ -14,6 +14,8 @@ import msgspec
 
 from bartack.core import DIR_MODE
 from bartack.errors import ProgramImportError, UsageError
+from bartack.runtime._config import FILE as CONFIG_FILE
+from bartack.runtime._frames import PATCHWORK
 from bartack.runtime._steps import CallArgs
 
 PROBE_TIMEOUT_S: Final = 60.0
@@ -45,7 +47,7 @@ class Finding(msgspec.Struct, omit_defaults=True):
 
 
 def find_program(program: str, workspace: Path) -> tuple[Path, str]:
-    """The file and the worker that ``FILE.py`` or ``FILE.py:worker`` means.
+    """The file and the worker that ``FILE`` or ``FILE:worker`` means.
 
     Raises:
         ProgramImportError: There is no such file.
@@ -58,19 +60,24 @@ def find_program(program: str, workspace: Path) -> tuple[Path, str]:
         worker = ""
     if not file.is_file():
         raise ProgramImportError(program, "there is no such file")
-    if file.suffix != ".py":
-        raise ProgramImportError(program, "this is no Python file")
+    if file.suffix not in {".py", PATCHWORK}:
+        raise ProgramImportError(program, "this is neither a Patchwork file (.pw) nor a Python file (.py)")
     return file.resolve(), worker
 
 
 def project_root(file: Path, workspace: Path) -> Path:
-    """The directory whose modules belong to the program: the workspace, if the file is in it, else the file's own."""
+    """The directory whose modules belong to the program.
+
+    For Python it is the workspace, if the file is in it, for Patchwork that of the nearest ``bartack.toml``; else the file's own.
+    """
+    if file.suffix == PATCHWORK:
+        return next((folder for folder in file.parents if (folder / CONFIG_FILE).is_file()), file.parent)
     resolved = workspace.resolve()
     return resolved if file.is_relative_to(resolved) else file.parent
 
 
-def probe(inquiry: Inquiry, workspace: Path) -> Finding:
-    """Look at a program in a process of its own.
+def probe_python(inquiry: Inquiry, workspace: Path) -> Finding:
+    """Look at a Python program in a process of its own, because looking at it executes it.
 
     Raises:
         ProgramImportError: It cannot run.
@@ -115,8 +122,9 @@ def pin(files: list[str], root: Path, target: Path) -> None:
         copy.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
         shutil.copyfile(root / relative, copy)
         copy.chmod(0o600)
-        # Every worker's process imports it: once compiled here, none of them has to.
-        py_compile.compile(str(copy), quiet=2)
+        if copy.suffix == ".py":
+            # Every worker's process imports it: once compiled here, none of them has to.
+            py_compile.compile(str(copy), quiet=2)
 
 
 def heal_program(pinned: Path) -> None:
@@ -133,7 +141,8 @@ def differences(files: list[str], root: Path, pinned: Path) -> list[str]:
 
 def pinned_files(pinned: Path) -> list[str]:
     """The files of a pinned program."""
-    return sorted(str(path.relative_to(pinned)) for path in pinned.rglob("*.py"))
+    kept = (path for path in pinned.rglob("*") if path.suffix in {".py", PATCHWORK})
+    return sorted(str(path.relative_to(pinned)) for path in kept)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -91,20 +91,20 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)
     prepare_imports(assignment.program, assignment.root, assignment.folder)
-    report = replay(RunDir(assignment.run_dir))
+    report = replay(RunDir(assignment.run_dir), assignment.program)
     with os.fdopen(answer, "wb") as out:
         out.write(msgspec.json.encode(report))
     return 0
 
 
-def replay(run: RunDir) -> ReplayReport:
-    """Replay every worker of a run that has something left to do."""
+def replay(run: RunDir, program: str) -> ReplayReport:
+    """Replay every worker of a run that has something left to do against the program in a directory."""
     state = State()
     with open_reader(run.path) as reader:
         state.apply_all(reader.read())
         workers = [worker for worker in state.workers.values() if _is_replayed(worker)]
         histories = _histories(reader, workers)
-    found = [_replay_worker(run, state, worker, histories[worker.path]) for worker in workers]
+    found = [_replay_worker(run, state, worker, histories[worker.path], program) for worker in workers]
     steps = sum(len(past) for past in histories.values())
     return ReplayReport(len(workers), steps, [difference for difference in found if difference is not None])
 
@@ -133,7 +133,9 @@ def _places(worker: Worker) -> Iterable[int]:
     return [place for place in worker.history if place < worker.origin_seq or place in kept]
 
 
-def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]) -> Difference | None:
+def _replay_worker(
+    run: RunDir, state: State, worker: Worker, past: list[f.Past], program: str
+) -> Difference | None:
     from bartack.runtime._child import load_worker  # noqa: PLC0415 - the worker's side is needed only here
     from bartack.runtime._scheduler import Facts, Scheduler  # noqa: PLC0415 - the worker's side is needed only here
     from bartack.runtime._stint import call_worker  # noqa: PLC0415 - the worker's side is needed only here
@@ -141,7 +143,7 @@ def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]
     assert state.run is not None
     blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
     try:
-        function = load_worker(worker.worker)
+        function = load_worker(worker.worker, program)
         facts = Facts(
             run=state.run.run,
             run_dir=str(run.path),
@@ -151,6 +153,7 @@ def _replay_worker(run: RunDir, state: State, worker: Worker, past: list[f.Past]
             timestamp=state.created_at,
             rewinds=worker.rewinds,
             agent=function.agent,
+            argv=tuple(state.run.argv),
         )
         scheduler = Scheduler(facts, os.environ, _refuse, blobs)
         raw, ref = worker.arguments.raw, worker.arguments.ref

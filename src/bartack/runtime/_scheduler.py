@@ -87,6 +87,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: int = 0
     rewinds: int = 0
     agent: str = ""
+    argv: tuple[str, ...] = ()
+    """The arguments that the program was given, as they were written."""
 
 
 class Blobs(Protocol):
@@ -231,6 +233,10 @@ class Scheduler:
         if here.scheduler is not self:
             raise NestedStepError(name)
 
+    def redact(self, text: str) -> str:
+        """A text for people, without the secrets of the worker's environment."""
+        return self._prints.redact(text)
+
     def add_branch(
         self, path: str, coroutine: Coroutine[object, object, object], group: Group | None = None
     ) -> AnyBranch:
@@ -283,8 +289,13 @@ class Scheduler:
             elif not self.replaying:
                 self._give_up(op)
 
-    def out(self, channel: str, text: str) -> None:
+    def out(self, channel: str, text: str, site: str = "") -> None:
         """Something is printed or logged.
+
+        Args:
+            channel: ``print`` or ``log``.
+            text: What.
+            site: Where it stands, if not in the worker's own function.
 
         Raises:
             MessageTooLargeError: It is no line, but a file.
@@ -294,7 +305,7 @@ class Scheduler:
             raise MessageTooLargeError("a line of output", size, MAX_ARGUMENTS)
         branch = self._current
         n = self.next_number(branch)
-        fp = self._prints.of(channel, self.facts.name, encode(text))
+        fp = self._prints.of(channel, site or self.facts.name, encode(text))
         self.emit(f.Out(p=branch.path, n=n, channel=channel, text=text, fp=fp))
 
     def enter(self, seconds: float) -> Deadline:

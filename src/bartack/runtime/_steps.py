@@ -50,6 +50,7 @@ import msgspec
 
 from bartack.messaging import Copy, Terms
 from bartack.runtime._frames import MaybeRaw
+from bartack.supervision.forms import Form
 
 HARMLESS: Final = frozenset(
     {"now", "random", "uuid", "read", "read_bytes", "exists", "list", "env", "timeout", "left", "budget"}
@@ -70,14 +71,30 @@ class Args(msgspec.Struct, omit_defaults=True, kw_only=True, frozen=True):
 
 
 class ShellArgs(Args, frozen=True):
-    """Commands, each a list of exact words, connected by pipes; no shell reads them."""
+    """Commands, each a list of exact words, connected by pipes; or a form. No shell reads them.
 
-    pipeline: list[list[str]]
+    The status of a form is a value even if its program was not found. ``shown`` is a form as people may read it, without secrets;
+    ``live`` tells that its output is shown while it runs, and that only the end of it is kept.
+    """
+
+    pipeline: list[list[str]] = []
+    form: Form | None = None
+    shown: str = ""
+    live: bool = False
     cwd: str = ""
     env: dict[str, str] | None = None
     timeout_s: float | None = None
     check: bool = True
     once: bool = False
+
+    def __post_init__(self) -> None:
+        if self.form is None and not all([self.pipeline, *self.pipeline]):
+            raise ValueError("there is no command")
+
+    @property
+    def words(self) -> list[str]:
+        """The command whose outcome counts, for messages: the last of a pipeline; a form as one word."""
+        return self.pipeline[-1] if self.form is None else [self.shown]
 
 
 class ShellOutcome(msgspec.Struct, omit_defaults=True):
@@ -157,6 +174,8 @@ class DelegateArgs(Args, frozen=True):
     on_failure: OnFailure = "fail"
     timeout_s: float | None = None
     limit: int | None = None
+    single: bool = False
+    """It is the plain call of one worker: the path of that has no position."""
 
 
 class CallArgs(msgspec.Struct, omit_defaults=True):

@@ -24,6 +24,7 @@ def facts_of(welcome: f.Welcome, path: str, worker: Worker[..., object]) -> Fact
         timestamp=welcome.timestamp,
         rewinds=welcome.rewinds,
         agent=worker.agent,
+        argv=tuple(welcome.argv),
     )
 
 

@@ -10,9 +10,10 @@ from bartack.core import DIR_MODE
 from bartack.errors import ReplayMismatchError, ResumeRefusedError
 from bartack.journal import open_journal
 from bartack.runtime import _entries as e
+from bartack.runtime._inspection import probe
 from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
-from bartack.runtime._program import Inquiry, pin, probe, project_root
+from bartack.runtime._program import Inquiry, pin, project_root
 from bartack.runtime._replay import check_replay
 from bartack.runtime._steps import CallArgs
 
@@ -35,7 +36,9 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         file = Path(source or state.run.program).resolve()
         workspace = Path(run.workspace(state))
         root = project_root(file, workspace)
-        finding = probe(Inquiry(str(file), str(root), state.run.name, call=CallArgs()), workspace)
+        finding = probe(
+            Inquiry(str(file), str(root), state.run.worker.partition(":")[2], call=CallArgs()), workspace
+        )
         if finding.worker.partition(":")[2] != state.run.worker.partition(":")[2]:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
         next_program = run.path / "program.next"

@@ -1,10 +1,11 @@
-"""The parent program of agents and shell commands: it executes programs and forks nothing of ours."""
+"""The parent program of agents and shell commands: it executes programs, and forks the interpreters of shell forms."""
 
 from __future__ import annotations
 
 import sys
 
 from bartack.supervision._parent import run_parent
+from bartack.supervision.forms import form_main
 
 if __name__ == "__main__":
-    sys.exit(run_parent())
+    sys.exit(run_parent(form_main))

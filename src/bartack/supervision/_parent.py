@@ -109,7 +109,7 @@ class Parent:
     """The loop of a parent program."""
 
     def __init__(
-        self, channel: Channel[Command], hub_pid: int, entry: Entry | None, home: Home, wakeup: int
+        self, channel: Channel[Command], hub_pid: int, entry: Entry, home: Home, wakeup: int
     ) -> None:
         self._channel = channel
         self._hub_pid = hub_pid
@@ -248,8 +248,6 @@ class Parent:
             raise StartError(errno.EEXIST, f"token {token} is in use")
 
     def _fork(self, command: Fork, fds: list[int], env: dict[str, str]) -> int:
-        if self._entry is None:
-            raise StartError(errno.ENOSYS, "this parent program forks no entry")
         return fork_entry(self._home, self._entry, command.payload, fds, env)
 
     def _exec(self, command: Exec, fds: list[int], pids: list[int]) -> int:
@@ -530,11 +528,11 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """The number is in the wake-up descriptor already."""
 
 
-def run_parent(entry: Entry | None = None) -> int:
+def run_parent(entry: Entry) -> int:
     """Be the parent program that ``ParentClient.start`` has started; return the exit code.
 
     Args:
-        entry: What a forked child does. Without one, only programs can be executed.
+        entry: What a forked child does.
     """
     socket_fd, hub_pid, lock_path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     os.set_inheritable(socket_fd, False)

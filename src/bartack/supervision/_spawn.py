@@ -129,10 +129,15 @@ def plan_pipeline(pipeline: Sequence[Sequence[bytes]], cwd: bytes, env: Mapping[
             raise StartError(errno.EINVAL, f"no program can be given the variable {os.fsdecode(name)!r}")
     if not os.path.isdir(cwd):
         raise StartError(errno.ENOENT, f"the working directory {os.fsdecode(cwd)!r} is not there")
-    return [_plan(argv, cwd, env, index) for index, argv in enumerate(pipeline)]
+    return [plan_command(argv, cwd, env, index) for index, argv in enumerate(pipeline)]
 
 
-def _plan(argv: Sequence[bytes], cwd: bytes, env: Mapping[bytes, bytes], index: int) -> Plan:
+def plan_command(argv: Sequence[bytes], cwd: bytes, env: Mapping[bytes, bytes], index: int = 0) -> Plan:
+    """Find the program of one command; ``cwd`` may be empty for the directory of this process.
+
+    Raises:
+        StartError: There is none, or it cannot be given these words.
+    """
     if not argv or not argv[0]:
         raise StartError(errno.EINVAL, "a command needs a program", index)
     if any(b"\0" in word for word in argv):

@@ -423,6 +423,8 @@ def start_worker(
 
 def _finder(first: Worker[..., R]) -> Callable[[str], Worker[..., object]]:
     """Finds workers where the first one is defined, so that they need not be importable from elsewhere."""
+    if first.find is not None:
+        return first.find
     names = cast("dict[str, object]", getattr(first.function, "__globals__", {}))
     found = (cast("Worker[..., object]", thing) for thing in names.values() if isinstance(thing, Worker))
     near = {worker.ref: worker for worker in found}

@@ -27,6 +27,7 @@ from bartack.supervision import (
     StartFailed,
     read_facts,
 )
+from bartack.supervision.forms import Form, Pipeline, SimpleCommand, pack_form
 
 BOUND_S = 5.0
 E = TypeVar("E", ParentReady, Started, StartFailed, Exited, Gone, ParentDied)
@@ -322,10 +323,13 @@ def test_a_token_is_given_to_one_child_at_a_time(keeper: Crew) -> None:
     assert run(keeper, ["true"]).statuses == [0]
 
 
-def test_a_keeper_forks_nothing(keeper: Crew) -> None:
-    keeper.client.fork(1, b"", [], {})
+def test_a_keeper_interprets_forms(keeper: Crew) -> None:
+    form = Form(Pipeline([SimpleCommand([["echo"], ["a b"]]), SimpleCommand([["cat"]])]))
 
-    assert keeper.wait(StartFailed).errno == errno.ENOSYS
+    keeper.client.fork(1, pack_form(form, "/", ENV), [keeper.writer, keeper.writer], {})
+
+    assert keeper.wait(Exited).statuses == [0]
+    assert keeper.read() == b"a b\n"
 
 
 # -- control --------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bartack.runtime._dead_letters import open_letters
     from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
     from bartack.runtime._foreign import Process, Request
-    from bartack.runtime._frames import ErrorData
+    from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
     from bartack.runtime._launch import EXIT_CODES, Order, create_run, drive
@@ -39,11 +39,14 @@ if TYPE_CHECKING:
     from bartack.runtime._steps import AskArgs, Held
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
+    from bartack.runtime.patchwork import Survey, compile_file, survey
 
 __all__ = [
     "ENDED",
     "EXIT_CODES",
+    "PATCHWORK",
     "TERMINAL",
+    "TOGETHER",
     "AskArgs",
     "Chronicle",
     "Config",
@@ -65,6 +68,7 @@ __all__ = [
     "RunSummary",
     "State",
     "StepRecord",
+    "Survey",
     "UnknownDecision",
     "Value",
     "Worker",
@@ -72,6 +76,7 @@ __all__ = [
     "WorkerSpawned",
     "cancel_run",
     "check_answer",
+    "compile_file",
     "create_run",
     "decode_entry",
     "delete_run",
@@ -92,6 +97,7 @@ __all__ = [
     "read_state",
     "status_of",
     "summarise",
+    "survey",
     "update_program",
     "value_of",
 ]
@@ -103,7 +109,7 @@ _HOMES = {
     "_dead_letters": ("open_letters",),
     "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
     "_foreign": ("Process", "Request"),
-    "_frames": ("ErrorData",),
+    "_frames": ("PATCHWORK", "TOGETHER", "ErrorData"),
     "_hub": ("Hub", "Observer"),
     "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
     "_launch": ("EXIT_CODES", "Order", "create_run", "drive"),
@@ -127,6 +133,7 @@ _HOMES = {
     "_steps": ("AskArgs", "Held"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
+    "patchwork": ("Survey", "compile_file", "survey"),
 }
 
 

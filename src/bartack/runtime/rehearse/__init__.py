@@ -17,10 +17,11 @@ from bartack.runtime._entries import (
     decode_entry,
 )
 from bartack.runtime._frames import Begin, Done, Frame, Note, Out, Returned, Step
+from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
 from bartack.runtime._memory_hub import KilledError
 from bartack.runtime._memory_run import MemoryRun, MovableClock
-from bartack.runtime._program import Inquiry, pin, probe, project_root
+from bartack.runtime._program import Inquiry, pin, project_root
 from bartack.runtime._replay import ReplayReport, check_replay
 from bartack.runtime._results import Failure, ShellResult
 from bartack.runtime._state import OpenStep, State, Value

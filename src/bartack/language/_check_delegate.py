@@ -1,0 +1,140 @@
+"""Delegates and specs: only workers, each called once, in an array."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bartack.language import _tree as tree
+from bartack.language._check_functions import check_freely, function_named
+from bartack.language._check_members import check_options
+from bartack.language._check_walk import Walk, is_known, may_be
+from bartack.language._library import DELEGATE_OPTIONS
+from bartack.language._program import Builtin, Called, Declared
+from bartack.language._types import ARRAY, SPEC, Type, describe
+
+
+def delegate(walk: Walk, node: tree.Chain, call: tree.Call) -> Type:
+    """Check `self.delegate(specs, options?)`."""
+    arguments = call.arguments
+    if call.old_self is not None and not node.spelled:
+        walk.expression(call.old_self)
+    if not 1 <= len(arguments) <= 2:
+        text = f"`self.delegate` takes 1 to 2 arguments, {len(arguments)} given"
+        walk.report("PW140", text, call, helps=("write `self.delegate([worker(x)], options?)`",))
+    if arguments:
+        outside, walk.specs = walk.specs, True
+        spelled, walk.spelled = walk.spelled, bool(node.spelled)
+        _specs(walk, arguments[0])
+        walk.specs, walk.spelled = outside, spelled
+    for options in arguments[1:]:
+        walk.expression(options)
+        check_options(walk, options, DELEGATE_OPTIONS)
+    if _fails_the_run(arguments):
+        walk.risky.append(call)
+    return ARRAY
+
+
+def _fails_the_run(arguments: Sequence[tree.Expression]) -> bool:
+    """Whether a failure of a child surely fails the run: nothing else is said, and no option is computed."""
+    if len(arguments) < 2:
+        return True
+    options = tree.bare(arguments[1])
+    if not isinstance(options, tree.Object):
+        return False
+    return not any(
+        isinstance(field, tree.Spread) or field.key.name == "on_failure" for field in options.fields
+    )
+
+
+def _specs(walk: Walk, node: tree.Expression) -> None:
+    inner = tree.bare(node)
+    if isinstance(inner, tree.Array):
+        for element in inner.elements:
+            if isinstance(element, tree.Spread):
+                _spec_list(walk, element.value)
+            else:
+                spec_element(walk, element)
+    else:
+        _spec_list(walk, node)
+
+
+def _spec_list(walk: Walk, node: tree.Expression) -> None:
+    inner = tree.bare(node)
+    if isinstance(inner, tree.Array):
+        _specs(walk, node)
+        return
+    if _called_worker(walk, inner):
+        walk.expression(node)
+        _only_workers(walk, node, "the specs must stand in an array: `[…]`")
+        return
+    kind = walk.expression(node)
+    if is_known(kind) and not may_be(kind, ARRAY):
+        _only_workers(walk, node, f"expected an array of worker calls, found `{describe(kind)}`")
+
+
+def _called_worker(walk: Walk, node: tree.Expression) -> bool:
+    if not isinstance(node, tree.Chain) or not isinstance(node.base, tree.Name):
+        return False
+    first = node.links[0]
+    symbol = walk.find(node.base.name)
+    return isinstance(first, tree.Call) and isinstance(symbol, Declared) and symbol.node.word == "worker"
+
+
+def spec_element(walk: Walk, node: tree.Expression) -> None:
+    """Check one spec of a delegate: a call of a worker."""
+    inner = tree.bare(node)
+    named = function_named(walk, inner)
+    if named is not None:
+        example = f"write `{walk.module.source[inner.span]}(…)`"
+        worker = isinstance(named, Declared) and named.node.word == "worker"
+        _only_workers(walk, node, example if worker else _what_it_is(named))
+        return
+    kind = walk.expression(node)
+    called = _last_call(walk, inner)
+    if called is not None:
+        if called.how != "spec" and not _makes_specs(walk, called):
+            _only_workers(walk, node, _what_it_is(called.callee))
+    elif is_known(kind) and not may_be(kind, SPEC):
+        _only_workers(walk, node, f"found `{describe(kind)}`")
+
+
+def _last_call(walk: Walk, node: tree.Expression) -> Called | None:
+    if not isinstance(node, tree.Chain):
+        return None
+    for link in reversed(node.links):
+        if isinstance(link, tree.Call):
+            return walk.module.calls.get(link)
+        if not isinstance(link, tree.AwaitMember):
+            return None
+    return None
+
+
+def _makes_specs(walk: Walk, called: Called) -> bool:
+    """Whether a function may yield a spec: only one that says so in its text can."""
+    if isinstance(called.callee, Builtin):
+        return called.callee.name == "spec"
+    home = walk.world.scopes[called.callee.module].module
+    return "spec" in home.source[called.callee.node.span]
+
+
+def _what_it_is(callee: Declared | Builtin) -> str:
+    if isinstance(callee, Builtin):
+        return f"`{callee.name}` is a function of the library"
+    return f"`{callee.name}` is a {callee.node.word}; declare it as `worker`"
+
+
+def _only_workers(walk: Walk, node: tree.Node, why: str) -> None:
+    walk.report("PW144", "only workers can be delegated", node, label=why)
+
+
+def make_spec(walk: Walk, symbol: Builtin, call: tree.Call) -> Type:
+    """Check `spec(worker(x))`."""
+    walk.module.calls[call] = Called(symbol, "call")
+    outside, walk.specs = walk.specs, True
+    if len(call.arguments) != 1:
+        walk.report("PW140", f"`spec` takes 1 argument, {len(call.arguments)} given", call)
+        check_freely(walk, call.arguments)
+    else:
+        spec_element(walk, call.arguments[0])
+    walk.specs = outside
+    return SPEC

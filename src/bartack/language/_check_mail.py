@@ -1,0 +1,101 @@
+"""Mailboxes of a whole program: names that are sent to but never received from, and messages that lack a field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import msgspec
+
+from bartack.language import _tree as tree
+from bartack.language._diagnostics import Diagnostic, diagnose
+from bartack.language._source import Span
+
+Part = Literal["send", "receive", "both"]
+SENDING = frozenset(("send", "call"))
+RECEIVING = frozenset(("receive", "delivery"))
+
+
+class MailUse(msgspec.Struct, eq=False):
+    """One use of a mailbox; `name` is None when it is computed.
+
+    `both` is a use that may send and receive: a mailbox in a variable, a subscription. `fields` are the fields of a
+    message written as an object, or those a receiver takes by a pattern; None when they are not known.
+    """
+
+    name: str | None
+    part: Part
+    file: str
+    span: Span
+    fields: frozenset[str] | None = None
+
+
+def message_fields(message: tree.Expression) -> frozenset[str] | None:
+    """The fields of a message that is written as an object; None when they are not known."""
+    message = tree.bare(message)
+    if not isinstance(message, tree.Object):
+        return None
+    keys: list[str] = []
+    for field in message.fields:
+        if isinstance(field, tree.Spread):
+            return None
+        keys.append(field.key.name)
+    return frozenset(keys)
+
+
+def pattern_fields(pattern: tree.Pattern) -> frozenset[str] | None:
+    """The fields that a pattern takes out of a message; None when it takes the message as a whole."""
+    if not isinstance(pattern, tree.ObjectPattern):
+        return None
+    return frozenset(field.key.name for field in pattern.fields)
+
+
+def check_mail(uses: Sequence[MailUse]) -> Iterable[Diagnostic]:
+    """What is to be said about the mailboxes of a program, given all uses of them."""
+    if any(use.name is None and use.part == "both" for use in uses):
+        return
+    named: dict[str, list[MailUse]] = {}
+    for use in uses:
+        if use.name is not None:
+            named.setdefault(use.name, []).append(use)
+    anywhere: set[Part] = {use.part for use in uses if use.name is None}
+    for name, its in named.items():
+        parts: set[Part] = {*(use.part for use in its), *anywhere}
+        if "both" not in parts:
+            yield from _one_sided(name, its, parts)
+            if not anywhere:
+                yield from _lacking(name, its)
+
+
+def _one_sided(name: str, uses: list[MailUse], parts: set[Part]) -> Iterable[Diagnostic]:
+    first = uses[0]
+    if "receive" not in parts:
+        text = f"mailbox `{name}` is sent to but never received from"
+        yield diagnose("PW210", text, first.file, first.span, helps=_receive_help(name))
+    if "send" not in parts:
+        text = f"mailbox `{name}` is received from but never sent to"
+        yield diagnose("PW211", text, first.file, first.span, helps=_send_help(name))
+
+
+def _receive_help(name: str) -> tuple[str, ...]:
+    return (f"some worker must call `self.session.mailbox.{name}.receive()`",)
+
+
+def _send_help(name: str) -> tuple[str, ...]:
+    return (f"some worker must call `self.session.mailbox.{name}.send(…)`",)
+
+
+def _lacking(name: str, uses: list[MailUse]) -> Iterable[Diagnostic]:
+    taken = [use.fields for use in uses if use.part == "receive"]
+    sent = [use for use in uses if use.part == "send"]
+    if not taken or any(use.fields is None for use in sent):
+        return
+    wanted: frozenset[str] | None = None
+    for fields in taken:
+        if fields is None:
+            return
+        wanted = fields if wanted is None else wanted & fields
+    for use in sent:
+        for field in sorted((wanted or frozenset()) - (use.fields or frozenset())):
+            text = f"message to `{name}` lacks field `{field}` matched by every receiver"
+            yield diagnose("PW212", text, use.file, use.span)

@@ -1,0 +1,189 @@
+"""Members, indexes and calls behind a value whose kind may be known; options of calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bartack.language import _tree as tree
+from bartack.language._check_functions import (
+    check_arguments,
+    check_freely,
+    function_argument,
+    refuse_unsendable,
+)
+from bartack.language._check_mail import SENDING
+from bartack.language._check_walk import Walk, is_known
+from bartack.language._library import SEND_OPTIONS, TAKES_FUNCTION, Signature, members
+from bartack.language._program import Builtin, Declared
+from bartack.language._types import ANY, ARRAY, MAILBOX, NUMBER, STRING, Type, definition_of, describe
+
+
+def follow(walk: Walk, node: tree.Chain, start: int, kind: Type) -> Type:
+    """Check the links from `start` on, behind a value of a type."""
+    links = node.links
+    at = start
+    while at < len(links):
+        link = links[at]
+        following = links[at + 1] if at + 1 < len(links) else None
+        if isinstance(link, tree.Member) and isinstance(following, tree.Call):
+            kind = _method(walk, kind, link, following)
+            at += 1
+        elif isinstance(link, tree.Member):
+            kind = _property(walk, kind, link)
+        elif isinstance(link, tree.Index):
+            kind = _index(walk, kind, link)
+        elif isinstance(link, tree.Increment):
+            kind = _increment(walk, node, at, link, kind)
+        elif isinstance(link, tree.Call):
+            kind = _bad_call(walk, link, kind)
+        at += 1
+    return kind
+
+
+def _bad_call(walk: Walk, call: tree.Call, kind: Type) -> Type:
+    check_freely(walk, call.arguments)
+    if is_known(kind):
+        walk.report("PW141", f"`{describe(kind)}` cannot be called", call)
+    return ANY
+
+
+def _increment(walk: Walk, node: tree.Chain, at: int, link: tree.Increment, kind: Type) -> Type:
+    before = node.links[at - 1] if at else None
+    if before is None and not isinstance(node.base, tree.Name):
+        walk.report("PW123", f"cannot assign to a value with `{link.symbol}`", node)
+    elif before is not None and not isinstance(before, (tree.Member, tree.Index)):
+        walk.report("PW123", f"cannot assign to a call with `{link.symbol}`", node)
+    elif before is None and isinstance(node.base, tree.Name):
+        symbol = walk.module.names.get(node.base)
+        if isinstance(symbol, Builtin):
+            walk.report("PW123", f"cannot assign to `{symbol.name}`: it is not a variable", node.base)
+            return NUMBER
+    if is_known(kind):
+        walk.fits(NUMBER, kind, node)
+    return NUMBER
+
+
+def _property(walk: Walk, kind: Type, link: tree.Member) -> Type:
+    table = members(definition_of(kind))
+    name = link.name.name
+    if table is None or not name:
+        return ANY
+    plural, known = table
+    found = known.get(name)
+    if found is None:
+        return _no_member(walk, plural, link, list(known))
+    if isinstance(found, Signature):
+        walk.report("PW135", f"`{name}` is a function; call it: `.{name}({_dots(found)})`", link.name)
+        return ANY
+    return found
+
+
+def _dots(signature: Signature) -> str:
+    return "…" if signature.parameters else ""
+
+
+def _no_member(walk: Walk, plural: str, link: tree.Member, known: Sequence[str]) -> Type:
+    name = link.name.name
+    other = _OTHER_MEMBERS.get(name)
+    near = other if other in known else walk.suggest(name, known)
+    text = f"{plural} have no `{name}`" if plural != "null" else f"null has no `{name}`"
+    label = f"did you mean `{near}`?" if near else ""
+    walk.report("PW146", text, link.name, label=label)
+    return ANY
+
+
+_OTHER_MEMBERS = {
+    "size": "length",
+    "len": "length",
+    "count": "length",
+    "strip": "trim",
+    "toUpperCase": "upper",
+    "toLowerCase": "lower",
+    "startsWith": "starts_with",
+    "endsWith": "ends_with",
+    "indexOf": "index_of",
+    "contains": "includes",
+    "append": "push",
+    "add": "push",
+    "sorted": "sort",
+    "reversed": "reverse",
+    "code": "status",
+    "exit_code": "status",
+    "output": "stdout",
+    "recv": "receive",
+}
+
+
+def _method(walk: Walk, kind: Type, link: tree.Member, call: tree.Call) -> Type:
+    name = link.name.name
+    if name in TAKES_FUNCTION and len(call.arguments) == 1:
+        return _method_with_function(walk, kind, link, call)
+    table = members(definition_of(kind))
+    if table is None or not name:
+        check_freely(walk, call.arguments)
+        return ANY
+    plural, known = table
+    found = known.get(name)
+    if isinstance(found, Signature):
+        kinds = check_arguments(walk, call, found, name)
+        if definition_of(kind) is MAILBOX:
+            _check_message(walk, name, call, kinds)
+        return found.result
+    check_freely(walk, call.arguments)
+    if found is None:
+        return _no_member(walk, plural, link, list(known))
+    walk.report("PW146", f"`{name}` is not a function; write `.{name}`", link.name)
+    return found
+
+
+def _method_with_function(walk: Walk, kind: Type, link: tree.Member, call: tree.Call) -> Type:
+    name = link.name.name
+    table = members(definition_of(kind))
+    if table is not None and name not in table[1]:
+        function_argument(walk, call.arguments[0], required=False)
+        return _no_member(walk, table[0], link, list(table[1]))
+    worker = function_named_worker(walk, call.arguments[0])
+    function_argument(walk, call.arguments[0], required=table is not None)
+    if name != "map":
+        return ANY if name == "find" or table is None else ARRAY
+    return ARRAY if table is not None or worker else ANY
+
+
+def function_named_worker(walk: Walk, node: tree.Expression) -> bool:
+    """Whether an expression is the name of a worker of this module."""
+    inner = tree.bare(node)
+    symbol = walk.find(inner.name) if isinstance(inner, tree.Name) else None
+    return isinstance(symbol, Declared) and symbol.node.word == "worker"
+
+
+def _index(walk: Walk, kind: Type, link: tree.Index) -> Type:
+    index = walk.expression(link.index)
+    found = definition_of(kind)
+    table = members(found)
+    if table is not None and not table[1] and table[0] != "specs":
+        walk.report("PW146", f"{table[0]} {'has' if table[0] == 'null' else 'have'} no elements", link)
+        return ANY
+    if table is not None and table[0] in {"arrays", "strings"} and is_known(index):
+        walk.fits(NUMBER, index, link.index)
+    return STRING if table is not None and table[0] == "strings" else ANY
+
+
+def _check_message(walk: Walk, word: str, call: tree.Call, kinds: list[Type]) -> None:
+    if word in SENDING and kinds:
+        refuse_unsendable(walk, kinds[0], call.arguments[0])
+    if word == "send" and len(call.arguments) == 2:
+        check_options(walk, call.arguments[1], SEND_OPTIONS)
+
+
+def check_options(walk: Walk, node: tree.Expression, known: Sequence[str]) -> None:
+    """Say which options of an object that is written out are not known."""
+    options = tree.bare(node)
+    if not isinstance(options, tree.Object):
+        return
+    for field in options.fields:
+        if isinstance(field, tree.ObjectField) and field.key.name not in known:
+            near = walk.suggest(field.key.name, known)
+            label = f"did you mean `{near}`?" if near else ""
+            helps = ("the options are " + ", ".join(f"`{name}`" for name in known),)
+            text = f"unknown option `{field.key.name}`"
+            walk.report("PW143", text, field.key, label=label, helps=helps)

@@ -1,0 +1,42 @@
+"""Patchwork programs on the runtime: what their compiled functions call, and how their workers are found and run.
+
+``_runtime.py`` is the place to start reading. Every name is loaded by its first use, so that a worker's process loads only what
+executes a program.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bartack.runtime.patchwork._emit import compile_file
+    from bartack.runtime.patchwork._load import LoadedProgram, load_program, load_text
+    from bartack.runtime.patchwork._probe import inspect_patchwork
+    from bartack.runtime.patchwork._survey import Survey, survey
+
+__all__ = [
+    "LoadedProgram",
+    "Survey",
+    "compile_file",
+    "inspect_patchwork",
+    "load_program",
+    "load_text",
+    "survey",
+]
+
+_HOMES: Final = {
+    "_emit": ("compile_file",),
+    "_load": ("LoadedProgram", "load_program", "load_text"),
+    "_probe": ("inspect_patchwork",),
+    "_survey": ("Survey", "survey"),
+}
+
+
+def __getattr__(name: str) -> object:
+    for home, names in _HOMES.items():
+        if name in names:
+            value: object = getattr(import_module(f"{__name__}.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

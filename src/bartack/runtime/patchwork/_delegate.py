@@ -1,0 +1,170 @@
+"""Workers of a Patchwork program: how the runtime sees them, and how several run side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, cast
+
+import msgspec
+
+from bartack.errors import TypeMismatchError
+from bartack.runtime._calls import OnFailure, Shape, Worker
+from bartack.runtime._frames import ErrorData
+from bartack.runtime._op import StepOp
+from bartack.runtime._steps import CallArgs, Collected, DelegateArgs
+from bartack.runtime._values import PLAIN, Buffer, Codec, encode
+from bartack.runtime.patchwork._mailboxes import milliseconds, options_of
+from bartack.runtime.patchwork._values import decoded, integer, plain
+
+_decode_call: Final = msgspec.json.Decoder(CallArgs).decode
+_decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_collected: Final = msgspec.json.Decoder(list[Collected]).decode
+_decode_error: Final = msgspec.json.Decoder(ErrorData).decode
+_encode_args: Final = msgspec.json.Encoder().encode
+
+_OPTIONS: Final = frozenset({"on_failure", "timeout_ms", "limit"})
+
+
+class PatchworkCodec(Codec[object]):
+    """Results of workers: JSON values, with what is opaque as the object that stands for it."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.name = "a JSON value"
+
+    def decode(self, data: Buffer) -> object:
+        """See ``Codec.decode``."""
+        return decoded(data)
+
+    def encode(self, value: object, what: str = "a value") -> bytes:
+        """See ``Codec.encode``."""
+        return encode(plain(value), what)
+
+    def copy(self, value: object, what: str = "a value") -> tuple[bytes, object]:
+        """See ``Codec.copy``."""
+        data = self.encode(value, what)
+        return data, decoded(data)
+
+
+_RESULT: Final = PatchworkCodec()
+
+
+class PatchworkShape(Shape):
+    """The parameters of a worker: JSON values, by position. Types are checked by the worker itself."""
+
+    def __init__(self, required: int, most: int) -> None:
+        self._required_count = required
+        self._most = most
+
+    def resolve(self) -> None:
+        """See ``Shape.resolve``: there is nothing to look up."""
+
+    @property
+    def result(self) -> Codec[object]:
+        """See ``Shape.result``."""
+        return _RESULT
+
+    def check(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
+        """See ``Shape.check``."""
+        if kwargs or not self._required_count <= len(args) <= self._most:
+            raise TypeError(f"{self._required_count} to {self._most} arguments by position are taken")
+
+    def encode(self, args: Sequence[object], kwargs: Mapping[str, object], what: str) -> bytes:
+        """See ``Shape.encode``."""
+        return b'{"args":[' + b",".join([encode(plain(value), what) for value in args]) + b"]}"
+
+    def decode(self, data: Buffer) -> tuple[list[object], dict[str, object]]:
+        """See ``Shape.decode``."""
+        call = _decode_call(data)
+        return [decoded(raw) for raw in call.args], {name: decoded(raw) for name, raw in call.kwargs.items()}
+
+
+class SpecMaker:
+    """Makes a spec of a worker for each value it is applied to."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+
+
+class SpecValue:
+    """A worker with its arguments, to be delegated."""
+
+    __slots__ = ("arguments", "worker")
+    kind_name: Final = "spec"
+
+    def __init__(self, worker: Worker[..., object], arguments: tuple[object, ...]) -> None:
+        self.worker = worker
+        self.arguments = arguments
+
+
+def delegate_op(specs: Sequence[SpecValue], options: object, *, single: bool = False) -> StepOp[list[object]]:
+    """Run workers side by side; results in order.
+
+    Raises:
+        TypeMismatchError: An option is unknown, or has a wrong value.
+    """
+    given = options_of(options, "delegate()", _OPTIONS)
+    on_failure = _on_failure(given.get("on_failure"))
+    timeout = given.get("timeout_ms")
+    limit = given.get("limit")
+    args = DelegateArgs(
+        workers=[spec.worker.ref for spec in specs],
+        on_failure=on_failure,
+        timeout_s=None if timeout is None else milliseconds(timeout, "the option timeout_ms of delegate()"),
+        limit=None if limit is None else _positive(limit),
+        single=single,
+    )
+    calls = [
+        spec.worker.shape.encode(spec.arguments, {}, f"the arguments of {spec.worker.name}") for spec in specs
+    ]
+    names = ", ".join(spec.worker.name for spec in specs[:5])
+    written = _encode_args([args.workers, on_failure])
+    decode = _collected if on_failure == "collect" else _results
+    return StepOp(
+        "delegate",
+        _encode_args(args),
+        decode,
+        about=names,
+        value=b"[" + b",".join(calls) + b"]",
+        written=written,
+    )
+
+
+def _on_failure(value: object) -> OnFailure:
+    if value is None or value == "fail":
+        return "fail"
+    if value == "collect":
+        return "collect"
+    raise TypeMismatchError("the option on_failure of delegate()", '"fail" or "collect"', repr(value))
+
+
+def _positive(value: object) -> int:
+    limit = integer(value, "the option limit of delegate()")
+    if limit < 1:
+        raise TypeMismatchError("the option limit of delegate()", "a number from 1", str(limit))
+    return limit
+
+
+def _results(data: Buffer) -> list[object]:
+    return [decoded(raw) for raw in _decode_list(data)]
+
+
+def _collected(data: Buffer) -> list[object]:
+    return [_outcome(one) for one in _decode_collected(data)]
+
+
+def _outcome(collected: Collected) -> object:
+    if collected.ok:
+        return {"ok": True, "value": None if collected.value is None else decoded(collected.value)}
+    assert collected.error is not None
+    error = _decode_error(collected.error)
+    told = {
+        "kind": error.type.rpartition(":")[2],
+        "message": error.message,
+        "value": PLAIN.decode(encode(error.facts.get("thrown"))),
+        "worker": error.worker,
+    }
+    return {"ok": False, "error": cast("object", told)}

@@ -1,0 +1,111 @@
+"""Programs that run: their code is executed from a directory with their sources, and their workers are found by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from bartack.errors import ProgramImportError
+from bartack.runtime._calls import Worker
+from bartack.runtime._context import Context
+from bartack.runtime._frames import PATCHWORK, TOGETHER
+from bartack.runtime._members import scheduler_of
+from bartack.runtime.patchwork._delegate import PatchworkShape, delegate_op
+from bartack.runtime.patchwork._fiber import Fiber
+from bartack.runtime.patchwork._program import MAIN, MISSING, Declaration, PatchworkProgram, Unit
+from bartack.runtime.patchwork._runtime import Runtime
+from bartack.runtime.patchwork._stored import read_units, write_units
+
+
+class LoadedProgram(PatchworkProgram):
+    """A program whose workers can be run."""
+
+    def __init__(self, units: Iterable[Unit], folder: str = "") -> None:
+        super().__init__(units, folder)
+        self._workers: dict[str, Worker[..., object]] = {}
+
+    def worker(self, declaration: Declaration) -> Worker[..., object]:
+        """A declaration as a worker of the runtime."""
+        return self.find_worker(f"{declaration.module}{PATCHWORK}:{declaration.name}")
+
+    def find_worker(self, ref: str) -> Worker[..., object]:
+        """The worker that ``module.pw:name`` means; several names joined by ``+`` are delegated together.
+
+        Raises:
+            ProgramImportError: There is none.
+        """
+        found = self._workers.get(ref)
+        if found is None:
+            module, _, names = ref.partition(":")
+            parts = [self._declared(module, name) for name in names.split(TOGETHER)]
+            made = self._make(parts[0]) if len(parts) == 1 else self._make_together(parts)
+            found = self._workers[ref] = made
+            found.ref = ref
+        return found
+
+    def _declared(self, module: str, name: str) -> Declaration:
+        declaration = self.named(module.removesuffix(PATCHWORK), name)
+        if declaration is None:
+            raise ProgramImportError(module, f"it has no {name!r}")
+        return declaration
+
+    def _make(self, declaration: Declaration) -> Worker[..., object]:
+        async def run(ctx: Context, *arguments: object, **named: object) -> object:
+            rt = Runtime(self, ctx, scheduler_of(ctx))
+            left = declaration.params[len(arguments) :] if named else ()
+            given = [*arguments, *(named.get(name, MISSING) for name in left)]
+            return await Fiber(lambda: rt.run(declaration, given))
+
+        shape = PatchworkShape(declaration.required, len(declaration.params))
+        name = declaration.name if declaration.word == "worker" else MAIN
+        made: Worker[..., object] = Worker(run, shape, name=name, agent=declaration.agent)
+        made.find = self.find_worker
+        return made
+
+    def _make_together(self, declarations: list[Declaration]) -> Worker[..., object]:
+        """A worker that runs others side by side; each gets its own list of arguments."""
+
+        async def run(ctx: Context, *arguments: object) -> object:
+            rt = Runtime(self, ctx, scheduler_of(ctx))
+
+            def delegate() -> object:
+                calls = zip(declarations, arguments, strict=True)
+                specs = [rt.spec(one.function, *_list(given)) for one, given in calls]
+                return rt.perform_at(delegate_op(specs, None), declarations[0])
+
+            return await Fiber(delegate)
+
+        made: Worker[..., object] = Worker(
+            run, PatchworkShape(len(declarations), len(declarations)), name=MAIN
+        )
+        made.find = self.find_worker
+        return made
+
+
+def _list(value: object) -> list[object]:
+    return [*value] if isinstance(value, list) else []
+
+
+def load_program(folder: str, entry: str) -> LoadedProgram:
+    """The program whose sources are in a folder; what it was compiled to before is kept there, too.
+
+    Raises:
+        ProgramFaultError: It has errors.
+    """
+    units = read_units(folder, entry)
+    if units is None:
+        from bartack.runtime.patchwork._build import DiskLoader, build  # noqa: PLC0415 - only the first process compiles
+
+        units = build(DiskLoader(folder), entry)
+        write_units(folder, entry, units)
+    return LoadedProgram(units, folder)
+
+
+def load_text(texts: Mapping[str, str], entry: str) -> LoadedProgram:
+    """A program whose sources are in memory.
+
+    Raises:
+        ProgramFaultError: It has errors.
+    """
+    from bartack.runtime.patchwork._build import MemoryLoader, build  # noqa: PLC0415 - only the first process compiles
+
+    return LoadedProgram(build(MemoryLoader(texts), entry))

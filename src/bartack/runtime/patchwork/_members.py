@@ -1,0 +1,344 @@
+"""What stands behind a dot: fields and properties, and the built-in methods of strings, arrays and results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from bartack.errors import LimitExceededError, TypeMismatchError
+from bartack.runtime._results import ShellResult
+from bartack.runtime.patchwork import _operators as op
+from bartack.runtime.patchwork._values import (
+    Caught,
+    Mailboxes,
+    SessionValue,
+    equal,
+    integer,
+    is_array,
+    is_number,
+    is_object,
+    mismatch,
+    text,
+    truth,
+)
+
+LONGEST_TEXT: Final = 256 * 1024 * 1024
+
+
+class Applier(Protocol):
+    """Applies a function of the program."""
+
+    def __call__(self, function: object, argument: object) -> object:
+        """What the function makes of the argument."""
+        ...
+
+
+class Methodical(Protocol):
+    """An opaque value with methods of its own."""
+
+    def call_method(self, name: str, arguments: tuple[object, ...]) -> object:
+        """Call one of its methods."""
+        ...
+
+    def member(self, name: str) -> object:
+        """One of its properties."""
+        ...
+
+
+def member(value: object, name: str, what: str) -> object:
+    """``value.name``.
+
+    Raises:
+        TypeMismatchError: Values of this kind have no such member.
+    """
+    if is_object(value):
+        return value.get(name)
+    if name == "length" and (isinstance(value, str) or is_array(value)):
+        return len(value)
+    reader = next((read for kind, read in _READERS if isinstance(value, kind)), None)
+    if reader is not None:
+        return reader(value, name)
+    if hasattr(value, "call_method"):
+        return _methodical(value).member(name)
+    raise mismatch(what, f"something with a member {name!r}", value)
+
+
+def set_member(value: object, name: str, new: object, what: str) -> object:
+    """``value.name = new``."""
+    if not is_object(value):
+        raise mismatch(what, "an object", value)
+    value[name] = new
+    return new
+
+
+def _member_of_result(value: ShellResult, name: str) -> object:
+    match name:
+        case "status":
+            return value.status
+        case "stdout":
+            return value.stdout
+        case "stderr":
+            return value.stderr
+        case "ok":
+            return value.status == 0
+        case "length":
+            return len(text(value))
+        case _:
+            raise TypeMismatchError("a result", "status, stdout, stderr, ok or length", repr(name))
+
+
+def _member_of_error(value: Caught, name: str) -> object:
+    match name:
+        case "kind":
+            return value.kind
+        case "message":
+            return value.error.message
+        case "code":
+            return value.error.code
+        case "at":
+            return value.at
+        case "value":
+            return value.fields.get("thrown")
+        case _:
+            return value.fields.get(name)
+
+
+def _member_of_session(value: SessionValue, name: str) -> object:
+    match name:
+        case "id":
+            return value.id
+        case "timestamp":
+            return value.timestamp
+        case "dir":
+            return value.directory
+        case "mailbox":
+            return value.mailbox
+        case _:
+            raise TypeMismatchError("the session", f"a member {name!r}", "id, timestamp, dir and mailbox")
+
+
+def _member_of_mailboxes(value: Mailboxes, name: str) -> object:
+    return value.find(name)
+
+
+_READERS: Final[tuple[tuple[type, Callable[..., object]], ...]] = (
+    (ShellResult, _member_of_result),
+    (Caught, _member_of_error),
+    (SessionValue, _member_of_session),
+    (Mailboxes, _member_of_mailboxes),
+)
+
+
+def _methodical(value: object) -> Methodical:
+    return value  # type: ignore[return-value]  # - whoever has call_method is one
+
+
+# Methods.
+
+
+def call_method(value: object, name: str, arguments: tuple[object, ...], apply: Applier, what: str) -> object:
+    """``value.name(arguments)``.
+
+    Raises:
+        TypeMismatchError: Values of this kind have no such method, or it takes other arguments.
+    """
+    if is_array(value):
+        if name in _ARRAY_APPLIED:
+            return _ARRAY_APPLIED[name](value, _one(name, arguments), apply)
+        if name in _ARRAY:
+            return _ARRAY[name](value, _Arguments(name, arguments))
+    elif isinstance(value, str | ShellResult):
+        if name == "lines":
+            _Arguments(name, arguments).none()
+            return list(op.lines(value.stdout if isinstance(value, ShellResult) else value))
+        if name in _STRING:
+            return _STRING[name](text(value), _Arguments(name, arguments))
+    elif hasattr(value, "call_method"):
+        return _methodical(value).call_method(name, arguments)
+    elif is_object(value):
+        raise TypeMismatchError(what, "a function", f"the field {name!r} of an object")
+    elif isinstance(value, Mailboxes):
+        raise TypeMismatchError(what, "a mailbox", "a method of all mailboxes")
+    raise mismatch(what, f"something with a method {name}()", value)
+
+
+def _one(name: str, arguments: tuple[object, ...]) -> object:
+    if len(arguments) != 1:
+        raise TypeMismatchError(f"{name}()", "one function", f"{len(arguments)} arguments")
+    return arguments[0]
+
+
+class _Arguments:
+    """The arguments of a method, taken one by one with their kinds."""
+
+    def __init__(self, method: str, values: tuple[object, ...]) -> None:
+        self._method = method
+        self.values = values
+
+    def none(self) -> None:
+        """There are none."""
+        self.count(0, 0)
+
+    def count(self, least: int, most: int) -> None:
+        """There are so many."""
+        if not least <= len(self.values) <= most:
+            expected = str(least) if least == most else f"{least} to {most}"
+            raise TypeMismatchError(f"{self._method}()", f"{expected} arguments", str(len(self.values)))
+
+    def text(self, place: int, *, of: int = 1) -> str:
+        """One that must be a string."""
+        self.count(of, of)
+        value = self.values[place]
+        if not isinstance(value, str | ShellResult):
+            raise mismatch(f"argument {place + 1} of {self._method}()", "string", value)
+        return text(value)
+
+    def slice(self, length: int) -> slice:
+        """The bounds of a slice."""
+        self.count(1, 2)
+        return op.slice_bounds(length, self.values[0], self.values[1] if len(self.values) > 1 else None)
+
+
+def _split(value: str, given: _Arguments) -> object:
+    separator = given.text(0)
+    return list(value) if not separator else value.split(separator)
+
+
+def _replace(value: str, given: _Arguments) -> object:
+    old = given.text(0, of=2)
+    if not old:
+        raise TypeMismatchError("argument 1 of replace()", "a string that is not empty", '""')
+    return _limited(value.replace(old, given.text(1, of=2)))
+
+
+def _repeat(value: str, given: _Arguments) -> object:
+    given.count(1, 1)
+    times = integer(given.values[0], "argument 1 of repeat()")
+    if times < 0:
+        raise TypeMismatchError("argument 1 of repeat()", "a number from 0", str(times))
+    if len(value) * times > LONGEST_TEXT:
+        raise LimitExceededError("characters in one string", LONGEST_TEXT)
+    return value * times
+
+
+def _limited(value: str) -> str:
+    if len(value) > LONGEST_TEXT:
+        raise LimitExceededError("characters in one string", LONGEST_TEXT)
+    return value
+
+
+def _simple(change: Callable[[str], object]) -> Callable[[str, _Arguments], object]:
+    def method(value: str, given: _Arguments) -> object:
+        given.none()
+        return change(value)
+
+    return method
+
+
+_STRING: Final[Mapping[str, Callable[[str, _Arguments], object]]] = {
+    "trim": _simple(str.strip),
+    "upper": _simple(str.upper),
+    "lower": _simple(str.lower),
+    "split": _split,
+    "replace": _replace,
+    "starts_with": lambda value, given: value.startswith(given.text(0)),
+    "ends_with": lambda value, given: value.endswith(given.text(0)),
+    "includes": lambda value, given: given.text(0) in value,
+    "index_of": lambda value, given: value.find(given.text(0)),
+    "slice": lambda value, given: value[given.slice(len(value))],
+    "repeat": _repeat,
+}
+
+
+def _push(value: list[object], given: _Arguments) -> object:
+    value.extend(given.values)
+    return None
+
+
+def _pop(value: list[object], given: _Arguments) -> object:
+    given.none()
+    return value.pop() if value else None
+
+
+def _concat(value: list[object], given: _Arguments) -> object:
+    given.count(1, 1)
+    other = given.values[0]
+    if not is_array(other):
+        raise mismatch("argument 1 of concat()", "array", other)
+    return [*value, *other]
+
+
+def index_of(value: list[object], wanted: object) -> int:
+    """Where an element is; -1 if it is not there."""
+    return next((place for place, element in enumerate(value) if equal(element, wanted)), -1)
+
+
+def _index_of(value: list[object], given: _Arguments) -> int:
+    given.count(1, 1)
+    return index_of(value, given.values[0])
+
+
+def _join(value: list[object], given: _Arguments) -> object:
+    separator = given.text(0) if given.values else ", "
+    return _limited(separator.join(map(text, value)))
+
+
+def _reverse(value: list[object], given: _Arguments) -> object:
+    given.none()
+    return value[::-1]
+
+
+def _sort(value: list[object], given: _Arguments) -> object:
+    given.none()
+    numbers = [element for element in value if is_number(element)]
+    texts = [element for element in value if isinstance(element, str)]
+    if len(numbers) == len(value):
+        return sorted(numbers)
+    if len(texts) == len(value):
+        return sorted(texts)
+    raise TypeMismatchError("sort()", "all numbers or all strings", "a mixture of kinds")
+
+
+def _unique(value: list[object], given: _Arguments) -> object:
+    given.none()
+    seen: set[tuple[type, object]] = set()
+    found: list[object] = []
+    others: list[object] = []
+    for element in value:
+        if isinstance(element, str | bool | int | float) or element is None:
+            # 1 and true are equal in Python, and not here; 1 and 1.0 are one number.
+            key = (float if is_number(element) else type(element), element)
+            if key not in seen:
+                seen.add(key)
+                found.append(element)
+        elif index_of(others, element) < 0:
+            others.append(element)
+            found.append(element)
+    return found
+
+
+_ARRAY: Final[Mapping[str, Callable[[list[object], _Arguments], object]]] = {
+    "push": _push,
+    "pop": _pop,
+    "slice": lambda value, given: value[given.slice(len(value))],
+    "concat": _concat,
+    "includes": lambda value, given: _index_of(value, given) >= 0,
+    "index_of": _index_of,
+    "join": _join,
+    "reverse": _reverse,
+    "sort": _sort,
+    "unique": _unique,
+}
+
+
+def _find(value: list[object], function: object, apply: Applier) -> object:
+    return next((element for element in list(value) if truth(apply(function, element))), None)
+
+
+_ARRAY_APPLIED: Final[Mapping[str, Callable[[list[object], object, Applier], object]]] = {
+    "map": lambda value, function, apply: [apply(function, element) for element in list(value)],
+    "filter": lambda value, function, apply: [
+        element for element in list(value) if truth(apply(function, element))
+    ],
+    "find": _find,
+}

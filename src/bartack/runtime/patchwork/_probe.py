@@ -1,0 +1,74 @@
+"""Looks at a Patchwork program before it runs: checks it, finds where it starts, and makes its arguments."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+from bartack._version import __version__
+from bartack.errors import ProgramFaultError, ProgramImportError, UsageError
+from bartack.language import Checked, Declared, Diagnostic, EntryPoint, find_entry
+from bartack.runtime._frames import PATCHWORK, TOGETHER
+from bartack.runtime._program import Finding, Inquiry
+from bartack.runtime._steps import CallArgs
+from bartack.runtime.patchwork._arguments import Signature, bind, bind_together
+from bartack.runtime.patchwork._build import check_file, compile_checked, report
+from bartack.runtime.patchwork._program import MAIN, SCRIPT
+
+
+def inspect_patchwork(inquiry: Inquiry) -> Finding:
+    """Check a program and find its entry; nothing of it is executed.
+
+    Raises:
+        ProgramFaultError: It has errors, or no entry.
+        ProgramImportError: It is outside its project.
+        UsageError: The arguments do not fit.
+    """
+    path = _entry_path(inquiry)
+    checked = check_file(inquiry.root, path)
+    compile_checked(checked, path)
+    wanted = [name for name in inquiry.worker.split(TOGETHER) if name]
+    entry = find_entry(checked.program, [] if wanted == [SCRIPT] else wanted)
+    if isinstance(entry, Diagnostic):
+        raise ProgramFaultError(path, report(checked, [entry]))
+    names = [SCRIPT] if entry.script else [_name(declared) for declared in entry.declared]
+    modules = {declared.module for declared in entry.declared} or {checked.program.entry.id}
+    return Finding(
+        worker=f"{modules.pop()}{PATCHWORK}:{TOGETHER.join(names)}",
+        name=_path(entry),
+        call=inquiry.call or _bind(checked, entry, inquiry),
+        files=sorted(module.path for module in checked.program.modules),
+        environment={"python": platform.python_version(), "bartack": __version__},
+    )
+
+
+def _entry_path(inquiry: Inquiry) -> str:
+    file, root = Path(inquiry.file), Path(inquiry.root)
+    if not file.is_relative_to(root):
+        raise ProgramImportError(inquiry.file, f"it is outside its project {inquiry.root}")
+    return file.relative_to(root).as_posix()
+
+
+def _name(declared: Declared) -> str:
+    return declared.name if declared.trait is None else f"{declared.trait.name.name}.{declared.name}"
+
+
+def _path(entry: EntryPoint) -> str:
+    """The path of the first worker: its name, or that of everything that is no single worker."""
+    workers = [declared.name for declared in entry.declared if declared.node.word == "worker"]
+    return workers[0] if len(workers) == len(entry.declared) == 1 else MAIN
+
+
+def _bind(checked: Checked, entry: EntryPoint, inquiry: Inquiry) -> CallArgs:
+    signatures = [
+        Signature.of(declared, checked.program.module(declared.module)) for declared in entry.declared
+    ]
+    if len(signatures) > 1:
+        return bind_together(signatures, inquiry.argv, inquiry.input)
+    if signatures:
+        return bind(signatures[0], inquiry.argv, inquiry.input)
+    if inquiry.input:
+        raise UsageError(
+            Path(inquiry.file).name, "its statements take no arguments by name; they have them in args"
+        )
+    return CallArgs()

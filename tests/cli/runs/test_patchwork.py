@@ -1,0 +1,205 @@
+"""Patchwork programs through the real entry point, with real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from tests.cli.runs.stories import Call, Start
+from tests.cli.runs.test_run import only_run, wait_for, write
+
+PAIR = """\
+worker asker() {
+    self.session.mailbox.tasks.send({ action: "count", target: "notes.txt" })
+    var answer = self.session.mailbox.results.receive(5000).await
+    return answer.lines
+}
+worker reader() {
+    var task = self.session.mailbox.tasks.receive(10000).await
+    var text = $(cat ${task.target})
+    self.session.mailbox.results.send({ file: task.target, lines: text.lines().length })
+}
+"""
+STEPS = """\
+import ./lib/tools
+worker child(n) {
+    $ sh -c 'echo child >> ran.txt'
+    return n * 2
+}
+worker main(n: int = 4) {
+    var id = uuid()
+    $ sh -c 'echo one >> ran.txt'
+    append("log.txt", "line\\n")
+    print("child", child(n), id == uuid())
+    try {
+        $ test -e ready
+    } catch e {
+        print("tidy up")
+        throw e
+    }
+    print(tools.told(id.length))
+    return "done"
+}
+"""
+TOOLS = """\
+export fun told(n) { return "told $n" }
+"""
+
+
+def write_steps() -> str:
+    Path("lib").mkdir()
+    write("lib/tools.pw", TOOLS)
+    return write("steps.pw", STEPS)
+
+
+def no_run_was_made() -> bool:
+    return not Path(".bartack").exists() or not any(Path(".bartack/runs").iterdir())
+
+
+def test_a_script_prints_and_its_value_is_printed_last(bartack: Call) -> None:
+    done = bartack("run", write("hello.pw", '$ echo live\nprint("hello", args)\n"é" + 5\n'), "--", "a", "b c")
+
+    assert (done.returncode, done.stdout) == (0, 'live\nhello ["a","b c"]\né5\n'), done.stderr
+    assert f"{only_run()} completed in " in done.stderr
+
+
+def test_a_program_with_errors_is_reported_and_no_run_is_made(bartack: Call) -> None:
+    done = bartack("run", write("bad.pw", "print(brnach)\n\nfun f() { return nope }\n"))
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "error[PW120]: `brnach` is not defined\n --> bad.pw:1:7\n" in done.stderr
+    assert done.stderr.endswith("2 errors in 1 file\n")
+    assert no_run_was_made()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--", "x"], "argument 'n': expected int, found string \"x\""),
+        (["--worker", "nobody"], "nobody"),
+        (["--input", '{"m": 1}'], "there is no argument 'm'"),
+    ],
+)
+def test_a_call_that_does_not_fit_makes_no_run(bartack: Call, words: list[str], told: str) -> None:
+    done = bartack("run", write("one.pw", "worker one(n: int) { return n }\n"), *words)
+
+    assert done.returncode == 2
+    assert told in done.stderr
+    assert no_run_was_made()
+
+
+def test_workers_of_the_older_style_run_together(bartack: Call) -> None:
+    write("notes.txt", "a\nb\nc\n")
+
+    done = bartack("run", write("pair.pw", PAIR), "--worker", "asker", "--worker", "reader")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, [3, None]), done.stderr
+
+
+def test_workers_of_the_older_style_are_delegated_from_a_main(bartack: Call) -> None:
+    write("notes.txt", "a\nb\nc\n")
+    write("pair.pw", PAIR)
+
+    done = bartack(
+        "run", write("all.pw", "import ./pair\nprint(self.delegate([pair.asker(), pair.reader()]))\n")
+    )
+
+    assert (done.returncode, done.stdout) == (0, "[3,null]\n"), done.stderr
+
+
+def test_a_failure_names_the_lines_of_the_program(bartack: Call) -> None:
+    program = write(
+        "deep.pw",
+        "fun inner(x) {\n    return x.name.first\n}\nworker main() {\n    return inner({name: null})\n}\n",
+    )
+
+    done = bartack("run", program)
+
+    assert done.returncode == 1
+    shown = done.stderr[done.stderr.index("TypeMismatchError [BT402]") :]
+    assert shown.index("deep.pw:5 in main") < shown.index("deep.pw:2 in inner")
+    assert "return x.name.first" in shown
+
+
+def test_a_failed_program_goes_on_at_the_failing_step_when_the_cause_is_mended(bartack: Call) -> None:
+    failed = bartack("run", write_steps())
+    Path("ready").touch()
+
+    done = bartack("resume")
+
+    assert (failed.returncode, failed.stdout) == (1, "child 8 false\ntidy up\n"), failed.stderr
+    assert (done.returncode, done.stdout) == (0, "told 36\ndone\n"), done.stderr
+    assert Path("ran.txt").read_text() == "one\nchild\n"
+    assert Path("log.txt").read_text() == "line\n"
+
+
+def test_the_run_executes_its_own_copy_and_takes_an_edited_one_that_fits(bartack: Call) -> None:
+    bartack("run", write_steps())
+    Path("ready").touch()
+    write("lib/tools.pw", "# A longer file.\n\n" + TOOLS.replace("told $n", "mended $n"))
+    write("steps.pw", "# Lines above.\n\n" + STEPS)
+
+    done = bartack("resume", "--update")
+
+    assert (done.returncode, done.stdout) == (0, "mended 36\ndone\n"), done.stderr
+    kept = Path(".bartack/runs", only_run())
+    assert (kept / "program.1/steps.pw").read_text() == STEPS
+    assert "mended" in (kept / "program/lib/tools.pw").read_text()
+
+
+def test_an_edited_program_that_does_not_fit_changes_nothing(bartack: Call) -> None:
+    bartack("run", write_steps())
+    Path("ready").touch()
+    write("steps.pw", STEPS.replace("echo one", "echo two"))
+
+    refused = bartack("resume", "--update")
+    done = bartack("resume")
+
+    assert refused.returncode == 1
+    assert "the journal has shell" in refused.stderr
+    assert (done.returncode, done.stdout) == (0, "told 36\ndone\n"), done.stderr
+    assert "steps.pw has changed since" in done.stderr
+
+
+def test_a_killed_program_is_resumed_without_doing_anything_twice(start: Start, bartack: Call) -> None:
+    program = write(
+        "gate.pw",
+        "worker main() {\n    $ sh -c 'echo one >> ran.txt'\n    var id = uuid()\n    print(id)\n"
+        "    print(self.session.mailbox.gate.receive())\n    return id\n}\n",
+    )
+    process = start("run", program)
+    first = wait_for(process, "\n", stdout=True)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    bartack("mailbox", "send", only_run(), "gate", '"open"')
+
+    done = bartack("resume")
+
+    assert (done.returncode, done.stdout) == (0, f"open\n{first}"), done.stderr
+    assert Path("ran.txt").read_text() == "one\n"
+
+
+def test_compile_shows_python_and_trees(bartack: Call) -> None:
+    write("lib.pw", "export fun f(n) { return n }\n")
+    program = write("use.pw", "import ./lib\nprint(lib.f(1))\n")
+
+    python = bartack("compile", program)
+    tree = bartack("compile", program, "--emit", "ast", "-o", "tree.json")
+
+    assert python.returncode == tree.returncode == 0
+    assert python.stdout.startswith("# module use\n\ndef main(rt):\n    # use.pw:2\n")
+    assert "# module lib\n\ndef pw_f(rt, pw_n):\n" in python.stdout
+    assert [module["file"] for module in json.loads(Path("tree.json").read_text())["modules"]] == [
+        "use.pw",
+        "lib.pw",
+    ]
+
+
+def test_several_workers_of_a_python_program_do_not_run_together(bartack: Call) -> None:
+    done = bartack("run", write("x.py", ""), "--worker", "a", "--worker", "b")
+
+    assert done.returncode == 2
+    assert "only in a Patchwork program" in done.stderr
