@@ -92,7 +92,26 @@
     ├── AgentError                       BT800
     │   ├── AgentConfigError             BT801
     │   ├── ScriptError                  BT802
-    │   └── ReplyInvalidError            BT803
+    │   ├── ReplyInvalidError            BT803
+    │   ├── AgentTransientError          BT804
+    │   │   ├── AgentExitedError         BT805
+    │   │   └── AgentStalledError        BT806
+    │   ├── AgentRateLimitedError        BT807
+    │   │   └── QuotaExhaustedError      BT808
+    │   ├── AgentAuthError               BT809
+    │   ├── AgentStartError              BT810
+    │   ├── AgentRequestError            BT811
+    │   ├── AgentCapabilityError         BT812
+    │   ├── AgentProtocolError           BT813
+    │   ├── AgentReplyError              BT814
+    │   ├── AgentBusyError               BT815
+    │   ├── AgentCancelledError          BT816
+    │   │   └── AgentDeadlineError       BT817
+    │   ├── VersionMismatchError         BT818
+    │   ├── ArtifactMismatchError        BT819
+    │   │   └── PathEscapeError          BT820
+    │   ├── AgentBudgetError             BT821
+    │   └── LineTooLongError             BT822   (also ValueError)
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -886,15 +905,36 @@ class MailboxConfigError(MessagingError):
 
 
 class AgentError(BartackError):
-    """An agent could not do what it was asked."""
+    """An agent could not do what it was asked.
+
+    ``outcome`` says in a word what becomes of it: transient, rate-limited, terminal or cancelled. ``reason`` is the code of
+    the line protocol, where there is one.
+    """
 
     code = "BT800"
+    outcome: ClassVar[str] = "terminal"
     remedy = "Read the reason; the call is recorded as failed, and 'bartack resume RUN' makes it anew."
 
-    def __init__(self, agent: str, problem: str) -> None:
+    def __init__(
+        self,
+        agent: str,
+        problem: str,
+        reason: str = "",
+        stderr_tail: tuple[str, ...] = (),
+        attempts: tuple[str, ...] = (),
+    ) -> None:
         self.agent = agent
         self.problem = problem
-        super().__init__(f"agent {agent!r}: {problem}")
+        self.reason = reason
+        self.stderr_tail = stderr_tail
+        self.attempts = attempts
+        told = [
+            f"agent {agent!r}: {problem}",
+            f" [{reason}]" if reason else "",
+            f"; attempts: {', '.join(attempts)}" if attempts else "",
+            f"; stderr: {' | '.join(stderr_tail)}" if stderr_tail else "",
+        ]
+        super().__init__("".join(told))
 
 
 class AgentConfigError(AgentError):
@@ -916,6 +956,160 @@ class ReplyInvalidError(AgentError):
 
     code = "BT803"
     remedy = "Say in the prompt what is wanted, or ask for a wider type."
+
+
+class AgentTransientError(AgentError):
+    """An agent failed for a reason that may be gone at the next attempt: it was busy, or its connection broke."""
+
+    code = "BT804"
+    retryable = True
+    outcome = "transient"
+    remedy = "It was tried again already. Look at the agent's own report, then resume the run."
+
+
+class AgentExitedError(AgentTransientError):
+    """The program of an agent ended, or never said a word, before it gave an answer."""
+
+    code = "BT805"
+    remedy = "Read the last lines of its stderr in the error; 'bartack agents doctor NAME' checks the program."
+
+
+class AgentStalledError(AgentTransientError):
+    """An agent stopped showing signs of life while it was at work."""
+
+    code = "BT806"
+    remedy = "Look at the agent's transcript. Raise stall_s or heartbeat_s of the agent if its work takes that long."
+
+
+class AgentRateLimitedError(AgentError):
+    """An agent may not be asked again before some time; ``until`` says when, if it is known."""
+
+    code = "BT807"
+    retryable = True
+    outcome = "rate-limited"
+    remedy = "Wait until the time that the message names, then resume the run."
+
+    def __init__(self, agent: str, problem: str, reason: str = "", until: str = "") -> None:
+        super().__init__(agent, f"{problem}; possible again at {until}" if until else problem, reason)
+        self.problem = problem
+        self.until = until
+
+
+class QuotaExhaustedError(AgentRateLimitedError):
+    """The quota or the credit of an agent is used up."""
+
+    code = "BT808"
+    remedy = "Wait for the quota to be renewed, or raise it with the agent's provider, then resume the run."
+
+
+class AgentAuthError(AgentError):
+    """An agent has no credentials, or they were refused. This is never tried again by itself."""
+
+    code = "BT809"
+    remedy = "Log in to the agent, or put the variable with its credentials into the environment, then resume the run."
+
+
+class AgentStartError(AgentError):
+    """The program of an agent could not be started, or does not speak a version of the protocol that we know."""
+
+    code = "BT810"
+    remedy = "Correct the agent's command in bartack.toml; 'bartack agents doctor NAME' says what is found."
+
+
+class AgentRequestError(AgentError):
+    """An agent refused what it was asked; ``cause`` is bad_request, too_large, refused or not_found."""
+
+    code = "BT811"
+    remedy = "Change what is asked; the same request is refused again."
+
+    def __init__(self, agent: str, problem: str, reason: str = "", cause: str = "bad_request") -> None:
+        super().__init__(agent, f"{problem} ({cause})", reason)
+        self.problem = problem
+        self.cause = cause
+
+
+class AgentCapabilityError(AgentError):
+    """An agent of this kind cannot do what is asked. Nothing was started."""
+
+    code = "BT812"
+    remedy = "Use an agent of another kind for this, or ask for less."
+
+
+class AgentProtocolError(AgentError):
+    """What an agent wrote is not the protocol that it has to speak."""
+
+    code = "BT813"
+    remedy = "Look at stream.ndjson in the agent's directory of the run; the line with a case is the one that was refused."
+
+
+class AgentReplyError(AgentError):
+    """An agent's answer does not have the form that was asked for."""
+
+    code = "BT814"
+    remedy = "Look at the answer in the agent's transcript; make the request clearer, or mend the agent."
+
+
+class AgentBusyError(AgentError):
+    """Another process uses this conversation of the agent. Nothing was started."""
+
+    code = "BT815"
+    retryable = True
+    remedy = "Wait for the other process to end; 'bartack ps' shows who runs."
+
+
+class AgentCancelledError(AgentError):
+    """A call of an agent was given up: ``reason`` says by whom or why."""
+
+    code = "BT816"
+    outcome = "cancelled"
+    remedy = "Nothing has to be mended; the call is made anew when the run is resumed."
+
+
+class AgentDeadlineError(AgentCancelledError):
+    """An agent did not answer within the time that was given."""
+
+    code = "BT817"
+    remedy = "Give the call more time with timeout_s, or the action in the section timeouts of bartack.toml."
+
+
+class VersionMismatchError(AgentError):
+    """The files changed under an agent: it saw another snapshot than the one it was told of."""
+
+    code = "BT818"
+    remedy = "Find out who else writes to the workspace, then resume the run."
+
+
+class ArtifactMismatchError(AgentError):
+    """A file that an agent says it has left is missing, too large, or differs from what it says."""
+
+    code = "BT819"
+    remedy = "The message lists every path with what was expected and what was found; look at them, then resume."
+
+
+class PathEscapeError(ArtifactMismatchError):
+    """An agent named a path that leads out of the workspace, or into a part of it that is not for agents."""
+
+    code = "BT820"
+    remedy = "Paths of artifacts are relative to the workspace, with '/' between names and no '..'."
+
+
+class AgentBudgetError(AgentError):
+    """An agent used more than was reserved for the call: ``reason`` names what of."""
+
+    code = "BT821"
+    remedy = "Raise the budget of the call or of the agent, then resume the run."
+
+
+class LineTooLongError(AgentError, ValueError):
+    """A message to an agent takes more bytes than a line of the protocol may have. Nothing was sent."""
+
+    code = "BT822"
+    remedy = "Put large inputs into a file of the workspace and name it in the inputs."
+
+    def __init__(self, agent: str, size: int, limit: int) -> None:
+        self.size = size
+        self.limit = limit
+        super().__init__(agent, f"a message would take {size} bytes, more than {limit}", "line_too_long")
 
 
 class TreeLockedError(BartackError):
