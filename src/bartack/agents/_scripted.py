@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import msgspec
 
-from bartack.core import open_below, replace_file
+from bartack.agents._script import Defaults, Reply, Write, apply_write, load_script
+from bartack.core import replace_file
 from bartack.errors import AgentError, ScriptError, UnsafePathError
-
-
-class ScriptedWrite(msgspec.Struct, forbid_unknown_fields=True):
-    """A file that the agent writes before it replies; the path stays inside its directory."""
-
-    path: str
-    content: str
 
 
 class ScriptedFailure(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,7 +37,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     delay_s: float = 0.0
     usd: float = 0.0
     tokens: dict[str, int] = {}
-    write: list[ScriptedWrite] = []
+    write: list[Write] = []
     fail: ScriptedFailure | None = None
 
 
@@ -53,7 +46,12 @@ class Script(msgspec.Struct, forbid_unknown_fields=True):
 
     version: int = 1
     strict: bool = True
+    strict_unused: bool = False
+    dedupe: bool = True
+    materialize: bool = False
+    defaults: Defaults = Defaults()
     prompts: list[Rule] = []
+    responses: dict[str, Reply | list[Reply]] = {}
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -75,6 +73,8 @@ class ScriptedReply(msgspec.Struct, frozen=True):
     usd: float
     tokens: int
     failure: str = ""
+    outcome: str = ""
+    """What kind of failure it is."""
 
 
 class ScriptedAgent:
@@ -113,16 +113,18 @@ class ScriptedAgent:
         name: str = "scripted",
         memory: str | os.PathLike[str] | None = None,
     ) -> ScriptedAgent:
-        """Read a script from a TOML file.
+        """Read a script from a JSON or TOML file.
 
         Raises:
             ScriptError: It cannot be read.
         """
-        try:
-            with open(path, "rb") as file:
-                script = msgspec.convert(tomllib.load(file), type=Script)
-        except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-            raise ScriptError(name, f"{os.fspath(path)}: {error}") from None
+        return cls.of(read_script(load_script(path, name), name, path), name=name, memory=memory)
+
+    @classmethod
+    def of(
+        cls, script: Script, *, name: str = "scripted", memory: str | os.PathLike[str] | None = None
+    ) -> ScriptedAgent:
+        """An agent with a script that was read already."""
         agent = cls(name=name, memory=memory, strict=script.strict)
         agent._script = script
         return agent
@@ -171,15 +173,26 @@ class ScriptedAgent:
             return f"it is used up ({rule.times})"
         return ""
 
-    def _write(self, prompt: Prompt, write: ScriptedWrite) -> None:
+    def _write(self, prompt: Prompt, write: Write) -> None:
         try:
-            fd = open_below(prompt.cwd, write.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            apply_write(prompt.cwd, write)
         except (OSError, UnsafePathError) as error:
             raise AgentError(self.name, f"could not write {write.path}: {error}") from None
-        try:
-            os.write(fd, write.content.encode())
-        finally:
-            os.close(fd)
+
+
+def read_script(content: Mapping[str, object], name: str, path: str | os.PathLike[str] = "") -> Script:
+    """A script from the content of its file.
+
+    Raises:
+        ScriptError: It has another form.
+    """
+    try:
+        script = msgspec.convert(dict(content), type=Script)
+    except msgspec.ValidationError as error:
+        raise ScriptError(name, f"{os.fspath(path)}: {error}") from None
+    if script.version != 1:
+        raise ScriptError(name, f"{os.fspath(path)}: version is {script.version}, only 1 is known")
+    return script
 
 
 def _recall(memory: str | os.PathLike[str] | None) -> dict[str, int]:
@@ -195,4 +208,5 @@ def _reply(rule: Rule, prompt: Prompt) -> ScriptedReply:
     if value is None and prompt.wants_value:
         value = rule.text
     failure = "" if rule.fail is None else rule.fail.message or rule.fail.outcome
-    return ScriptedReply(text, value, rule.delay_s, rule.usd, sum(rule.tokens.values()), failure)
+    outcome = "" if rule.fail is None else rule.fail.outcome
+    return ScriptedReply(text, value, rule.delay_s, rule.usd, sum(rule.tokens.values()), failure, outcome)
