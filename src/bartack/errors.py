@@ -112,6 +112,10 @@
     │   │   └── PathEscapeError          BT820
     │   ├── AgentBudgetError             BT821
     │   └── LineTooLongError             BT822   (also ValueError)
+    ├── PipelineError                    BT900
+    │   ├── SnapshotError                BT901
+    │   │   ├── SnapshotReadError        BT902
+    │   │   └── SnapshotUnstableError    BT903
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -1344,6 +1348,43 @@ class LineageMissingError(LineageError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"no lineage database at {path}")
+
+
+class PipelineError(BartackError):
+    """The pipeline cannot go on."""
+
+    code = "BT900"
+    remedy = "The message says what is in the way; the run stays as it is and can be resumed."
+
+
+class SnapshotError(PipelineError):
+    """The workspace could not be captured."""
+
+    code = "BT901"
+    remedy = "The message names the file; nothing was changed."
+
+
+class SnapshotReadError(SnapshotError):
+    """A file or directory of the workspace cannot be read. A snapshot is complete or it is not made."""
+
+    code = "BT902"
+    remedy = "Make it readable, or leave it out with snapshot.exclude in bartack.toml."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
+
+
+class SnapshotUnstableError(SnapshotError):
+    """A file changed each time it was read: somebody is writing it."""
+
+    code = "BT903"
+    remedy = "Stop whoever writes the file, or leave it out with snapshot.exclude in bartack.toml, and resume."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} changes while it is read")
 
 
 class UnknownCodeError(BartackError):
