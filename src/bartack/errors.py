@@ -115,7 +115,8 @@
     ├── PipelineError                    BT900
     │   ├── SnapshotError                BT901
     │   │   ├── SnapshotReadError        BT902
-    │   │   └── SnapshotUnstableError    BT903
+    │   │   ├── SnapshotUnstableError    BT903
+    │   │   └── ManifestError            BT904
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -1385,6 +1386,18 @@ class SnapshotUnstableError(SnapshotError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"{path} changes while it is read")
+
+
+class ManifestError(SnapshotError):
+    """A manifest cannot be read, or its files do not have the id that it claims."""
+
+    code = "BT904"
+    remedy = "Take the manifest from the run's own directory; one that was changed by hand is of no use."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
 
 
 class UnknownCodeError(BartackError):
