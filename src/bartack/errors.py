@@ -93,15 +93,15 @@
     │   ├── AgentConfigError             BT801
     │   ├── ScriptError                  BT802
     │   ├── ReplyInvalidError            BT803
-    │   ├── AgentTransientError          BT804
-    │   │   ├── AgentExitedError         BT805
-    │   │   └── AgentStalledError        BT806
-    │   ├── AgentRateLimitedError        BT807
-    │   │   └── QuotaExhaustedError      BT808
-    │   ├── AgentAuthError               BT809
-    │   ├── AgentStartError              BT810
-    │   ├── AgentRequestError            BT811
-    │   ├── AgentCapabilityError         BT812
+    │   ├── AgentCapabilityError         BT804
+    │   ├── AgentTransientError          BT805
+    │   │   ├── AgentExitedError         BT806
+    │   │   └── AgentStalledError        BT807
+    │   ├── AgentRateLimitedError        BT808
+    │   │   └── QuotaExhaustedError      BT809
+    │   ├── AgentAuthError               BT810
+    │   ├── AgentStartError              BT811
+    │   ├── AgentRequestError            BT812
     │   ├── AgentProtocolError           BT813
     │   ├── AgentReplyError              BT814
     │   ├── AgentBusyError               BT815
@@ -963,10 +963,17 @@ class ReplyInvalidError(AgentError):
     remedy = "Say in the prompt what is wanted, or ask for a wider type."
 
 
+class AgentCapabilityError(AgentError):
+    """An agent is asked for something that it cannot do; nothing was sent to it."""
+
+    code = "BT804"
+    remedy = "Give the prompt to an agent that can do it, or ask for less."
+
+
 class AgentTransientError(AgentError):
     """An agent failed for a reason that may be gone at the next attempt: it was busy, or its connection broke."""
 
-    code = "BT804"
+    code = "BT805"
     retryable = True
     outcome = "transient"
     remedy = "It was tried again already. Look at the agent's own report, then resume the run."
@@ -975,21 +982,23 @@ class AgentTransientError(AgentError):
 class AgentExitedError(AgentTransientError):
     """The program of an agent ended, or never said a word, before it gave an answer."""
 
-    code = "BT805"
-    remedy = "Read the last lines of its stderr in the error; 'bartack agents doctor NAME' checks the program."
+    code = "BT806"
+    remedy = (
+        "Read the last lines of its stderr in the error; 'bartack agents doctor NAME' checks the program."
+    )
 
 
 class AgentStalledError(AgentTransientError):
     """An agent stopped showing signs of life while it was at work."""
 
-    code = "BT806"
+    code = "BT807"
     remedy = "Look at the agent's transcript. Raise stall_s or heartbeat_s of the agent if its work takes that long."
 
 
 class AgentRateLimitedError(AgentError):
     """An agent may not be asked again before some time; ``until`` says when, if it is known."""
 
-    code = "BT807"
+    code = "BT808"
     retryable = True
     outcome = "rate-limited"
     remedy = "Wait until the time that the message names, then resume the run."
@@ -1003,41 +1012,34 @@ class AgentRateLimitedError(AgentError):
 class QuotaExhaustedError(AgentRateLimitedError):
     """The quota or the credit of an agent is used up."""
 
-    code = "BT808"
+    code = "BT809"
     remedy = "Wait for the quota to be renewed, or raise it with the agent's provider, then resume the run."
 
 
 class AgentAuthError(AgentError):
     """An agent has no credentials, or they were refused. This is never tried again by itself."""
 
-    code = "BT809"
+    code = "BT810"
     remedy = "Log in to the agent, or put the variable with its credentials into the environment, then resume the run."
 
 
 class AgentStartError(AgentError):
     """The program of an agent could not be started, or does not speak a version of the protocol that we know."""
 
-    code = "BT810"
+    code = "BT811"
     remedy = "Correct the agent's command in bartack.toml; 'bartack agents doctor NAME' says what is found."
 
 
 class AgentRequestError(AgentError):
     """An agent refused what it was asked; ``cause`` is bad_request, too_large, refused or not_found."""
 
-    code = "BT811"
+    code = "BT812"
     remedy = "Change what is asked; the same request is refused again."
 
     def __init__(self, agent: str, problem: str, reason: str = "", cause: str = "bad_request") -> None:
         super().__init__(agent, f"{problem} ({cause})", reason)
         self.problem = problem
         self.cause = cause
-
-
-class AgentCapabilityError(AgentError):
-    """An agent of this kind cannot do what is asked. Nothing was started."""
-
-    code = "BT812"
-    remedy = "Use an agent of another kind for this, or ask for less."
 
 
 class AgentProtocolError(AgentError):
@@ -1088,7 +1090,9 @@ class ArtifactMismatchError(AgentError):
     """A file that an agent says it has left is missing, too large, or differs from what it says."""
 
     code = "BT819"
-    remedy = "The message lists every path with what was expected and what was found; look at them, then resume."
+    remedy = (
+        "The message lists every path with what was expected and what was found; look at them, then resume."
+    )
 
 
 class PathEscapeError(ArtifactMismatchError):
@@ -1381,7 +1385,9 @@ class SnapshotUnstableError(SnapshotError):
     """A file changed each time it was read: somebody is writing it."""
 
     code = "BT903"
-    remedy = "Stop whoever writes the file, or leave it out with snapshot.exclude in bartack.toml, and resume."
+    remedy = (
+        "Stop whoever writes the file, or leave it out with snapshot.exclude in bartack.toml, and resume."
+    )
 
     def __init__(self, path: str) -> None:
         self.path = path
