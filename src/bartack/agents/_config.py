@@ -150,7 +150,7 @@ def read_agents(table: Mapping[str, object], place: str = "agents") -> AgentsCon
 
 
 def _read_agent(name: str, given: Mapping[str, object], place: str) -> AgentConfig:
-    kind = given.get("kind", name)
+    kind = given.get("kind") or _kind_of(name, given)
     wanted = KINDS.get(kind) if isinstance(kind, str) else None
     if wanted is None:
         raise ConfigError(f"{place}.kind", _unknown(str(kind), list(KINDS), "there is no such kind of agent"))
@@ -158,6 +158,13 @@ def _read_agent(name: str, given: Mapping[str, object], place: str) -> AgentConf
     if isinstance(agent, NdjsonConfig):
         _check(name, agent, place)
     return agent
+
+
+def _kind_of(name: str, given: Mapping[str, object]) -> str:
+    """The kind of an agent that does not say: its name is one, or only one has what is said of it."""
+    if name in KINDS:
+        return name
+    return "scripted" if "script" in given else "ndjson" if "command" in given else name
 
 
 def _check(name: str, agent: NdjsonConfig, place: str) -> None:

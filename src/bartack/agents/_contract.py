@@ -6,7 +6,6 @@ agent was given. Kinds are registered in ``_kinds.py``.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Literal, Protocol
 
 import msgspec
@@ -176,7 +175,7 @@ class ToolOutcome(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+class AgentCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What agents of a kind can do."""
 
     schema: bool = False
@@ -233,7 +232,8 @@ class Agent(Protocol):
         """How it is reached."""
         ...
 
-    def capabilities(self) -> Capabilities:
+    @property
+    def capabilities(self) -> AgentCapabilities:
         """What it can do."""
         ...
 
@@ -244,6 +244,3 @@ class Agent(Protocol):
             AgentError: It cannot be asked; nothing was started.
         """
         ...
-
-
-Emit = Callable[[AgentEvent], None]

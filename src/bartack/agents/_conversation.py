@@ -50,7 +50,7 @@ from bartack.agents._contract import (
     VerifiedArtifact,
 )
 from bartack.agents._ids import conversation_id, correlation_id, moment, new_message_id, parse_moment
-from bartack.agents._lines import EXCERPT, Fault, Line, Read, write_line
+from bartack.agents._lines import EXCERPT, BadLine, Line, Read, write_line
 from bartack.agents._messages import (
     ENDING,
     PASSING,
@@ -153,6 +153,7 @@ class Conversation:
         # Faults.
         self._faults: Counter[str] = Counter()
         self._violations = 0
+        self._case = ""
         self._tools: dict[str, bytes] = {}
         self._open_tools: set[str] = set()
         # Watches, in seconds that count.
@@ -210,16 +211,21 @@ class Conversation:
         self._start_by = None if link.heard else now + self._config.start_s
         self._send_command()
 
-    def line(self, read: Read) -> None:
-        """The process wrote a line."""
+    def line(self, read: Read) -> str:
+        """The process wrote a line; returns what is wrong with it, empty if nothing is."""
         link = self._link
         if link is None or self.state in {"stopping", "done"}:
-            return
+            return "late"
+        self._case = ""
         self._catch_up()
         self._last_line = self._now()
-        if isinstance(read, Fault):
+        if isinstance(read, BadLine):
             self._fault(read)
-            return
+        else:
+            self._message(link, read)
+        return self._case
+
+    def _message(self, link: Link, read: Line) -> None:
         link.heard = True
         self._start_by = None
         match read.message:
@@ -494,8 +500,8 @@ class Conversation:
 
     # Bad lines.
 
-    def _fault(self, fault: Fault) -> None:
-        case = fault.case
+    def _fault(self, fault: BadLine) -> None:
+        case = self._case = fault.case
         self._faults[case] += 1
         seen = self._faults[case]
         if seen <= TOLD:
@@ -859,8 +865,8 @@ class Conversation:
         return AgentCancelledError(self.agent, "the call was given up", reason)
 
 
-def _fault(case: str, raw: bytes, detail: str, *, suspect: bool = False) -> Fault:
-    return Fault(case, raw[:EXCERPT], len(raw) + 1, suspect, detail)
+def _fault(case: str, raw: bytes, detail: str, *, suspect: bool = False) -> BadLine:
+    return BadLine(case, raw[:EXCERPT], len(raw) + 1, suspect, detail)
 
 
 def _ended(status: int | None) -> str:

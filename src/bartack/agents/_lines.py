@@ -1,6 +1,6 @@
 """Lines: bytes into messages and messages into bytes. Writing is strict, reading tolerant, and memory bounded in both.
 
-Whatever an agent writes becomes either a message or a ``Fault`` that says what is wrong with the line. Which message belongs to
+Whatever an agent writes becomes either a message or a ``BadLine`` that says what is wrong with the line. Which message belongs to
 which command is not decided here but in ``_conversation.py``.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
 import msgspec
@@ -28,7 +28,7 @@ UNCOUNTED: Final = frozenset({"unknown_kind", "unknown_event", "duplicate", "lat
 """Faults that may be a newer or a slower agent rather than a broken one."""
 
 
-class Fault(NamedTuple):
+class BadLine(NamedTuple):
     """A line that cannot be used, and why.
 
     Attributes:
@@ -60,7 +60,7 @@ class Line(NamedTuple):
     raw: bytes
 
 
-Read = Line | Fault
+Read = Line | BadLine
 
 
 class Splitter:
@@ -70,7 +70,7 @@ class Splitter:
         self._buffer = bytearray()
         self._skipped = 0
 
-    def feed(self, data: bytes) -> Iterator[bytes | Fault]:
+    def feed(self, data: bytes) -> Iterator[bytes | BadLine]:
         """The lines that are complete with these bytes, without their newlines; blank ones are left out."""
         begin = 0
         while (end := data.find(b"\n", begin)) >= 0:
@@ -81,7 +81,7 @@ class Splitter:
                 yield line
         self._add(data, begin, len(data))
 
-    def close(self) -> bytes | Fault | None:
+    def close(self) -> bytes | BadLine | None:
         """The stream has ended: what is left of a line that has none."""
         if not self._buffer and not self._skipped:
             return None
@@ -100,31 +100,45 @@ class Splitter:
         self._buffer += data[begin : begin + KEPT]
         del self._buffer[KEPT:]
 
-    def _take(self, newline: int = 1) -> bytes | Fault:
+    def _take(self, newline: int = 1) -> bytes | BadLine:
         kept, skipped = bytes(self._buffer), self._skipped
         self._buffer.clear()
         self._skipped = 0
         if skipped:
             detail = f"the line has {skipped + newline} bytes, more than {MAX_LINE}"
-            return Fault("line_too_long", kept, skipped + newline, not CALM.search(kept), detail)
+            return BadLine("line_too_long", kept, skipped + newline, not CALM.search(kept), detail)
         return kept.strip(b" \t\r")
 
 
 class LineReader:
-    """Reads what an agent writes."""
+    """Reads what an agent writes.
 
-    def __init__(self) -> None:
+    Args:
+        redact: Takes secrets out of a line before anybody sees it.
+    """
+
+    def __init__(self, redact: Callable[[bytes], bytes] | None = None) -> None:
         self._splitter = Splitter()
+        self._redact = redact or _as_it_is
 
     def feed(self, data: bytes) -> Iterator[Read]:
         """What the lines say that are complete with these bytes."""
         for line in self._splitter.feed(data):
-            yield line if isinstance(line, Fault) else read_line(line)
+            yield self._hide(line) if isinstance(line, BadLine) else read_line(self._redact(line))
 
-    def close(self) -> Fault | None:
+    def close(self) -> BadLine | None:
         """The stream has ended; a last line without newline was torn by that."""
         rest = self._splitter.close()
-        return _malformed(rest, "torn by the end of the stream") if isinstance(rest, bytes) else rest
+        if isinstance(rest, bytes):
+            return _malformed(self._redact(rest), "torn by the end of the stream")
+        return None if rest is None else self._hide(rest)
+
+    def _hide(self, fault: BadLine) -> BadLine:
+        return fault._replace(excerpt=self._redact(fault.excerpt))
+
+
+def _as_it_is(line: bytes) -> bytes:
+    return line
 
 
 def read_line(line: bytes) -> Read:
@@ -190,14 +204,14 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-def _malformed(line: bytes, detail: str) -> Fault:
+def _malformed(line: bytes, detail: str) -> BadLine:
     looks_like_message = line.lstrip().startswith(b"{")
     suspect = looks_like_message and not CALM.search(line[:KEPT])
     return _fault("malformed", line, detail, suspect=suspect, is_text=not looks_like_message)
 
 
-def _fault(case: str, line: bytes, detail: str, *, suspect: bool = False, is_text: bool = False) -> Fault:
-    return Fault(case, line[:KEPT], len(line) + 1, suspect, detail[:512], is_text)
+def _fault(case: str, line: bytes, detail: str, *, suspect: bool = False, is_text: bool = False) -> BadLine:
+    return BadLine(case, line[:KEPT], len(line) + 1, suspect, detail[:512], is_text)
 
 
 _encode: Final = msgspec.json.Encoder().encode

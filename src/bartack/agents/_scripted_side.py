@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final, Literal, Protocol
 
 import msgspec
@@ -64,7 +65,7 @@ class Outside(Protocol):
         """Write to stderr."""
         ...
 
-    def die(self, code: int, signal: str = "") -> None:
+    def die(self, code: int, by: str = "") -> None:
         """End, or die by a signal; nothing is done afterwards."""
         ...
 
@@ -315,16 +316,17 @@ class ScriptedSide:
 
     def _prompt_reply(self, command: Command) -> Reply | ErrorSpec | None:
         text = str(command.inputs.get("text", ""))
-        name = str(command.inputs.get("name", command.task_id))
-        wanted = "result_schema" in command.inputs
-        prompt = Prompt(command.idempotency_key, name, text, self._root, wants_value=wanted)
+        context = command.inputs.get("context")
+        known: object = context.get("name") if isinstance(context, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
+        name = known if isinstance(known, str) else command.task_id
+        prompt = Prompt(command.idempotency_key, name, text, self._root)
         try:
             found = self._prompts.reply(prompt)
         except ScriptError as error:
             return self._unmatched(command, error.problem)
         except AgentError as error:
             return ErrorSpec("artifact_write_failed", error.problem)
-        return _as_reply(found, wants_value=wanted)
+        return _as_reply(found, wants_value="result_schema" in command.inputs)
 
     def _unmatched(self, command: Command, problem: str) -> Reply | ErrorSpec | None:
         """No rule is for a prompt: there may be a reply to all of them."""
@@ -570,8 +572,12 @@ def _as_reply(found: ScriptedReply, *, wants_value: bool) -> Reply | ErrorSpec |
         return None
     if found.failure:
         return ErrorSpec(_FAILURES.get(found.outcome, "internal_error"), found.failure)
-    usage = Usage(output_tokens=found.tokens or None, cost_usd=found.usd or None)
-    payload = {"result": found.value if wants_value else found.text, "text": found.text}
+    used = found.tokens or found.usd
+    usage = Usage(output_tokens=found.tokens or None, cost_usd=found.usd or None) if used else None
+    payload: dict[str, object] = {"result": found.text, "text": found.text}
+    if wants_value:
+        with suppress(msgspec.DecodeError):
+            payload["result"] = msgspec.json.decode(found.text)
     return Reply(
         delay_s=found.delay_s, events=[EventSpec(type="prompt.completed", payload=payload, usage=usage)]
     )

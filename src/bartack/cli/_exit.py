@@ -63,6 +63,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.WorkerDefinitionError: Exit.USAGE,
     errors.WorkspaceError: Exit.USAGE,
     errors.AgentConfigError: Exit.USAGE,
+    errors.ScriptError: Exit.USAGE,
     errors.MailboxNameError: Exit.USAGE,
     errors.MessageValueError: Exit.USAGE,
     errors.TypeMismatchError: Exit.USAGE,

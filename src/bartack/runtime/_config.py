@@ -5,22 +5,15 @@ from __future__ import annotations
 import os
 import tomllib
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
-from bartack.agents import ScriptedAgent
+from bartack.agents import AgentsConfig, ProtocolConfig, ScriptedAgent, ScriptedConfig, read_agents
 from bartack.errors import ConfigError
 from bartack.runtime._timeouts import DEFAULTS
 
 FILE = "bartack.toml"
-
-
-class AgentConfig(msgspec.Struct, forbid_unknown_fields=True):
-    """One agent."""
-
-    kind: Literal["scripted"] = "scripted"
-    script: str = ""
 
 
 class BudgetConfig(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,8 +26,8 @@ class BudgetConfig(msgspec.Struct, forbid_unknown_fields=True):
 class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "state_dir"}):
     """All settings."""
 
-    agents: dict[str, AgentConfig | str] = {}
-    """Agents by name, and ``default``: the one that is asked when none is named."""
+    agents: AgentsConfig = msgspec.field(default_factory=AgentsConfig)
+    protocol: ProtocolConfig = msgspec.field(default_factory=ProtocolConfig)
     budget: BudgetConfig = msgspec.field(default_factory=BudgetConfig)
     timeouts: dict[str, float] = {}
     durability: Literal["power", "process"] = "power"
@@ -53,26 +46,22 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
 
     @property
     def default_agent(self) -> str:
-        """The agent that is asked when none is named: the one that is said to be, else the only one."""
-        named = self.agents.get("default")
-        if isinstance(named, str):
-            return named
-        names = [name for name, agent in self.agents.items() if isinstance(agent, AgentConfig)]
-        return names[0] if len(names) == 1 else ""
+        """The agent that is asked when none is named."""
+        return self.agents.default_name
 
     def state_dir(self, workspace: Path) -> Path:
         """Where the runs of a workspace are."""
         return workspace / os.environ.get("BARTACK_STATE_DIR", self.directory)
 
-    def open_agents(self, workspace: Path, run_dir: Path) -> dict[str, ScriptedAgent]:
-        """The agents that are configured.
+    def open_scripted(self, workspace: Path, run_dir: Path) -> dict[str, ScriptedAgent]:
+        """The agents that answer prompts from a script, in the process of the hub.
 
         Raises:
             ScriptError: A script cannot be read.
         """
         opened: dict[str, ScriptedAgent] = {}
-        for name, agent in self.agents.items():
-            if isinstance(agent, AgentConfig):
+        for name, agent in self.agents.named.items():
+            if isinstance(agent, ScriptedConfig):
                 folder = run_dir / "agents" / name
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 opened[name] = ScriptedAgent.load(
@@ -86,14 +75,20 @@ def load_config(workspace: Path) -> Config:
 
     Raises:
         ConfigError: A setting is unknown or has an unusable value.
+        AgentConfigError: A secret is written down.
     """
     file = workspace / FILE
     if not file.is_file():
         return Config()
     try:
-        config = msgspec.convert(tomllib.loads(file.read_text("utf-8")), type=Config)
+        table = tomllib.loads(file.read_text("utf-8"))
+        agents = table.pop("agents", {})
+        config = msgspec.convert(table, type=Config)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         raise ConfigError(FILE, str(error)) from None
+    if not isinstance(agents, dict):
+        raise ConfigError(f"{FILE}: agents", "it is no table")
+    config.agents = read_agents(cast("dict[str, object]", agents), f"{FILE}: agents")
     unknown = sorted(set(config.timeouts) - set(DEFAULTS))
     if unknown:
         raise ConfigError(

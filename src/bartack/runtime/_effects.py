@@ -159,7 +159,9 @@ class EffectDesk:
         job = self._begin(worker, opened, [args.name])
         self._watch(job, StepTimeoutError("prompt", limit, "explicit"), StopPrompt(job.token))
         key = self._office.ledger.key(worker, step.p, step.n)
-        self._office.ledger.act(StartPrompt(job.token, worker.path, key, attempt, args))
+        self._office.ledger.act(
+            StartPrompt(job.token, worker.path, key, attempt, args, step.p, step.n, limit, reserve)
+        )
 
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""

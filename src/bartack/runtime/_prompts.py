@@ -6,6 +6,7 @@ import heapq
 import time
 from collections.abc import Callable, Mapping
 from itertools import count
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +14,9 @@ from bartack.agents import Prompt, ScriptedAgent
 from bartack.errors import AgentConfigError, AgentError
 from bartack.runtime._ledger import StartPrompt
 from bartack.runtime._steps import ThinkOutcome
+
+if TYPE_CHECKING:
+    from bartack.runtime._programs import Programs
 
 Outcome = ThinkOutcome | AgentError
 
@@ -26,24 +30,32 @@ class Prompts:
         default: str,
         cwd: str,
         now: Callable[[], float] = time.monotonic,
+        programs: Programs | None = None,
     ) -> None:
         self._agents = agents
         self._default = default
         self._cwd = cwd
         self._now = now
+        self.programs = programs
+        """Agents that are programs; a run in memory has none."""
         self._numbers = count()
         self._due: list[tuple[float, int, int, Outcome]] = []
 
     def start(self, action: StartPrompt) -> None:
         """Call an agent; its reply is there when it is due."""
         try:
+            if self.programs is not None and self.programs.serves(self._name(action), action.args):
+                self.programs.start(action, self._name(action))
+                return
             delay, outcome = self._ask(action)
         except AgentError as error:
             delay, outcome = 0.0, error
         heapq.heappush(self._due, (self._now() + delay, next(self._numbers), action.token, outcome))
 
     def stop(self, token: int) -> None:
-        """Give a call up; that is its outcome, at once."""
+        """Give a call up; that is its outcome, at once, or as soon as nothing of a program's work is left."""
+        if self.programs is not None and self.programs.stop(token):
+            return
         self._due = [item for item in self._due if item[2] != token]
         cancelled = AgentError("", "the call was given up")
         self._due.append((self._now(), next(self._numbers), token, cancelled))
@@ -51,19 +63,24 @@ class Prompts:
 
     def next_in_s(self) -> float | None:
         """Seconds until the next reply is due."""
-        return max(self._due[0][0] - self._now(), 0.0) if self._due else None
+        waits = [max(self._due[0][0] - self._now(), 0.0)] if self._due else []
+        program = None if self.programs is None else self.programs.next_in_s()
+        return min([*waits, program]) if program is not None else min(waits, default=None)
 
     def take_ready(self) -> list[tuple[int, Outcome]]:
         """The replies that are due."""
-        ready: list[tuple[int, Outcome]] = []
+        ready: list[tuple[int, Outcome]] = [] if self.programs is None else self.programs.take_ready()
         while self._due and self._due[0][0] <= self._now():
             _, _, token, outcome = heapq.heappop(self._due)
             ready.append((token, outcome))
         return ready
 
+    def _name(self, action: StartPrompt) -> str:
+        return action.args.agent or self._default
+
     def _ask(self, action: StartPrompt) -> tuple[float, Outcome]:
         args = action.args
-        name = args.agent or self._default
+        name = self._name(action)
         agent = self._agents.get(name)
         if agent is None:
             known = ", ".join(sorted(self._agents)) or "none"

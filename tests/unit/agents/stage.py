@@ -24,7 +24,7 @@ from bartack.agents._config import NdjsonConfig, ProtocolConfig
 from bartack.agents._contract import AgentEvent, AgentRequest, AgentResult, Outcome, ToolOutcome
 from bartack.agents._conversation import Conversation
 from bartack.agents._ids import command_key
-from bartack.agents._lines import Fault, Line, LineReader
+from bartack.agents._lines import BadLine, Line, LineReader
 from bartack.agents._messages import ROLES, Command, Role, ToAgent
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._scripted import read_script
@@ -92,8 +92,8 @@ class Process:
     def complain(self, data: bytes) -> None:
         self.stderr_bytes += len(data)
 
-    def die(self, code: int, signal: str = "") -> None:
-        self.status = -9 if signal else code
+    def die(self, code: int, by: str = "") -> None:
+        self.status = -9 if by else code
 
     def spawn(self, seconds: float, writes: str) -> None:
         raise AssertionError("no process can be left behind in a test without any")
@@ -131,7 +131,7 @@ class Stage:
         self.sent: list[ToAgent] = []
         self.lines: list[bytes] = []
         self.heard: list[bytes] = []
-        self.faults: list[Fault] = []
+        self.faults: list[BadLine] = []
         self.events: list[AgentEvent] = []
         self.warnings: list[str] = []
         self.tools: Callable[[CallOut], ToolOutcome | None] = lambda _: ToolOutcome("done")
@@ -206,7 +206,7 @@ class Stage:
             self.hear(read)
         return True
 
-    def hear(self, read: Line | Fault) -> None:
+    def hear(self, read: Line | BadLine) -> None:
         """Give the conversation a line."""
         assert self.conversation is not None
         if isinstance(read, Line):
