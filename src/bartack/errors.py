@@ -117,6 +117,21 @@
     │   │   ├── SnapshotReadError        BT902
     │   │   ├── SnapshotUnstableError    BT903
     │   │   └── ManifestError            BT904
+    │   ├── TaskNotFoundError            BT905
+    │   ├── WorkspaceBusyError           BT906
+    │   ├── LoopLimitError               BT919
+    │   │   ├── TestsGateError           BT907
+    │   │   ├── ReviewLimitError         BT908
+    │   │   ├── SpecLimitError           BT909
+    │   │   └── RoundLimitError          BT910
+    │   ├── ReadOnlyViolationError       BT911
+    │   ├── SpecEditError                BT912
+    │   ├── ReceiptConflictError         BT913
+    │   ├── ActivationError              BT914
+    │   │   └── PlanPathError            BT915
+    │   ├── NoCandidatesError            BT916
+    │   ├── ProposalError                BT917
+    │   └── TasksFailedError             BT918
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -770,7 +785,7 @@ class BudgetExceededError(RunError):
     """The run has no money left for this call."""
 
     code = "BT332"
-    remedy = "Raise the budget with --set budget.max_usd=AMOUNT and resume."
+    remedy = "Raise the budget with --set budget.usd=AMOUNT and resume."
 
     def __init__(self, limit_usd: float, spent_usd: float) -> None:
         self.limit_usd = limit_usd
@@ -1404,6 +1419,167 @@ class ManifestError(SnapshotError):
         self.path = path
         self.problem = problem
         super().__init__(f"{path}: {problem}")
+
+
+class TaskNotFoundError(PipelineError):
+    """No task has this id."""
+
+    code = "BT905"
+    remedy = "Name a task of bartack.toml, or say what is to be done with --goal."
+
+    def __init__(self, task: str, near: tuple[str, ...] = ()) -> None:
+        self.task = task
+        self.near = near
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        super().__init__(f"there is no task {task!r}{hint} (a task that is not configured needs --goal)")
+
+
+class WorkspaceBusyError(PipelineError):
+    """Another run works in this workspace. Two runs in one tree would not know whose change is whose."""
+
+    code = "BT906"
+    retryable = True
+    remedy = "Wait for the other run ('--wait' does), or look at it with 'bartack status'."
+
+    def __init__(self, workspace: str, owner: str) -> None:
+        self.workspace = workspace
+        self.owner = owner
+        super().__init__(f"{workspace}: {owner or 'another process'} works there")
+
+
+class LoopLimitError(PipelineError):
+    """A loop of the pipeline came to its bound."""
+
+    code = "BT919"
+    remedy = (
+        "Mend what the findings say, or not; 'bartack resume' grants as many rounds again. The bounds are "
+        "pipeline.max_… in bartack.toml."
+    )
+
+    def __init__(self, task: str, problem: str, findings: str = "") -> None:
+        self.task = task
+        self.problem = problem
+        self.findings = findings
+        super().__init__(f"task {task}: {problem}" + (f"\n{findings}" if findings else ""))
+
+
+class TestsGateError(LoopLimitError):
+    """The tests of a task still fail after as many repairs as are allowed, or cannot be run at all."""
+
+    code = "BT907"
+    remedy = "Mend the code or the command, or raise pipeline.max_fix_rounds; 'bartack resume' runs the tests again."
+    __test__ = False
+
+
+class ReviewLimitError(LoopLimitError):
+    """The reviewer still wants changes after as many rounds as are allowed."""
+
+    code = "BT908"
+    remedy = (
+        "Deal with the findings, or raise pipeline.max_review_rounds; 'bartack resume' has it reviewed again."
+    )
+
+
+class SpecLimitError(LoopLimitError):
+    """The spec maintainer still wants changes after as many rounds as are allowed."""
+
+    code = "BT909"
+    remedy = "Deal with the findings, or raise pipeline.max_spec_rounds; 'bartack resume' asks the spec maintainer again."
+
+
+class RoundLimitError(LoopLimitError):
+    """The builder was commanded as often as one task may command it."""
+
+    code = "BT910"
+    remedy = "See why it takes so many rounds, or raise pipeline.max_rounds; 'bartack resume' grants as many again."
+
+
+class ReadOnlyViolationError(PipelineError):
+    """A reviewer changed files that it may only read. The changes are left as they are."""
+
+    code = "BT911"
+    remedy = "Look at the files; undo or keep the changes yourself, then resume: the review is made again."
+
+    def __init__(self, task: str, paths: str) -> None:
+        self.task = task
+        self.paths = paths
+        super().__init__(f"task {task}: the reviewer changed {paths}")
+
+
+class SpecEditError(PipelineError):
+    """A spec maintainer changed something outside of the sections that it may edit. The changes are left as they are."""
+
+    code = "BT912"
+    remedy = "Undo the forbidden part of the change, or do that edit yourself, then resume: the step is made again."
+
+    def __init__(self, task: str, problem: str, diff: str = "") -> None:
+        self.task = task
+        self.problem = problem
+        self.diff = diff
+        super().__init__(f"task {task}: {problem}" + (f"\n{diff}" if diff else ""))
+
+
+class ReceiptConflictError(PipelineError):
+    """There is another file where a receipt has to be. It was not overwritten."""
+
+    code = "BT913"
+    remedy = "Move the file that the message names to another place, then resume."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is there already, with another content")
+
+
+class ActivationError(PipelineError):
+    """The tasks of a run cannot be begun."""
+
+    code = "BT914"
+    remedy = "Correct the tasks: ids are unique, what they depend on exists, and nothing depends on itself."
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(problem)
+
+
+class PlanPathError(ActivationError):
+    """The plan that was approved is not there, or not in the workspace."""
+
+    code = "BT915"
+    remedy = "Put the plan back where it was, then resume."
+
+
+class NoCandidatesError(PipelineError):
+    """No file of the workspace looks like a plan, and intake.require_plan wants one."""
+
+    code = "BT916"
+    remedy = (
+        "Write the plan to a file such as docs/plan.md, or set intake.require_plan = false in bartack.toml."
+    )
+
+    def __init__(self) -> None:
+        super().__init__("no file of the workspace looks like a plan")
+
+
+class ProposalError(PipelineError):
+    """An agent proposed tasks that cannot be used."""
+
+    code = "BT917"
+    remedy = "Resume to ask the agent again, or say the instruction in other words in a new run."
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"the proposal cannot be used: {problem}")
+
+
+class TasksFailedError(PipelineError):
+    """Some tasks of a run failed; the others are done."""
+
+    code = "BT918"
+    remedy = "Mend what hindered them, then resume: the tasks that failed or were skipped are begun again."
+
+    def __init__(self, summary: str) -> None:
+        self.summary = summary
+        super().__init__(summary)
 
 
 class UnknownCodeError(BartackError):

@@ -41,6 +41,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         timeout_s: Seconds until its deadline, counted while the hub is alive.
         attempt: 1, and one more after each death of a hub during the step.
         refused_paths: Below which paths of ``cwd`` it must not leave anything.
+        rejected: Why an earlier answer to the same key was refused, where one was: a code.
     """
 
     run_id: str
@@ -62,6 +63,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     timeout_s: float = 3600.0
     attempt: int = 1
     refused_paths: list[str] = []
+    rejected: str = ""
 
 
 class VerifiedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,12 +10,18 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from bartack.agents._script import Defaults, Reply, Write, apply_write, load_script
 from bartack.core import replace_file
 from bartack.errors import AgentError, ScriptError, UnsafePathError
+
+if TYPE_CHECKING:
+    from bartack.agents._contract import AgentRequest, AgentResult
+    from bartack.agents._messages import Command
+    from bartack.agents._scripted_call import InProcess
 
 
 class ScriptedFailure(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,6 +88,7 @@ class ScriptedAgent:
 
     Args:
         prompts: The rules, as in a script file.
+        responses: The replies to commands by action, as in a script file.
         strict: A prompt that no rule matches is an error; else its reply is empty.
         name: The agent's name, for messages.
         memory: A file that keeps which rule answered which call, so that a resumed run goes on with the same script.
@@ -91,6 +98,7 @@ class ScriptedAgent:
         self,
         prompts: Sequence[Mapping[str, object]] = (),
         *,
+        responses: Mapping[str, object] | None = None,
         strict: bool = True,
         name: str = "scripted",
         memory: str | os.PathLike[str] | None = None,
@@ -98,12 +106,31 @@ class ScriptedAgent:
         self.name = name
         try:
             rules = msgspec.convert(list(prompts), type=list[Rule])
+            replies = msgspec.convert(dict(responses or {}), type=dict[str, Reply | list[Reply]])
         except msgspec.ValidationError as error:
             raise ScriptError(name, str(error)) from None
-        self._script = Script(strict=strict, prompts=rules)
+        self._script = Script(strict=strict, prompts=rules, responses=replies)
         self._memory = memory
         self._used: dict[str, int] = _recall(memory)
         self.prompts: list[Prompt] = []
+        self._in_process: InProcess | None = None
+
+    @property
+    def commands(self) -> list[Command]:
+        """The commands that it obeyed in this process, each time it did."""
+        return [] if self._in_process is None else self._in_process.commands
+
+    def obey(self, request: AgentRequest) -> AgentResult:
+        """Do what a command asks, from the ``responses`` of the script, without a process.
+
+        Raises:
+            AgentError: The script says so, or its answer cannot be used.
+        """
+        if self._in_process is None:
+            from bartack.agents._scripted_call import InProcess  # noqa: PLC0415 - only runs in memory need it
+
+            self._in_process = InProcess(self.name, self._script)
+        return self._in_process.obey(request)
 
     @classmethod
     def load(

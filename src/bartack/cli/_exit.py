@@ -77,6 +77,8 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.TokenFileError: Exit.USAGE,
     errors.PatternNotFoundError: Exit.NOT_FOUND,
     errors.LineageMissingError: Exit.NOT_FOUND,
+    errors.TaskNotFoundError: Exit.NOT_FOUND,
+    errors.WorkspaceBusyError: Exit.OWNED,
 }
 
 

@@ -154,7 +154,13 @@ class EffectDesk:
         reserve = self._reserve(args, worker.open.get((step.p, step.n)))
         limit, _ = self._limit("prompt", args.timeout_s)
         opened = self._office.open(
-            step, once=args.once, timeout_s=limit, attempt=attempt, reserved_usd=reserve, ride=False
+            step,
+            once=args.once,
+            timeout_s=limit,
+            attempt=attempt,
+            reserved_usd=reserve,
+            ride=False,
+            asked=NO_VALUE if args.command is None else self._office.ledger.pack(args.command),
         )
         job = self._begin(worker, opened, [args.name])
         self._watch(job, StepTimeoutError("prompt", limit, "explicit"), StopPrompt(job.token))

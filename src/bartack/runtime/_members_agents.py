@@ -67,6 +67,7 @@ class CommandOptions(TypedDict, total=False):
         key: The idempotency key; else that of the step.
         cwd: Where it works; else in the workspace.
         refused_paths: Below which it must not leave anything.
+        rejected: Why an earlier answer to the same key was refused: a code of the line protocol.
         max_usd: What it may cost.
         max_tokens: How many tokens it may use.
         max_turns: How often it may use its tools.
@@ -83,6 +84,7 @@ class CommandOptions(TypedDict, total=False):
     key: str
     cwd: str
     refused_paths: Sequence[str]
+    rejected: str
     max_usd: float | None
     max_tokens: int | None
     max_turns: int | None
@@ -215,6 +217,7 @@ class AgentMembers(Members):
             key=options.get("key", ""),
             cwd=options.get("cwd", ""),
             refused_paths=list(options.get("refused_paths", ())),
+            rejected=options.get("rejected", ""),
             max_tokens=options.get("max_tokens"),
         )
         args = ThinkArgs(

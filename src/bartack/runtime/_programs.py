@@ -220,6 +220,7 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
         timeout_s=action.timeout_s,
         attempt=action.attempt,
         refused_paths=command.refused_paths,
+        rejected=command.rejected,
     )
 
 

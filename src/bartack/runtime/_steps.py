@@ -104,6 +104,7 @@ class CommandArgs(Args, frozen=True):
     key: str = ""
     cwd: str = ""
     refused_paths: list[str] = []
+    rejected: str = ""
     max_tokens: int | None = None
 
 
@@ -272,9 +273,10 @@ class MailboxStats(msgspec.Struct, omit_defaults=False):
 
 
 class FailArgs(Args, frozen=True):
-    """Fail the session for everybody."""
+    """Fail the session for everybody; ``final``: the run is over and cannot be resumed."""
 
     message: str
+    final: bool = False
     data: dict[str, object] = {}
 
 
