@@ -83,14 +83,21 @@ def _look(request: AgentRequest, path: str, max_bytes: int) -> VerifiedArtifact 
     try:
         # Every link is resolved: one that appears now is not followed.
         fd = _open_resolved(os.path.realpath(request.cwd), real)
+        try:
+            return _measure(fd, path, max_bytes)
+        finally:
+            os.close(fd)
     except OSError as error:
         return "artifact_missing", f"{path}: {error.strerror}"
-    with open(fd, "rb") as file:
-        facts = os.fstat(fd)
-        if not stat.S_ISREG(facts.st_mode):
-            return "artifact_missing", f"{path}: it is no regular file"
-        if facts.st_size > max_bytes:
-            return "artifact_too_large", f"{path}: {facts.st_size} bytes, at most {max_bytes} are allowed"
+
+
+def _measure(fd: int, path: str, max_bytes: int) -> VerifiedArtifact | tuple[str, str]:
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode):
+        return "artifact_missing", f"{path}: it is no regular file"
+    if facts.st_size > max_bytes:
+        return "artifact_too_large", f"{path}: {facts.st_size} bytes, at most {max_bytes} are allowed"
+    with open(fd, "rb", closefd=False) as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return VerifiedArtifact(path, f"sha256:{digest}", facts.st_size)
 

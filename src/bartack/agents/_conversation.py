@@ -75,6 +75,7 @@ from bartack.agents._messages import (
 )
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._replies import check_reply, check_version
+from bartack.agents._times import Stopwatch, Times
 from bartack.agents._usage import over_budget, total_usage
 from bartack.core import Clock
 from bartack.errors import AgentCancelledError, AgentError, LineTooLongError
@@ -131,6 +132,8 @@ class Conversation:
         self._protocol = protocol
         self._record = record
         self._clock = clock
+        self._watch = Stopwatch(clock)
+        self._times = Times(self._watch.now(), request.timeout_s)
         self._uniform = uniform
         self._actions: list[Action] = []
         self._link: Link | None = None
@@ -140,6 +143,8 @@ class Conversation:
         self._uncounted = 0
         self._cause: Cause = "first" if request.attempt == 1 else "resend"
         self._why: tuple[str, str] = ("", "")
+        if request.rejected and request.attempt == 1:
+            self._cause, self._why = "rejected", (request.rejected, "the answer was refused")
         self._attempts: list[str] = []
         self._once: set[str] = set()
         self._sent: str = ""
@@ -156,17 +161,6 @@ class Conversation:
         self._case = ""
         self._tools: dict[str, bytes] = {}
         self._open_tools: set[str] = set()
-        # Watches, in seconds that count.
-        self._paused_s = 0.0
-        self._paused_at: float | None = None
-        self._began = self._now()
-        self._deadline = self._now() + request.timeout_s
-        self._start_by: float | None = None
-        self._last_line = 0.0
-        self._last_progress = 0.0
-        self._suspect: tuple[float, str, str] | None = None
-        self._grace_by = 0.0
-        self._retry_at = 0.0
         self._verdict: AgentError | None = None
         self._expected: float | None = None
 
@@ -180,15 +174,15 @@ class Conversation:
 
     def next_due(self) -> float | None:
         """When ``tick`` is to be called at the latest, in seconds of the monotonic clock."""
-        if self._paused_at is not None:
+        if self._watch.stands:
             return None
         dues = [due for due, _ in self._watches()]
-        return min(dues) + self._paused_s if dues else None
+        return min(dues) + self._watch.stood_s if dues else None
 
     @property
     def deadline_in_s(self) -> float:
         """Seconds left, of those that count."""
-        return self._deadline - self._now()
+        return self._times.deadline - self._watch.now()
 
     # What happens.
 
@@ -198,8 +192,8 @@ class Conversation:
         Args:
             harvested: An answer to the same key that came before a hub died.
         """
-        self._began = self._now()
-        self._deadline = self._began + self.request.timeout_s
+        self._times.began = self._watch.now()
+        self._times.deadline = self._times.began + self.request.timeout_s
         if harvested is not None and self._harvest(harvested):
             return
         self._start()
@@ -207,8 +201,8 @@ class Conversation:
     def attached(self, link: Link) -> None:
         """A process is there, and can be written to."""
         self._link = link
-        now = self._now()
-        self._start_by = None if link.heard else now + self._config.start_s
+        now = self._watch.now()
+        self._times.start_by = None if link.heard else now + self._config.start_s
         self._send_command()
 
     def line(self, read: Read) -> str:
@@ -218,7 +212,7 @@ class Conversation:
             return "late"
         self._case = ""
         self._catch_up()
-        self._last_line = self._now()
+        self._times.last_line = self._watch.now()
         if isinstance(read, BadLine):
             self._fault(read)
         else:
@@ -227,13 +221,13 @@ class Conversation:
 
     def _message(self, link: Link, read: Line) -> None:
         link.heard = True
-        self._start_by = None
+        self._times.start_by = None
         match read.message:
             case Hello() as hello:
                 self._hello(link, hello)
             case Heartbeat() as beat:
                 if link.take_heartbeat(beat):
-                    self._last_progress = self._last_line
+                    self._times.last_progress = self._times.last_line
             case Log() as log:
                 self._log(log)
             case ToolCall() as call:
@@ -244,7 +238,7 @@ class Conversation:
     def exited(self, status: int | None, stderr_tail: tuple[str, ...] = ()) -> None:
         """The process has ended, with its tree; ``None``: nobody knows how."""
         link, self._link = self._link, None
-        self._resume_clock()
+        self._watch.go_on()
         if self.state == "stopping":
             self._stopped()
         elif self.state == "cancelling":
@@ -271,10 +265,10 @@ class Conversation:
         if reason == "deadline" and self.state == "judging":
             return  # the answer came in time
         self._verdict = error or self._cancelled(reason)
-        self._resume_clock()
+        self._watch.go_on()
         if self.state == "running" and self._link is not None:
             self.state = "cancelling"
-            self._grace_by = self._now() + self._config.cancel_grace_s
+            self._times.grace_by = self._watch.now() + self._config.cancel_grace_s
             message = Cancel(message_id=new_message_id(), correlation_id=self.correlation, reason=reason)
             self._send(message)
         elif self.state in {"waiting", "starting", "new"}:
@@ -301,15 +295,15 @@ class Conversation:
         phase: Literal["finished", "failed"] = "failed" if problem else "finished"
         self._tell(CallTool(**self._stamp(), id=call_id, tool="", phase=phase))
         if not self._open_tools:
-            self._resume_clock()
-        self._last_progress = self._last_line = self._now()
+            self._watch.go_on()
+        self._times.last_progress = self._times.last_line = self._watch.now()
 
     def tick(self) -> None:
         """Time has passed."""
-        if self._paused_at is not None or self.state == "done":
+        if self._watch.stands or self.state == "done":
             return
         self._catch_up()
-        now = self._now()
+        now = self._watch.now()
         for due, ring in sorted(self._watches(), key=lambda watch: watch[0]):
             if due <= now:
                 ring()
@@ -330,12 +324,12 @@ class Conversation:
         self._sent = new_message_id()
         self._produced = {}
         self._usage = Usage()
-        self._suspect = None
+        self._times.suspect = None
         self._violations = 0
         self._faults.clear()
         self._tools.clear()
-        now = self._now()
-        self._last_line = self._last_progress = now
+        now = self._watch.now()
+        self._times.last_line = self._times.last_progress = now
         if not self._send(self._command()):
             return
         pid = self._link.pid if self._link is not None else 0
@@ -416,11 +410,11 @@ class Conversation:
         link.take_hello(hello)
 
     def _log(self, log: Log) -> None:
-        self._last_progress = self._last_line
+        self._times.last_progress = self._times.last_line
         self._tell(CallNotice(**self._stamp(), level=log.level, text=log.message[:4096]))
         if log.level in {"warn", "error"}:
             text = self._record.log_for_console(
-                self._clock_s(), f"agent {self.agent}: {log.message.strip()[:200]}"
+                self._watch.real_s(), f"agent {self.agent}: {log.message.strip()[:200]}"
             )
             if text:
                 self._actions.append(Warn(text))
@@ -464,8 +458,8 @@ class Conversation:
             self._fault(_fault("late", raw, "the command has its answer, or was given up"))
             return
         self._record.remember(event.message_id)
-        self._suspect = None
-        self._last_progress = self._now()
+        self._times.suspect = None
+        self._times.last_progress = self._watch.now()
         self._note_usage(event)
         if event.event == "error":
             self._agent_error(event)
@@ -512,7 +506,7 @@ class Conversation:
             return
         self._violations += 1
         text = f"agent {self.agent}: {case}: {fault.detail}"
-        shown = self._record.fault_for_console(case, self._clock_s(), text)
+        shown = self._record.fault_for_console(case, self._watch.real_s(), text)
         if shown:
             self._actions.append(Warn(shown))
         if self.state != "running":
@@ -525,8 +519,8 @@ class Conversation:
                 message=fault.detail[:512],
             )
             self._send(notice)
-        if fault.suspect and self._suspect is None:
-            self._suspect = (self._now() + self._protocol.suspect_grace_s, case, fault.detail)
+        if fault.suspect and self._times.suspect is None:
+            self._times.suspect = (self._watch.now() + self._protocol.suspect_grace_s, case, fault.detail)
         if self._violations > self._protocol.max_violations:
             self._end_attempt(
                 "protocol_violation", f"{self._violations} lines cannot be used, the last: {case}"
@@ -539,7 +533,7 @@ class Conversation:
         if misfit is not None:
             self._fault(_fault(*misfit[:1], raw, misfit[1]))
             return
-        self._last_progress = self._last_line
+        self._times.last_progress = self._times.last_line
         if self.state != "running" or call.call_id in self._open_tools:
             return
         known = self._tools.get(call.call_id)
@@ -552,7 +546,7 @@ class Conversation:
             )
             return
         self._open_tools.add(call.call_id)
-        self._pause_clock()
+        self._watch.stop()
         self._tell(CallTool(**self._stamp(), id=call.call_id, tool=call.name, phase="started"))
         self._actions.append(CallOut(call))
 
@@ -588,7 +582,7 @@ class Conversation:
         for artifact in event.artifacts or ():
             self._produced[artifact.path] = artifact
         self._answer = event
-        self._suspect = None
+        self._times.suspect = None
         if self.state == "cancelling":
             self._verdict = None
         if self._produced or self.request.expected_outputs:
@@ -659,7 +653,7 @@ class Conversation:
         stderr_tail: tuple[str, ...] = (),
     ) -> None:
         kind = kind or OWN_CODES[code]
-        self._resume_clock()
+        self._watch.go_on()
         if self._verdict is not None:
             self._over(self._verdict, restart=kind.restart)
             return
@@ -694,14 +688,14 @@ class Conversation:
         self._why = (code, problem)
         self._spent.append(self._usage)
         self._usage = Usage()
-        self._suspect = None
+        self._times.suspect = None
         self._open_tools.clear()
 
     def _wait(self, code: str, problem: str, cause: Cause, wait_s: float) -> None:
         self._cause = cause
         if cause != "resend":
             self._refused.add(self._sent)
-        self._retry_at = self._now() + wait_s
+        self._times.retry_at = self._watch.now() + wait_s
         self.state = "waiting"
         number = self.attempt
         self._tell(
@@ -719,7 +713,7 @@ class Conversation:
 
     def _may_restart(self) -> bool:
         config = self._config
-        return self._record.may_restart(self._clock_s(), config.max_restarts, config.restart_window_s)
+        return self._record.may_restart(self._watch.real_s(), config.max_restarts, config.restart_window_s)
 
     def _stopped(self) -> None:
         if self._outcome is not None:
@@ -749,7 +743,7 @@ class Conversation:
                 told = f"{count - TOLD} more lines: {case}"
                 self._tell(CallNotice(**self._stamp(), level="info", text=told, case=case))
         reason = outcome.reason or type(outcome).__name__ if isinstance(outcome, AgentError) else "completed"
-        took = self._clock_s() - self._began - self._paused_s
+        took = self._watch.real_s() - self._times.began - self._watch.stood_s
         self._tell(CallFinished(**self._stamp(), reason=reason, duration_s=round(max(took, 0.0), 6)))
         self._actions.append(Done(outcome))
 
@@ -761,9 +755,9 @@ class Conversation:
             case "running":
                 return self._running_watches()
             case "cancelling":
-                return [(self._grace_by, self._grace_over)]
+                return [(self._times.grace_by, self._grace_over)]
             case "waiting":
-                return [(self._retry_at, self._start), *self._limits()]
+                return [(self._times.retry_at, self._start), *self._limits()]
             case "starting":
                 return self._limits()
             case _:
@@ -771,21 +765,21 @@ class Conversation:
 
     def _limits(self) -> list[tuple[float, Callable[[], None]]]:
         wall_s = self.request.budget.wall_s
-        found = [(self._deadline, self._deadline_over)]
-        return found if wall_s is None else [*found, (self._began + wall_s, self._wall_over)]
+        found = [(self._times.deadline, self._deadline_over)]
+        return found if wall_s is None else [*found, (self._times.began + wall_s, self._wall_over)]
 
     def _running_watches(self) -> list[tuple[float, Callable[[], None]]]:
         config = self._config
         found = self._limits()
-        if self._start_by is not None:
-            found.append((self._start_by, self._never_spoke))
+        if self._times.start_by is not None:
+            found.append((self._times.start_by, self._never_spoke))
         if self._link is not None and self._link.beats and config.heartbeat_s:
             silence = config.heartbeat_s * config.missed_heartbeats
-            found.append((self._last_line + silence, self._heartbeat_lost))
+            found.append((self._times.last_line + silence, self._heartbeat_lost))
         if config.stall_s:
-            found.append((self._last_progress + config.stall_s, self._stalled))
-        if self._suspect is not None:
-            found.append((self._suspect[0], self._suspicion_over))
+            found.append((self._times.last_progress + config.stall_s, self._stalled))
+        if self._times.suspect is not None:
+            found.append((self._times.suspect[0], self._suspicion_over))
         return found
 
     def _deadline_over(self) -> None:
@@ -811,43 +805,17 @@ class Conversation:
         self._end_attempt("stalled", f"it did not get on for {self._config.stall_s:g} s")
 
     def _suspicion_over(self) -> None:
-        assert self._suspect is not None
-        _, case, detail = self._suspect
+        assert self._times.suspect is not None
+        _, case, detail = self._times.suspect
         self._end_attempt(case, f"a line that may have been the answer cannot be used: {detail}")
 
     def _catch_up(self) -> None:
         """If we are late ourselves, because the machine slept, every watch begins anew and the deadline moves."""
         expected, self._expected = self._expected, None
-        late_s = 0.0 if expected is None else self._clock_s() - expected
+        late_s = 0.0 if expected is None else self._watch.real_s() - expected
         if late_s <= LATE_S:
             return
-        now = self._now()
-        self._deadline += late_s
-        self._grace_by += late_s
-        self._last_line = self._last_progress = now
-        if self._start_by is not None:
-            self._start_by = now + self._config.start_s
-        if self._suspect is not None:
-            _, case, detail = self._suspect
-            self._suspect = (now + self._protocol.suspect_grace_s, case, detail)
-
-    # The clock.
-
-    def _clock_s(self) -> float:
-        return self._clock.monotonic_ns() / 1e9
-
-    def _now(self) -> float:
-        """Seconds that count: not those while a tool runs."""
-        return (self._clock_s() if self._paused_at is None else self._paused_at) - self._paused_s
-
-    def _pause_clock(self) -> None:
-        if self._paused_at is None:
-            self._paused_at = self._clock_s()
-
-    def _resume_clock(self) -> None:
-        if self._paused_at is not None:
-            self._paused_s += self._clock_s() - self._paused_at
-            self._paused_at = None
+        self._times.forgive(self._watch.now(), late_s, self._config.start_s, self._protocol.suspect_grace_s)
 
     # Telling.
 

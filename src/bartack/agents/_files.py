@@ -16,8 +16,8 @@ from typing import Final, Literal, Self
 import msgspec
 
 from bartack.agents._ids import moment
-from bartack.agents._lines import BadLine, Line, Read, read_line
-from bartack.agents._messages import ENDING, Event, Heartbeat
+from bartack.agents._lines import BadLine, Line, Read, read_command, read_line
+from bartack.agents._messages import ENDING, Command, Event, Heartbeat
 from bartack.core import DIR_MODE, FILE_MODE, Clock
 from bartack.errors import AgentBusyError
 
@@ -36,8 +36,8 @@ class Copied(msgspec.Struct, omit_defaults=True):
     dir: Literal["in", "out"]
     bytes: int
     case: str = ""
-    line: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    text: str | msgspec.UnsetType = msgspec.UNSET
+    line: msgspec.Raw = msgspec.Raw()
+    text: str = ""
 
 
 class CallFiles:
@@ -69,22 +69,35 @@ class CallFiles:
         os.write(lease, f"{os.getpid()}\n".encode())
         return cls(folder, lease, clock, redact)
 
-    def find_answer(self) -> Line | None:
-        """The answer to the last command, if it came and nobody heard of it."""
+    def find_answer(self, *, anew: bool = False) -> Line | None:
+        """The answer to the last command, if it came and nobody heard of it.
+
+        Args:
+            anew: An earlier answer was refused: only one to a command that says so counts.
+        """
+        answer: Line | None = None
+        for copied in reversed(self._copies()):
+            if copied.dir == "out":
+                command = read_command(bytes(copied.line))
+                if isinstance(command, Command):
+                    return None if anew and command.retry.cause != "rejected" else answer
+            elif answer is None and not copied.case:
+                read = read_line(bytes(copied.line))
+                answer = read if isinstance(read, Line) and _is_answer(read) else None
+        return None
+
+    def _copies(self) -> list[Copied]:
+        """The last lines that were copied whole, in both directions."""
         with open(self.folder / "stream.ndjson", "rb") as file:
             file.seek(max(self._copied - LOOK_BACK, 0))
-            lines = file.read().split(b"\n")
-        for raw in reversed(lines[:-1]):
-            with suppress(msgspec.DecodeError):
+            lines = file.read().split(b"\n")[:-1]
+        copies: list[Copied] = []
+        for raw in lines:
+            with suppress(msgspec.DecodeError):  # the first one may be cut in two
                 copied = msgspec.json.decode(raw, type=Copied)
-                if isinstance(copied.line, msgspec.UnsetType):
-                    continue
-                if copied.dir == "out" and b'"kind":"command"' in bytes(copied.line)[:64]:
-                    return None
-                read = read_line(bytes(copied.line)) if copied.dir == "in" and not copied.case else None
-                if isinstance(read, Line) and _is_answer(read):
-                    return read
-        return None
+                if copied.line:
+                    copies.append(copied)
+        return copies
 
     def copy_out(self, line: bytes) -> None:
         """A line went to the agent."""

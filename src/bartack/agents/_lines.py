@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, NoReturn
+from typing import Final, NamedTuple, NoReturn, cast
 
 import msgspec
 
@@ -149,14 +149,14 @@ def read_line(line: bytes) -> Read:
         return _malformed(line, str(error))
     if not isinstance(value, dict):
         return _fault("not_an_object", line, f"{type(value).__name__} instead of an object")
-    kind: object = value.get("kind")  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
+    kind = cast("dict[str, object]", value).get("kind")
     if not isinstance(kind, str):
         return _fault("schema", line, "the member kind is missing or no string")
     wanted = FROM_AGENT.get(kind)
     if wanted is None:
         return _fault("unknown_kind", line, f"kind {kind[:64]!r}")
     try:
-        return Line(msgspec.convert(value, type=wanted), line)
+        return Line(msgspec.convert(cast("object", value), type=wanted), line)
     except msgspec.ValidationError as error:
         return _fault("schema", line, str(error), suspect=kind == "event")
 

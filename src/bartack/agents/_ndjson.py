@@ -270,7 +270,7 @@ class NdjsonCall:
 
     def begin(self) -> None:
         """Begin, with the answer that may be there already."""
-        self.talk.begin(self.files.find_answer())
+        self.talk.begin(self.files.find_answer(anew=bool(self.request.rejected)))
         self.perform()
 
     def cancel(self, reason: str) -> None:

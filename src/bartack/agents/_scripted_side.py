@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, cast
 
 import msgspec
 
@@ -317,7 +317,7 @@ class ScriptedSide:
     def _prompt_reply(self, command: Command) -> Reply | ErrorSpec | None:
         text = str(command.inputs.get("text", ""))
         context = command.inputs.get("context")
-        known: object = context.get("name") if isinstance(context, dict) else None  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - any JSON
+        known = cast("dict[str, object]", context).get("name") if isinstance(context, dict) else None
         name = known if isinstance(known, str) else command.task_id
         prompt = Prompt(command.idempotency_key, name, text, self._root)
         try:
@@ -610,7 +610,7 @@ def _holds(reply: Reply, command: Command) -> bool:
     if when is None:
         return True
     iteration = command.inputs.get("iteration")
-    facts: dict[str, object] = dict(iteration) if isinstance(iteration, dict) else {}  # pyright: ignore[reportUnknownArgumentType] - any JSON
+    facts = cast("dict[str, object]", iteration) if isinstance(iteration, dict) else {}
     return (
         when.task in {None, command.task_id}
         and (when.cause is None or when.cause == facts.get("cause"))

@@ -1,10 +1,15 @@
-"""A conversation and a scripted agent face to face, in one process and with a clock of their own."""
+"""A conversation and a scripted agent face to face, in one process and with a clock of their own.
+
+Everything that either of them writes, and everything that is told of them, is checked against the closed schemas.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+import jsonschema_rs
 import msgspec
 
 from bartack.agents._actions import (
@@ -27,6 +32,7 @@ from bartack.agents._ids import command_key
 from bartack.agents._lines import BadLine, Line, LineReader
 from bartack.agents._messages import ROLES, Command, Role, ToAgent
 from bartack.agents._record import AgentRecord, Link
+from bartack.agents._schema import schema
 from bartack.agents._scripted import read_script
 from bartack.agents._scripted_side import Ignored, ScriptedSide
 from bartack.testing import VirtualClock
@@ -63,6 +69,19 @@ def request_for(action: str, root: Path, **changes: object) -> AgentRequest:
         cwd=str(root),
     )
     return msgspec.structs.replace(base, **changes)
+
+
+@cache
+def validator(name: str, *, closed: bool) -> jsonschema_rs.Validator:
+    """Says whether a value is what a schema wants."""
+    return jsonschema_rs.validator_for(schema(name, closed=closed))
+
+
+def valid(line: bytes, *, closed: bool) -> bool:
+    """Whether a line is what the schema of its kind wants."""
+    message: dict[str, object] = msgspec.json.decode(line)
+    name = str(message["kind"]).replace("_", "-")
+    return bool(validator(name, closed=closed).is_valid(message))
 
 
 class Process:
@@ -210,6 +229,7 @@ class Stage:
         """Give the conversation a line."""
         assert self.conversation is not None
         if isinstance(read, Line):
+            assert valid(read.raw, closed=True), read.raw
             self.heard.append(read.raw)
         else:
             self.faults.append(read)
@@ -244,6 +264,7 @@ class Stage:
                     self.process.side.begin()
                 talk.attached(self.process.link)
             case Send(line=line, message=message):
+                assert valid(line, closed=True), line
                 self.sent.append(message)
                 self.lines.append(line)
                 if self.process is not None and self.process.status is None:
@@ -258,6 +279,7 @@ class Stage:
                 if outcome is not None:
                     talk.tool_ended(action.call.call_id, outcome)
             case Tell(event=event):
+                assert validator("agent-transcript-line", closed=True).is_valid(msgspec.to_builtins(event))
                 self.events.append(event)
             case Warn(text=text):
                 self.warnings.append(text)
