@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import click
 import msgspec
 
-from bartack.agents import DoctorReport, Role, check_agents, run_scripted
+from bartack.agents import Role
 from bartack.cli._app import PlainGroup
 from bartack.cli._exit import Exit
-from bartack.cli._options import json_option, write_json
-from bartack.cli._runs import workspace_option
+from bartack.cli._options import json_option, workspace_option, write_json
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import AgentConfigError
-from bartack.runtime.operate import load_config
+
+if TYPE_CHECKING:
+    from bartack.agents import DoctorReport
 
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
@@ -83,12 +84,17 @@ def scripted(
     For trying things out and for tests: it needs no model, answers the same every time, and shows every fault that its script asks
     for.
     """
+    from bartack.agents import run_scripted  # noqa: PLC0415 - agents are started often, and have to start fast
+
     beat = heartbeat_s if heartbeat_s is not None else float(os.environ.get("BARTACK_HEARTBEAT_S", "10"))
     name = name or os.environ.get("BARTACK_AGENT", "")
     return run_scripted(script, name=name, role=role, state=state, heartbeat_s=beat, materialize=materialize)
 
 
 def _look(workspace: str, name: str | None, *, start: bool = False) -> list[DoctorReport]:
+    from bartack.agents import check_agents  # noqa: PLC0415 - a scripted agent starts faster without it
+    from bartack.runtime.operate import load_config  # noqa: PLC0415 - likewise
+
     place = Path(workspace).resolve()
     config = load_config(place).agents
     if name is not None and name not in config.named:
