@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from bartack.agents._replies import findings_of
     from bartack.agents._schema import render_schema, schema, schema_names, schema_text
     from bartack.agents._scripted import Prompt, ScriptedAgent, ScriptedReply
+    from bartack.agents._scripted_call import obey
     from bartack.agents._scripted_program import run_scripted
 
 __all__ = [
@@ -132,6 +133,7 @@ __all__ = [
     "correlation_id",
     "findings_of",
     "moment",
+    "obey",
     "parse_moment",
     "program_config",
     "read_agents",
@@ -240,6 +242,7 @@ _HOMES = {
         "ScriptedAgent",
         "ScriptedReply",
     ),
+    "_scripted_call": ("obey",),
     "_scripted_program": ("run_scripted",),
 }
 

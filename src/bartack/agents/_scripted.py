@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -21,7 +21,19 @@ from bartack.errors import AgentError, ScriptError, UnsafePathError
 if TYPE_CHECKING:
     from bartack.agents._contract import AgentRequest, AgentResult
     from bartack.agents._messages import Command
-    from bartack.agents._scripted_call import InProcess
+
+
+class Engine(Protocol):
+    """What obeys commands for an agent without a process: see ``_scripted_call.py``."""
+
+    @property
+    def commands(self) -> list[Command]:
+        """The commands that it obeyed."""
+        ...
+
+    def obey(self, request: AgentRequest) -> AgentResult:
+        """Do what a command asks."""
+        ...
 
 
 class ScriptedFailure(msgspec.Struct, forbid_unknown_fields=True):
@@ -113,24 +125,18 @@ class ScriptedAgent:
         self._memory = memory
         self._used: dict[str, int] = _recall(memory)
         self.prompts: list[Prompt] = []
-        self._in_process: InProcess | None = None
+        self.engine: Engine | None = None
+        """Made when the first command is obeyed."""
 
     @property
     def commands(self) -> list[Command]:
         """The commands that it obeyed in this process, each time it did."""
-        return [] if self._in_process is None else self._in_process.commands
+        return [] if self.engine is None else self.engine.commands
 
-    def obey(self, request: AgentRequest) -> AgentResult:
-        """Do what a command asks, from the ``responses`` of the script, without a process.
-
-        Raises:
-            AgentError: The script says so, or its answer cannot be used.
-        """
-        if self._in_process is None:
-            from bartack.agents._scripted_call import InProcess  # noqa: PLC0415 - only runs in memory need it
-
-            self._in_process = InProcess(self.name, self._script)
-        return self._in_process.obey(request)
+    @property
+    def script(self) -> Script:
+        """What it does and says."""
+        return self._script
 
     @classmethod
     def load(

@@ -13,12 +13,23 @@ from bartack.agents._ids import conversation_id, correlation_id, moment, new_mes
 from bartack.agents._lines import Line, read_line, write_line
 from bartack.agents._messages import ENDING, Cause, Command, Event, Party, Retry, Usage
 from bartack.agents._replies import check_reply
-from bartack.agents._scripted import Script
+from bartack.agents._scripted import Script, ScriptedAgent
 from bartack.agents._scripted_side import HANG, Ignored, ScriptedSide
 from bartack.core import SystemClock
 from bartack.errors import AgentError
 
 _ATTEMPTS: Final = 3
+
+
+def obey(agent: ScriptedAgent, request: AgentRequest) -> AgentResult:
+    """Have an agent do what a command asks, from the ``responses`` of its script.
+
+    Raises:
+        AgentError: The script says so, or its answer cannot be used.
+    """
+    if agent.engine is None:
+        agent.engine = InProcess(agent.name, agent.script)
+    return agent.engine.obey(request)
 
 
 class InProcess:

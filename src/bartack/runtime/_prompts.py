@@ -87,10 +87,11 @@ class Prompts:
             raise AgentConfigError(name, f"there is no such agent (configured: {known})")
         text = f"{args.prompt}\n\n{_DECLINE}" if args.may_decline else args.prompt
         if args.command is not None:
-            from bartack.runtime._programs import make_outcome, make_request  # noqa: PLC0415 - only runs in memory need it
+            from bartack.agents import obey  # noqa: PLC0415 - only runs in memory need it
+            from bartack.runtime._programs import make_outcome, make_request  # noqa: PLC0415 - likewise
 
             run_id = "run-in-memory"
-            return 0.0, make_outcome(action, name, agent.obey(make_request(action, run_id, self._cwd)))
+            return 0.0, make_outcome(action, name, obey(agent, make_request(action, run_id, self._cwd)))
         prompt = Prompt(action.key, args.name, text, self._cwd, wants_value=args.schema is not None)
         reply = agent.reply(prompt)
         if reply.failure:
