@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from bartack.core import Clock, SystemClock
-from bartack.supervision import Exited, Gone, ParentClient, ParentEvent, Started, StartFailed
+from bartack.supervision import Exited, Gone, ParentClient, ParentDied, ParentEvent, Started, StartFailed
 
 if TYPE_CHECKING:
     from bartack.agents import AgentProcess
@@ -32,6 +32,7 @@ class HubHost:
         self._keeper = keeper
         self._new_token = new_token
         self._owners: dict[int, AgentProcess] = {}
+        self._watched: dict[int, tuple[int, Callable[[], None]]] = {}
 
     @property
     def alive(self) -> bool:
@@ -63,10 +64,13 @@ class HubHost:
         def call(events: int) -> None:
             ready()
 
-        self._selector.register(fd, selectors.EVENT_WRITE if write else selectors.EVENT_READ, call)
+        events = selectors.EVENT_WRITE if write else selectors.EVENT_READ
+        self._watched[fd] = (events, ready)
+        self._selector.register(fd, events, call)
 
     def unwatch(self, fd: int) -> None:
         """See ``Host.unwatch``."""
+        del self._watched[fd]
         self._selector.unregister(fd)
 
     def event(self, event: ParentEvent) -> bool:
@@ -91,6 +95,23 @@ class HubHost:
             case _:
                 return False
         return True
+
+    def pump(self, timeout_s: float) -> None:
+        """Wait for agents and their keeper, and for nobody else: the run is over."""
+        keeper = self._keeper()
+        with selectors.DefaultSelector() as selector:
+            selector.register(keeper, selectors.EVENT_READ)
+            for fd, (events, ready) in self._watched.items():
+                selector.register(fd, events, ready)
+            for key, _ in selector.select(timeout_s):
+                if key.data is None:
+                    for event in keeper.read_events():
+                        if isinstance(event, ParentDied):
+                            self.all_lost()
+                        else:
+                            self.event(event)
+                elif key.fd in self._watched:
+                    key.data()
 
     def all_lost(self) -> None:
         """The keeper died, and every agent with it."""

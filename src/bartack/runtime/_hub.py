@@ -334,7 +334,7 @@ class Hub:
             self._listener.close()
             self._run.remove_socket()
         if self._prompts.programs is not None:
-            self._prompts.programs.wind_down(self._selector)
+            self._prompts.programs.wind_down()
         for parent in (self._zygote, self._keeper):
             if parent is not None:
                 self._unregister(parent)

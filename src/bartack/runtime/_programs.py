@@ -6,7 +6,6 @@ Everything about the protocol is decided in ``bartack.agents``; here a step beco
 from __future__ import annotations
 
 import os
-import selectors
 import sys
 import time
 from collections.abc import Mapping
@@ -122,14 +121,13 @@ class Programs:
         """The processes of agents, each with the agent's name."""
         return [(pid, name) for name, agent in self._agents.items() for pid in agent.pids()]
 
-    def wind_down(self, selector: selectors.BaseSelector) -> None:
+    def wind_down(self) -> None:
         """Let the agents end in order, all at the same time, and then let go of them."""
         for agent in self._agents.values():
             agent.stop_all()
         until = time.monotonic() + WIND_DOWN_S
         while self._host is not None and self._host.alive and (left := until - time.monotonic()) > 0:
-            for key, events in selector.select(left):
-                key.data(events)
+            self._host.pump(left)
         for agent in self._agents.values():
             agent.close()
         self._agents.clear()
