@@ -34,7 +34,7 @@ class Snapshot:
         self, id_: str, source: Source, files: Callable[[], Sequence[FileEntry]], notes: Sequence[str] = ()
     ) -> None:
         self.id = id_
-        self.source = source
+        self.source: Source = source
         self.notes = tuple(notes)
         self._files = files
 

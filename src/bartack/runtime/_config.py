@@ -32,7 +32,7 @@ from bartack.runtime._config_sections import (
 )
 from bartack.runtime._timeouts import DEFAULTS
 
-FILE = "bartack.toml"
+CONFIG_FILE = "bartack.toml"
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "state_dir"}):
@@ -139,7 +139,7 @@ def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) ->
 def find_workspace(start: Path) -> Path:
     """The nearest directory with a ``bartack.toml``, from here upwards; here if there is none."""
     here = start.resolve()
-    return next((place for place in (here, *here.parents) if (place / FILE).is_file()), here)
+    return next((place for place in (here, *here.parents) if (place / CONFIG_FILE).is_file()), here)
 
 
 class _Reading:
@@ -164,7 +164,7 @@ class _Reading:
         if name == "agents":
             if not isinstance(given, dict):
                 raise ConfigError(self._place(name), "it is no table")
-            self.config.agents = read_agents(cast("dict[str, object]", given), f"{FILE}: agents")
+            self.config.agents = read_agents(cast("dict[str, object]", given), f"{CONFIG_FILE}: agents")
             return
         section = SECTIONS.get(name)
         if section is not None:
@@ -214,18 +214,18 @@ class _Reading:
 
     def _place(self, setting: str, key: str = "") -> str:
         line = _line_of(self._source, setting, key)
-        return f"{FILE}:{line}: {setting}" if line else f"{FILE}: {setting}"
+        return f"{CONFIG_FILE}:{line}: {setting}" if line else f"{CONFIG_FILE}: {setting}"
 
 
 def _read(workspace: Path, sets: Sequence[str], environ: Mapping[str, str]) -> _Reading:
-    file = workspace / FILE
+    file = workspace / CONFIG_FILE
     source, table = "", dict[str, object]()
     if file.is_file():
         try:
             source = file.read_text("utf-8")
             table = tomllib.loads(source)
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(FILE, str(error)) from None
+            raise ConfigError(CONFIG_FILE, str(error)) from None
     for setting, text in _from_environment(environ):
         _put(table, setting, text)
     for assignment in sets:

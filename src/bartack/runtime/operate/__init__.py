@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
-    from bartack.runtime._config import Config, load_config
+    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, find_workspace, load_config
+    from bartack.runtime._config_sections import (
+        BudgetConfig,
+        IntakeConfig,
+        PipelineConfig,
+        ProjectConfig,
+        QuestionsConfig,
+        ReviewConfig,
+        SnapshotConfig,
+        SpecConfig,
+        TaskConfig,
+        TestsConfig,
+    )
     from bartack.runtime._core import UnknownDecision
     from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
     from bartack.runtime._foreign import Process, Request
@@ -35,34 +47,47 @@ if TYPE_CHECKING:
     from bartack.runtime._questions import check_answer
     from bartack.runtime._serve import Quiet
     from bartack.runtime._state import OpenStep, State, Value, Worker
-    from bartack.runtime._steps import AskArgs, Held
+    from bartack.runtime._steps import AskArgs, CallArgs, CommandArgs, Held
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
 
 __all__ = [
+    "CONFIG_FILE",
     "ENDED",
     "EXIT_CODES",
     "TERMINAL",
     "AskArgs",
+    "BudgetConfig",
+    "CallArgs",
     "Chronicle",
+    "CommandArgs",
     "Config",
     "EntryData",
     "ErrorData",
     "Held",
     "Hub",
     "HubClient",
+    "IntakeConfig",
     "Observer",
     "OpenStep",
     "Order",
     "Output",
+    "PipelineConfig",
     "Process",
+    "ProjectConfig",
+    "QuestionsConfig",
     "Quiet",
     "Recorded",
     "Request",
+    "ReviewConfig",
     "RunDir",
     "RunSummary",
+    "SnapshotConfig",
+    "SpecConfig",
     "State",
     "StepRecord",
+    "TaskConfig",
+    "TestsConfig",
     "UnknownDecision",
     "Value",
     "Worker",
@@ -70,6 +95,7 @@ __all__ = [
     "WorkerSpawned",
     "cancel_run",
     "check_answer",
+    "check_settings",
     "create_run",
     "decode_entry",
     "delete_run",
@@ -77,6 +103,7 @@ __all__ = [
     "drive",
     "fail_run",
     "find_run",
+    "find_workspace",
     "fork_run",
     "is_active",
     "leave_answer",
@@ -94,7 +121,19 @@ __all__ = [
 
 _HOMES = {
     "_client": ("HubClient", "is_active"),
-    "_config": ("Config", "load_config"),
+    "_config": ("CONFIG_FILE", "Config", "check_settings", "find_workspace", "load_config"),
+    "_config_sections": (
+        "BudgetConfig",
+        "IntakeConfig",
+        "PipelineConfig",
+        "ProjectConfig",
+        "QuestionsConfig",
+        "ReviewConfig",
+        "SnapshotConfig",
+        "SpecConfig",
+        "TaskConfig",
+        "TestsConfig",
+    ),
     "_core": ("UnknownDecision",),
     "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
     "_foreign": ("Process", "Request"),
@@ -119,7 +158,7 @@ _HOMES = {
     "_questions": ("check_answer",),
     "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
-    "_steps": ("AskArgs", "Held"),
+    "_steps": ("AskArgs", "CallArgs", "CommandArgs", "Held"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
 }
