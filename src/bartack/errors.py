@@ -115,7 +115,45 @@
     │   ├── AgentConfigError             BT801
     │   ├── ScriptError                  BT802
     │   ├── ReplyInvalidError            BT803
-    │   └── AgentCapabilityError         BT804
+    │   ├── AgentCapabilityError         BT804
+    │   ├── AgentTransientError          BT805
+    │   │   ├── AgentExitedError         BT806
+    │   │   └── AgentStalledError        BT807
+    │   ├── AgentRateLimitedError        BT808
+    │   │   └── QuotaExhaustedError      BT809
+    │   ├── AgentAuthError               BT810
+    │   ├── AgentStartError              BT811
+    │   ├── AgentRequestError            BT812
+    │   ├── AgentProtocolError           BT813
+    │   ├── AgentReplyError              BT814
+    │   ├── AgentBusyError               BT815
+    │   ├── AgentCancelledError          BT816
+    │   │   └── AgentDeadlineError       BT817
+    │   ├── VersionMismatchError         BT818
+    │   ├── ArtifactMismatchError        BT819
+    │   │   └── PathEscapeError          BT820
+    │   ├── AgentBudgetError             BT821
+    │   └── LineTooLongError             BT822   (also ValueError)
+    ├── PipelineError                    BT900
+    │   ├── SnapshotError                BT901
+    │   │   ├── SnapshotReadError        BT902
+    │   │   ├── SnapshotUnstableError    BT903
+    │   │   └── ManifestError            BT904
+    │   ├── TaskNotFoundError            BT905
+    │   ├── WorkspaceBusyError           BT906
+    │   ├── LoopLimitError               BT919
+    │   │   ├── TestsGateError           BT907
+    │   │   ├── ReviewLimitError         BT908
+    │   │   ├── SpecLimitError           BT909
+    │   │   └── RoundLimitError          BT910
+    │   ├── ReadOnlyViolationError       BT911
+    │   ├── SpecEditError                BT912
+    │   ├── ReceiptConflictError         BT913
+    │   ├── ActivationError              BT914
+    │   │   └── PlanPathError            BT915
+    │   ├── NoCandidatesError            BT916
+    │   ├── ProposalError                BT917
+    │   └── TasksFailedError             BT918
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -782,7 +820,7 @@ class BudgetExceededError(RunError):
     """The run has no money left for this call."""
 
     code = "BT332"
-    remedy = "Raise the budget with --set budget.max_usd=AMOUNT and resume."
+    remedy = "Raise the budget with --set budget.usd=AMOUNT and resume."
 
     def __init__(self, limit_usd: float, spent_usd: float) -> None:
         self.limit_usd = limit_usd
@@ -1010,15 +1048,36 @@ class NameTakenError(MessagingError):
 
 
 class AgentError(BartackError):
-    """An agent could not do what it was asked."""
+    """An agent could not do what it was asked.
+
+    ``outcome`` says in a word what becomes of it: transient, rate-limited, terminal or cancelled. ``reason`` is the code of
+    the line protocol, where there is one.
+    """
 
     code = "BT800"
+    outcome: ClassVar[str] = "terminal"
     remedy = "Read the reason; the call is recorded as failed, and 'bartack resume RUN' makes it anew."
 
-    def __init__(self, agent: str, problem: str) -> None:
+    def __init__(
+        self,
+        agent: str,
+        problem: str,
+        reason: str = "",
+        stderr_tail: tuple[str, ...] = (),
+        attempts: tuple[str, ...] = (),
+    ) -> None:
         self.agent = agent
         self.problem = problem
-        super().__init__(f"agent {agent!r}: {problem}")
+        self.reason = reason
+        self.stderr_tail = stderr_tail
+        self.attempts = attempts
+        told = [
+            f"agent {agent!r}: {problem}",
+            f" [{reason}]" if reason else "",
+            f"; attempts: {', '.join(attempts)}" if attempts else "",
+            f"; stderr: {' | '.join(stderr_tail)}" if stderr_tail else "",
+        ]
+        super().__init__("".join(told))
 
 
 class AgentConfigError(AgentError):
@@ -1053,6 +1112,157 @@ class AgentCapabilityError(AgentError):
 
     code = "BT804"
     remedy = "Give the prompt to an agent that can do it, or ask for less."
+
+
+class AgentTransientError(AgentError):
+    """An agent failed for a reason that may be gone at the next attempt: it was busy, or its connection broke."""
+
+    code = "BT805"
+    retryable = True
+    outcome = "transient"
+    remedy = "It was tried again already. Look at the agent's own report, then resume the run."
+
+
+class AgentExitedError(AgentTransientError):
+    """The program of an agent ended, or never said a word, before it gave an answer."""
+
+    code = "BT806"
+    remedy = (
+        "Read the last lines of its stderr in the error; 'bartack agents doctor NAME' checks the program."
+    )
+
+
+class AgentStalledError(AgentTransientError):
+    """An agent stopped showing signs of life while it was at work."""
+
+    code = "BT807"
+    remedy = "Look at the agent's transcript. Raise stall_s or heartbeat_s of the agent if its work takes that long."
+
+
+class AgentRateLimitedError(AgentError):
+    """An agent may not be asked again before some time; ``until`` says when, if it is known."""
+
+    code = "BT808"
+    retryable = True
+    outcome = "rate-limited"
+    remedy = "Wait until the time that the message names, then resume the run."
+
+    def __init__(self, agent: str, problem: str, reason: str = "", until: str = "") -> None:
+        super().__init__(agent, f"{problem}; possible again at {until}" if until else problem, reason)
+        self.problem = problem
+        self.until = until
+
+
+class QuotaExhaustedError(AgentRateLimitedError):
+    """The quota or the credit of an agent is used up."""
+
+    code = "BT809"
+    remedy = "Wait for the quota to be renewed, or raise it with the agent's provider, then resume the run."
+
+
+class AgentAuthError(AgentError):
+    """An agent has no credentials, or they were refused. This is never tried again by itself."""
+
+    code = "BT810"
+    remedy = "Log in to the agent, or put the variable with its credentials into the environment, then resume the run."
+
+
+class AgentStartError(AgentError):
+    """The program of an agent could not be started, or does not speak a version of the protocol that we know."""
+
+    code = "BT811"
+    remedy = "Correct the agent's command in bartack.toml; 'bartack agents doctor NAME' says what is found."
+
+
+class AgentRequestError(AgentError):
+    """An agent refused what it was asked; ``cause`` is bad_request, too_large, refused or not_found."""
+
+    code = "BT812"
+    remedy = "Change what is asked; the same request is refused again."
+
+    def __init__(self, agent: str, problem: str, reason: str = "", cause: str = "bad_request") -> None:
+        super().__init__(agent, f"{problem} ({cause})", reason)
+        self.problem = problem
+        self.cause = cause
+
+
+class AgentProtocolError(AgentError):
+    """What an agent wrote is not the protocol that it has to speak."""
+
+    code = "BT813"
+    remedy = "Look at stream.ndjson in the agent's directory of the run; the line with a case is the one that was refused."
+
+
+class AgentReplyError(AgentError):
+    """An agent's answer does not have the form that was asked for."""
+
+    code = "BT814"
+    remedy = "Look at the answer in the agent's transcript; make the request clearer, or mend the agent."
+
+
+class AgentBusyError(AgentError):
+    """Another process uses this conversation of the agent. Nothing was started."""
+
+    code = "BT815"
+    retryable = True
+    remedy = "Wait for the other process to end; 'bartack ps' shows who runs."
+
+
+class AgentCancelledError(AgentError):
+    """A call of an agent was given up: ``reason`` says by whom or why."""
+
+    code = "BT816"
+    outcome = "cancelled"
+    remedy = "Nothing has to be mended; the call is made anew when the run is resumed."
+
+
+class AgentDeadlineError(AgentCancelledError):
+    """An agent did not answer within the time that was given."""
+
+    code = "BT817"
+    remedy = "Give the call more time with timeout_s, or the action in the section timeouts of bartack.toml."
+
+
+class VersionMismatchError(AgentError):
+    """The files changed under an agent: it saw another snapshot than the one it was told of."""
+
+    code = "BT818"
+    remedy = "Find out who else writes to the workspace, then resume the run."
+
+
+class ArtifactMismatchError(AgentError):
+    """A file that an agent says it has left is missing, too large, or differs from what it says."""
+
+    code = "BT819"
+    remedy = (
+        "The message lists every path with what was expected and what was found; look at them, then resume."
+    )
+
+
+class PathEscapeError(ArtifactMismatchError):
+    """An agent named a path that leads out of the workspace, or into a part of it that is not for agents."""
+
+    code = "BT820"
+    remedy = "Paths of artifacts are relative to the workspace, with '/' between names and no '..'."
+
+
+class AgentBudgetError(AgentError):
+    """An agent used more than was reserved for the call: ``reason`` names what of."""
+
+    code = "BT821"
+    remedy = "Raise the budget of the call or of the agent, then resume the run."
+
+
+class LineTooLongError(AgentError, ValueError):
+    """A message to an agent takes more bytes than a line of the protocol may have. Nothing was sent."""
+
+    code = "BT822"
+    remedy = "Put large inputs into a file of the workspace and name it in the inputs."
+
+    def __init__(self, agent: str, size: int, limit: int) -> None:
+        self.size = size
+        self.limit = limit
+        super().__init__(agent, f"a message would take {size} bytes, more than {limit}", "line_too_long")
 
 
 class SupervisionError(BartackError):
@@ -1465,6 +1675,218 @@ class LineageMissingError(LineageError):
     def __init__(self, path: str) -> None:
         self.path = path
         super().__init__(f"no lineage database at {path}")
+
+
+class PipelineError(BartackError):
+    """The pipeline cannot go on."""
+
+    code = "BT900"
+    remedy = "The message says what is in the way; the run stays as it is and can be resumed."
+
+
+class SnapshotError(PipelineError):
+    """The workspace could not be captured."""
+
+    code = "BT901"
+    remedy = "The message names the file; nothing was changed."
+
+
+class SnapshotReadError(SnapshotError):
+    """A file or directory of the workspace cannot be read. A snapshot is complete or it is not made."""
+
+    code = "BT902"
+    remedy = "Make it readable, or leave it out with snapshot.exclude in bartack.toml."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
+
+
+class SnapshotUnstableError(SnapshotError):
+    """A file changed each time it was read: somebody is writing it."""
+
+    code = "BT903"
+    remedy = (
+        "Stop whoever writes the file, or leave it out with snapshot.exclude in bartack.toml, and resume."
+    )
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} changes while it is read")
+
+
+class ManifestError(SnapshotError):
+    """A manifest cannot be read, or its files do not have the id that it claims."""
+
+    code = "BT904"
+    remedy = "Take the manifest from the run's own directory; one that was changed by hand is of no use."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
+
+
+class TaskNotFoundError(PipelineError):
+    """No task has this id."""
+
+    code = "BT905"
+    remedy = "Name a task of bartack.toml, or say what is to be done with --goal."
+
+    def __init__(self, task: str, near: tuple[str, ...] = ()) -> None:
+        self.task = task
+        self.near = near
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        super().__init__(f"there is no task {task!r}{hint} (a task that is not configured needs --goal)")
+
+
+class WorkspaceBusyError(PipelineError):
+    """Another run works in this workspace. Two runs in one tree would not know whose change is whose."""
+
+    code = "BT906"
+    retryable = True
+    remedy = "Wait for the other run ('--wait' does), or look at it with 'bartack status'."
+
+    def __init__(self, workspace: str, owner: str) -> None:
+        self.workspace = workspace
+        self.owner = owner
+        super().__init__(f"{workspace}: {owner or 'another process'} works there")
+
+
+class LoopLimitError(PipelineError):
+    """A loop of the pipeline came to its bound."""
+
+    code = "BT919"
+    remedy = (
+        "Mend what the findings say, or not; 'bartack resume' grants as many rounds again. The bounds are "
+        "pipeline.max_… in bartack.toml."
+    )
+
+    def __init__(self, task: str, problem: str, findings: str = "") -> None:
+        self.task = task
+        self.problem = problem
+        self.findings = findings
+        super().__init__(f"task {task}: {problem}" + (f"\n{findings}" if findings else ""))
+
+
+class TestsGateError(LoopLimitError):
+    """The tests of a task still fail after as many repairs as are allowed, or cannot be run at all."""
+
+    code = "BT907"
+    remedy = "Mend the code or the command, or raise pipeline.max_fix_rounds; 'bartack resume' runs the tests again."
+    __test__ = False
+
+
+class ReviewLimitError(LoopLimitError):
+    """The reviewer still wants changes after as many rounds as are allowed."""
+
+    code = "BT908"
+    remedy = (
+        "Deal with the findings, or raise pipeline.max_review_rounds; 'bartack resume' has it reviewed again."
+    )
+
+
+class SpecLimitError(LoopLimitError):
+    """The spec maintainer still wants changes after as many rounds as are allowed."""
+
+    code = "BT909"
+    remedy = "Deal with the findings, or raise pipeline.max_spec_rounds; 'bartack resume' asks the spec maintainer again."
+
+
+class RoundLimitError(LoopLimitError):
+    """The builder was commanded as often as one task may command it."""
+
+    code = "BT910"
+    remedy = "See why it takes so many rounds, or raise pipeline.max_rounds; 'bartack resume' grants as many again."
+
+
+class ReadOnlyViolationError(PipelineError):
+    """A reviewer changed files that it may only read. The changes are left as they are."""
+
+    code = "BT911"
+    remedy = "Look at the files; undo or keep the changes yourself, then resume: the review is made again."
+
+    def __init__(self, task: str, paths: str) -> None:
+        self.task = task
+        self.paths = paths
+        super().__init__(f"task {task}: the reviewer changed {paths}")
+
+
+class SpecEditError(PipelineError):
+    """A spec maintainer changed something outside of the sections that it may edit. The changes are left as they are."""
+
+    code = "BT912"
+    remedy = "Undo the forbidden part of the change, or do that edit yourself, then resume: the step is made again."
+
+    def __init__(self, task: str, problem: str, diff: str = "") -> None:
+        self.task = task
+        self.problem = problem
+        self.diff = diff
+        super().__init__(f"task {task}: {problem}" + (f"\n{diff}" if diff else ""))
+
+
+class ReceiptConflictError(PipelineError):
+    """There is another file where a receipt has to be. It was not overwritten."""
+
+    code = "BT913"
+    remedy = "Move the file that the message names to another place, then resume."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is there already, with another content")
+
+
+class ActivationError(PipelineError):
+    """The tasks of a run cannot be begun."""
+
+    code = "BT914"
+    remedy = "Correct the tasks: ids are unique, what they depend on exists, and nothing depends on itself."
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(problem)
+
+
+class PlanPathError(ActivationError):
+    """The plan that was approved is not there, or not in the workspace."""
+
+    code = "BT915"
+    remedy = "Put the plan back where it was, then resume."
+
+
+class NoCandidatesError(PipelineError):
+    """No file of the workspace looks like a plan, and intake.require_plan wants one."""
+
+    code = "BT916"
+    remedy = (
+        "Write the plan to a file such as docs/plan.md, or set intake.require_plan = false in bartack.toml."
+    )
+
+    def __init__(self) -> None:
+        super().__init__("no file of the workspace looks like a plan")
+
+
+class ProposalError(PipelineError):
+    """An agent proposed tasks that cannot be used."""
+
+    code = "BT917"
+    remedy = "Resume to ask the agent again, or say the instruction in other words in a new run."
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"the proposal cannot be used: {problem}")
+
+
+class TasksFailedError(PipelineError):
+    """Some tasks of a run failed; the others are done."""
+
+    code = "BT918"
+    remedy = "Mend what hindered them, then resume: the tasks that failed or were skipped are begun again."
+
+    def __init__(self, summary: str) -> None:
+        self.summary = summary
+        super().__init__(summary)
 
 
 class UnknownCodeError(BartackError):

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from bartack.core import open_below, replace_file
+from bartack.agents._script import Defaults, Reply, Write, apply_write, load_script
+from bartack.core import replace_file
 from bartack.errors import AgentError, ScriptError, UnsafePathError
+
+if TYPE_CHECKING:
+    from bartack.agents._contract import AgentRequest, AgentResult
+    from bartack.agents._messages import Command
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,11 +31,17 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """It can call tools of a prompt."""
 
 
-class ScriptedWrite(msgspec.Struct, forbid_unknown_fields=True):
-    """A file that the agent writes before it replies; the path stays inside its directory."""
+class Engine(Protocol):
+    """What obeys commands for an agent without a process: see ``_scripted_call.py``."""
 
-    path: str
-    content: str
+    @property
+    def commands(self) -> list[Command]:
+        """The commands that it obeyed."""
+        ...
+
+    def obey(self, request: AgentRequest) -> AgentResult:
+        """Do what a command asks."""
+        ...
 
 
 class ScriptedCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -65,7 +76,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     delay_s: float = 0.0
     usd: float = 0.0
     tokens: dict[str, int] = {}
-    write: list[ScriptedWrite] = []
+    write: list[Write] = []
     fail: ScriptedFailure | None = None
 
 
@@ -74,7 +85,12 @@ class Script(msgspec.Struct, forbid_unknown_fields=True):
 
     version: int = 1
     strict: bool = True
+    strict_unused: bool = False
+    dedupe: bool = True
+    materialize: bool = False
+    defaults: Defaults = Defaults()
     prompts: list[Rule] = []
+    responses: dict[str, Reply | list[Reply]] = {}
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -97,6 +113,8 @@ class ScriptedReply(msgspec.Struct, frozen=True):
     exact: bool = False
     """The script gives a value: if it does not fit, the script is wrong."""
     calls: Sequence[ScriptedCall] = ()
+    outcome: str = ""
+    """What kind of failure it is."""
 
 
 class ScriptedAgent:
@@ -104,6 +122,7 @@ class ScriptedAgent:
 
     Args:
         prompts: The rules, as in a script file.
+        responses: The replies to commands by action, as in a script file.
         strict: A prompt that no rule matches is an error; else its reply is empty.
         name: The agent's name, for messages.
         memory: A file that keeps which rule answered which call, so that a resumed run goes on with the same script.
@@ -114,6 +133,7 @@ class ScriptedAgent:
         self,
         prompts: Sequence[Mapping[str, object]] = (),
         *,
+        responses: Mapping[str, object] | None = None,
         strict: bool = True,
         name: str = "scripted",
         memory: str | os.PathLike[str] | None = None,
@@ -123,12 +143,25 @@ class ScriptedAgent:
         self.capabilities = capabilities or Capabilities()
         try:
             rules = msgspec.convert(list(prompts), type=list[Rule])
+            replies = msgspec.convert(dict(responses or {}), type=dict[str, Reply | list[Reply]])
         except msgspec.ValidationError as error:
             raise ScriptError(name, str(error)) from None
-        self._script = Script(strict=strict, prompts=rules)
+        self._script = Script(strict=strict, prompts=rules, responses=replies)
         self._memory = memory
         self._used: dict[str, int] = _recall(memory)
         self.prompts: list[Prompt] = []
+        self.engine: Engine | None = None
+        """Made when the first command is obeyed."""
+
+    @property
+    def commands(self) -> list[Command]:
+        """The commands that it obeyed in this process, each time it did."""
+        return [] if self.engine is None else self.engine.commands
+
+    @property
+    def script(self) -> Script:
+        """What it does and says."""
+        return self._script
 
     @classmethod
     def load(
@@ -138,16 +171,18 @@ class ScriptedAgent:
         name: str = "scripted",
         memory: str | os.PathLike[str] | None = None,
     ) -> ScriptedAgent:
-        """Read a script from a TOML file.
+        """Read a script from a JSON or TOML file.
 
         Raises:
             ScriptError: It cannot be read.
         """
-        try:
-            with open(path, "rb") as file:
-                script = msgspec.convert(tomllib.load(file), type=Script)
-        except (OSError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-            raise ScriptError(name, f"{os.fspath(path)}: {error}") from None
+        return cls.of(read_script(load_script(path, name), name, path), name=name, memory=memory)
+
+    @classmethod
+    def of(
+        cls, script: Script, *, name: str = "scripted", memory: str | os.PathLike[str] | None = None
+    ) -> ScriptedAgent:
+        """An agent with a script that was read already."""
         agent = cls(name=name, memory=memory, strict=script.strict)
         agent._script = script
         return agent
@@ -196,15 +231,26 @@ class ScriptedAgent:
             return f"it is used up ({rule.times})"
         return ""
 
-    def _write(self, prompt: Prompt, write: ScriptedWrite) -> None:
+    def _write(self, prompt: Prompt, write: Write) -> None:
         try:
-            fd = open_below(prompt.cwd, write.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            apply_write(prompt.cwd, write)
         except (OSError, UnsafePathError) as error:
             raise AgentError(self.name, f"could not write {write.path}: {error}") from None
-        try:
-            os.write(fd, write.content.encode())
-        finally:
-            os.close(fd)
+
+
+def read_script(content: Mapping[str, object], name: str, path: str | os.PathLike[str] = "") -> Script:
+    """A script from the content of its file.
+
+    Raises:
+        ScriptError: It has another form.
+    """
+    try:
+        script = msgspec.convert(dict(content), type=Script)
+    except msgspec.ValidationError as error:
+        raise ScriptError(name, f"{os.fspath(path)}: {error}") from None
+    if script.version != 1:
+        raise ScriptError(name, f"{os.fspath(path)}: version is {script.version}, only 1 is known")
+    return script
 
 
 def _recall(memory: str | os.PathLike[str] | None) -> dict[str, int]:
@@ -223,6 +269,7 @@ def _reply(rule: Rule) -> ScriptedReply:
         usd=rule.usd,
         tokens=sum(rule.tokens.values()),
         failure="" if fail is None else fail.message or fail.outcome,
+        outcome="" if fail is None else fail.outcome,
         exact=rule.value is not None and not rule.raw,
         calls=() if fail is not None and not fail.after_calls else tuple(rule.call),
     )

@@ -64,6 +64,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.WorkerDefinitionError: Exit.USAGE,
     errors.WorkspaceError: Exit.USAGE,
     errors.AgentConfigError: Exit.USAGE,
+    errors.ScriptError: Exit.USAGE,
     errors.MailboxNameError: Exit.USAGE,
     errors.DeliveryOptionError: Exit.USAGE,
     errors.TopicNameError: Exit.USAGE,
@@ -81,6 +82,8 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.TokenFileError: Exit.USAGE,
     errors.PatternNotFoundError: Exit.NOT_FOUND,
     errors.LineageMissingError: Exit.NOT_FOUND,
+    errors.TaskNotFoundError: Exit.NOT_FOUND,
+    errors.WorkspaceBusyError: Exit.OWNED,
 }
 
 

@@ -15,6 +15,15 @@ json_option = click.option(
 )
 """Every command that shows something has it."""
 
+workspace_option = click.option(
+    "-C",
+    "--workspace",
+    default=".",
+    metavar="DIR",
+    help="The workspace whose runs are meant; the current directory by default.",
+)
+"""Every command about runs or their settings has it."""
+
 
 def write_json(value: object) -> None:
     """Print one JSON value on a line of its own."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
 from bartack.cli._terminal import Screen, human_time, listed, printable
+from bartack.cli._wish import PIPELINE, Wish
 from bartack.errors import RunNotFoundError, UsageError
 from bartack.runtime.operate import (
     EXIT_CODES,
@@ -39,13 +41,20 @@ from bartack.runtime.operate import (
     update_program,
 )
 
+set_option = click.option(
+    "--set",
+    "sets",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Override a setting of bartack.toml: section.key=value.",
+)
 wait_option = click.option(
     "--wait", is_flag=True, help="Keep the run going while it waits for an answer from elsewhere."
 )
 
 
 @click.command(short_help="Run a program.")
-@click.argument("program", metavar="FILE[:WORKER]")
+@click.argument("program", metavar="[FILE[:WORKER]]", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARG...]")
 @click.option(
     "--worker",
@@ -57,17 +66,35 @@ wait_option = click.option(
 @click.option(
     "--input", "given", metavar="JSON|@FILE", help="Arguments of the worker by name: a JSON object."
 )
+@click.option(
+    "--goal", metavar="TEXT|@FILE|-", help="Without FILE: one task, to be taken through the pipeline."
+)
+@click.option(
+    "--task", "tasks", multiple=True, metavar="ID", help="Without FILE: only this task of bartack.toml."
+)
+@click.option(
+    "--instruction",
+    metavar="TEXT|@FILE|-",
+    help="Without FILE: have an agent make tasks of this, for you to approve.",
+)
+@click.option("--yes", is_flag=True, help="With --instruction: approve the first plan and all tasks.")
 @click.option("--no-input", is_flag=True, help="Nobody answers questions: they get their default, or fail.")
+@set_option
 @wait_option
 @workspace_option
 @json_option
 def run(
-    program: str,
+    program: str | None,
     args: tuple[str, ...],
+    *,
     workers: tuple[str, ...],
     given: str | None,
+    goal: str | None,
+    tasks: tuple[str, ...],
+    instruction: str | None,
+    sets: tuple[str, ...],
     workspace: str,
-    *,
+    yes: bool,
     no_input: bool,
     wait: bool,
     as_json: bool,
@@ -76,6 +103,9 @@ def run(
 
     A Patchwork program is checked first; one with errors is not run. It may also consist of statements, and NAME may be a fun, a
     skill or Trait.method.
+
+    Without FILE the tasks of bartack.toml, or a goal, go through the pipeline: agents implement, test, review and keep the spec
+    true. Every agent that may be needed is looked at before any is paid for.
 
     Each ARG is an argument of the worker. What the program prints, and its result unless it is null, goes to stdout; everything
     else to stderr. With --json stdout carries events, one JSON object a line: every entry of the journal when it is durable, and
@@ -86,7 +116,14 @@ def run(
     3) unless --wait is given.
     """
     place = Path(workspace).resolve()
-    config = load_config(place)
+    wish = Wish(
+        goal=goal, tasks=tasks, instruction=instruction, yes=yes, no_input=no_input, wait=wait, sets=sets
+    )
+    if program is None:
+        return _run_pipeline(wish, place, as_json=as_json)
+    if wish.is_there:
+        raise UsageError("bartack run", "--goal, --task, --instruction and --yes are for runs without FILE")
+    config = load_config(place, sets)
     order = Order(
         program=_from_here(program),
         worker=_together(program, workers),
@@ -104,6 +141,14 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
     if len(workers) > 1 and not program.partition(":")[0].endswith(PATCHWORK):
         raise UsageError("bartack run", "several workers run together only in a Patchwork program (.pw)")
     return TOGETHER.join(workers)
+
+
+def _run_pipeline(wish: Wish, workspace: Path, *, as_json: bool) -> Exit:
+    from bartack.cli._pipeline import new_run  # noqa: PLC0415 - a program of one's own starts faster without it
+
+    with new_run(wish, workspace) as (made, config):
+        view = _view(made, "started", wait=wish.wait, no_input=wish.no_input, as_json=as_json)
+        return _drive(made, config, view, as_json=as_json)
 
 
 def _from_here(program: str) -> str:
@@ -145,6 +190,7 @@ class _Resume(click.Command):
 )
 @click.option("--update", is_flag=True, help="Go on with the source as it is now, if it fits what was done.")
 @click.option("--program", metavar="PATH", help="Like --update, with the source in this file.")
+@set_option
 @wait_option
 @workspace_option
 @json_option
@@ -152,6 +198,7 @@ def resume(
     run: str | None,
     unknown: str | None,
     program: str | None,
+    sets: tuple[str, ...],
     workspace: str,
     *,
     update: bool,
@@ -172,14 +219,27 @@ def resume(
     decision = None if unknown is None else _decision(unknown)
     given = workspace if _is_given("workspace") else None
     place = found.workspace(state, given)
-    config = load_config(Path(place))
+    config = load_config(Path(place), sets)
     if update or program is not None:
         checked = update_program(found, None if program is None else Path(program))
         say(f"the changed program fits the {checked} steps that were done")
     else:
         _warn_of_changes(found, state)
     view = _view(found, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
-    return _drive(found, config, view, decision, place, as_json=as_json)
+    with _holding(found, state, Path(place), sets, wait=wait):
+        return _drive(found, config, view, decision, place, as_json=as_json)
+
+
+def _holding(
+    run: RunDir, state: State, workspace: Path, sets: tuple[str, ...], *, wait: bool
+) -> AbstractContextManager[object]:
+    """What a run needs for itself while it goes on: the workspace, if it is one of the pipeline."""
+    assert state.run is not None
+    if state.run.worker != PIPELINE:
+        return nullcontext()
+    from bartack.cli._pipeline import old_run  # noqa: PLC0415 - other runs resume faster without it
+
+    return old_run(run, workspace, sets, wait=wait)
 
 
 def _is_given(option: str) -> bool:

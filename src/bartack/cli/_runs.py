@@ -11,6 +11,7 @@ from typing import Final
 import click
 import msgspec
 
+from bartack.cli._options import workspace_option as workspace_option  # noqa: PLC0414 - the commands about runs take it from here
 from bartack.cli._terminal import Screen, Style, human_time
 from bartack.core import RealDisk
 from bartack.errors import RunNotFoundError, UsageError
@@ -24,14 +25,6 @@ from bartack.runtime.operate import (
     find_run,
     list_runs,
     value_of,
-)
-
-workspace_option = click.option(
-    "-C",
-    "--workspace",
-    default=".",
-    metavar="DIR",
-    help="The workspace whose runs are meant; the current directory by default.",
 )
 
 STYLES: Final[dict[str, Style]] = {

@@ -111,14 +111,15 @@ class StepInfo:
         self.worker = worker
         self.attempt = attempt
         self._step = step
-        self._rewinds = rewinds
+        self.rewinds = rewinds
+        """How often the worker was set back to a failing step."""
         self._limit_s = limit_s
         self._began = time.time()
 
     @property
     def key(self) -> str:
         """The same on every attempt at this step: for services that know idempotency keys."""
-        return step_key(self.run_id, *self._step, self._rewinds)
+        return step_key(self.run_id, *self._step, self.rewinds)
 
     @property
     def deadline(self) -> datetime.datetime:

@@ -1,44 +1,58 @@
-"""The settings of a project, from ``bartack.toml`` at the top of the workspace. Every key is optional."""
+"""The settings of a project, from ``bartack.toml`` at the top of the workspace. Every key is optional.
+
+What the file says is overridden by ``BARTACK_SECTION_KEY`` in the environment, and that by ``--set section.key=value``. A key that
+nobody knows is an error, with the nearest name that there is.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, cast
 
 import msgspec
 
-from bartack.agents import ScriptedAgent
-from bartack.errors import ConfigError, MailboxNameError
+from bartack.agents import AgentsConfig, ProtocolConfig, ScriptedAgent, ScriptedConfig, read_agents
+from bartack.errors import AgentConfigError, BartackError, ConfigError, MailboxNameError
 from bartack.messaging import LetterPolicy, check_name
+from bartack.runtime._config_sections import (
+    BudgetConfig,
+    IntakeConfig,
+    PipelineConfig,
+    ProjectConfig,
+    QuestionsConfig,
+    ReviewConfig,
+    SnapshotConfig,
+    SpecConfig,
+    TaskConfig,
+    TestsConfig,
+)
 from bartack.runtime._office import Bounds
 from bartack.runtime._timeouts import DEFAULTS
 
-FILE = "bartack.toml"
-
-
-class AgentConfig(msgspec.Struct, forbid_unknown_fields=True):
-    """One agent."""
-
-    kind: Literal["scripted"] = "scripted"
-    script: str = ""
-
-
-class BudgetConfig(msgspec.Struct, forbid_unknown_fields=True):
-    """Money."""
-
-    max_usd: float | None = None
-    reserve_usd: float = 2.0
+CONFIG_FILE = "bartack.toml"
 
 
 class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "state_dir"}):
     """All settings."""
 
-    agents: dict[str, AgentConfig | str] = {}
-    """Agents by name, and ``default``: the one that is asked when none is named."""
-    budget: BudgetConfig = msgspec.field(default_factory=BudgetConfig)
+    project: ProjectConfig = ProjectConfig()
+    agents: AgentsConfig = msgspec.field(default_factory=AgentsConfig)
+    protocol: ProtocolConfig = msgspec.field(default_factory=ProtocolConfig)
+    budget: BudgetConfig = BudgetConfig()
+    pipeline: PipelineConfig = PipelineConfig()
+    tests: TestsConfig = TestsConfig()
+    review: ReviewConfig = ReviewConfig()
+    spec: SpecConfig = SpecConfig()
+    snapshot: SnapshotConfig = SnapshotConfig()
+    intake: IntakeConfig = IntakeConfig()
+    questions: QuestionsConfig = QuestionsConfig()
+    tasks: list[TaskConfig] = []
     timeouts: dict[str, float] = {}
     mailboxes: dict[str, Bounds] = {}
     """The bounds of mailboxes, by name."""
@@ -50,7 +64,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     @property
     def max_usd(self) -> float | None:
         """What a run may cost."""
-        return self.budget.max_usd
+        return self.budget.usd
 
     @property
     def reserve_usd(self) -> float:
@@ -59,26 +73,22 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
 
     @property
     def default_agent(self) -> str:
-        """The agent that is asked when none is named: the one that is said to be, else the only one."""
-        named = self.agents.get("default")
-        if isinstance(named, str):
-            return named
-        names = [name for name, agent in self.agents.items() if isinstance(agent, AgentConfig)]
-        return names[0] if len(names) == 1 else ""
+        """The agent that is asked when none is named."""
+        return self.agents.default_name
 
     def state_dir(self, workspace: Path) -> Path:
         """Where the runs of a workspace are."""
         return workspace / os.environ.get("BARTACK_STATE_DIR", self.directory)
 
-    def open_agents(self, workspace: Path, run_dir: Path) -> dict[str, ScriptedAgent]:
-        """The agents that are configured.
+    def open_scripted(self, workspace: Path, run_dir: Path) -> dict[str, ScriptedAgent]:
+        """The agents that answer prompts from a script, in the process of the hub.
 
         Raises:
             ScriptError: A script cannot be read.
         """
         opened: dict[str, ScriptedAgent] = {}
-        for name, agent in self.agents.items():
-            if isinstance(agent, AgentConfig):
+        for name, agent in self.agents.named.items():
+            if isinstance(agent, ScriptedConfig):
                 folder = run_dir / "agents" / name
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 opened[name] = ScriptedAgent.load(
@@ -87,36 +97,219 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
         return opened
 
 
-def load_config(workspace: Path) -> Config:
+SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
+    "project": ProjectConfig,
+    "protocol": ProtocolConfig,
+    "budget": BudgetConfig,
+    "pipeline": PipelineConfig,
+    "tests": TestsConfig,
+    "review": ReviewConfig,
+    "spec": SpecConfig,
+    "snapshot": SnapshotConfig,
+    "intake": IntakeConfig,
+    "questions": QuestionsConfig,
+}
+"""The tables whose keys are fixed."""
+
+_TOP: Final = {field.encode_name for field in msgspec.structs.fields(Config)}
+
+
+def load_config(
+    workspace: Path, sets: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> Config:
     """The settings of a workspace; the defaults if it has none.
+
+    Args:
+        workspace: Where ``bartack.toml`` is.
+        sets: Settings that override everything, each ``section.key=value``.
+        environ: The environment; that of this process by default.
 
     Raises:
         ConfigError: A setting is unknown or has an unusable value.
+        AgentConfigError: A secret is written down.
     """
-    file = workspace / FILE
-    if not file.is_file():
-        return Config()
+    reading = _read(workspace, sets, os.environ if environ is None else environ)
+    for problem in reading.problems:
+        raise problem
+    return reading.config
+
+
+def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) -> list[BartackError]:
+    """Everything that is wrong with the settings of a workspace; nothing is started."""
     try:
-        config = msgspec.convert(tomllib.loads(file.read_text("utf-8")), type=Config)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise ConfigError(FILE, str(error)) from None
-    unknown = sorted(set(config.timeouts) - set(DEFAULTS))
-    if unknown:
-        raise ConfigError(
-            f"{FILE}: timeouts.{unknown[0]}", f"there is no such limit (there are: {', '.join(DEFAULTS)})"
-        )
-    for name, bounds in config.mailboxes.items():
-        _check_mailbox(name, bounds)
-    endless = [kind for kind, seconds in config.timeouts.items() if not math.isfinite(seconds)]
-    if endless:
-        raise ConfigError(f"{FILE}: timeouts.{endless[0]}", "it must be a number of seconds")
-    return config
+        return _read(workspace, (), os.environ if environ is None else environ).problems
+    except ConfigError as error:
+        return [error]
 
 
-def _check_mailbox(name: str, bounds: Bounds) -> None:
+def find_workspace(start: Path) -> Path:
+    """The nearest directory with a ``bartack.toml``, from here upwards; here if there is none."""
+    here = start.resolve()
+    return next((place for place in (here, *here.parents) if (place / CONFIG_FILE).is_file()), here)
+
+
+class _Reading:
+    """One reading of the settings: every section by itself, so that all problems are found at once."""
+
+    def __init__(self, table: dict[str, object], source: str) -> None:
+        self.config = Config()
+        self.problems: list[BartackError] = []
+        self._table = table
+        self._source = source
+
+    def run(self) -> None:
+        for name, given in self._table.items():
+            try:
+                self._take(name, given)
+            except (ConfigError, AgentConfigError) as error:
+                self.problems.append(error)
+
+    def _take(self, name: str, given: object) -> None:
+        if name not in _TOP:
+            raise ConfigError(self._place(name), _unknown(name, sorted(_TOP), "there is no such setting"))
+        if name == "agents":
+            if not isinstance(given, dict):
+                raise ConfigError(self._place(name), "it is no table")
+            self.config.agents = read_agents(cast("dict[str, object]", given), f"{CONFIG_FILE}: agents")
+            return
+        section = SECTIONS.get(name)
+        if section is not None:
+            self._check_keys(name, given, section)
+        if name == "tasks":
+            self._check_tasks(given)
+        if name == "timeouts" and isinstance(given, dict):
+            self._check_timeouts(cast("dict[str, object]", given))
+        try:
+            made = msgspec.convert({name: given}, type=Config)
+        except msgspec.ValidationError as error:
+            told, _, path = str(error).partition(" - at ")
+            where = path.strip("`").removeprefix("$.")
+            raise ConfigError(self._place(where or name), told) from None
+        for mailbox, bounds in made.mailboxes.items():
+            _check_mailbox(self._place(f"mailboxes.{mailbox}"), mailbox, bounds)
+        for kind, seconds in made.timeouts.items():
+            if not math.isfinite(seconds):
+                raise ConfigError(self._place(f"timeouts.{kind}"), "it must be a number of seconds")
+        field = "directory" if name == "state_dir" else name
+        setattr(self.config, field, getattr(made, field))
+
+    def _check_keys(self, name: str, given: object, section: type[msgspec.Struct]) -> None:
+        if not isinstance(given, dict):
+            raise ConfigError(self._place(name), "it is no table")
+        known = [field.encode_name for field in msgspec.structs.fields(section)]
+        unknown = [key for key in cast("dict[str, object]", given) if key not in known]
+        errors = [
+            ConfigError(self._place(f"{name}.{key}"), _unknown(key, known, "there is no such key"))
+            for key in unknown
+        ]
+        self.problems += errors[1:]
+        if errors:
+            raise errors[0]
+
+    def _check_tasks(self, given: object) -> None:
+        known = [field.encode_name for field in msgspec.structs.fields(TaskConfig)]
+        for place, task in enumerate(cast("list[object]", given) if isinstance(given, list) else []):
+            for key in cast("dict[str, object]", task) if isinstance(task, dict) else {}:
+                if key not in known:
+                    raise ConfigError(
+                        self._place(f"tasks[{place}].{key}", key),
+                        _unknown(key, known, "there is no such key"),
+                    )
+
+    def _check_timeouts(self, given: dict[str, object]) -> None:
+        for key in given:
+            if key not in DEFAULTS:
+                raise ConfigError(
+                    self._place(f"timeouts.{key}"), _unknown(key, list(DEFAULTS), "there is no such limit")
+                )
+
+    def _place(self, setting: str, key: str = "") -> str:
+        line = _line_of(self._source, setting, key)
+        return f"{CONFIG_FILE}:{line}: {setting}" if line else f"{CONFIG_FILE}: {setting}"
+
+
+def _read(workspace: Path, sets: Sequence[str], environ: Mapping[str, str]) -> _Reading:
+    file = workspace / CONFIG_FILE
+    source, table = "", dict[str, object]()
+    if file.is_file():
+        try:
+            source = file.read_text("utf-8")
+            table = tomllib.loads(source)
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(CONFIG_FILE, str(error)) from None
+    for setting, text in _from_environment(environ):
+        _put(table, setting, text)
+    for assignment in sets:
+        setting, equals, text = assignment.partition("=")
+        if not equals or not setting.strip():
+            raise ConfigError(f"--set {assignment}", "it has to be section.key=value")
+        _put(table, setting.strip(), text)
+    reading = _Reading(table, source)
+    reading.run()
+    return reading
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Settings that variables override, each with its value."""
+    for name, section in SECTIONS.items():
+        for field in msgspec.structs.fields(section):
+            text = environ.get(f"BARTACK_{name}_{field.encode_name}".upper())
+            if text is not None:
+                yield f"{name}.{field.encode_name}", text
+
+
+def _put(table: dict[str, object], setting: str, text: str) -> None:
+    *path, key = setting.split(".")
+    place = table
+    for part in path:
+        below = place.get(part)
+        if not isinstance(below, dict):
+            below = place[part] = dict[str, object]()
+        place = cast("dict[str, object]", below)
+    place[key] = _value(setting, text)
+
+
+def _value(setting: str, text: str) -> object:
+    """A value as TOML writes it; a text where the setting is one, or where it is no TOML."""
+    if _is_text(setting):
+        return text.strip('"')
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _is_text(setting: str) -> bool:
+    section, _, key = setting.partition(".")
+    known = SECTIONS.get(section)
+    field = next((f for f in msgspec.structs.fields(known) if f.encode_name == key), None) if known else None
+    return field is not None and isinstance(field.default, str)
+
+
+def _line_of(source: str, setting: str, key: str = "") -> int:
+    """The line of a key, 0 if it is nowhere to be seen."""
+    section, _, name = setting.rpartition(".")
+    inside = not section
+    table = re.compile(rf"\s*\[+\s*{re.escape(section.partition('[')[0])}\s*\]")
+    written = re.compile(rf"\s*(?:{re.escape(setting)}|{re.escape(key or name)})\s*=")
+    heading = re.compile(rf"\s*\[+\s*{re.escape(setting)}\s*\]")
+    for number, line in enumerate(source.splitlines(), 1):
+        if heading.match(line) or ((inside or line.strip().startswith(setting)) and written.match(line)):
+            return number
+        if line.lstrip().startswith("["):
+            inside = bool(section) and table.match(line) is not None
+    return 0
+
+
+def _unknown(given: str, known: Sequence[str], problem: str) -> str:
+    near = get_close_matches(given, known, 1)
+    return f"{problem}; did you mean {near[0]!r}?" if near else f"{problem} (there are: {', '.join(known)})"
+
+
+def _check_mailbox(place: str, name: str, bounds: Bounds) -> None:
     try:
         check_name(name)
     except MailboxNameError as error:
-        raise ConfigError(f"{FILE}: mailboxes.{name}", error.reason) from None
+        raise ConfigError(place, error.reason) from None
     if bounds.capacity < 1 or bounds.max_bytes < 1:
-        raise ConfigError(f"{FILE}: mailboxes.{name}", "capacity and max_bytes must be at least 1")
+        raise ConfigError(place, "capacity and max_bytes must be at least 1")

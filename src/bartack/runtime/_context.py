@@ -257,6 +257,15 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
         """The money of the run."""
         return self._step("budget", Args(), _decode_budget)
 
+    async def abort(self, message: str) -> NoReturn:
+        """End the run for good, because a person wants it: it is cancelled, and cannot be resumed.
+
+        Raises:
+            SessionFailedError: Always.
+        """
+        await self._step("fail", FailArgs(message=message, final=True), nothing, message)
+        raise AssertionError("the run was ended, and this worker was told that it had not been")
+
     async def fail(self, message: str, **data: object) -> NoReturn:
         """Fail the session for everybody in it.
 

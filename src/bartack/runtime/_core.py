@@ -403,7 +403,10 @@ class Core:
             worker=worker.path,
         )
         del peer.awaited[step.p, step.n]
-        self.crew.fail_session(None, error, None)
+        if args.final:
+            self.crew.cancel_run(args.message)
+        else:
+            self.crew.fail_session(None, error, None)
 
     def _check_pause(self) -> None:
         """Deadlines stand still while anybody replays."""

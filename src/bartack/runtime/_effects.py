@@ -159,13 +159,21 @@ class EffectDesk:
         reserve = self._reserve(args, worker.open.get((step.p, step.n)))
         limit, _ = self._limit("prompt", args.timeout_s)
         opened = self._office.open(
-            step, once=args.once, timeout_s=limit, attempt=attempt, reserved_usd=reserve, ride=False
+            step,
+            once=args.once,
+            timeout_s=limit,
+            attempt=attempt,
+            reserved_usd=reserve,
+            ride=False,
+            asked=NO_VALUE if args.command is None else self._office.ledger.pack(args.command),
         )
         job = self._begin(worker, opened, [args.name])
         self._watch(job, StepTimeoutError("prompt", limit, "explicit"), StopPrompt(job.token))
         self.tools.open(job.token, worker, opened, args.tools)
         key = self._office.ledger.key(worker, step.p, step.n)
-        self._office.ledger.act(StartPrompt(job.token, worker.path, key, attempt, args))
+        self._office.ledger.act(
+            StartPrompt(job.token, worker.path, key, attempt, args, step.p, step.n, limit, reserve)
+        )
 
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""

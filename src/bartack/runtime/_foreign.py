@@ -89,7 +89,7 @@ class RunFacts(msgspec.Struct):
 class Process(msgspec.Struct, omit_defaults=True):
     """A process of the run, and what it is busy with."""
 
-    kind: Literal["hub", "parent of workers", "parent of commands", "worker", "command"]
+    kind: Literal["hub", "parent of workers", "parent of commands", "worker", "command", "agent"]
     pid: int = 0
     worker: str = ""
     incarnation: int = 0

@@ -29,6 +29,7 @@ from bartack.runtime._core import Core
 from bartack.runtime._door import Door, silent
 from bartack.runtime._foreign import Process
 from bartack.runtime._history import iter_greeting
+from bartack.runtime._host import HubHost
 from bartack.runtime._layout import RunDir
 from bartack.runtime._leftovers import end_leftovers
 from bartack.runtime._mirror import Mirror
@@ -130,6 +131,7 @@ class Hub:
         self._keeper: ParentClient | None = None
         self._commands = Commands(run, self._new_token, core.state, self._show_live)
         self._prompts = prompts
+        self._host = HubHost(self._selector, self._kept, self._new_token, observer.show)
         self._gate = Gatekeeper(self._commands.token_key)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
             act.Say: self._say,
@@ -339,6 +341,8 @@ class Hub:
     def _open(self) -> None:
         self._zygote = self._start_parent(ZYGOTE)
         self._keeper = self._start_parent(KEEPER)
+        if self._prompts.programs is not None:
+            self._prompts.programs.attach(self._host)
         self._door = Door(self._run.listen(), self._selector, self._add)
         self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
         self._core.foreign.processes = self._processes
@@ -362,6 +366,8 @@ class Hub:
         if self._door is not None:
             self._door.close()
             self._run.remove_socket()
+        if self._prompts.programs is not None:
+            self._prompts.programs.wind_down()
         for parent in (self._zygote, self._keeper):
             if parent is not None:
                 self._unregister(parent)
@@ -448,6 +454,10 @@ class Hub:
 
     # Processes.
 
+    def _kept(self) -> ParentClient:
+        assert self._keeper is not None
+        return self._keeper
+
     def _new_token(self) -> int:
         self._tokens += 1
         return self._tokens
@@ -458,7 +468,7 @@ class Hub:
                 self._parent_died(parent)
             elif parent is self._zygote:
                 self._worker_event(event)
-            else:
+            elif not self._host.event(event):
                 self._commands.event(event, self._core.shell_ended)
 
     def _worker_event(self, event: ParentEvent) -> None:
@@ -493,6 +503,8 @@ class Hub:
             found.append(Process("worker", self._pids.get(token, 0), path, incarnation))
         for pid, path, argv in self._commands.processes():
             found.append(Process("command", pid, path, about=" ".join(argv)))
+        if self._prompts.programs is not None:
+            found += [Process("agent", pid, about=name) for pid, name in self._prompts.programs.pids()]
         return found
 
     def _parent_died(self, parent: ParentClient) -> None:
@@ -512,6 +524,7 @@ class Hub:
             self._keeper = self._start_parent(KEEPER)
             for token in self._commands.all_lost():
                 self._core.shell_lost(token)
+            self._host.all_lost()
 
     # Actions.
 

@@ -151,7 +151,7 @@ def drive(
             mailboxes=config.mailboxes,
         )
         core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings, telemetry)
-        prompts = Prompts(config.open_agents(Path(place), run.path), config.default_agent, place)
+        prompts = _open_prompts(run, config, place, state)
         _calm_collector()
         driver = hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
@@ -167,6 +167,22 @@ def drive(
         journal.close()
         if hub is not None:
             hub.sign_off()
+
+
+def _open_prompts(run: RunDir, config: Config, place: str, state: State) -> Prompts:
+    scripted = config.open_scripted(Path(place), run.path)
+    if not config.agents.named:
+        return Prompts(scripted, config.default_agent, place)
+    from bartack.runtime._programs import Programs  # noqa: PLC0415 - a run without agents starts faster without it
+
+    programs = Programs(
+        config.agents,
+        config.protocol,
+        folder=run.path / "agents",
+        workspace=place,
+        environment=run.environment(state),
+    )
+    return Prompts(scripted, config.default_agent, place, programs=programs)
 
 
 def _calm_collector() -> None:

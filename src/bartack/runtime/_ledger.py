@@ -90,6 +90,11 @@ class StartPrompt(Action, frozen=True, gc=False):
     key: str
     attempt: int
     args: ThinkArgs
+    p: str = ""
+    """The path of the step, and its number there."""
+    n: int = 0
+    timeout_s: float = 3600.0
+    reserved_usd: float = 0.0
 
 
 class StopPrompt(Action, frozen=True, gc=False):

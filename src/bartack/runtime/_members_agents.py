@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Literal, TypedDict, TypeVar, Unpack, cast, get_args, get_origin, overload
+from collections.abc import Callable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Final,
+    Literal,
+    Required,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_origin,
+    overload,
+)
 
 import msgspec
 
@@ -13,10 +25,13 @@ from bartack.runtime._members_shell import check_options
 from bartack.runtime._op import StepOp
 from bartack.runtime._results import Reply
 from bartack.runtime._scheduler import Scheduler
-from bartack.runtime._steps import AskArgs, ThinkArgs, ThinkOutcome
+from bartack.runtime._steps import AskArgs, CommandArgs, OutputArgs, ThinkArgs, ThinkOutcome
 from bartack.runtime._tool_functions import ToolFunction, tools_by_name
 from bartack.runtime._toolbox import PromptOp
 from bartack.runtime._values import Buffer, Codec, codec, encode, schema_of
+
+if TYPE_CHECKING:
+    from bartack.agents import AgentResult
 
 T = TypeVar("T")
 
@@ -46,6 +61,60 @@ class ThinkOptions(TypedDict, total=False):
     max_turns: int | None
     timeout_s: Seconds | None
     once: bool
+
+
+class Output(TypedDict, total=False):
+    """A file that an agent is to leave."""
+
+    path: Required[str]
+    required: bool
+    description: str
+
+
+class CommandOptions(TypedDict, total=False):
+    """How an agent is commanded.
+
+    Attributes:
+        agent: Which agent; else that of the worker, else that of the project.
+        role: The role it does it in; else that of the action.
+        expected_outputs: The files it is to leave.
+        snapshot_id: The snapshot it works on.
+        specs_hash: The checksum of the spec file.
+        pinning: What is done about an answer that saw other files.
+        key: The idempotency key; else that of the step.
+        cwd: Where it works; else in the workspace.
+        refused_paths: Below which it must not leave anything.
+        rejected: Why an earlier answer to the same key was refused: a code of the line protocol.
+        max_usd: What it may cost.
+        max_tokens: How many tokens it may use.
+        max_turns: How often it may use its tools.
+        timeout_s: How long it may take.
+        once: It must not be asked twice, whatever happens.
+    """
+
+    agent: str
+    role: Literal["", "builder", "reviewer", "spec_maintainer", "orchestration", "general"]
+    expected_outputs: Sequence[Output]
+    snapshot_id: str
+    specs_hash: str
+    pinning: Literal["strict", "require", "warn"]
+    key: str
+    cwd: str
+    refused_paths: Sequence[str]
+    rejected: str
+    max_usd: float | None
+    max_tokens: int | None
+    max_turns: int | None
+    timeout_s: Seconds | None
+    once: bool
+
+
+def _result(data: Buffer) -> AgentResult:
+    from bartack.agents import AgentResult  # noqa: PLC0415 - few workers command agents
+
+    outcome = _decode(data)
+    assert outcome.result is not None, "a command ends with a result"
+    return msgspec.json.decode(outcome.result, type=AgentResult)
 
 
 class AgentMembers(Members):
@@ -142,6 +211,55 @@ class AgentMembers(Members):
             lambda data: kind.reply(_decode(data)),
             may_decline=may_decline,
         )
+
+    def command(
+        self,
+        action: str,
+        inputs: Mapping[str, object],
+        *,
+        task_id: str,
+        **options: Unpack[CommandOptions],
+    ) -> StepOp[AgentResult]:
+        """Have an agent do something that takes more than a prompt: an action of the line protocol.
+
+        Args:
+            action: What to do.
+            inputs: What it needs for that. Nothing in it may differ when the step is executed again.
+            task_id: The task it is done for.
+            options: See ``CommandOptions``.
+
+        Raises:
+            AgentError: The agent could not do it; its class and ``reason`` say why.
+            BudgetExceededError: There is no money left for it.
+        """
+        check_options(options, CommandOptions)
+        outputs = [OutputArgs(**output) for output in options.get("expected_outputs", ())]
+        command = CommandArgs(
+            action=action,
+            task_id=task_id,
+            inputs=dict(inputs),
+            role=options.get("role", ""),
+            expected_outputs=outputs,
+            snapshot_id=options.get("snapshot_id", "none"),
+            specs_hash=options.get("specs_hash", ""),
+            pinning=options.get("pinning", "strict"),
+            key=options.get("key", ""),
+            cwd=options.get("cwd", ""),
+            refused_paths=list(options.get("refused_paths", ())),
+            rejected=options.get("rejected", ""),
+            max_tokens=options.get("max_tokens"),
+        )
+        args = ThinkArgs(
+            prompt="",
+            name=self._scheduler.facts.name,
+            agent=options.get("agent", "") or self._scheduler.facts.agent,
+            max_usd=options.get("max_usd"),
+            max_turns=options.get("max_turns"),
+            timeout_s=limit_of(options.get("timeout_s")),
+            once=options.get("once", False),
+            command=command,
+        )
+        return self._step("think", args, _result, f"{action} {task_id}")
 
     @overload
     def ask(

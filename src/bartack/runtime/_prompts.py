@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -30,8 +30,11 @@ from bartack.agents import (
 )
 from bartack.errors import AgentCapabilityError, AgentConfigError, AgentError, ReplyInvalidError, ScriptError
 from bartack.runtime._ledger import StartPrompt
-from bartack.runtime._steps import ThinkArgs, ThinkOutcome
+from bartack.runtime._steps import CommandArgs, ThinkArgs, ThinkOutcome
 from bartack.runtime._tool_desk import ToolCall
+
+if TYPE_CHECKING:
+    from bartack.runtime._programs import Programs
 
 Outcome = ThinkOutcome | AgentError
 
@@ -65,11 +68,14 @@ class Prompts:
         default: str,
         cwd: str,
         now: Callable[[], float] = time.monotonic,
+        programs: Programs | None = None,
     ) -> None:
         self._agents = agents
         self._default = default
         self._cwd = cwd
         self._now = now
+        self.programs = programs
+        """Agents that are programs; a run in memory has none."""
         self._numbers = count()
         self._calls: dict[int, _Call] = {}
         self._due: list[tuple[float, int, Event]] = []
@@ -77,19 +83,28 @@ class Prompts:
     def start(self, action: StartPrompt) -> None:
         """Call an agent; what it does is there when it is due."""
         try:
-            call = self._calls[action.token] = self._ask(action)
-            self._go_on(call)
+            if self.programs is not None and self.programs.serves(self._name(action), action.args):
+                self.programs.start(action, self._name(action))
+            elif action.args.command is not None:
+                self._end(action.token, self._obey(action, action.args.command))
+            else:
+                call = self._calls[action.token] = self._ask(action)
+                self._go_on(call)
         except AgentError as error:
             self._end(action.token, error)
 
     def stop(self, token: int) -> None:
-        """Give a call up; that is its outcome, at once."""
+        """Give a call up; that is its outcome, at once, or as soon as nothing of a program's work is left."""
+        if self.programs is not None and self.programs.stop(token):
+            return
         self._due = [item for item in self._due if item[2].token != token]
         heapq.heapify(self._due)
         self._end(token, AgentError("", "the call was given up"))
 
     def answer(self, token: int, request: int, value: bytes, problem: str) -> None:
         """A tool that an agent called has ended."""
+        if self.programs is not None and self.programs.answer(token, request, value, problem):
+            return
         call = self._calls.get(token)
         if call is None or call.current is None or request != call.requests:
             return
@@ -101,22 +116,41 @@ class Prompts:
 
     def next_in_s(self) -> float | None:
         """Seconds until the next thing is due."""
-        return max(self._due[0][0] - self._now(), 0.0) if self._due else None
+        own = max(self._due[0][0] - self._now(), 0.0) if self._due else None
+        program = None if self.programs is None else self.programs.next_in_s()
+        return own if program is None else program if own is None else min(own, program)
 
     def take_ready(self) -> list[Event]:
         """What is due."""
-        ready: list[Event] = []
+        told = () if self.programs is None else self.programs.take_ready()
+        ready = [Event(token, what) for token, what in told]
         while self._due and self._due[0][0] <= self._now():
             ready.append(heapq.heappop(self._due)[2])
         return ready
 
-    def _ask(self, action: StartPrompt) -> _Call:
-        args = action.args
-        name = args.agent or self._default
+    def _name(self, action: StartPrompt) -> str:
+        return action.args.agent or self._default
+
+    def _obey(self, action: StartPrompt, command: CommandArgs) -> Outcome:
+        """Have a scripted agent do what a command asks, without a process: runs in memory do."""
+        from bartack.agents import obey  # noqa: PLC0415 - only runs in memory need it
+        from bartack.runtime._programs import make_outcome, make_request  # noqa: PLC0415 - likewise
+
+        name = self._name(action)
+        request = make_request(action, "run-in-memory", command.cwd or self._cwd)
+        return make_outcome(action, name, obey(self._agent(name), request))
+
+    def _agent(self, name: str) -> ScriptedAgent:
         agent = self._agents.get(name)
         if agent is None:
             known = ", ".join(sorted(self._agents)) or "none"
             raise AgentConfigError(name, f"there is no such agent (configured: {known})")
+        return agent
+
+    def _ask(self, action: StartPrompt) -> _Call:
+        args = action.args
+        name = self._name(action)
+        agent = self._agent(name)
         if args.tools and not agent.capabilities.tools:
             raise AgentCapabilityError(name, "it cannot call tools")
         text = f"{args.prompt}\n\n{DECLINE_REQUEST}" if args.may_decline else args.prompt

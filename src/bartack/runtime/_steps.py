@@ -117,8 +117,34 @@ class ToolSpec(msgspec.Struct, omit_defaults=True, frozen=True):
     """The JSON schema of its arguments, an object."""
 
 
+class OutputArgs(Args, frozen=True):
+    """A file that an agent is to leave."""
+
+    path: str
+    required: bool = True
+    description: str = ""
+
+
+class CommandArgs(Args, frozen=True):
+    """What an agent is to do that takes more than a prompt. ``key`` is the caller's own, else it is that of the step."""
+
+    action: str
+    task_id: str
+    inputs: dict[str, object]
+    role: Literal["", "builder", "reviewer", "spec_maintainer", "orchestration", "general"] = ""
+    expected_outputs: list[OutputArgs] = []
+    snapshot_id: str = "none"
+    specs_hash: str = ""
+    pinning: Literal["strict", "require", "warn"] = "strict"
+    key: str = ""
+    cwd: str = ""
+    refused_paths: list[str] = []
+    rejected: str = ""
+    max_tokens: int | None = None
+
+
 class ThinkArgs(Args, frozen=True):
-    """A prompt to an agent."""
+    """A prompt to an agent, or a command."""
 
     prompt: str
     name: str
@@ -132,10 +158,11 @@ class ThinkArgs(Args, frozen=True):
     max_turns: int | None = None
     timeout_s: float | None = None
     once: bool = False
+    command: CommandArgs | None = None
 
 
 class ThinkOutcome(msgspec.Struct, omit_defaults=True):
-    """What the agent replied: a value if a schema was given, and the text."""
+    """What the agent replied: a value if a schema was given, and the text. ``result``: the whole result of a command."""
 
     key: str
     agent: str
@@ -146,6 +173,7 @@ class ThinkOutcome(msgspec.Struct, omit_defaults=True):
     usd: float = 0.0
     tokens: int = 0
     turns: int = 1
+    result: MaybeRaw = None
 
 
 class AskArgs(Args, frozen=True):
@@ -338,9 +366,10 @@ class DownArgs(Args, frozen=True):
 
 
 class FailArgs(Args, frozen=True):
-    """Fail the session for everybody."""
+    """Fail the session for everybody; ``final``: the run is over and cannot be resumed."""
 
     message: str
+    final: bool = False
     data: dict[str, object] = {}
 
 

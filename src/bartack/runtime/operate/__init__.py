@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
-    from bartack.runtime._config import Config, load_config
+    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, find_workspace, load_config
+    from bartack.runtime._config_sections import (
+        BudgetConfig,
+        IntakeConfig,
+        PipelineConfig,
+        ProjectConfig,
+        QuestionsConfig,
+        ReviewConfig,
+        SnapshotConfig,
+        SpecConfig,
+        TaskConfig,
+        TestsConfig,
+    )
     from bartack.runtime._core import UnknownDecision
     from bartack.runtime._dead_letters import open_letters
     from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
@@ -36,39 +48,52 @@ if TYPE_CHECKING:
     from bartack.runtime._questions import check_answer
     from bartack.runtime._serve import Quiet
     from bartack.runtime._state import OpenStep, State, Value, Worker
-    from bartack.runtime._steps import AskArgs, Held
+    from bartack.runtime._steps import AskArgs, CallArgs, CommandArgs, Held
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
     from bartack.runtime.patchwork import Survey, compile_file, survey
 
 __all__ = [
+    "CONFIG_FILE",
     "ENDED",
     "EXIT_CODES",
     "PATCHWORK",
     "TERMINAL",
     "TOGETHER",
     "AskArgs",
+    "BudgetConfig",
+    "CallArgs",
     "Chronicle",
+    "CommandArgs",
     "Config",
     "EntryData",
     "ErrorData",
     "Held",
     "Hub",
     "HubClient",
+    "IntakeConfig",
     "LeftMessage",
     "Observer",
     "OpenStep",
     "Order",
     "Output",
+    "PipelineConfig",
     "Process",
+    "ProjectConfig",
+    "QuestionsConfig",
     "Quiet",
     "Recorded",
     "Request",
+    "ReviewConfig",
     "RunDir",
     "RunSummary",
+    "SnapshotConfig",
+    "SpecConfig",
     "State",
     "StepRecord",
     "Survey",
+    "TaskConfig",
+    "TestsConfig",
     "UnknownDecision",
     "Value",
     "Worker",
@@ -76,6 +101,7 @@ __all__ = [
     "WorkerSpawned",
     "cancel_run",
     "check_answer",
+    "check_settings",
     "compile_file",
     "create_run",
     "decode_entry",
@@ -84,6 +110,7 @@ __all__ = [
     "drive",
     "fail_run",
     "find_run",
+    "find_workspace",
     "fork_run",
     "is_active",
     "leave_answer",
@@ -104,7 +131,19 @@ __all__ = [
 
 _HOMES = {
     "_client": ("HubClient", "is_active"),
-    "_config": ("Config", "load_config"),
+    "_config": ("CONFIG_FILE", "Config", "check_settings", "find_workspace", "load_config"),
+    "_config_sections": (
+        "BudgetConfig",
+        "IntakeConfig",
+        "PipelineConfig",
+        "ProjectConfig",
+        "QuestionsConfig",
+        "ReviewConfig",
+        "SnapshotConfig",
+        "SpecConfig",
+        "TaskConfig",
+        "TestsConfig",
+    ),
     "_core": ("UnknownDecision",),
     "_dead_letters": ("open_letters",),
     "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
@@ -130,7 +169,7 @@ _HOMES = {
     "_questions": ("check_answer",),
     "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
-    "_steps": ("AskArgs", "Held"),
+    "_steps": ("AskArgs", "CallArgs", "CommandArgs", "Held"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey"),

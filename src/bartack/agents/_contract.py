@@ -1,0 +1,248 @@
+"""What every kind of agent promises: a request in, events meanwhile, a result or an error out.
+
+A call never blocks its caller: ``Agent.start`` returns at once, and ``done`` is called once, in a later turn of the loop that the
+agent was given. Kinds are registered in ``_kinds.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from bartack.agents._ids import NO_SNAPSHOT
+from bartack.agents._messages import Budget, Event, ExpectedOutput, Id, Moment, Role, ToolSpec, Usage, Version
+from bartack.errors import AgentError
+
+Pinning = Literal["strict", "require", "warn"]
+
+
+class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an agent is asked, for one step.
+
+    Attributes:
+        run_id: The run.
+        key: The key of the step: the same on every attempt.
+        worker: The path of the worker that asks.
+        step: The number of the step in its worker.
+        epoch: Which history of the worker the number is of.
+        action: What is to be done.
+        role: The role in which the agent does it.
+        task_id: For which task; the worker's path where there is none.
+        inputs: What it needs for that; nothing that differs between two attempts.
+        expected_outputs: Which files it is to leave.
+        version: On which files it works.
+        pinning: What is done about an answer that saw other files: refused; refused also if it does not say; noted.
+        cwd: Where it works: an absolute directory.
+        name: What the prompt is called, for scripts and messages.
+        tools: What it may call meanwhile.
+        budget: What was reserved for it.
+        timeout_s: Seconds until its deadline, counted while the hub is alive.
+        attempt: 1, and one more after each death of a hub during the step.
+        refused_paths: Below which paths of ``cwd`` it must not leave anything.
+        rejected: Why an earlier answer to the same key was refused, where one was: a code.
+    """
+
+    run_id: str
+    key: str
+    worker: str
+    step: int = 0
+    epoch: int = 0
+    action: str = "prompt"
+    role: Role = "general"
+    task_id: str = ""
+    inputs: dict[str, object] = {}
+    expected_outputs: list[ExpectedOutput] = []
+    version: Version = Version(NO_SNAPSHOT)
+    pinning: Pinning = "strict"
+    cwd: str
+    name: str = ""
+    tools: list[ToolSpec] = []
+    budget: Budget = Budget()
+    timeout_s: float = 3600.0
+    attempt: int = 1
+    refused_paths: list[str] = []
+    rejected: str = ""
+
+
+class VerifiedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that was found as the agent says; ``found`` if it was expected and the agent did not say so."""
+
+    path: str
+    sha256: str
+    size: int
+    found: bool = False
+
+
+class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an agent answered.
+
+    Attributes:
+        event: The event that ended the command.
+        artifacts: The files it left, verified.
+        usage: What it used, as far as it says.
+        conversation: The id of its session.
+        attempts: How many attempts it took, those of dead hubs included.
+        harvested: The answer had come before a hub died, and was found.
+        notes: What a person may want to know of it.
+    """
+
+    event: Event
+    artifacts: list[VerifiedArtifact] = []
+    usage: Usage = Usage()
+    conversation: str = ""
+    attempts: int = 1
+    harvested: bool = False
+    notes: list[str] = []
+
+    @property
+    def payload(self) -> dict[str, object]:
+        """What the answer says."""
+        return self.event.payload or {}
+
+
+Outcome = AgentResult | AgentError
+
+
+class Happening(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="event"):
+    """Something that happened during a call: a line of the agent's transcript."""
+
+    key: Id
+    at: Moment
+    n: Annotated[int, Meta(ge=1)]
+
+
+class CallStarted(Happening, frozen=True, kw_only=True, tag="agent.started"):
+    """A process got the command."""
+
+    pid: int
+    conversation: str
+    attempt: int
+    version: str = ""
+
+
+class CallText(Happening, frozen=True, kw_only=True, tag="agent.text"):
+    """The agent told of its progress."""
+
+    text: str
+
+
+class CallTool(Happening, frozen=True, kw_only=True, tag="agent.tool"):
+    """A tool was called, or a call of it ended."""
+
+    id: str
+    tool: str
+    phase: Literal["started", "finished", "failed"]
+
+
+class CallUsage(Happening, frozen=True, kw_only=True, tag="agent.usage"):
+    """What the call has used so far."""
+
+    usage: Usage
+
+
+class CallRetry(Happening, frozen=True, kw_only=True, tag="agent.retry"):
+    """An attempt ended, and another follows."""
+
+    code: str
+    error: str
+    attempt: int
+    delay_s: float
+
+
+class CallNotice(Happening, frozen=True, kw_only=True, tag="agent.notice"):
+    """Something a person may want to read: a log line, or a line that could not be used."""
+
+    level: Literal["debug", "info", "warn", "error"]
+    text: str
+    case: str = ""
+
+
+class CallFinished(Happening, frozen=True, kw_only=True, tag="agent.finished"):
+    """The call is over."""
+
+    reason: str
+    duration_s: float
+
+
+AgentEvent = CallStarted | CallText | CallTool | CallUsage | CallRetry | CallNotice | CallFinished
+
+
+class ToolOutcome(msgspec.Struct, frozen=True):
+    """What became of a tool call: a result, or the code and the message of a problem."""
+
+    result: object = None
+    code: str = ""
+    message: str = ""
+
+
+class AgentCapabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents of a kind can do."""
+
+    schema: bool = False
+    tools: bool = False
+    resume: bool = False
+    budget: bool = False
+    cost: bool = False
+    actions: bool = False
+    """It takes the actions of the pipeline, not only prompts."""
+
+
+class CallSink(Protocol):
+    """Who hears of a call. All of it is called from the loop that drives the agent."""
+
+    def emit(self, event: AgentEvent) -> None:
+        """Something happened."""
+        ...
+
+    def warn(self, text: str) -> None:
+        """Something happened that a person should see now; seldom enough for a terminal."""
+        ...
+
+    def call_tool(self, call_id: str, name: str, arguments: dict[str, object]) -> None:
+        """The agent calls a tool; ``Call.tool_ended`` is told the outcome."""
+        ...
+
+    def done(self, outcome: Outcome) -> None:
+        """The call is over; nothing else comes."""
+        ...
+
+
+class Call(Protocol):
+    """A call under way."""
+
+    def cancel(self, reason: str) -> None:
+        """Give it up; ``CallSink.done`` is told when nothing of it is left. Asking again changes nothing."""
+        ...
+
+    def tool_ended(self, call_id: str, outcome: ToolOutcome) -> None:
+        """A tool that the agent called has ended."""
+        ...
+
+
+class Agent(Protocol):
+    """An agent that can be called from a loop."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """How it is reached."""
+        ...
+
+    @property
+    def capabilities(self) -> AgentCapabilities:
+        """What it can do."""
+        ...
+
+    def start(self, request: AgentRequest, sink: CallSink) -> Call:
+        """Ask it.
+
+        Raises:
+            AgentError: It cannot be asked; nothing was started.
+        """
+        ...

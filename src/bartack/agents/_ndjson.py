@@ -1,0 +1,384 @@
+"""Agents that speak the line protocol, in the loop of a hub: conversations, their processes and their files put together."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.agents._actions import (
+    Action,
+    CallOut,
+    Done,
+    Judge,
+    NeedProcess,
+    ReleaseProcess,
+    Send,
+    StopProcess,
+    Tell,
+    Verdict,
+    Warn,
+)
+from bartack.agents._artifacts import verify_artifacts
+from bartack.agents._config import NdjsonConfig, ProtocolConfig
+from bartack.agents._contract import (
+    AgentCapabilities,
+    AgentEvent,
+    AgentRequest,
+    CallSink,
+    Outcome,
+    ToolOutcome,
+)
+from bartack.agents._conversation import Conversation
+from bartack.agents._files import CallFiles
+from bartack.agents._lines import MAX_LINE, BadLine, Read
+from bartack.agents._messages import Artifact, Heartbeat, Hello, Reason
+from bartack.agents._process import AgentProcess, Host
+from bartack.agents._record import AgentRecord
+from bartack.core import DIR_MODE, FILE_MODE, Redactor
+
+PASSED: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE", "HTTPS_PROXY", "NO_PROXY")
+"""Variables that every agent gets."""
+AT_ONCE: Final = 8 * 1024 * 1024
+"""Files with so many bytes together are looked at without a thread of their own."""
+REASONS: Final[dict[str, Reason]] = {
+    "user": "user",
+    "deadline": "deadline",
+    "stalled": "stalled",
+    "budget": "budget",
+    "session_failed": "session_failed",
+    "superseded": "superseded",
+}
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What agents of a run have in common.
+
+    Attributes:
+        run: What every process of the run finds in its environment.
+        folder: The directory ``agents`` of the run.
+        environ: The variables of the hub, from which some are passed on.
+        protocol: How much of bad lines is borne.
+    """
+
+    run: dict[str, str]
+    folder: Path
+    environ: dict[str, str]
+    protocol: ProtocolConfig = msgspec.field(default_factory=ProtocolConfig)
+
+
+class NdjsonAgent:
+    """An agent that is a program speaking the line protocol."""
+
+    def __init__(
+        self,
+        name: str,
+        config: NdjsonConfig,
+        host: Host,
+        surroundings: Surroundings,
+        *,
+        kind: str = "ndjson",
+        uniform: Callable[[float, float], float] | None = None,
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.config = config
+        self.host = host
+        self.surroundings = surroundings
+        self.folder = surroundings.folder / name
+        self.record = AgentRecord(name)
+        self.redact = Redactor({**surroundings.environ, **config.env}).redact_bytes
+        self._uniform = uniform
+        self._calls: list[NdjsonCall] = []
+        self._processes: list[AgentProcess] = []
+        self._transcript: int | None = None
+
+    @property
+    def capabilities(self) -> AgentCapabilities:
+        """See ``Agent.capabilities``."""
+        return AgentCapabilities(schema=False, tools=True, resume=True, budget=True, cost=True, actions=True)
+
+    def start(self, request: AgentRequest, sink: CallSink) -> NdjsonCall:
+        """See ``Agent.start``."""
+        call = NdjsonCall(self, request, sink, self._uniform)
+        self._calls.append(call)
+        call.begin()
+        return call
+
+    # Time.
+
+    def next_due(self) -> float | None:
+        """When ``tick`` is to be called, in seconds of the monotonic clock."""
+        dues = [call.talk.next_due() for call in self._calls]
+        dues += [process.next_due() for process in self._processes]
+        dues += [self._idle_end(process) for process in self._processes]
+        return min((due for due in dues if due is not None), default=None)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        for call in list(self._calls):
+            call.tick()
+        now = self.host.clock.monotonic_ns() / 1e9
+        for process in list(self._processes):
+            process.tick()
+            due = self._idle_end(process)
+            if due is not None and due <= now:
+                process.idle_since = None
+                process.stop()
+
+    def stop_all(self) -> None:
+        """Let every process end in order."""
+        for process in self._processes:
+            process.idle_since = None
+            process.stop()
+
+    def close(self) -> None:
+        """Let go of everything; the processes are ended by whoever keeps them."""
+        for process in self._processes:
+            process.close()
+        for call in self._calls:
+            call.files.close()
+        self._processes.clear()
+        self._calls.clear()
+        if self._transcript is not None:
+            os.close(self._transcript)
+            self._transcript = None
+
+    def pids(self) -> list[int]:
+        """The processes that live."""
+        return [process.link.pid for process in self._processes if process.link.pid and not process.over]
+
+    # Processes.
+
+    def attach(self, call: NdjsonCall) -> AgentProcess:
+        """A process for a call: a kept one that is idle, else a new one."""
+        for process in self._processes:
+            if process.idle_since is not None and not process.over:
+                process.idle_since = None
+                return process
+        process = AgentProcess(
+            self.host, self, self.config.argv, call.request.cwd, self._environment(call), self.redact
+        )
+        self._processes.append(process)
+        return process
+
+    def heard(self, process: AgentProcess, read: Read) -> None:
+        """See ``Master.heard``."""
+        call = next((call for call in self._calls if call.process is process), None)
+        if call is not None:
+            call.heard(read)
+        elif not isinstance(read, BadLine):
+            # Nobody waits for it: whatever it is, it is too late or too early.
+            process.link.heard = True
+            if isinstance(read.message, Heartbeat):
+                process.link.take_heartbeat(read.message)
+            elif isinstance(read.message, Hello):
+                process.link.take_hello(read.message)
+
+    def ended(self, process: AgentProcess, status: int | None) -> None:
+        """See ``Master.ended``."""
+        self._forget(process, lambda talk: talk.exited(status, process.complaints.tail()))
+
+    def not_started(self, process: AgentProcess, problem: str) -> None:
+        """See ``Master.not_started``."""
+        path = self.surroundings.environ.get("PATH", "")
+        told = (
+            f"{self.config.argv[0]!r} could not be started: {problem}; looked for in {path}; "
+            f"set agents.{self.name}.command"
+        )
+        self._forget(process, lambda talk: talk.start_failed(told))
+
+    def _forget(self, process: AgentProcess, tell: Callable[[Conversation], None]) -> None:
+        if process in self._processes:
+            self._processes.remove(process)
+        for call in list(self._calls):
+            if call.process is process:
+                call.process = None
+                tell(call.talk)
+                call.perform()
+
+    def over(self, call: NdjsonCall) -> None:
+        """A call is over."""
+        self._calls.remove(call)
+        call.files.close()
+
+    def _idle_end(self, process: AgentProcess) -> float | None:
+        return None if process.idle_since is None else process.idle_since + self.config.idle_stop_s
+
+    def _environment(self, call: NdjsonCall) -> dict[str, str]:
+        request, given = call.request, self.surroundings
+        names = (*PASSED, *self.config.pass_env)
+        passed = {
+            name: value
+            for name, value in given.environ.items()
+            if any(fnmatchcase(name, pattern) for pattern in names)
+        }
+        return {
+            **passed,
+            **self.config.env,
+            **given.run,
+            "BARTACK_WORKER": request.worker,
+            "BARTACK_STEP": request.key,
+            "BARTACK_PROTOCOL": "1",
+            "BARTACK_AGENT": self.name,
+            "BARTACK_ROLE": request.role,
+            "BARTACK_WORKSPACE": request.cwd,
+            "BARTACK_MAX_LINE": str(MAX_LINE),
+            "BARTACK_HEARTBEAT_S": f"{self.config.heartbeat_s:g}",
+        }
+
+    def transcribe(self, event: AgentEvent) -> None:
+        """Add to the transcript of the agent."""
+        if self._transcript is None:
+            self.folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._transcript = os.open(self.folder / "transcript.ndjson", flags, FILE_MODE)
+        os.write(self._transcript, self.redact(msgspec.json.encode(event)) + b"\n")
+
+
+class NdjsonCall:
+    """One call of such an agent."""
+
+    def __init__(
+        self,
+        agent: NdjsonAgent,
+        request: AgentRequest,
+        sink: CallSink,
+        uniform: Callable[[float, float], float] | None,
+    ) -> None:
+        self.request = request
+        self.process: AgentProcess | None = None
+        self._agent = agent
+        self._sink = sink
+        given = {} if uniform is None else {"uniform": uniform}
+        self.talk = Conversation(
+            agent.name,
+            request,
+            agent.config,
+            agent.surroundings.protocol,
+            agent.record,
+            clock=agent.host.clock,
+            **given,
+        )
+        folder = agent.folder / self.talk.conversation
+        self.files = CallFiles.open(agent.name, folder, agent.host.clock, agent.redact)
+
+    def begin(self) -> None:
+        """Begin, with the answer that may be there already."""
+        self.talk.begin(self.files.find_answer(anew=bool(self.request.rejected)))
+        self.perform()
+
+    def cancel(self, reason: str) -> None:
+        """See ``Call.cancel``."""
+        self.talk.cancel(REASONS.get(reason, "user"))
+        self.perform()
+
+    def tool_ended(self, call_id: str, outcome: ToolOutcome) -> None:
+        """See ``Call.tool_ended``."""
+        self.talk.tool_ended(call_id, outcome)
+        self.perform()
+
+    def heard(self, read: Read) -> None:
+        """Its process wrote a line."""
+        case = self.talk.line(read)
+        self.files.copy_in(read, case)
+        self.perform()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.talk.tick()
+        self.perform()
+
+    def perform(self) -> None:
+        """Do what the conversation wants done."""
+        while actions := self.talk.take():
+            for action in actions:
+                self._do(action)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case NeedProcess():
+                self._attach()
+            case Send(line=line, message=message):
+                self.files.copy_out(line)
+                if self.process is not None:
+                    self.process.send(line, message)
+            case StopProcess():
+                if self.process is not None:
+                    self.process.stop()
+            case ReleaseProcess():
+                self._release()
+            case Judge(artifacts=artifacts):
+                self._judge(artifacts)
+            case _:
+                self._report(action)
+
+    def _report(self, action: Action) -> None:
+        match action:
+            case CallOut(call=call):
+                self._sink.call_tool(call.call_id, call.name, call.arguments)
+            case Tell(event=event):
+                self._agent.transcribe(event)
+                self._sink.emit(event)
+            case Warn(text=text):
+                self._sink.warn(text)
+            case Done(outcome=outcome):
+                self._finish(outcome)
+            case _:
+                return
+
+    def _attach(self) -> None:
+        try:
+            self.process = self._agent.attach(self)
+        except OSError as error:
+            self.talk.start_failed(f"no process can be started now: {error}")
+            return
+        self.process.complaints.store_in(self.files.folder)
+        self.talk.attached(self.process.link)
+
+    def _release(self) -> None:
+        process, self.process = self.process, None
+        if process is not None:
+            process.idle_since = self._agent.host.clock.monotonic_ns() / 1e9
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._agent.over(self)
+        self._sink.done(outcome)
+
+    def _judge(self, artifacts: list[Artifact]) -> None:
+        if sum(artifact.size for artifact in artifacts) <= AT_ONCE:
+            self._judged(verify_artifacts(self.request, artifacts))
+            return
+        ready, done = os.pipe()
+        found: list[Verdict] = []
+
+        def look() -> None:
+            found.append(verify_artifacts(self.request, artifacts))
+            os.close(done)
+
+        def take() -> None:
+            self._agent.host.unwatch(ready)
+            os.close(ready)
+            self._judged(found[0])
+
+        self._agent.host.watch(ready, take)
+        threading.Thread(target=look, daemon=True).start()
+
+    def _judged(self, verdict: Verdict) -> None:
+        self.talk.judged(verdict)
+        self.perform()
+
+
+def scripted_argv(python: str, script: str, state: str) -> list[str]:
+    """The command of the scripted agent as a program."""
+    return [python, "-m", "bartack", "agents", "scripted", "--script", script, "--state", state]
+
+
+def program_config(argv: list[str], given: Mapping[str, object] | None = None) -> NdjsonConfig:
+    """The settings of a program that speaks the line protocol, where nobody wrote any."""
+    return msgspec.convert({"kind": "ndjson", "command": argv, **(given or {})}, type=NdjsonConfig)

@@ -1,0 +1,261 @@
+"""One process of an agent, in the loop of whoever owns it: bytes to lines, lines to bytes, and its orderly end.
+
+It is read at all times, whoever waits, and written to without ever waiting. ``Host`` is the loop; ``_ndjson.py`` decides what
+the process is for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from bartack.agents._files import Complaints
+from bartack.agents._lines import LineReader, Read
+from bartack.agents._messages import Notice, ToAgent
+from bartack.agents._record import Link
+from bartack.core import Clock
+
+CHUNK: Final = 65_536
+EOF_GRACE_S: Final = 5.0
+"""How long a process may take to end after its input has ended, before it is asked to."""
+TERM_GRACE_S: Final = 5.0
+WAITING_LINES: Final = 64
+
+
+class Host(Protocol):
+    """The loop that agents live in, and the keeper of their processes."""
+
+    @property
+    def clock(self) -> Clock:
+        """What time it is."""
+        ...
+
+    def start(
+        self,
+        owner: AgentProcess,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        fds: tuple[int, int, int],
+    ) -> int:
+        """Start a program with these as its stdin, stdout and stderr; returns its number. ``owner`` hears of its fate."""
+        ...
+
+    def stop(self, number: int, grace_s: float) -> None:
+        """Ask its whole tree to end, and end what is left of it after a while."""
+        ...
+
+    def watch(self, fd: int, ready: Callable[[], None], *, write: bool = False) -> None:
+        """Call ``ready`` whenever a descriptor can be read, or written."""
+        ...
+
+    def unwatch(self, fd: int) -> None:
+        """End a ``watch``."""
+        ...
+
+
+class Master(Protocol):
+    """Who decides what a process is for."""
+
+    def heard(self, process: AgentProcess, read: Read) -> None:
+        """It wrote a line."""
+        ...
+
+    def ended(self, process: AgentProcess, status: int | None) -> None:
+        """It has ended, with its tree, and everything it wrote was read."""
+        ...
+
+    def not_started(self, process: AgentProcess, problem: str) -> None:
+        """It could not be started."""
+        ...
+
+
+class AgentProcess:
+    """See the module."""
+
+    def __init__(
+        self,
+        host: Host,
+        master: Master,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        redact: Callable[[bytes], bytes],
+    ) -> None:
+        self.link = Link()
+        self.complaints = Complaints(redact)
+        self.idle_since: float | None = None
+        self.over = False
+        self._host = host
+        self._master = master
+        self._reader = LineReader(redact)
+        self._status: int | None = None
+        self._waiting: deque[tuple[bytes, bool]] = deque()
+        self._watches_input = False
+        self._stop_at: float | None = None
+        self._stopping = False
+        theirs_in, self._stdin = _pipe(ours=1)
+        self._stdout, theirs_out = _pipe(ours=0)
+        self._stderr, theirs_err = _pipe(ours=0)
+        try:
+            self.number = host.start(self, argv, cwd, env, (theirs_in, theirs_out, theirs_err))
+        finally:
+            for fd in (theirs_in, theirs_out, theirs_err):
+                os.close(fd)
+        host.watch(self._stdout, self._read_lines)
+        host.watch(self._stderr, self._read_complaints)
+
+    # To the process.
+
+    def send(self, line: bytes, message: ToAgent) -> None:
+        """Write a line, as soon as the process reads."""
+        if self._stdin < 0:
+            return
+        small = isinstance(message, Notice)
+        if small and len(self._waiting) >= WAITING_LINES:
+            return  # it does not read; it need not be told what it did wrong
+        self._waiting.append((line, small))
+        self._write_lines()
+
+    def stop(self) -> None:
+        """Let it end: first by the end of its input, then asked, then not asked."""
+        if not self._stopping and not self.over:
+            self._stopping = True
+            self._close_input()
+            self._stop_at = self._now() + EOF_GRACE_S
+
+    def next_due(self) -> float | None:
+        """When ``tick`` is to be called."""
+        return self._stop_at
+
+    def tick(self) -> None:
+        """Time has passed."""
+        if self._stop_at is not None and self._now() >= self._stop_at:
+            self._stop_at = None
+            self._host.stop(self.number, TERM_GRACE_S)
+
+    # What the host tells.
+
+    def started(self, pid: int) -> None:
+        """It runs."""
+        self.link.pid = pid
+
+    def exited(self, status: int | None) -> None:
+        """Its own process has ended."""
+        self._status = status
+
+    def gone(self) -> None:
+        """Nothing of its tree is left."""
+        if self.over:
+            return
+        self._drain()
+        self._close()
+        self._master.ended(self, self._status)
+
+    def failed(self, problem: str) -> None:
+        """It could not be started."""
+        self._close()
+        self._master.not_started(self, problem)
+
+    # Inside.
+
+    def _read_lines(self) -> None:
+        data = _read(self._stdout)
+        if data is None:
+            return
+        if not data:
+            self._stdout = self._end_reading(self._stdout)
+            return
+        for read in self._reader.feed(data):
+            self._master.heard(self, read)
+
+    def _read_complaints(self) -> None:
+        data = _read(self._stderr)
+        if data:
+            self.complaints.feed(data)
+        elif data is not None:
+            self._stderr = self._end_reading(self._stderr)
+
+    def _drain(self) -> None:
+        """Nobody writes any more: read what is left, up to the end."""
+        while self._stdout >= 0:
+            self._read_lines()
+        while self._stderr >= 0:
+            self._read_complaints()
+        torn = self._reader.close()
+        if torn is not None:
+            self._master.heard(self, torn)
+
+    def _end_reading(self, fd: int) -> int:
+        self._host.unwatch(fd)
+        os.close(fd)
+        return -1
+
+    def _write_lines(self) -> None:
+        while self._waiting and self._stdin >= 0:
+            line, small = self._waiting[0]
+            try:
+                written = os.write(self._stdin, line)
+            except BlockingIOError:
+                break
+            except OSError:
+                # It has closed its input: that it does not answer will be noticed.
+                self._close_input()
+                return
+            if written < len(line):
+                self._waiting[0] = (line[written:], small)
+            else:
+                self._waiting.popleft()
+        self._watch_input(wanted=bool(self._waiting) and self._stdin >= 0)
+
+    def _watch_input(self, *, wanted: bool) -> None:
+        if wanted != self._watches_input:
+            self._watches_input = wanted
+            if wanted:
+                self._host.watch(self._stdin, self._write_lines, write=True)
+            else:
+                self._host.unwatch(self._stdin)
+
+    def _close_input(self) -> None:
+        self._waiting.clear()
+        if self._stdin >= 0:
+            self._watch_input(wanted=False)
+            os.close(self._stdin)
+            self._stdin = -1
+
+    def _close(self) -> None:
+        self.over = True
+        self._stop_at = None
+        self._close_input()
+        if self._stdout >= 0:
+            self._stdout = self._end_reading(self._stdout)
+        if self._stderr >= 0:
+            self._stderr = self._end_reading(self._stderr)
+        self.complaints.close()
+
+    def close(self) -> None:
+        """Let go of it without waiting; whoever keeps its processes ends it."""
+        if not self.over:
+            self._close()
+
+    def _now(self) -> float:
+        return self._host.clock.monotonic_ns() / 1e9
+
+
+def _pipe(*, ours: int) -> tuple[int, int]:
+    ends = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+    os.set_blocking(ends[ours], False)
+    return ends
+
+
+def _read(fd: int) -> bytes | None:
+    """Some bytes; none at the end; ``None`` if there are none now."""
+    with suppress(BlockingIOError):
+        try:
+            return os.read(fd, CHUNK)
+        except ConnectionError:
+            return b""
+    return None

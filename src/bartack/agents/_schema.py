@@ -1,0 +1,70 @@
+"""JSON Schemas of everything that goes over the wire or into a file, made from the types that the code decodes with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, cast
+
+import msgspec
+
+from bartack.agents import _messages as m
+from bartack.agents._contract import AgentEvent
+from bartack.agents._scripted import Script
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+TYPES: Final[Mapping[str, object]] = {
+    "command": m.Command,
+    "cancel": m.Cancel,
+    "tool-result": m.ToolResult,
+    "notice": m.Notice,
+    "hello": m.Hello,
+    "event": m.Event,
+    "heartbeat": m.Heartbeat,
+    "log": m.Log,
+    "tool-call": m.ToolCall,
+    "script": Script,
+    "agent-transcript-line": AgentEvent,
+}
+
+
+def schema_names() -> list[str]:
+    """The names of the schemas of agents."""
+    return list(TYPES)
+
+
+def schema(name: str, *, closed: bool = False) -> dict[str, object]:
+    """One schema.
+
+    Args:
+        name: One of ``schema_names``.
+        closed: Members that are not listed are forbidden.
+
+    Raises:
+        KeyError: There is no such schema.
+    """
+    return render_schema(name, TYPES[name], closed=closed)
+
+
+def render_schema(name: str, of: object, *, closed: bool = False) -> dict[str, object]:
+    """The schema of a type, under a name."""
+    made = cast("dict[str, object]", msgspec.json.schema(of, schema_hook=_anything))
+    definitions = cast("dict[str, dict[str, object]]", made.pop("$defs", {}))
+    if closed:
+        for definition in definitions.values():
+            if "properties" in definition:
+                definition["additionalProperties"] = False
+    head: dict[str, object] = {"$schema": DIALECT, "$id": f"urn:bartack:schema:{name}:v1"}
+    return {**head, **made, **({"$defs": definitions} if definitions else {})}
+
+
+def schema_text(rendered: dict[str, object]) -> bytes:
+    """A schema as it is shown and shipped."""
+    return msgspec.json.format(msgspec.json.encode(rendered), indent=2) + b"\n"
+
+
+def _anything(kind: type) -> dict[str, object]:
+    """Any JSON value fits where the code says ``object``."""
+    if kind is not object:
+        raise NotImplementedError(f"{kind} has no schema")
+    return {"description": "Any JSON value."}

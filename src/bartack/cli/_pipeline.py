@@ -1,0 +1,113 @@
+"""``bartack run`` without a program: the pipeline. Says what is to be done, looks whether all is there, and runs it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import msgspec
+
+from bartack.cli._runs import say
+from bartack.cli._wish import Wish
+from bartack.errors import UsageError
+from bartack.pipeline import (
+    PROGRAM,
+    PipelineOrder,
+    TaskRecord,
+    WorkspaceLock,
+    check_ready,
+    choose_tasks,
+    hold_workspace,
+    make_order,
+    make_settings,
+    needed_roles,
+    restore_receipts,
+    save_sets,
+)
+from bartack.runtime.operate import CallArgs, Config, Order, RunDir, create_run, load_config
+
+
+@contextmanager
+def new_run(wish: Wish, workspace: Path) -> Generator[tuple[RunDir, Config]]:
+    """Make a run of the pipeline and hold the workspace for it.
+
+    Raises:
+        ConfigError: Something that it needs is missing; no run was made.
+        UsageError: There is nothing to do; no run was made.
+        WorkspaceBusyError: Another run works in the workspace; no run was made.
+    """
+    config = load_config(workspace, wish.sets)
+    tasks, instruction = _what(wish, config)
+    roles = needed_roles(config, workspace, intake=bool(instruction))
+    settings = make_settings(config, roles, asks=_somebody_is_there(wish))
+    order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
+    check_ready(config, workspace, os.environ, roles)
+    _warn(config)
+    with hold_workspace(workspace, config.state_dir(workspace), wait=wish.wait) as lock:
+        run = create_run(_order(order), workspace, config)
+        save_sets(run.path, wish.sets)
+        lock.sign(run.id)
+        yield run, config
+
+
+@contextmanager
+def old_run(run: RunDir, workspace: Path, sets: Sequence[str], *, wait: bool) -> Generator[Config]:
+    """Hold the workspace for a run of the pipeline that goes on."""
+    save_sets(run.path, sets)
+    config = load_config(workspace, sets)
+    lock: WorkspaceLock
+    with hold_workspace(workspace, config.state_dir(workspace), wait=wait) as lock:
+        lock.sign(run.id)
+        for path in restore_receipts(run.path):
+            say(f"{path} was missing and is written again")
+        yield config
+
+
+def _what(wish: Wish, config: Config) -> tuple[list[TaskRecord], str]:
+    if wish.goal is not None and wish.instruction is not None:
+        raise UsageError("bartack run", "--goal is one task, --instruction becomes tasks: give one of them")
+    if wish.instruction is not None:
+        return [], _words("--instruction", wish.instruction)
+    goal = "" if wish.goal is None else _words("--goal", wish.goal)
+    tasks = choose_tasks(config, goal, wish.tasks)
+    if tasks:
+        return tasks, ""
+    if not _somebody_is_there(wish):
+        raise UsageError(
+            "bartack run", "there is nothing to do: name a program, or use --goal, --task or --instruction"
+        )
+    return [], _words("the instruction", click.prompt("What is to be done", err=True))
+
+
+def _words(option: str, text: str) -> str:
+    """A text, from a file (@FILE) or from stdin (-)."""
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        text = Path(text[1:]).read_text("utf-8")
+    if not text.strip():
+        raise UsageError("bartack run", f"{option} is blank")
+    return text
+
+
+def _somebody_is_there(wish: Wish) -> bool:
+    terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    return terminal and not wish.no_input and not os.environ.get("CI")
+
+
+def _warn(config: Config) -> None:
+    mode = config.tests.judged_by
+    if mode == "off":
+        say("tests are off: nobody checks whether the work is any good (tests.mode)")
+    elif mode == "report":
+        say("there is no tests.command: the agent's word is taken for its tests")
+
+
+def _order(order: PipelineOrder) -> Order:
+    return Order(
+        program=str(PROGRAM), worker="main", call=CallArgs([msgspec.Raw(msgspec.json.encode(order))])
+    )

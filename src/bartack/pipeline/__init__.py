@@ -1,0 +1,87 @@
+"""The built-in program: takes tasks through implementation, tests, review and spec maintenance, with agents that do the work.
+
+Its parts are useful by themselves: ``capture`` takes a snapshot of a workspace, ``iter_receipts`` reads what a run has to show.
+``_task.py`` is where to begin reading.
+
+Every name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from bartack.pipeline._entry import FileEntry
+    from bartack.pipeline._listing import SnapshotOptions
+    from bartack.pipeline._lock import WorkspaceLock, hold_workspace
+    from bartack.pipeline._main import main, make_order
+    from bartack.pipeline._manifest import Manifest, read_manifest, verify_manifest
+    from bartack.pipeline._receipts import (
+        iter_receipts,
+        load_receipt,
+        receipt_path,
+        restore_receipts,
+        verify_receipt,
+    )
+    from bartack.pipeline._records import PipelineOrder, Receipt, Settings, TaskRecord
+    from bartack.pipeline._request import MAIN, PROGRAM, check_ready, choose_tasks
+    from bartack.pipeline._settings import choose_agents, make_settings, needed_roles, save_sets
+    from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
+    from bartack.pipeline._task import task
+
+__all__ = [
+    "MAIN",
+    "PROGRAM",
+    "Change",
+    "FileEntry",
+    "Manifest",
+    "PipelineOrder",
+    "Receipt",
+    "Settings",
+    "Snapshot",
+    "SnapshotOptions",
+    "TaskRecord",
+    "WorkspaceLock",
+    "capture",
+    "check_ready",
+    "choose_agents",
+    "choose_tasks",
+    "compare",
+    "hold_workspace",
+    "iter_receipts",
+    "load_receipt",
+    "main",
+    "make_order",
+    "make_settings",
+    "needed_roles",
+    "read_manifest",
+    "receipt_path",
+    "restore_receipts",
+    "save_sets",
+    "snapshot_id",
+    "task",
+    "verify_manifest",
+    "verify_receipt",
+]
+
+_HOMES: Final = {
+    "_entry": ("FileEntry",),
+    "_listing": ("SnapshotOptions",),
+    "_lock": ("WorkspaceLock", "hold_workspace"),
+    "_main": ("main", "make_order"),
+    "_manifest": ("Manifest", "read_manifest", "verify_manifest"),
+    "_receipts": ("iter_receipts", "load_receipt", "receipt_path", "restore_receipts", "verify_receipt"),
+    "_records": ("PipelineOrder", "Receipt", "Settings", "TaskRecord"),
+    "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),
+    "_settings": ("choose_agents", "make_settings", "needed_roles", "save_sets"),
+    "_snapshot": ("Change", "Snapshot", "capture", "compare", "snapshot_id"),
+    "_task": ("task",),
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

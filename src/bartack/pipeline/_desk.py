@@ -1,0 +1,252 @@
+"""Where agents are commanded, for one task or for the intake: each command with its snapshot, its checks and its receipt.
+
+Nothing here knows of loops; ``_task.py`` and ``_intake.py`` decide what is commanded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from bartack.agents import ROLES, AgentResult, Finding, command_key, findings_of
+from bartack.pipeline._records import (
+    Accepted,
+    Checks,
+    Place,
+    Receipt,
+    ReceiptAgent,
+    ReceiptArtifact,
+    Settings,
+    Shot,
+    Spent,
+    Stop,
+    StopPlace,
+    TaskRecord,
+)
+from bartack.pipeline._steps import (
+    accept,
+    count_rewinds,
+    rebase,
+    stop_here,
+    take_snapshot,
+    write_findings,
+    write_receipt,
+)
+from bartack.pipeline._words import say_answer, say_command
+from bartack.runtime import Context
+
+Cause = Literal["start", "tests", "review", "spec", "conflict", "clarification", "more", "resume"]
+
+LINE_BYTES: Final = 190_000
+"""Inputs that are longer than this have their findings in a file."""
+REPLIES: Final = 3
+"""How often an agent may give an answer that contradicts the workspace."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An answer that was accepted."""
+
+    result: AgentResult
+    accepted: Accepted
+    findings: list[Finding]
+
+
+class Desk:
+    """Commands agents for one task, and keeps count."""
+
+    def __init__(self, ctx: Context, settings: Settings, record: TaskRecord, spent: Spent) -> None:
+        self.settings = settings
+        self.spent = spent
+        self.receipts = 0
+        self._ctx = ctx
+        self._record = record
+        self._place = Place(run_dir=str(ctx.session.dir.parent))
+        self._first = ""
+        self._rounds: Counter[str] = Counter()
+
+    @property
+    def place(self) -> Place:
+        """Where the steps work."""
+        return self._place
+
+    async def stop(
+        self,
+        kind: str,
+        loop: StopPlace,
+        count: int,
+        problem: str,
+        detail: str = "",
+    ) -> None:
+        """Fail, until a person resumes the run; then go on with the settings as they are then."""
+        stop = Stop(
+            kind=kind, task_id=self._record.id, loop=loop, count=count, problem=problem, detail=detail
+        )
+        grant = await stop_here(self._place, self.settings, stop, await count_rewinds())
+        if grant.settings is not None:
+            self.settings = grant.settings
+
+    async def snapshot(self) -> Shot:
+        """Capture the workspace, and what changed in it since the first time."""
+        shot = await take_snapshot(self._place, self.settings, self._first)
+        self._first = self._first or shot.snapshot_id
+        for note in shot.notes:
+            self._ctx.log(note)
+        return shot
+
+    async def act(
+        self,
+        action: str,
+        cause: Cause,
+        findings: list[Finding],
+        shot: Shot,
+        more: Mapping[str, object],
+    ) -> Answer:
+        """Have an agent do something, until its answer is acceptable.
+
+        Args:
+            action: What.
+            cause: Why.
+            findings: What it has to deal with.
+            shot: The snapshot it works on.
+            more: What this action needs beside what every command of the task says.
+        """
+        self._rounds[action] += 1
+        inputs = await self._inputs(action, cause, findings, more)
+        key = command_key(action, self._record.id, shot.snapshot_id, inputs)
+        base, refused, replies = shot.snapshot_id, "", 0
+        while True:
+            result = await self._command(action, inputs, shot, key, refused)
+            draft = self._draft(action, cause, shot, key, result)
+            accepted = await accept(self._place, self.settings, draft, base, self._checks(action, result))
+            for note in [*result.notes, *accepted.notes]:
+                self._ctx.log(note)
+            if accepted.receipt is not None:
+                await write_receipt(self._place, accepted.receipt)
+                self.receipts += 1
+                self._ctx.log(say_answer(result, self._record.id, accepted.receipt))
+                return Answer(result, accepted, findings_of(result.event))
+            refused, replies = accepted.code, replies + 1
+            if refused != "invalid_reply" or replies % REPLIES == 0:
+                detail = accepted.diff or self._agent(action)
+                await self.stop(refused, "answer", replies, accepted.problem, detail)
+            again = await rebase(self._place, self.settings, base, accepted.result_snapshot_id)
+            base = again.snapshot_id
+
+    async def _command(
+        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refused: str
+    ) -> AgentResult:
+        settings = self.settings
+        await self._check_budget(action)
+        self._ctx.log(say_command(action, self._record.id, inputs, key, self._agent(action)))
+        began = await self._ctx.now()
+        result = await self._ctx.command(
+            action,
+            inputs,
+            task_id=self._record.id,
+            agent=self._agent(action),
+            key=key,
+            snapshot_id=shot.snapshot_id,
+            specs_hash=shot.specs_hash,
+            pinning=settings.pipeline.version_pinning,
+            refused_paths=[settings.state_dir],
+            rejected=refused,
+            timeout_s=settings.deadlines.get(action),
+            max_tokens=_left(settings.budget.tokens, self.spent.tokens),
+            max_turns=_left(settings.budget.turns, self.spent.turns),
+        )
+        took = (await self._ctx.now() - began).total_seconds()
+        self.spent = Spent(
+            tokens=self.spent.tokens + result.usage.tokens,
+            turns=self.spent.turns + (result.usage.turns or 0),
+            wall_s=self.spent.wall_s + took,
+        )
+        return result
+
+    async def _check_budget(self, action: str) -> None:
+        while problem := _exceeded(self.settings, self.spent):
+            await self.stop("budget", "budget", self.receipts, problem, self._agent(action))
+
+    async def _inputs(
+        self, action: str, cause: Cause, findings: list[Finding], more: Mapping[str, object]
+    ) -> dict[str, object]:
+        inputs = dict(more)
+        number = self._rounds[action]
+        iteration: dict[str, object] = {"round": number, "cause": cause, "findings": plain(findings)}
+        inputs["iteration"] = iteration
+        if len(msgspec.json.encode(inputs)) > LINE_BYTES and findings:
+            name = f"{self._record.id}-{action}-{number}"
+            written = await write_findings(self._place, name, findings)
+            iteration["findings"] = []
+            iteration["findings_file"] = msgspec.to_builtins(written)
+        return inputs
+
+    def _agent(self, action: str) -> str:
+        return self.settings.agents[ROLES[action]]
+
+    def _checks(self, action: str, result: AgentResult) -> Checks:
+        if action == "review":
+            return Checks(review=self.settings.review)
+        if action == "update_spec":
+            return Checks(spec=self.settings.spec)
+        if result.event.event == "orchestration.proposed_tasks":
+            return Checks(proposal=result.payload)
+        return Checks(protect=self.settings.tests.protect)
+
+    def _draft(self, action: str, cause: str, shot: Shot, key: str, result: AgentResult) -> Receipt:
+        event, record = result.event, self._record
+        tests = result.payload.get("tests")
+        return Receipt(
+            schema=1,
+            run_id=self._ctx.session.id,
+            task_id=record.id,
+            step=self.receipts + 1,
+            action=action,
+            round=self._rounds[action],
+            cause=cause,
+            idempotency_key=key,
+            correlation_id=event.correlation_id,
+            command_message_id=event.in_reply_to or "",
+            event_message_id=event.message_id,
+            agent=ReceiptAgent(agent_type=ROLES[action], agent_id=self._agent(action)),
+            attempts=[],
+            snapshot_id=shot.snapshot_id,
+            result_snapshot_id="",
+            changes=[],
+            event=event.event,
+            status=event.status or "",
+            replayed=event.replayed or False,
+            artifacts=[ReceiptArtifact.of(artifact) for artifact in result.artifacts],
+            tests=msgspec.convert(tests, dict[str, object]) if isinstance(tests, dict) else None,
+            usage=event.usage,
+            task_title=record.title,
+            instruction=record.instruction,
+            approved_plan=record.approved_plan,
+            clarifications=record.clarifications,
+            conflict_resolutions=record.conflict_resolutions,
+            created_at="",
+        )
+
+
+def plain(findings: list[Finding]) -> list[object]:
+    """Findings as they stand in a command."""
+    return [msgspec.to_builtins(finding) for finding in findings]
+
+
+def _left(cap: int | None, used: int) -> int | None:
+    return None if cap is None else max(cap - used, 0)
+
+
+def _exceeded(settings: Settings, spent: Spent) -> str:
+    """Which cap of the run is reached; empty if none is."""
+    caps = settings.budget
+    for name, cap, used in (
+        ("tokens", caps.tokens, spent.tokens),
+        ("turns", caps.turns, spent.turns),
+        ("wall_s", caps.wall_s, spent.wall_s),
+    ):
+        if cap is not None and used >= cap:
+            return f"budget.{name} is used up: {used:g} of {cap:g}"
+    return ""

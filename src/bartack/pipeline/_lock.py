@@ -1,0 +1,54 @@
+"""One run at a time works in a workspace: whoever holds this lock. It dies with the process that holds it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bartack.core import DIR_MODE, FILE_MODE
+from bartack.errors import WorkspaceBusyError
+
+NAME: Final = "workspace.lock"
+
+
+class WorkspaceLock:
+    """The lock while it is held."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def sign(self, owner: str) -> None:
+        """Write down who holds it, for whoever is refused."""
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, f"{owner} (process {os.getpid()})\n".encode(), 0)
+
+
+@contextmanager
+def hold_workspace(workspace: Path, state_dir: Path, *, wait: bool = False) -> Generator[WorkspaceLock]:
+    """Hold the lock of a workspace.
+
+    Args:
+        workspace: The workspace, for messages.
+        state_dir: Where its runs are.
+        wait: Whether to wait for another owner to end.
+
+    Raises:
+        WorkspaceBusyError: Another process holds it.
+    """
+    state_dir.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    fd = os.open(state_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
+            raise WorkspaceBusyError(str(workspace), owner) from None
+        lock = WorkspaceLock(fd)
+        lock.sign("")
+        yield lock
+    finally:
+        os.close(fd)

@@ -1,0 +1,146 @@
+"""The first worker of the pipeline: from tasks or an instruction to the queue of tasks, and through it.
+
+The queue is the outcome of one step, so no crash can lose a part of it.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+from bartack.agents import check_path
+from bartack.errors import PlanPathError, UnsafePathError
+from bartack.pipeline._intake import negotiate
+from bartack.pipeline._proposal import sort_tasks
+from bartack.pipeline._records import (
+    Activated,
+    PipelineOrder,
+    Place,
+    Settings,
+    Spent,
+    Stop,
+    Summary,
+    TaskRecord,
+    TaskResult,
+)
+from bartack.pipeline._steps import count_rewinds, stop_here
+from bartack.pipeline._task import task
+from bartack.runtime import Context, step, worker
+
+
+@worker
+async def main(ctx: Context, order: PipelineOrder) -> Summary:
+    """Take tasks through the pipeline, one after the other."""
+    place = Place(run_dir=str(ctx.session.dir.parent))
+    tasks = order.tasks
+    if order.instruction:
+        tasks = await negotiate(ctx, place, order.settings, order.instruction, yes=order.yes)
+    queue = await activate(place, tasks)
+    return await _Queue(ctx, place, order.settings, queue).run()
+
+
+class _Queue:
+    """The tasks of a run, in their order."""
+
+    def __init__(self, ctx: Context, place: Place, settings: Settings, queue: Activated) -> None:
+        self._ctx = ctx
+        self._place = place
+        self._settings = settings
+        self._queue = queue
+        self._plan = queue.plan_sha256
+        self._spent = Spent()
+        self._results: dict[str, TaskResult] = {}
+
+    async def run(self) -> Summary:
+        while True:
+            for record in self._queue.tasks:
+                if self._is_open(record):
+                    await self._check_plan()
+                    self._results[record.id] = await self._do(record)
+            left = [result for result in self._results.values() if result.status != "done"]
+            if not left:
+                return Summary(tasks=[self._results[record.id] for record in self._queue.tasks])
+            await self._stop(left)
+
+    def _is_open(self, record: TaskRecord) -> bool:
+        known = self._results.get(record.id)
+        return known is None or known.status != "done"
+
+    async def _do(self, record: TaskRecord) -> TaskResult:
+        missing = [name for name in record.depends_on if not self._is_done(name)]
+        if missing:
+            return TaskResult(id=record.id, status="skipped", problem=f"{missing[0]} is not done")
+        call = task(self._settings, record, self._spent)
+        if self._settings.pipeline.on_task_failure == "stop":
+            result = await call
+        else:
+            outcome = (await self._ctx.delegate([call], on_failure="collect"))[0]
+            if outcome.error is not None:
+                problem = f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}"
+                return TaskResult(id=record.id, status="failed", problem=problem)
+            result = outcome.unwrap()
+        self._spent = result.spent
+        return result
+
+    def _is_done(self, name: str) -> bool:
+        known = self._results.get(name)
+        return known is not None and known.status == "done"
+
+    async def _stop(self, left: list[TaskResult]) -> None:
+        """Some tasks are not done: fail, and begin them again when a person resumes the run."""
+        problem = "; ".join(f"{result.id} {result.status}: {result.problem}" for result in left)
+        stop = Stop(kind="tasks", task_id="", loop="tasks", count=len(left), problem=problem)
+        grant = await stop_here(self._place, self._settings, stop, await count_rewinds())
+        if grant.settings is not None:
+            self._settings = grant.settings
+
+    async def _check_plan(self) -> None:
+        """Ask before the next task if the plan is not the one that was approved."""
+        if not self._queue.plan:
+            return
+        now = await sum_of_plan(self._place, self._queue.plan)
+        if now == self._plan:
+            return
+        answer = await self._ctx.ask(
+            f"{self._queue.plan} has changed since it was approved; go on with the tasks as they are?",
+            options=["keep", "abort"],
+            timeout_s=self._settings.questions.timeout_s,
+        )
+        if answer == "abort":
+            await self._ctx.abort(f"aborted by a person: {self._queue.plan} has changed")
+        self._plan = now
+
+
+@step(name="activate")
+def activate(place: Place, tasks: list[TaskRecord]) -> Activated:
+    """The queue of a run: its tasks, each behind those it depends on."""
+    plans = [record.approved_plan for record in tasks if record.approved_plan]
+    plan = plans[0] if plans else ""
+    return Activated(tasks=sort_tasks(tasks), plan=plan, plan_sha256=_sum_of(place, plan) if plan else "")
+
+
+@step(name="plan")
+def sum_of_plan(place: Place, plan: str) -> str:
+    """The checksum of the plan as it is now; empty if it is gone."""
+    try:
+        return _sum_of(place, plan)
+    except PlanPathError:
+        return ""
+
+
+def _sum_of(place: Place, plan: str) -> str:
+    try:
+        return sha256(Path(check_path(place.workspace, plan)).read_bytes()).hexdigest()
+    except (UnsafePathError, OSError) as error:
+        raise PlanPathError(f"the plan {plan!r} cannot be read: {error}") from None
+
+
+def make_order(
+    settings: Settings, tasks: list[TaskRecord], *, instruction: str = "", yes: bool = False
+) -> PipelineOrder:
+    """What a run is started with; tasks that cannot be queued are refused here, before there is a run.
+
+    Raises:
+        ActivationError: See ``sort_tasks``.
+    """
+    return PipelineOrder(settings=settings, tasks=sort_tasks(tasks), instruction=instruction, yes=yes)

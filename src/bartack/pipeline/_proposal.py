@@ -1,0 +1,85 @@
+"""Tasks that an agent proposes: what they look like, and whether they can be used."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from bartack.agents import check_path
+from bartack.errors import ActivationError, UnsafePathError
+from bartack.pipeline._records import PlanCandidate, Proposal, TaskRecord
+
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+
+
+def read_proposal(payload: Mapping[str, object]) -> Proposal:
+    """A proposal as it came.
+
+    Raises:
+        msgspec.ValidationError: It has another form.
+    """
+    present = {name: value for name, value in payload.items() if value is not None}
+    return msgspec.convert(present, type=Proposal)
+
+
+def proposal_problem(payload: Mapping[str, object], workspace: str) -> str:
+    """What is wrong with a proposal; empty if nothing is."""
+    try:
+        proposal = read_proposal(payload)
+    except msgspec.ValidationError as error:
+        return str(error)
+    for candidate in proposal.plan_candidates:
+        problem = _plan_problem(candidate, workspace)
+        if problem:
+            return problem
+    for task in proposal.derived_tasks:
+        if not _ID.match(task.id):
+            return f"{task.id!r} is no id of a task"
+        if not task.title.strip():
+            return f"task {task.id} has no title"
+    try:
+        sort_tasks(
+            [TaskRecord(id=t.id, goal=t.goal, depends_on=t.depends_on) for t in proposal.derived_tasks]
+        )
+    except ActivationError as error:
+        return error.problem
+    return ""
+
+
+def _plan_problem(candidate: PlanCandidate, workspace: str) -> str:
+    if candidate.confidence is not None and not 0 <= candidate.confidence <= 1:
+        return f"{candidate.path}: a confidence of {candidate.confidence:g} is not between 0 and 1"
+    try:
+        found = os.path.isfile(check_path(workspace, candidate.path))
+    except UnsafePathError as error:
+        return error.message
+    return "" if found else f"there is no file {candidate.path}"
+
+
+def sort_tasks(tasks: list[TaskRecord]) -> list[TaskRecord]:
+    """Tasks in their order, each behind those it depends on.
+
+    Raises:
+        ActivationError: An id is there twice, a task depends on one that is not there, or on itself.
+    """
+    known = {record.id: record for record in tasks}
+    if len(known) != len(tasks):
+        raise ActivationError("two tasks have the same id")
+    for record in tasks:
+        for name in record.depends_on:
+            if name not in known:
+                raise ActivationError(f"task {record.id} depends on {name!r}, which is no task of this run")
+    order: list[TaskRecord] = []
+    placed: set[str] = set()
+    while len(order) < len(tasks):
+        ready = next((r for r in tasks if r.id not in placed and placed.issuperset(r.depends_on)), None)
+        if ready is None:
+            stuck = ", ".join(record.id for record in tasks if record.id not in placed)
+            raise ActivationError(f"these tasks depend on each other: {stuck}")
+        order.append(ready)
+        placed.add(ready.id)
+    return order

@@ -1,0 +1,323 @@
+"""What the steps of the pipeline take and give: plain values that are journaled. No I/O, no decisions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from bartack.agents import Finding, Usage, VerifiedArtifact
+from bartack.runtime.operate import (
+    BudgetConfig,
+    IntakeConfig,
+    PipelineConfig,
+    QuestionsConfig,
+    ReviewConfig,
+    SnapshotConfig,
+    SpecConfig,
+    TestsConfig,
+)
+
+Verdict = Literal["pass", "fail", "waived"]
+StopPlace = Literal["tests", "review", "spec", "rounds", "intake", "answer", "budget", "tasks"]
+"""Where a run stops until a person resumes it."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A value that travels."""
+
+
+class Settings(Record, frozen=True):
+    """What a run was told when it began, and again when it was resumed at a bound.
+
+    Attributes:
+        agents: Which agent plays which role.
+        deadlines: Seconds that an action may take.
+        asks: Whether somebody is there to be asked at a bound.
+        state_dir: Where runs are kept, relative to the workspace.
+    """
+
+    pipeline: PipelineConfig = PipelineConfig()
+    tests: TestsConfig = TestsConfig()
+    review: ReviewConfig = ReviewConfig()
+    spec: SpecConfig = SpecConfig()
+    snapshot: SnapshotConfig = SnapshotConfig()
+    intake: IntakeConfig = IntakeConfig()
+    questions: QuestionsConfig = QuestionsConfig()
+    budget: BudgetConfig = BudgetConfig()
+    agents: dict[str, str] = {}
+    deadlines: dict[str, float] = {}
+    asks: bool = False
+    state_dir: str = ".bartack"
+
+
+class Place(Record, frozen=True):
+    """Where a step works."""
+
+    run_dir: str
+    workspace: str = "."
+
+
+class Answered(Record, frozen=True):
+    """A question of an agent and what a person said to it."""
+
+    question: str
+    answer: str
+
+
+class TaskRecord(Record, frozen=True):
+    """A task with everything that every command for it says."""
+
+    id: str
+    goal: str
+    title: str = ""
+    task_files: list[str] = []
+    depends_on: list[str] = []
+    instruction: str = ""
+    approved_plan: str = ""
+    clarifications: list[Answered] = []
+    conflict_resolutions: list[str] = []
+
+
+class PipelineOrder(Record, frozen=True):
+    """What a run of the pipeline is started with: tasks, or an instruction that becomes tasks."""
+
+    settings: Settings
+    tasks: list[TaskRecord] = []
+    instruction: str = ""
+    yes: bool = False
+
+
+class Activated(Record, frozen=True):
+    """The tasks of a run, in the order in which they are done."""
+
+    tasks: list[TaskRecord]
+    plan: str = ""
+    plan_sha256: str = ""
+
+
+class Shot(Record, frozen=True):
+    """A snapshot that was taken; ``changed``: what differs from an earlier one."""
+
+    snapshot_id: str
+    files: int
+    bytes: int
+    specs_hash: str = ""
+    changed: list[str] = []
+    changed_more: int = 0
+    notes: list[str] = []
+
+
+class FileChange(Record, frozen=True):
+    """A file that differs between two snapshots."""
+
+    path: str
+    change: Literal["added", "modified", "deleted"]
+    sha256: str = ""
+    size: int | None = None
+
+
+class Attempt(Record, frozen=True):
+    """One attempt at a command."""
+
+    attempt: int
+    cause: str
+    started_at: str
+    ended_at: str = ""
+    code: str = ""
+
+
+class ReceiptAgent(Record, frozen=True):
+    """Who did it."""
+
+    agent_type: str
+    agent_id: str
+
+
+class ReceiptArtifact(Record, frozen=True):
+    """A file that the agent left, as it was found on the disk."""
+
+    path: str
+    sha256: str
+    size: int
+    found: bool = False
+    contains_secret: bool = False
+
+    @classmethod
+    def of(cls, artifact: VerifiedArtifact) -> ReceiptArtifact:
+        """The same of an artifact that was verified."""
+        return cls(path=artifact.path, sha256=artifact.sha256, size=artifact.size, found=artifact.found)
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Readable proof of a finished agent step."""
+
+    schema: int
+    run_id: str
+    task_id: str
+    step: int
+    action: str
+    round: int
+    cause: str
+    idempotency_key: str
+    correlation_id: str
+    command_message_id: str
+    event_message_id: str
+    agent: ReceiptAgent
+    attempts: list[Attempt]
+    snapshot_id: str
+    result_snapshot_id: str
+    changes: list[FileChange]
+    changes_more: int = 0
+    event: str
+    status: str = ""
+    replayed: bool = False
+    artifacts: list[ReceiptArtifact]
+    tests: dict[str, object] | None = None
+    usage: Usage | None = None
+    task_title: str = ""
+    instruction: str = ""
+    approved_plan: str = ""
+    clarifications: list[Answered]
+    conflict_resolutions: list[str]
+    created_at: str
+
+
+class Checks(Record, frozen=True):
+    """What an answer has to keep to."""
+
+    review: ReviewConfig | None = None
+    spec: SpecConfig | None = None
+    protect: list[str] = []
+    proposal: dict[str, object] | None = None
+
+
+class Accepted(Record, frozen=True):
+    """What was found when an answer came. Refused: ``code`` says why, and there is no receipt."""
+
+    result_snapshot_id: str
+    code: str = ""
+    problem: str = ""
+    diff: str = ""
+    protected: list[str] = []
+    """Files that the builder had to leave alone, and changed."""
+    notes: list[str] = []
+    receipt: Receipt | None = None
+
+
+class Gate(Record, frozen=True):
+    """The verdict on the tests of a task."""
+
+    task_id: str
+    round: int
+    verdict: Verdict
+    mode: Literal["command", "report", "off"]
+    snapshot_id: str
+    exit_code: int | None = None
+    duration_s: float = 0.0
+    tail: str = ""
+    findings: list[Finding] = []
+    reported: str = ""
+    disagreement: bool = False
+    unchecked: bool = False
+    stuck: str = ""
+    """Why the command cannot be run at all: nothing that a builder could repair."""
+
+
+class TestRun(Record, frozen=True):
+    """How the test command ended."""
+
+    __test__ = False
+
+    command: str
+    exit_code: int | None = None
+    output: str = ""
+    problem: str = ""
+    stuck: bool = False
+    duration_s: float = 0.0
+
+
+class Stop(Record, frozen=True):
+    """Why a run cannot go on by itself."""
+
+    kind: str
+    task_id: str
+    loop: StopPlace
+    count: int
+    problem: str
+    detail: str = ""
+
+
+class Grant(Record, frozen=True):
+    """A person has resumed a run that had stopped; the settings as they are now."""
+
+    granted: bool = True
+    settings: Settings | None = None
+
+
+class FindingsFile(Record, frozen=True):
+    """Findings that are too long for a line."""
+
+    path: str
+    sha256: str
+    size: int
+
+
+class Spent(Record, frozen=True):
+    """What agents have used."""
+
+    tokens: int = 0
+    turns: int = 0
+    wall_s: float = 0.0
+
+
+class TaskResult(Record, frozen=True):
+    """How a task ended."""
+
+    id: str
+    status: Literal["done", "failed", "skipped"]
+    receipts: int = 0
+    accepted: list[str] = []
+    """The loops that a person ended by accepting the work as it is."""
+    problem: str = ""
+    spent: Spent = Spent()
+
+
+class Summary(Record, frozen=True):
+    """How a run of the pipeline ended."""
+
+    tasks: list[TaskResult]
+
+
+class PlanCandidate(Record, frozen=True):
+    """A file that may be the plan."""
+
+    path: str
+    confidence: float | None = None
+    reason: str = ""
+
+
+class DerivedTask(Record, frozen=True):
+    """A task that the agent has made of the instruction."""
+
+    id: str
+    title: str
+    files: list[str] = []
+    depends_on: list[str] = []
+    goal: str = ""
+
+
+class Proposal(Record, frozen=True):
+    """What an agent proposes."""
+
+    plan_candidates: list[PlanCandidate]
+    derived_tasks: list[DerivedTask] = []
+
+
+class Decision(Record, frozen=True):
+    """What a person decided about a proposal."""
+
+    status: str
+    plan: str = ""
+    tasks: list[DerivedTask] = []
+    reason: str = ""

@@ -1,0 +1,139 @@
+"""What the pipeline needs of the settings of a project: which agent plays which role, and what may change on resume."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from bartack.agents import DEADLINES_S, ROLES
+from bartack.errors import BartackError, ConfigError
+from bartack.pipeline._records import Settings
+from bartack.runtime.operate import CONFIG_FILE, Config, PipelineConfig, TestsConfig, load_config
+
+PipelineRole = Literal["builder", "reviewer", "spec_maintainer", "orchestration"]
+
+SETS_FILE: Final = "work/sets.json"
+"""Settings that were given when a run was started or resumed, beside what bartack.toml says."""
+_BOUNDS: Final = (
+    "max_fix_rounds",
+    "max_review_rounds",
+    "max_spec_rounds",
+    "max_rounds",
+    "on_limit",
+    "on_task_failure",
+    "version_pinning",
+)
+
+
+def needed_roles(config: Config, workspace: Path, *, intake: bool = False) -> list[PipelineRole]:
+    """The roles that a run may need."""
+    roles: list[PipelineRole] = ["builder"]
+    if config.pipeline.review:
+        roles.append("reviewer")
+    if config.pipeline.spec and ((workspace / config.spec.file).is_file() or config.spec.create):
+        roles.append("spec_maintainer")
+    if intake:
+        roles.append("orchestration")
+    return roles
+
+
+def choose_agents(config: Config, roles: Sequence[PipelineRole]) -> dict[str, str]:
+    """The agent of each role.
+
+    Raises:
+        ConfigError: A role has none, or several without one being chosen.
+    """
+    chosen: dict[str, str] = {}
+    for role in roles:
+        able = config.agents.for_role(role)
+        named = config.pipeline.roles.get(role, "")
+        if named and named not in config.agents.named:
+            raise ConfigError(f"pipeline.roles.{role}", f"there is no agent {named!r}")
+        if not named and not able:
+            raise ConfigError(
+                f"pipeline.roles.{role}",
+                f'no agent plays this role; give one roles = ["{role}"] in bartack.toml, under [agents.NAME]',
+            )
+        if not named and len(able) > 1:
+            raise ConfigError(
+                f"pipeline.roles.{role}", f"{' and '.join(able)} play this role; name one of them here"
+            )
+        chosen[role] = named or able[0]
+    return chosen
+
+
+def make_settings(config: Config, roles: Sequence[PipelineRole], *, asks: bool) -> Settings:
+    """The settings that a run begins with.
+
+    Raises:
+        ConfigError: A role has no agent.
+    """
+    agents = choose_agents(config, roles)
+    if config.tests.mode == "command" and not config.tests.argv:
+        raise ConfigError("tests.command", 'tests.mode is "command", and there is none')
+    deadlines = {
+        action: config.agents.deadline_s(agents[role], action)
+        for action, role in ROLES.items()
+        if role in agents and action in DEADLINES_S
+    }
+    return Settings(
+        pipeline=config.pipeline,
+        tests=config.tests,
+        review=config.review,
+        spec=config.spec,
+        snapshot=config.snapshot,
+        intake=config.intake,
+        questions=config.questions,
+        budget=config.budget,
+        agents=agents,
+        deadlines=deadlines,
+        asks=asks,
+        state_dir=config.directory,
+    )
+
+
+def renew(settings: Settings, workspace: Path, run_dir: Path) -> Settings | None:
+    """The settings of a run with those that may change on resume as they are now; ``None`` if nothing says how they are."""
+    sets = load_sets(run_dir)
+    if not sets and not (workspace / CONFIG_FILE).is_file():
+        return None
+    try:
+        config = load_config(workspace, sets)
+    except BartackError:
+        return None
+    return msgspec.structs.replace(
+        settings,
+        pipeline=_with_bounds(settings.pipeline, config.pipeline),
+        tests=_with_times(settings.tests, config.tests),
+        review=config.review,
+        snapshot=msgspec.structs.replace(settings.snapshot, threads=config.snapshot.threads),
+        intake=msgspec.structs.replace(settings.intake, max_rounds=config.intake.max_rounds),
+        questions=config.questions,
+        budget=config.budget,
+    )
+
+
+def _with_bounds(pinned: PipelineConfig, now: PipelineConfig) -> PipelineConfig:
+    return msgspec.structs.replace(pinned, **{name: getattr(now, name) for name in _BOUNDS})
+
+
+def _with_times(pinned: TestsConfig, now: TestsConfig) -> TestsConfig:
+    return msgspec.structs.replace(pinned, mode=now.mode, timeout_s=now.timeout_s)
+
+
+def save_sets(run_dir: Path, sets: Sequence[str]) -> None:
+    """Keep the settings that were given on the command line; later ones come behind earlier ones."""
+    if sets:
+        kept = [*load_sets(run_dir), *sets]
+        (run_dir / SETS_FILE).write_bytes(msgspec.json.encode(kept))
+
+
+def load_sets(run_dir: Path) -> list[str]:
+    """The settings that were given on the command line."""
+    try:
+        return msgspec.json.decode((run_dir / SETS_FILE).read_bytes(), type=list[str])
+    except (OSError, msgspec.DecodeError):
+        return []

@@ -1,0 +1,282 @@
+"""What the workspace holds, as one id: the same tree has the same id, for everybody, everywhere.
+
+An id is made of the mode, the size, the checksum and the path of each file, sorted by path. No time, owner or absolute path is
+part of it. A capture reads only files that changed since the last one (``_statcache.py``), and none at all if none did.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from bartack.errors import SnapshotReadError, SnapshotUnstableError
+from bartack.pipeline._entry import FileEntry
+from bartack.pipeline._listing import Lister, Listing, SnapshotOptions, Source, to_portable
+from bartack.pipeline._statcache import StatCache
+
+BLOCK: Final = 1024 * 1024
+TRIES: Final = 3
+MAX_THREADS: Final = 8
+_HEADER: Final = b"bartack-snapshot-1\n"
+_MODES: Final = {"100644": b"100644", "100755": b"100755", "120000": b"120000", "160000": b"160000"}
+
+
+class Snapshot:
+    """A captured tree."""
+
+    def __init__(
+        self, id_: str, source: Source, files: Callable[[], Sequence[FileEntry]], notes: Sequence[str] = ()
+    ) -> None:
+        self.id = id_
+        self.source: Source = source
+        self.notes = tuple(notes)
+        self._files = files
+
+    @cached_property
+    def files(self) -> tuple[FileEntry, ...]:
+        """Its files, sorted by path."""
+        return tuple(self._files())
+
+    @property
+    def count(self) -> int:
+        """How many files it holds."""
+        return len(self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes they have together."""
+        return sum(entry.size for entry in self.files)
+
+
+class Change(NamedTuple):
+    """A path in which two snapshots differ: added, deleted, modified, or mode (only its mode differs)."""
+
+    path: bytes
+    change: str
+    entry: FileEntry | None
+    """The file as it is in the second snapshot."""
+
+
+def snapshot_id(files: Iterable[FileEntry]) -> str:
+    """The id of some files, whatever their order."""
+    digest = sha256(_HEADER)
+    lines = [
+        b"%b %d %b %b\0" % (_MODES[mode], size, checksum.encode(), path)
+        for path, mode, size, checksum in sorted(files)
+    ]
+    digest.update(b"".join(lines))
+    return f"snap-{digest.hexdigest()[:12]}"
+
+
+def compare(before: Iterable[FileEntry], after: Iterable[FileEntry]) -> list[Change]:
+    """What changed between two snapshots, sorted by path."""
+    old = {entry.path: entry for entry in before}
+    changes: list[Change] = []
+    for entry in after:
+        known = old.pop(entry.path, None)
+        if known is None:
+            changes.append(Change(entry.path, "added", entry))
+        elif known != entry:
+            same = (known.size, known.sha256) == (entry.size, entry.sha256)
+            changes.append(Change(entry.path, "mode" if same else "modified", entry))
+    changes += [Change(path, "deleted", None) for path in old]
+    return sorted(changes, key=lambda change: change.path)
+
+
+def capture(root: str | Path, options: SnapshotOptions | None = None, cache: Path | None = None) -> Snapshot:
+    """The snapshot of a directory, as it is now.
+
+    Args:
+        root: The workspace.
+        options: What belongs to it.
+        cache: The file in which to keep what was found out about unchanged files.
+
+    Raises:
+        SnapshotReadError: Something cannot be read: a snapshot is complete or it is not made.
+        SnapshotUnstableError: Somebody writes a file all the time.
+    """
+    options = options or SnapshotOptions()
+    place = os.path.realpath(root)
+    known = StatCache.open(cache)
+    lister = Lister(place, options)
+    try:
+        whole = known.unchanged(os.fsencode(place) + b"/")
+        raw = lister.raw()
+    finally:
+        lister.close()
+    told = _digest(raw, options)
+    if whole is not None and told == whole.told:
+        return Snapshot(whole.id, "git", known.entries)
+    listing = lister.parse(raw)
+    made = _Capture(os.fsencode(place), listing, known)
+    files = made.run(options.threads)
+    id_ = snapshot_id(files)
+    known.save(files, told, made.folders, id_)
+    return Snapshot(id_, listing.source, lambda: files, listing.notes)
+
+
+def _digest(raw: list[bytes], options: SnapshotOptions) -> bytes:
+    """What a listing is made of; nothing if it has to be made anew each time."""
+    if not raw or options.include:
+        return b""
+    digest = sha256(repr(options).encode())
+    for part in raw:
+        digest.update(b"%d:%b" % (len(part), part))
+    return digest.digest()
+
+
+class _Capture:
+    """One walk over the files of a listing."""
+
+    def __init__(self, root: bytes, listing: Listing, cache: StatCache) -> None:
+        self._root = root + b"/"
+        self._listing = listing
+        self._cache = cache
+        self._folders: dict[bytes, bool] = {b"": True}
+        self._notes = listing.notes
+
+    @property
+    def folders(self) -> list[bytes]:
+        """The directories that files were found in."""
+        return [folder for folder, real in self._folders.items() if folder and real]
+
+    def run(self, threads: int) -> list[FileEntry]:
+        """The entries, sorted by path."""
+        self._cache.read_clock()
+        files, changed = self._look()
+        if changed:
+            files += self._read_all(changed, threads)
+        files += [_link_entry(path, commit) for path, commit in self._listing.links.items()]
+        if sys.platform == "darwin":
+            files = _compose(files)
+        files.sort()
+        return files
+
+    def _look(self) -> tuple[list[FileEntry], list[bytes]]:
+        """What is known already, and the paths that have to be read."""
+        files: list[FileEntry] = []
+        changed: list[bytes] = []
+        root, lstat, known = self._root, os.lstat, self._cache.known
+        regular, is_real = stat.S_IFREG, self._is_real
+        for path in self._listing.paths:
+            try:
+                found = lstat(root + path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                raise _unreadable(path, error) from None
+            if stat.S_IFMT(found.st_mode) != regular:
+                self._look_at_other(path, found, files)
+                continue
+            entry = known(path, found)
+            if not is_real(path):
+                continue
+            if entry is None:
+                changed.append(path)
+            else:
+                files.append(entry)
+        return files, changed
+
+    def _look_at_other(self, path: bytes, found: os.stat_result, files: list[FileEntry]) -> None:
+        if not self._is_real(path):
+            return
+        if stat.S_ISLNK(found.st_mode):
+            files.append(self._cache.known(path, found) or self._link(path, found))
+        elif not stat.S_ISDIR(found.st_mode):
+            self._notes.append(f"{_show(path)}: neither a file nor a link, left out")
+
+    def _is_real(self, path: bytes) -> bool:
+        """Whether a path is where it seems to be: below a link it is another tree's."""
+        folder = path.rpartition(b"/")[0]
+        known = self._folders.get(folder)
+        if known is None:
+            known = self._is_real(folder) and stat.S_ISDIR(os.lstat(self._root + folder).st_mode)
+            self._folders[folder] = known
+        return known
+
+    def _link(self, path: bytes, found: os.stat_result) -> FileEntry:
+        try:
+            target = os.readlink(self._root + path)
+        except OSError as error:
+            raise _unreadable(path, error) from None
+        return self._cache.learn(path, found, sha256(target).digest())
+
+    def _read_all(self, paths: list[bytes], threads: int) -> list[FileEntry]:
+        count = threads or min(MAX_THREADS, os.cpu_count() or 1)
+        if count == 1 or len(paths) < 64:
+            return self._read_some(paths)
+        from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only who reads many files pays for it
+
+        parts = [paths[start : start + 256] for start in range(0, len(paths), 256)]
+        with ThreadPoolExecutor(count) as pool:
+            found = list(pool.map(self._read_some, parts))
+        return [entry for part in found for entry in part]
+
+    def _read_some(self, paths: list[bytes]) -> list[FileEntry]:
+        return [entry for path in paths if (entry := self._read(path)) is not None]
+
+    def _read(self, path: bytes) -> FileEntry | None:
+        """A file's entry, from its content; ``None`` if it is gone."""
+        for _ in range(TRIES):
+            try:
+                found, digest = _hash(self._root + path)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            except OSError as error:
+                raise _unreadable(path, error) from None
+            if digest:
+                return self._cache.learn(path, found, digest)
+        raise SnapshotUnstableError(_show(path))
+
+
+def _hash(path: bytes) -> tuple[os.stat_result, bytes]:
+    """What a file is and its digest; no digest if it changed meanwhile."""
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        before = os.fstat(fd)
+        data = os.read(fd, BLOCK)
+        digest = sha256(data)
+        read = len(data)
+        while len(data) == BLOCK or (data and read < before.st_size):
+            data = os.read(fd, BLOCK)
+            digest.update(data)
+            read += len(data)
+        after = os.fstat(fd)
+    finally:
+        os.close(fd)
+    same = _signature(before) == _signature(after) and read == after.st_size
+    return after, digest.digest() if same else b""
+
+
+def _signature(found: os.stat_result) -> tuple[int, ...]:
+    return (found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_mode)
+
+
+def _link_entry(path: bytes, commit: str) -> FileEntry:
+    return FileEntry(path, "160000", len(commit), sha256(commit.encode()).hexdigest())
+
+
+def _compose(files: list[FileEntry]) -> list[FileEntry]:
+    seen: dict[bytes, bytes] = {}
+    composed: list[FileEntry] = []
+    for entry in files:
+        path = to_portable(entry.path)
+        if path in seen:
+            raise SnapshotReadError(_show(path), "two names are the same name, written differently")
+        seen[path] = entry.path
+        composed.append(entry._replace(path=path))
+    return composed
+
+
+def _unreadable(path: bytes, error: OSError) -> SnapshotReadError:
+    return SnapshotReadError(_show(path), error.strerror or str(error))
+
+
+def _show(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")

@@ -1,0 +1,175 @@
+"""What is known of files that have not changed: their checksums, by everything the file system says about them.
+
+A file is taken for unchanged only if its size, times, inode, device and mode are what they were when it was read, and both times
+were at least two seconds in the past then: a change within the grain of the file system's clock would not show. The cache is a
+convenience. If it is lost or damaged, files are read again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.core import DIR_MODE, replace_file
+from bartack.pipeline._entry import FileEntry
+
+GRAIN_NS: Final = 2_000_000_000
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A file or link as it was when it was read."""
+
+    path: bytes
+    mode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    device: int
+    digest: bytes
+
+
+class Whole(msgspec.Struct, array_like=True, frozen=True):
+    """A snapshot in which every file was sure: what git said of it, its directories, and its id."""
+
+    told: bytes
+    folders: list[bytes]
+    id: str
+
+
+class _Kept(msgspec.Struct, array_like=True):
+    records: list[Record]
+    whole: Whole | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Kept).decode
+
+
+class StatCache:
+    """The records of one workspace."""
+
+    def __init__(self, file: Path | None, kept: _Kept) -> None:
+        self._file = file
+        self._kept = kept
+        self._by_path: dict[bytes, Record] | None = None
+        self._learned: dict[bytes, Record] = {}
+        self._now_ns = 0
+
+    @classmethod
+    def open(cls, file: Path | None) -> StatCache:
+        """The cache in a file; an empty one if there is none, or nothing that could be one."""
+        try:
+            kept = _decode(file.read_bytes()) if file is not None else _Kept([])
+        except (OSError, msgspec.MsgspecError):
+            kept = _Kept([])
+        return cls(file, kept)
+
+    # All at once.
+
+    def unchanged(self, root: bytes) -> Whole | None:
+        """The last snapshot, if nothing in it has changed; whether there is something new, git has to say."""
+        whole = self._kept.whole
+        if whole is None:
+            return None
+        lstat = os.lstat
+        try:
+            for folder in whole.folders:
+                if not stat.S_ISDIR(lstat(root + folder).st_mode):
+                    return None
+            for record in self._kept.records:
+                found = lstat(root + record.path)
+                if (
+                    record.mtime_ns != found.st_mtime_ns
+                    or record.size != found.st_size
+                    or record.ctime_ns != found.st_ctime_ns
+                    or record.inode != found.st_ino
+                    or record.mode != found.st_mode
+                    or record.device != found.st_dev
+                ):
+                    return None
+        except OSError:
+            return None
+        return whole
+
+    def entries(self) -> list[FileEntry]:
+        """The entries of everything that is known."""
+        return [
+            make_entry(record.path, record.mode, record.size, record.digest) for record in self._kept.records
+        ]
+
+    # One by one.
+
+    def known(self, path: bytes, found: os.stat_result) -> FileEntry | None:
+        """The entry of a file that has not changed since it was read."""
+        if self._by_path is None:
+            self._by_path = {record.path: record for record in self._kept.records}
+        record = self._by_path.get(path)
+        if (
+            record is None
+            or record.mtime_ns != found.st_mtime_ns
+            or record.size != found.st_size
+            or record.ctime_ns != found.st_ctime_ns
+            or record.inode != found.st_ino
+            or record.mode != found.st_mode
+            or record.device != found.st_dev
+        ):
+            return None
+        return make_entry(path, record.mode, record.size, record.digest)
+
+    def read_clock(self) -> None:
+        """Learn what time it is on the file system, before files are read."""
+        if self._file is None:
+            return
+        try:
+            self._file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._file.parent) as probe:
+                probe.write(b"now")
+                probe.flush()
+                self._now_ns = os.fstat(probe.fileno()).st_mtime_ns
+        except OSError:
+            self._now_ns = 0
+
+    def learn(self, path: bytes, found: os.stat_result, digest: bytes) -> FileEntry:
+        """The entry of a file that was just read; remembered, if a later change is sure to show."""
+        if max(found.st_mtime_ns, found.st_ctime_ns) + GRAIN_NS <= self._now_ns:
+            self._learned[path] = Record(
+                path,
+                found.st_mode,
+                found.st_size,
+                found.st_mtime_ns,
+                found.st_ctime_ns,
+                found.st_ino,
+                found.st_dev,
+                digest,
+            )
+        return make_entry(path, found.st_mode, found.st_size, digest)
+
+    def save(self, files: Sequence[FileEntry], told: bytes, folders: Iterable[bytes], id_: str) -> None:
+        """Keep what was learned, and the snapshot as a whole. Nothing is written if nothing is new."""
+        if self._file is None:
+            return
+        records = (self._by_path or {}) | self._learned
+        kept = [records[entry.path] for entry in files if entry.path in records]
+        sure = bool(told) and len(kept) == len(files)
+        whole = Whole(told, sorted(folders), id_) if sure else None
+        if not self._learned and whole == self._kept.whole:
+            return
+        try:
+            self._file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+            replace_file(self._file, _encode(_Kept(kept, whole)))
+        except OSError:
+            return  # the next capture reads them again
+
+
+def make_entry(path: bytes, mode: int, size: int, digest: bytes) -> FileEntry:
+    """The entry of a file or link."""
+    if stat.S_ISLNK(mode):
+        return FileEntry(path, "120000", size, digest.hex())
+    return FileEntry(path, "100755" if mode & stat.S_IXUSR else "100644", size, digest.hex())

@@ -1,0 +1,409 @@
+"""The steps of the pipeline that look at the workspace or write into the run's directory. Each is executed once and journaled.
+
+They run in the worker's process, in the workspace. What they decide is decided from what is on the disk at that moment; a replay
+takes what was journaled.
+"""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.agents import Finding, moment
+from bartack.core import DIR_MODE, Redactor, SystemClock, is_secret_name, replace_file
+from bartack.errors import (
+    AgentBudgetError,
+    AgentReplyError,
+    BartackError,
+    PipelineError,
+    ReadOnlyViolationError,
+    ReviewLimitError,
+    RoundLimitError,
+    SpecEditError,
+    SpecLimitError,
+    TasksFailedError,
+    TestsGateError,
+)
+from bartack.pipeline._attempts import find_attempts
+from bartack.pipeline._entry import FileEntry
+from bartack.pipeline._listing import SnapshotOptions
+from bartack.pipeline._manifest import manifest_path, read_manifest, write_manifest
+from bartack.pipeline._patterns import Patterns
+from bartack.pipeline._proposal import proposal_problem
+from bartack.pipeline._receipts import store_receipt
+from bartack.pipeline._records import (
+    Accepted,
+    Checks,
+    FileChange,
+    FindingsFile,
+    Gate,
+    Grant,
+    Place,
+    Receipt,
+    ReceiptArtifact,
+    Settings,
+    Shot,
+    Stop,
+    TestRun,
+)
+from bartack.pipeline._sections import check_edit
+from bartack.pipeline._settings import renew
+from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
+from bartack.runtime import step, step_info
+
+MOST_CHANGED: Final = 2000
+MOST_CHANGES: Final = 1000
+TAIL_BYTES: Final = 16 * 1024
+SECRET_BYTES: Final = 1024 * 1024
+CANNOT_RUN: Final = frozenset({126, 127})
+
+
+# Snapshots.
+
+
+@step(name="snapshot")
+def take_snapshot(place: Place, settings: Settings, since: str = "") -> Shot:
+    """Capture the workspace; ``since``: an earlier snapshot that it is compared with."""
+    found = _capture(place, settings)
+    changes = _differences(place, since, found) if since else []
+    return Shot(
+        snapshot_id=found.id,
+        files=found.count,
+        bytes=found.size_bytes,
+        specs_hash=keep_spec(place, settings.spec.file),
+        changed=[_text(change.path) for change in changes[:MOST_CHANGED]],
+        changed_more=max(len(changes) - MOST_CHANGED, 0),
+        notes=list(found.notes),
+    )
+
+
+@step(name="rebase")
+def rebase(place: Place, settings: Settings, base: str, refused: str) -> Shot:
+    """What the next attempt is compared with: the workspace as it is, without what was refused and is still there.
+
+    A person may have mended or edited something since. What was refused does not become right by being there.
+    """
+    now = _capture(place, settings)
+    before = {entry.path: entry for entry in _files(place, base)}
+    bad = {change.path: change.entry for change in compare(before.values(), _files(place, refused))}
+    merged: list[FileEntry] = []
+    current = {entry.path: entry for entry in now.files}
+    for path in {*current, *before}:
+        entry = current.get(path)
+        kept = before.get(path) if path in bad and bad[path] == entry else entry
+        if kept is not None:
+            merged.append(kept)
+    merged.sort()
+    keep_spec(place, settings.spec.file)
+    made = Snapshot(snapshot_id(merged), now.source, lambda: merged)
+    write_manifest(snapshots_of(place), made, moment(SystemClock().now_us()))
+    return Shot(snapshot_id=made.id, files=made.count, bytes=made.size_bytes)
+
+
+def _capture(place: Place, settings: Settings) -> Snapshot:
+    chosen = settings.snapshot
+    inside = settings.state_dir.strip("/")
+    own = [] if os.path.isabs(settings.state_dir) or inside.startswith("..") else [f"/{inside}/"]
+    options = SnapshotOptions(
+        source=chosen.source,
+        roots=tuple(chosen.roots),
+        exclude=(*chosen.exclude, *own),
+        include=tuple(chosen.include),
+        ignore=chosen.ignore,
+        threads=chosen.threads,
+    )
+    found = capture(place.workspace, options, _cache(place))
+    write_manifest(snapshots_of(place), found, moment(SystemClock().now_us()))
+    return found
+
+
+def _cache(place: Place) -> Path | None:
+    """The cache of the workspace stands beside its runs."""
+    runs = Path(place.run_dir).parent
+    if runs.name != "runs":
+        return None
+    folder = runs.parent / "cache"
+    folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    return folder / "stat-1"
+
+
+def snapshots_of(place: Place) -> Path:
+    """Where the manifests of a run are."""
+    return Path(place.run_dir, "snapshots")
+
+
+def _files(place: Place, id_: str) -> list[FileEntry]:
+    return read_manifest(manifest_path(snapshots_of(place), id_))[1]
+
+
+def _differences(place: Place, before: str, after: Snapshot) -> list[Change]:
+    return [] if before == after.id else compare(_files(place, before), after.files)
+
+
+def _text(path: bytes) -> str:
+    return path.decode("utf-8", "backslashreplace")
+
+
+def keep_spec(place: Place, name: str) -> str:
+    """Keep the spec file as it is now, by its checksum; returns that, empty if there is no such file."""
+    try:
+        content = Path(place.workspace, name).read_bytes()
+    except OSError:
+        return ""
+    digest = sha256(content).hexdigest()
+    kept = _kept_spec(place, digest)
+    if not kept.exists():
+        kept.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        replace_file(kept, content)
+    return f"sha256:{digest}"
+
+
+def _kept_spec(place: Place, digest: str) -> Path:
+    return Path(place.run_dir, "work", "spec", digest.removeprefix("sha256:"))
+
+
+# Answers.
+
+
+@step(name="accept")
+def accept(place: Place, settings: Settings, draft: Receipt, base: str, checks: Checks) -> Accepted:
+    """Look at the workspace after an answer: what was changed, and whether it may have been.
+
+    Args:
+        place: Where.
+        settings: What belongs to a snapshot.
+        draft: The receipt, as far as it is known.
+        base: The snapshot that forbidden changes are measured from.
+        checks: What is forbidden.
+    """
+    found = _capture(place, settings)
+    changes = _differences(place, draft.snapshot_id, found)
+    since = changes if base == draft.snapshot_id else _differences(place, base, found)
+    result = Accepted(result_snapshot_id=found.id)
+    if checks.review is not None:
+        result = _check_review(result, since, settings)
+    elif checks.spec is not None:
+        result = _check_spec(result, place, base, since, draft.event, settings)
+    elif checks.proposal is not None:
+        problem = proposal_problem(checks.proposal, place.workspace)
+        if problem:
+            result = msgspec.structs.replace(result, code="invalid_reply", problem=problem)
+    if result.code:
+        return result
+    guard = Patterns(checks.protect)
+    protected = [_text(change.path) for change in changes if guard.match(change.path)]
+    receipt = msgspec.structs.replace(
+        draft,
+        result_snapshot_id=found.id,
+        changes=[_file_change(change) for change in changes[:MOST_CHANGES]],
+        changes_more=max(len(changes) - MOST_CHANGES, 0),
+        attempts=find_attempts(Path(place.run_dir), draft),
+        artifacts=[_look_for_secrets(place, artifact) for artifact in draft.artifacts],
+        created_at=moment(SystemClock().now_us()),
+    )
+    return msgspec.structs.replace(result, receipt=receipt, protected=protected)
+
+
+def _file_change(change: Change) -> FileChange:
+    if change.entry is None:
+        return FileChange(path=_text(change.path), change="deleted")
+    return FileChange(
+        path=_text(change.path),
+        change="added" if change.change == "added" else "modified",
+        sha256=f"sha256:{change.entry.sha256}",
+        size=change.entry.size,
+    )
+
+
+def _check_review(result: Accepted, changes: list[Change], settings: Settings) -> Accepted:
+    allowed = Patterns(settings.review.writable)
+    outside = [change for change in changes if not allowed.match(change.path)]
+    bad = [_text(change.path) for change in outside if change.change != "added"]
+    added = [f"the reviewer added {_text(change.path)}" for change in outside if change.change == "added"]
+    if bad and settings.review.strict:
+        shown = ", ".join(bad[:10]) + (f" and {len(bad) - 10} more" if len(bad) > 10 else "")
+        return msgspec.structs.replace(result, code="read_only_violation", problem=shown)
+    return msgspec.structs.replace(result, notes=[*(f"the reviewer changed {path}" for path in bad), *added])
+
+
+def _check_spec(
+    result: Accepted, place: Place, base: str, changes: list[Change], event: str, settings: Settings
+) -> Accepted:
+    spec = settings.spec
+    allowed = Patterns(spec.notes)
+    own = spec.file.encode()
+    others = [_text(c.path) for c in changes if c.path != own and not allowed.match(c.path)]
+    if others:
+        problem = f"the spec maintainer changed {', '.join(others[:10])}"
+        return msgspec.structs.replace(result, code="spec_edit", problem=problem)
+    edited = next((change for change in changes if change.path == own), None)
+    wrong = _spec_reply_problem(event, edited=edited is not None)
+    if edited is not None and not _is_creation(edited, settings):
+        before = _spec_before(place, base, own)
+        after = Path(place.workspace, spec.file).read_bytes() if edited.entry is not None else b""
+        verdict = check_edit(before, after, spec.sections, spec.file)
+        if verdict.problem:
+            keep_spec(place, spec.file)
+            told = f"{spec.file}: {verdict.problem}"
+            return msgspec.structs.replace(result, code="spec_edit", problem=told, diff=verdict.diff)
+    return msgspec.structs.replace(result, code="invalid_reply", problem=wrong) if wrong else result
+
+
+def _is_creation(change: Change, settings: Settings) -> bool:
+    return change.change == "added" and settings.spec.create
+
+
+def _spec_before(place: Place, base: str, own: bytes) -> bytes:
+    """The spec file as it was; nothing if it was not there."""
+    known = next((entry for entry in _files(place, base) if entry.path == own), None)
+    return b"" if known is None else _kept_spec(place, known.sha256).read_bytes()
+
+
+def _spec_reply_problem(event: str, *, edited: bool) -> str:
+    if event == "spec.updated" and not edited:
+        return "it says spec.updated, and the spec file is as it was"
+    if event != "spec.updated" and edited:
+        return f"it says {event}, and changed the spec file"
+    return ""
+
+
+def _look_for_secrets(place: Place, artifact: ReceiptArtifact) -> ReceiptArtifact:
+    secrets = {name: value for name, value in os.environ.items() if is_secret_name(name)}
+    if not secrets or artifact.size > SECRET_BYTES:
+        return artifact
+    try:
+        content = Path(place.workspace, artifact.path).read_bytes()
+    except OSError:
+        return artifact
+    holds = Redactor(secrets).redact_bytes(content) != content
+    return msgspec.structs.replace(artifact, contains_secret=holds)
+
+
+@step(name="receipt")
+def write_receipt(place: Place, receipt: Receipt) -> str:
+    """Keep a receipt; returns where."""
+    return store_receipt(Path(place.run_dir), receipt)
+
+
+@step(name="findings")
+def write_findings(place: Place, name: str, findings: list[Finding]) -> FindingsFile:
+    """Keep findings that are too long for a line, for the agent to read."""
+    path = f"work/findings/{name}.json"
+    content = msgspec.json.encode(findings)
+    file = Path(place.run_dir, path)
+    file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+    replace_file(file, content)
+    return FindingsFile(path=path, sha256=f"sha256:{sha256(content).hexdigest()}", size=len(content))
+
+
+# The gate.
+
+
+@step(name="gate")
+def judge_tests(gate: Gate, ran: TestRun | None, report: dict[str, object], protected: list[str]) -> Gate:
+    """The verdict on the tests of a task.
+
+    Args:
+        gate: What is known of it before.
+        ran: How the test command ended, where one was run.
+        report: What the builder says of its tests.
+        protected: Files that it had to leave alone, and changed.
+    """
+    said = report.get("status")
+    reported = said if isinstance(said, str) else ""
+    gate = msgspec.structs.replace(gate, reported=reported)
+    if gate.mode == "off":
+        gate = msgspec.structs.replace(gate, verdict="pass", unchecked=True)
+    elif ran is not None:
+        gate = _judge_command(gate, ran)
+    else:
+        gate = _judge_report(gate, report)
+    if gate.verdict == "waived" and report.get("allowed_failures") is not True:
+        gate = msgspec.structs.replace(gate, verdict="fail")
+    if protected:
+        shown = ", ".join(protected[:50])
+        finding = Finding(f"these files must be left as they were: {shown}", severity="blocker")
+        gate = msgspec.structs.replace(gate, verdict="fail", findings=[*gate.findings, finding])
+    return gate
+
+
+def _judge_command(gate: Gate, ran: TestRun) -> Gate:
+    tail = ran.output.encode()[-TAIL_BYTES:].decode("utf-8", "ignore")
+    passed = ran.exit_code == 0 and not ran.problem
+    told = ran.problem or f"ended with {ran.exit_code}"
+    message = f"{ran.command}: {told}, after {ran.duration_s:.1f} s\n{tail}".rstrip()
+    failed = [] if passed else [Finding(message, severity="blocker")]
+    return msgspec.structs.replace(
+        gate,
+        # A waiver is looked at by who knows the report; gate.verdict says whether one counts.
+        verdict="pass" if passed else gate.verdict,
+        exit_code=ran.exit_code,
+        duration_s=round(ran.duration_s, 3),
+        tail=tail,
+        findings=failed,
+        disagreement=gate.reported in {"pass", "fail"} and (gate.reported == "pass") != passed,
+        stuck=told if ran.stuck else "",
+    )
+
+
+def _judge_report(gate: Gate, report: dict[str, object]) -> Gate:
+    if gate.reported == "pass":
+        return msgspec.structs.replace(gate, verdict="pass")
+    if gate.reported == "fail":
+        summary = report.get("summary")
+        message = f"the tests fail: {summary}" if isinstance(summary, str) and summary else "the tests fail"
+        return msgspec.structs.replace(
+            gate, verdict="waived", findings=[Finding(message, severity="blocker")]
+        )
+    told = f"the builder reported {gate.reported!r}" if gate.reported else "the builder did not report"
+    finding = Finding(f"{told}: the tests have to be run, and to pass", severity="blocker")
+    return msgspec.structs.replace(gate, verdict="fail", findings=[finding])
+
+
+# Where a run stops until a person resumes it.
+
+
+@step(name="mark")
+def count_rewinds() -> int:
+    """How often the worker was set back so far."""
+    return step_info().rewinds
+
+
+@step(name="limit")
+def stop_here(place: Place, settings: Settings, stop: Stop, seen: int) -> Grant:
+    """Fail the first time; executed anew by a resume, let the run go on with the settings as they are then."""
+    if step_info().rewinds > seen:
+        return Grant(settings=renew(settings, Path(place.workspace), Path(place.run_dir)))
+    raise _error_of(stop)
+
+
+_LIMITS: Final = {
+    "tests": TestsGateError,
+    "review": ReviewLimitError,
+    "spec": SpecLimitError,
+    "rounds": RoundLimitError,
+}
+
+
+def _error_of(stop: Stop) -> BartackError:
+    limit = _LIMITS.get(stop.kind)
+    if limit is not None:
+        return limit(stop.task_id, stop.problem, stop.detail)
+    match stop.kind:
+        case "read_only_violation":
+            error: BartackError = ReadOnlyViolationError(stop.task_id, stop.problem)
+        case "spec_edit":
+            error = SpecEditError(stop.task_id, stop.problem, stop.detail)
+        case "invalid_reply":
+            error = AgentReplyError(stop.detail, stop.problem, "invalid_reply")
+        case "budget":
+            error = AgentBudgetError(stop.detail, stop.problem, "budget_exceeded")
+        case "tasks":
+            error = TasksFailedError(stop.problem)
+        case _:
+            error = PipelineError(f"{stop.task_id}: {stop.problem}")
+    return error

@@ -1,0 +1,253 @@
+"""One task from its goal to its end: implemented, tested, reviewed, and the spec kept true.
+
+A worker: everything between two steps is decided from what is journaled, so a resumed run takes the same way. What the steps do is
+in ``_steps.py``, what becomes of several tasks in ``_main.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from bartack.agents import Finding
+from bartack.errors import MessageTooLargeError, ShellError, ShellTimeoutError
+from bartack.pipeline._desk import Answer, Cause, Desk
+from bartack.pipeline._records import Gate, Settings, Shot, Spent, TaskRecord, TaskResult, TestRun
+from bartack.pipeline._steps import CANNOT_RUN, judge_tests
+from bartack.pipeline._words import say_gate
+from bartack.runtime import Context, worker
+
+Choice = Literal["retry", "accept"]
+
+
+@worker
+async def task(ctx: Context, settings: Settings, record: TaskRecord, spent: Spent) -> TaskResult:
+    """Take one task through the pipeline."""
+    return await _Task(ctx, settings, record, spent).run()
+
+
+class _Task:
+    def __init__(self, ctx: Context, settings: Settings, record: TaskRecord, spent: Spent) -> None:
+        self._desk = Desk(ctx, settings, record, spent)
+        self._ctx = ctx
+        self._record = record
+        self._gates = 0
+        self._accepted: list[str] = []
+        self._builds = 0
+        """Commands to the builder since the last grant."""
+        self._report: dict[str, object] = {}
+        self._protected: list[str] = []
+
+    async def run(self) -> TaskResult:
+        await self._build("implement", "start", [])
+        await self._tests()
+        await self._spec_loop()
+        return TaskResult(
+            id=self._record.id,
+            status="done",
+            receipts=self._desk.receipts,
+            accepted=self._accepted,
+            spent=self._desk.spent,
+        )
+
+    # Loops.
+
+    async def _spec_loop(self) -> None:
+        cause: Cause = "start"
+        reviewed, rounds = False, 0
+        while True:
+            if not reviewed:
+                await self._review_loop(cause)
+            if not self._desk.settings.pipeline.spec or "spec_maintainer" not in self._desk.settings.agents:
+                return
+            shot = await self._desk.snapshot()
+            if not shot.specs_hash and not self._desk.settings.spec.create:
+                self._ctx.log(f"{self._desk.settings.spec.file} is not there: the spec is left out")
+                return
+            answer = await self._act("update_spec", cause, [], shot)
+            if answer.result.event.event != "spec.changes_requested":
+                return
+            rounds += 1
+            if rounds >= self._desk.settings.pipeline.max_spec_rounds:
+                if await self._limit("spec", rounds, answer.findings) == "accept":
+                    return
+                cause, reviewed, rounds = "resume", True, 0
+                continue
+            await self._build("implement_changes", "spec", answer.findings)
+            await self._tests()
+            cause, reviewed = "spec", False
+
+    async def _review_loop(self, cause: Cause) -> None:
+        if not self._desk.settings.pipeline.review:
+            return
+        rounds = 0
+        findings: list[Finding] = []
+        while True:
+            answer = await self._act("review", cause, findings, await self._desk.snapshot())
+            if answer.result.event.status == "approved":
+                return
+            rounds += 1
+            findings = answer.findings
+            if rounds >= self._desk.settings.pipeline.max_review_rounds:
+                if await self._limit("review", rounds, findings) == "accept":
+                    return
+                cause, rounds = "resume", 0
+                continue
+            await self._build("implement_changes", "review", findings)
+            await self._tests()
+            cause = "review"
+
+    async def _tests(self) -> None:
+        repairs = 0
+        while True:
+            gate = await self._gate()
+            if gate.stuck:
+                await self._desk.stop("tests", "tests", self._gates, f"the tests cannot be run: {gate.stuck}")
+                continue
+            if gate.verdict != "fail":
+                return
+            if repairs >= self._desk.settings.pipeline.max_fix_rounds:
+                await self._limit("tests", repairs, gate.findings)
+                repairs = 0
+                if gate.mode == "report":
+                    await self._build("implement_changes", "resume", gate.findings)
+                continue
+            await self._build("implement_changes", "tests", gate.findings)
+            repairs += 1
+
+    # Bounds.
+
+    async def _limit(
+        self, loop: Literal["tests", "review", "spec"], count: int, findings: list[Finding]
+    ) -> Choice:
+        """A loop is at its bound: the run stops, or a person is asked. Returns what is to be done."""
+        problem = _PROBLEMS[loop].format(count=count)
+        choice: Choice = "retry"
+        if self._desk.settings.pipeline.on_limit == "ask" or (
+            self._desk.settings.pipeline.on_limit == "auto" and self._desk.settings.asks
+        ):
+            choice = await self._ask_at_limit(loop, problem, findings)
+        else:
+            await self._desk.stop(loop, loop, count, problem, _list(findings))
+        self._builds = 0
+        return choice
+
+    async def _ask_at_limit(self, loop: str, problem: str, findings: list[Finding]) -> Choice:
+        options = ["retry", "abort"] if loop == "tests" else ["retry", "accept", "abort"]
+        asked = self._desk.settings.questions
+        answer = await self._ctx.ask(
+            f"task {self._record.id}: {problem}\n{_list(findings)}",
+            options=options,
+            default="retry" if asked.on_timeout == "default" else None,
+            timeout_s=asked.timeout_s,
+        )
+        if answer == "abort":
+            await self._ctx.abort(f"aborted by a person: task {self._record.id}: {problem}")
+        if answer == "accept":
+            self._accepted.append(loop)
+            return "accept"
+        return "retry"
+
+    # Steps.
+
+    async def _build(
+        self, action: Literal["implement", "implement_changes"], cause: Cause, findings: list[Finding]
+    ) -> None:
+        most = self._desk.settings.pipeline.max_rounds
+        if self._builds >= most:
+            problem = f"the builder was commanded {self._builds} times"
+            await self._desk.stop("rounds", "rounds", self._builds, problem, _list(findings))
+            self._builds = 0
+        self._builds += 1
+        answer = await self._act(action, cause, findings, await self._desk.snapshot())
+        tests = answer.result.payload.get("tests")
+        self._report = msgspec.convert(tests, dict[str, object]) if isinstance(tests, dict) else {}
+        self._protected = answer.accepted.protected
+
+    async def _act(self, action: str, cause: Cause, findings: list[Finding], shot: Shot) -> Answer:
+        inputs = base_inputs(self._record)
+        if action in {"review", "update_spec"}:
+            inputs["changed_files"] = shot.changed
+            if shot.changed_more:
+                inputs["changed_files_more"] = shot.changed_more
+        if action == "update_spec":
+            inputs["spec_file"] = self._desk.settings.spec.file
+            inputs["editable_sections"] = self._desk.settings.spec.sections
+        return await self._desk.act(action, cause, findings, shot, inputs)
+
+    # The gate.
+
+    async def _gate(self) -> Gate:
+        tests = self._desk.settings.tests
+        self._gates += 1
+        shot = await self._desk.snapshot()
+        mode = tests.judged_by
+        waives = mode == "report" or tests.honour_waiver
+        gate = Gate(
+            task_id=self._record.id,
+            round=self._gates,
+            verdict="waived" if waives else "fail",
+            mode=mode,
+            snapshot_id=shot.snapshot_id,
+        )
+        ran = await self._run_tests() if mode == "command" else None
+        judged = await judge_tests(gate, ran, self._report, self._protected)
+        self._ctx.log(say_gate(judged))
+        return judged
+
+    async def _run_tests(self) -> TestRun:
+        tests = self._desk.settings.tests
+        command = tests.command if isinstance(tests.command, str) else " ".join(tests.command)
+        began = await self._ctx.now()
+        try:
+            done = await self._ctx.shell(
+                *tests.argv, check=False, env=tests.env or None, timeout_s=tests.timeout_s
+            )
+            ran = TestRun(
+                command=command,
+                exit_code=done.status,
+                output=done.stdout + done.stderr,
+                problem=_ended(done.status),
+                stuck=done.status in CANNOT_RUN,
+            )
+        except ShellTimeoutError:
+            ran = TestRun(command=command, problem=f"not over within {tests.timeout_s:g} s, and ended")
+        except MessageTooLargeError:
+            ran = TestRun(command=command, problem="wrote more than anybody could read, and was ended")
+        except ShellError as error:
+            ran = TestRun(command=command, problem=error.message, stuck=True)
+        took = (await self._ctx.now() - began).total_seconds()
+        return msgspec.structs.replace(ran, duration_s=took)
+
+
+_PROBLEMS: Final = {
+    "tests": "the tests still fail after {count} repairs",
+    "review": "the reviewer wanted changes {count} times",
+    "spec": "the spec maintainer wanted changes {count} times",
+}
+
+
+def base_inputs(record: TaskRecord) -> dict[str, object]:
+    """What every command for a task says."""
+    inputs: dict[str, object] = {
+        "goal": record.goal,
+        "task_files": record.task_files,
+        "clarifications": msgspec.to_builtins(record.clarifications),
+        "conflict_resolutions": record.conflict_resolutions,
+    }
+    optional = {
+        "task_title": record.title,
+        "instruction": record.instruction,
+        "approved_plan": record.approved_plan,
+    }
+    return inputs | {name: value for name, value in optional.items() if value}
+
+
+def _list(findings: list[Finding]) -> str:
+    return "\n".join(f"- {finding.message.splitlines()[0]}" for finding in findings[:10])
+
+
+def _ended(status: int) -> str:
+    """How a command ended that did not end by itself."""
+    return f"ended by signal {-status}" if status < 0 else ""

@@ -1,0 +1,188 @@
+"""The sections of ``bartack.toml`` that the pipeline reads. Each key is one setting; every one has a default."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=0)]
+Many = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+Positive = Annotated[float, Meta(gt=0)]
+TaskId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Text = Annotated[str, Meta(pattern=r"\S")]
+
+
+class Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
+    """A table of ``bartack.toml``."""
+
+
+class ProjectConfig(Section, frozen=True):
+    """The section ``project``.
+
+    Attributes:
+        name: What the project is called; else like its directory.
+    """
+
+    name: str = ""
+
+
+class BudgetConfig(Section, frozen=True):
+    """The section ``budget``: what a run may use, all agents together. ``None``: as much as it wants.
+
+    Attributes:
+        usd: Money.
+        reserve_usd: What is reserved for one call before it is made.
+        tokens: Tokens of all kinds.
+        turns: How often agents may use their tools.
+        wall_s: Seconds between the first command of a task and the last, as far as a hub was alive.
+    """
+
+    usd: Annotated[float, Meta(ge=0)] | None = None
+    reserve_usd: float = 2.0
+    tokens: Count | None = None
+    turns: Count | None = None
+    wall_s: Seconds | None = None
+
+
+class PipelineConfig(Section, frozen=True):
+    """The section ``pipeline``.
+
+    Attributes:
+        review: Whether work is reviewed.
+        spec: Whether the spec file is kept true.
+        max_fix_rounds: How often failed tests are repaired before a person is needed.
+        max_review_rounds: How many reviews may want changes.
+        max_spec_rounds: How often the spec maintainer may want changes.
+        max_rounds: How often the builder is commanded for one task, in all.
+        on_limit: What happens at a bound: the run fails, or a person is asked; ``auto`` asks on a terminal.
+        on_task_failure: Whether the other tasks go on when one fails.
+        version_pinning: What is done about an answer that saw other files.
+        roles: Which agent plays which role, where several could.
+    """
+
+    review: bool = True
+    spec: bool = True
+    max_fix_rounds: Count = 2
+    max_review_rounds: Count = 3
+    max_spec_rounds: Count = 2
+    max_rounds: Many = 12
+    on_limit: Literal["auto", "ask", "fail"] = "auto"
+    on_task_failure: Literal["stop", "continue"] = "stop"
+    version_pinning: Literal["strict", "require", "warn"] = "strict"
+    roles: dict[Literal["builder", "reviewer", "spec_maintainer", "orchestration"], str] = {}
+
+
+class TestsConfig(Section, frozen=True):
+    """The section ``tests``.
+
+    Attributes:
+        command: What runs the tests: words, or a text that ``sh -c`` reads.
+        mode: Whether the command decides, or what the builder reports, or nothing; ``auto``: the command if there is one.
+        timeout_s: How long the command may take.
+        env: Variables that are added to its environment.
+        honour_waiver: Whether the builder may say that failures of the command are expected.
+        protect: Patterns of files that the builder must leave alone.
+    """
+
+    __test__ = False
+
+    command: list[str] | str = []
+    mode: Literal["auto", "command", "report", "off"] = "auto"
+    timeout_s: Positive = 900.0
+    env: dict[str, str] = {}
+    honour_waiver: bool = False
+    protect: list[str] = []
+
+    @property
+    def argv(self) -> list[str]:
+        """The words of the command; none if there is no command."""
+        if isinstance(self.command, str):
+            return ["sh", "-c", self.command] if self.command.strip() else []
+        return self.command
+
+    @property
+    def judged_by(self) -> Literal["command", "report", "off"]:
+        """Who decides."""
+        if self.mode == "auto":
+            return "command" if self.argv else "report"
+        return self.mode
+
+
+class ReviewConfig(Section, frozen=True):
+    """The section ``review``.
+
+    Attributes:
+        strict: Whether a reviewer that changes files fails its step; else that is only noted.
+        writable: Patterns of files that it may change.
+    """
+
+    strict: bool = True
+    writable: list[str] = msgspec.field(default_factory=lambda: ["reviews/**"])
+
+
+class SpecConfig(Section, frozen=True):
+    """The section ``spec``.
+
+    Attributes:
+        file: The file that is kept true.
+        sections: Titles of the sections that the maintainer may edit.
+        notes: Patterns of other files that it may change.
+        create: Whether it makes the file if there is none.
+    """
+
+    file: Text = "SPEC.md"
+    sections: list[str] = msgspec.field(default_factory=lambda: ["Status", "Decisions", "Changelog"])
+    notes: list[str] = msgspec.field(default_factory=lambda: ["spec_notes/**"])
+    create: bool = False
+
+
+class SnapshotConfig(Section, frozen=True):
+    """The section ``snapshot``: which files belong to the workspace."""
+
+    source: Literal["auto", "git", "roots"] = "auto"
+    roots: list[str] = msgspec.field(default_factory=lambda: ["."])
+    exclude: list[str] = []
+    include: list[str] = []
+    ignore: Literal["tree", "git"] = "tree"
+    threads: Count = 0
+
+
+class IntakeConfig(Section, frozen=True):
+    """The section ``intake``: how an instruction becomes tasks.
+
+    Attributes:
+        max_candidates: How many files that may hold a plan an agent is told of.
+        max_rounds: How often the agent is commanded.
+        require_plan: Whether there has to be such a file.
+        prefer: Files that are likely to be the plan.
+    """
+
+    max_candidates: Count = 20
+    max_rounds: Many = 8
+    require_plan: bool = False
+    prefer: list[str] = []
+
+
+class QuestionsConfig(Section, frozen=True):
+    """The section ``questions``.
+
+    Attributes:
+        timeout_s: How long a question waits for an answer; 0: for ever.
+        on_timeout: What happens then: the step fails, or the question's first option counts.
+    """
+
+    timeout_s: Seconds = 0.0
+    on_timeout: Literal["fail", "default"] = "fail"
+
+
+class TaskConfig(Section, frozen=True):
+    """One of ``[[tasks]]``."""
+
+    id: TaskId
+    goal: Text
+    title: str = ""
+    files: list[str] = []
+    depends_on: list[str] = []

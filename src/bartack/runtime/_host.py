@@ -1,0 +1,121 @@
+"""The loop of a hub, as agents that are programs see it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from bartack.core import Clock, SystemClock
+from bartack.supervision import Exited, Gone, ParentClient, ParentDied, ParentEvent, Started, StartFailed
+
+if TYPE_CHECKING:
+    from bartack.agents import AgentProcess
+
+Show = Callable[[Literal["note"], str, str], None]
+
+
+class HubHost:
+    """The loop of a hub, as agents see it: a selector to wait with, and a keeper that starts processes."""
+
+    def __init__(
+        self,
+        selector: selectors.BaseSelector,
+        keeper: Callable[[], ParentClient],
+        new_token: Callable[[], int],
+        show: Show,
+    ) -> None:
+        self.clock: Clock = SystemClock()
+        self.show = show
+        self._selector = selector
+        self._keeper = keeper
+        self._new_token = new_token
+        self._owners: dict[int, AgentProcess] = {}
+        self._watched: dict[int, tuple[int, Callable[[], None]]] = {}
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process of an agent is left."""
+        return bool(self._owners)
+
+    def start(
+        self,
+        owner: AgentProcess,
+        argv: Sequence[str],
+        cwd: str,
+        env: Mapping[str, str],
+        fds: tuple[int, int, int],
+    ) -> int:
+        """See ``Host.start``."""
+        number = self._new_token()
+        self._owners[number] = owner
+        stdin, stdout, stderr = fds
+        self._keeper().exec(number, [argv], cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
+        return number
+
+    def stop(self, number: int, grace_s: float) -> None:
+        """See ``Host.stop``."""
+        self._keeper().stop(number, grace_s)
+
+    def watch(self, fd: int, ready: Callable[[], None], *, write: bool = False) -> None:
+        """See ``Host.watch``."""
+
+        def call(events: int) -> None:
+            ready()
+
+        events = selectors.EVENT_WRITE if write else selectors.EVENT_READ
+        self._watched[fd] = (events, ready)
+        self._selector.register(fd, events, call)
+
+    def unwatch(self, fd: int) -> None:
+        """See ``Host.unwatch``."""
+        del self._watched[fd]
+        self._selector.unregister(fd)
+
+    def event(self, event: ParentEvent) -> bool:
+        """The keeper reports; whether it is of an agent's process."""
+        number = getattr(event, "token", None)
+        owner = self._owners.get(number) if isinstance(number, int) else None
+        if owner is None or number is None:
+            return False
+        match event:
+            case Started(pids=pids, pidfds=pidfds):
+                for fd in pidfds:
+                    os.close(fd)
+                owner.started(pids[0])
+            case Exited(statuses=statuses):
+                owner.exited(statuses[-1])
+            case Gone():
+                del self._owners[number]
+                owner.gone()
+            case StartFailed(problem=problem):
+                del self._owners[number]
+                owner.failed(problem)
+            case _:
+                return False
+        return True
+
+    def pump(self, timeout_s: float) -> None:
+        """Wait for agents and their keeper, and for nobody else: the run is over."""
+        keeper = self._keeper()
+        with selectors.DefaultSelector() as selector:
+            selector.register(keeper, selectors.EVENT_READ)
+            for fd, (events, ready) in self._watched.items():
+                selector.register(fd, events, ready)
+            for key, _ in selector.select(timeout_s):
+                if key.data is None:
+                    for event in keeper.read_events():
+                        if isinstance(event, ParentDied):
+                            self.all_lost()
+                        else:
+                            self.event(event)
+                elif key.fd in self._watched:
+                    key.data()
+
+    def all_lost(self) -> None:
+        """The keeper died, and every agent with it."""
+        owners, self._owners = list(self._owners.values()), {}
+        for owner in owners:
+            owner.exited(None)
+            owner.gone()

@@ -1,0 +1,302 @@
+"""Agents that are programs, in the loop of the hub: who keeps their processes, what they are asked, and what became of it.
+
+Everything about the protocol is decided in ``bartack.agents``; here a step becomes a request, and a result the outcome of a step.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.agents import (
+    DECLINE_REQUEST,
+    ROLES,
+    AgentEvent,
+    AgentRequest,
+    AgentResult,
+    AgentsConfig,
+    Budget,
+    ExpectedOutput,
+    NdjsonAgent,
+    NdjsonCall,
+    NdjsonConfig,
+    ProtocolConfig,
+    ScriptedConfig,
+    Surroundings,
+    ToolOutcome,
+    ToolSpec,
+    Version,
+    is_declined,
+    program_config,
+    scripted_argv,
+)
+from bartack.agents import Outcome as AgentOutcome
+from bartack.errors import AgentError
+from bartack.runtime._host import HubHost
+from bartack.runtime._ledger import StartPrompt
+from bartack.runtime._steps import CommandArgs, ThinkArgs, ThinkOutcome
+from bartack.runtime._tool_desk import ToolCall
+
+WIND_DOWN_S: Final = 2.0
+"""How long agents that have nothing to do may take to end when the run does."""
+
+Outcome = ThinkOutcome | AgentError
+
+
+class Programs:
+    """The calls of such agents that are under way."""
+
+    def __init__(
+        self,
+        config: AgentsConfig,
+        protocol: ProtocolConfig,
+        *,
+        folder: Path,
+        workspace: str,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._config = config
+        self._surroundings = Surroundings(
+            run=dict(environment), folder=folder, environ=dict(os.environ), protocol=protocol
+        )
+        self._workspace = workspace
+        self._host: HubHost | None = None
+        self._agents: dict[str, NdjsonAgent] = {}
+        self._calls: dict[int, NdjsonCall] = {}
+        self._numbers = 0
+        self._ready: list[tuple[int, Outcome | ToolCall]] = []
+        self._tools: dict[tuple[int, int], str] = {}
+        """What each call of a tool is called by its agent: by prompt, and number of the call."""
+
+    def attach(self, host: HubHost) -> None:
+        """From now on agents can be started."""
+        self._host = host
+
+    def serves(self, name: str, args: ThinkArgs) -> bool:
+        """Whether this is for an agent that is a program. A scripted one answers prompts itself."""
+        agent = self._config.named.get(name)
+        return isinstance(agent, NdjsonConfig) or (agent is not None and args.command is not None)
+
+    def start(self, action: StartPrompt, name: str) -> None:
+        """Ask an agent.
+
+        Raises:
+            AgentError: It cannot be asked.
+        """
+        request = make_request(action, self._surroundings.run["BARTACK_RUN"], self._workspace)
+        sink = _Sink(self, action, name)
+        self._calls[action.token] = self._agent(name).start(request, sink)
+        if sink.over:
+            del self._calls[action.token]
+
+    def stop(self, token: int) -> bool:
+        """Give a call up; whether there is one."""
+        call = self._calls.get(token)
+        if call is None:
+            return False
+        call.cancel("deadline" if call.talk.deadline_in_s <= 1.0 else "session_failed")
+        return True
+
+    def next_in_s(self) -> float | None:
+        """Seconds until something is due."""
+        if self._ready:
+            return 0.0
+        dues = [due for agent in self._agents.values() if (due := agent.next_due()) is not None]
+        return max(min(dues) - time.monotonic(), 0.0) if dues else None
+
+    def take_ready(self) -> list[tuple[int, Outcome | ToolCall]]:
+        """What has ended, and the tools that are called; and time goes on for the rest."""
+        now = time.monotonic()
+        for agent in self._agents.values():
+            due = agent.next_due()
+            if due is not None and due <= now:
+                agent.tick()
+        ready, self._ready = self._ready, []
+        return ready
+
+    def done(self, token: int, outcome: Outcome) -> None:
+        """A call has ended."""
+        self._calls.pop(token, None)
+        self._tools = {key: call_id for key, call_id in self._tools.items() if key[0] != token}
+        self._ready.append((token, outcome))
+
+    def call_tool(self, token: int, call_id: str, name: str, arguments: dict[str, object]) -> None:
+        """An agent calls a tool of its prompt."""
+        self._numbers += 1
+        self._tools[token, self._numbers] = call_id
+        encoded = msgspec.json.encode(arguments, order="deterministic")
+        self._ready.append((token, ToolCall(self._numbers, name, encoded, call_id)))
+
+    def answer(self, token: int, request: int, value: bytes, problem: str) -> bool:
+        """A tool has ended; whether it is one of these agents that called it."""
+        call_id = self._tools.pop((token, request), None)
+        call = self._calls.get(token)
+        if call_id is None or call is None:
+            return call_id is not None
+        outcome = (
+            ToolOutcome(code="tool_failed", message=problem)
+            if problem
+            else ToolOutcome(result=msgspec.json.decode(value))
+        )
+        call.tool_ended(call_id, outcome)
+        return True
+
+    def pids(self) -> list[tuple[int, str]]:
+        """The processes of agents, each with the agent's name."""
+        return [(pid, name) for name, agent in self._agents.items() for pid in agent.pids()]
+
+    def wind_down(self) -> None:
+        """Let the agents end in order, all at the same time, and then let go of them."""
+        for agent in self._agents.values():
+            agent.stop_all()
+        until = time.monotonic() + WIND_DOWN_S
+        while self._host is not None and self._host.alive and (left := until - time.monotonic()) > 0:
+            self._host.pump(left)
+        for agent in self._agents.values():
+            agent.close()
+        self._agents.clear()
+
+    def show(self, worker: str, text: str) -> None:
+        """Tell people something."""
+        if self._host is not None:
+            self._host.show("note", worker, text)
+
+    def _agent(self, name: str) -> NdjsonAgent:
+        agent = self._agents.get(name)
+        if agent is None:
+            assert self._host is not None
+            config = self._config.named[name]
+            settings = config if isinstance(config, NdjsonConfig) else self._scripted(name, config)
+            kind = "ndjson" if isinstance(config, NdjsonConfig) else "scripted"
+            agent = self._agents[name] = NdjsonAgent(
+                name, settings, self._host, self._surroundings, kind=kind
+            )
+        return agent
+
+    def _scripted(self, name: str, config: ScriptedConfig) -> NdjsonConfig:
+        folder = self._surroundings.folder / name
+        script = os.path.join(self._workspace, config.script)
+        return program_config(scripted_argv(sys.executable, script, str(folder / "state.json")))
+
+
+class _Sink:
+    """Who hears of one call."""
+
+    def __init__(self, programs: Programs, action: StartPrompt, name: str) -> None:
+        self.over = False
+        self._programs = programs
+        self._action = action
+        self._name = name
+
+    def emit(self, event: AgentEvent) -> None:
+        """See ``CallSink.emit``: the transcript has it already."""
+
+    def warn(self, text: str) -> None:
+        """See ``CallSink.warn``."""
+        self._programs.show(self._action.path, text)
+
+    def call_tool(self, call_id: str, name: str, arguments: dict[str, object]) -> None:
+        """See ``CallSink.call_tool``."""
+        self._programs.call_tool(self._action.token, call_id, name, arguments)
+
+    def done(self, outcome: AgentOutcome) -> None:
+        """See ``CallSink.done``."""
+        self.over = True
+        told = outcome if isinstance(outcome, AgentError) else make_outcome(self._action, self._name, outcome)
+        self._programs.done(self._action.token, told)
+
+
+def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentRequest:
+    """What an agent is asked for a step."""
+    args, command = action.args, action.args.command
+    budget = Budget(
+        usd=args.max_usd if args.max_usd is not None else action.reserved_usd or None, turns=args.max_turns
+    )
+    if command is None:
+        return AgentRequest(
+            run_id=run_id,
+            key=action.key,
+            worker=action.p or action.path,
+            step=action.n,
+            inputs=_prompt_inputs(action),
+            tools=[ToolSpec(tool.name, tool.description, tool.schema) for tool in args.tools],
+            cwd=workspace,
+            name=args.name,
+            budget=budget,
+            timeout_s=action.timeout_s,
+            attempt=action.attempt,
+        )
+    return AgentRequest(
+        run_id=run_id,
+        key=command.key or action.key,
+        worker=action.p or action.path,
+        step=action.n,
+        action=command.action,
+        role=command.role or ROLES.get(command.action, "general"),
+        task_id=command.task_id,
+        inputs=command.inputs,
+        expected_outputs=_outputs(command),
+        version=Version(command.snapshot_id, command.specs_hash or None),
+        pinning=command.pinning,
+        cwd=command.cwd or workspace,
+        name=args.name,
+        budget=msgspec.structs.replace(budget, tokens=command.max_tokens),
+        timeout_s=action.timeout_s,
+        attempt=action.attempt,
+        refused_paths=command.refused_paths,
+        rejected=command.rejected,
+    )
+
+
+def _outputs(command: CommandArgs) -> list[ExpectedOutput]:
+    return [
+        ExpectedOutput(output.path, output.required, output.description or None)
+        for output in command.expected_outputs
+    ]
+
+
+def _prompt_inputs(action: StartPrompt) -> dict[str, object]:
+    args = action.args
+    text = f"{args.prompt}\n\n{DECLINE_REQUEST}" if args.may_decline else args.prompt
+    context: dict[str, object] = {"name": args.name}
+    if args.system:
+        context["system"] = args.system
+    inputs: dict[str, object] = {
+        "text": text,
+        "iteration": {"epoch": 0, "step": action.n},
+        "context": context,
+    }
+    if args.schema is not None:
+        inputs["result_schema"] = args.schema
+    return inputs
+
+
+def make_outcome(action: StartPrompt, name: str, result: AgentResult) -> ThinkOutcome:
+    """The outcome of a step whose agent has answered."""
+    args, payload = action.args, result.payload
+    value = payload.get("result", payload.get("text"))
+    told = payload.get("text")
+    text = told if isinstance(told, str) else value if isinstance(value, str) else _json(value).decode()
+    wants = args.schema is not None and args.command is None
+    return ThinkOutcome(
+        key=action.key,
+        agent=name,
+        text=text if args.command is None else "",
+        value=msgspec.Raw(_json(value)) if wants else None,
+        declined=args.may_decline and is_declined(text),
+        conversation=result.conversation,
+        usd=result.usage.cost_usd or 0.0,
+        tokens=result.usage.tokens,
+        turns=result.usage.turns or 1,
+        result=None if args.command is None else msgspec.Raw(_json(result)),
+    )
+
+
+def _json(value: object) -> bytes:
+    return msgspec.json.encode(value)

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Result = subprocess.CompletedProcess[str]
+
+SCRIPT = """
+version = 1
+[[prompts]]
+text = "fine"
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    argv = json.dumps([sys.executable, "-m", "bartack", "agents", "scripted", "--script", "replies.toml"])
+    (tmp_path / "bartack.toml").write_text(
+        f'[agents]\ndefault = "program"\n[agents.program]\nkind = "ndjson"\ncommand = {argv}\nroles = ["builder"]\n'
+        '[agents.scripted]\nscript = "replies.toml"\n'
+    )
+    (tmp_path / "replies.toml").write_text(SCRIPT)
+    return tmp_path
+
+
+def test_agents_are_listed(call: Callable[..., Result], workspace: Path) -> None:
+    shown = call("agents", "list", "-C", str(workspace))
+    listed = json.loads(call("agents", "list", "-C", str(workspace), "--json").stdout)
+
+    assert shown.returncode == 0
+    assert [line.split()[:2] for line in shown.stdout.splitlines()] == [
+        ["program", "ndjson"],
+        ["scripted", "scripted"],
+    ]
+    assert [(agent["name"], agent["default"], agent["roles"]) for agent in listed] == [
+        ("program", True, ["builder"]),
+        ("scripted", False, []),
+    ]
+
+
+def test_no_agents_is_said(call: Callable[..., Result], tmp_path: Path) -> None:
+    assert "No agent is configured" in call("agents", "list", "-C", str(tmp_path)).stdout
+    assert "No agent is configured" in call("agents", "doctor", "-C", str(tmp_path)).stdout
+    assert call("agents", "list", "-C", str(tmp_path), "--json").stdout == "[]\n"
+
+
+@pytest.mark.requirement("doctor-finds-what-is-missing")
+def test_the_doctor_starts_programs_and_reads_scripts(call: Callable[..., Result], workspace: Path) -> None:
+    shown = call("agents", "doctor", "-C", str(workspace))
+    reports = json.loads(call("agents", "doctor", "-C", str(workspace), "--json").stdout)
+
+    assert shown.returncode == 0
+    assert shown.stdout.count("usable") == 2
+    assert [(report["version"], report["usable"]) for report in reports] == [
+        ("scripted 1", True),
+        ("", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["no-such-agent"], "not found"),
+        ([sys.executable, "-S", "-c", "print('hello')"], "not of the line protocol"),
+        ([sys.executable, "-S", "-c", ""], "said nothing"),
+        (
+            [
+                sys.executable,
+                "-S",
+                "-c",
+                """print('{"kind":"hello","protocol":[2],"name":"n","version":"2"}')""",
+            ],
+            "protocol version [2]",
+        ),
+    ],
+)
+@pytest.mark.requirement("doctor-finds-what-is-missing")
+def test_the_doctor_says_why_an_agent_cannot_be_used(
+    command: list[str], told: str, call: Callable[..., Result], workspace: Path
+) -> None:
+    (workspace / "bartack.toml").write_text(f"[agents.bad]\ncommand = {json.dumps(command)}\n")
+
+    done = call("agents", "doctor", "bad", "-C", str(workspace))
+
+    assert done.returncode == 1
+    assert told in done.stdout
+
+
+def test_an_agent_that_is_not_there_is_refused_with_those_that_are(
+    call: Callable[..., Result], workspace: Path
+) -> None:
+    done = call("agents", "doctor", "nobody", "-C", str(workspace))
+
+    assert done.returncode == 2
+    assert "program, scripted" in done.stderr
+
+
+@pytest.mark.requirement("settings-of-agents-are-checked")
+def test_a_mistake_in_the_settings_is_told_with_what_was_meant(
+    call: Callable[..., Result], workspace: Path
+) -> None:
+    (workspace / "bartack.toml").write_text('[agents.program]\ncommand = "x"\nstal_s = 3\n')
+
+    done = call("agents", "list", "-C", str(workspace))
+
+    assert done.returncode == 2
+    assert "did you mean 'stall_s'" in done.stderr
+
+
+def test_the_scripted_agent_ends_with_its_input(run: Callable[..., Result], workspace: Path) -> None:
+    done = run("agents", "scripted", "--script", str(workspace / "replies.toml"), "--heartbeat-s", "0")
+
+    assert done.returncode == 0
+    assert [json.loads(line)["kind"] for line in done.stdout.splitlines()] == ["hello"]
+    assert done.stderr == ""
+
+
+def test_a_script_with_a_mistake_ends_the_scripted_agent_with_2(
+    call: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "bad.json").write_text('{"prompts": [{"txt": "x"}]}')
+
+    done = call("agents", "scripted", "--script", str(tmp_path / "bad.json"))
+
+    assert done.returncode == 2
+    assert "$.prompts[0]" in done.stderr
+
+
+@pytest.mark.requirement("output-validates")
+def test_schemas_are_listed_printed_and_written(call: Callable[..., Result], tmp_path: Path) -> None:
+    names = call("schema").stdout.split()
+
+    assert {"command", "event", "script", "config"} <= set(names)
+    assert json.loads(call("schema", "--json").stdout) == names
+    assert json.loads(call("schema", "event").stdout)["$id"] == "urn:bartack:schema:event:v1"
+    assert json.loads(call("schema", "event", "--json").stdout)["$id"] == "urn:bartack:schema:event:v1"
+    assert call("schema", "--all", "--out", str(tmp_path / "s"), "--closed").returncode == 0
+    assert sorted(path.name for path in (tmp_path / "s").iterdir()) == sorted(f"{n}.v1.json" for n in names)
+    assert b'"additionalProperties": false' in (tmp_path / "s/log.v1.json").read_bytes()
+
+
+def test_a_schema_that_is_not_there_is_refused_with_a_near_one(call: Callable[..., Result]) -> None:
+    done = call("schema", "evnt")
+
+    assert done.returncode == 2
+    assert "did you mean event?" in done.stderr
+    assert call("schema", "--all").returncode == 2

@@ -1,0 +1,273 @@
+"""What agents may change: a reviewer nothing, a spec maintainer its sections. What is refused stays as it is, and is done again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.pipeline.team import (
+    APPROVED,
+    Team,
+    edits,
+    order,
+    outcomes,
+    receipts,
+    settings,
+    statuses,
+    wrote,
+)
+
+from bartack.errors import ReceiptConflictError
+from bartack.pipeline._receipts import encode_receipt, receipt_path, store_receipt, verify_receipt
+from bartack.runtime.operate import ReviewConfig, SpecConfig
+
+REVIEW: list[dict[str, object]] = [{"type": "review.completed", "status": "approved"}]
+MEDDLES = {"write": [{"path": "src/a.py", "content": "MINE = 1\n"}], "events": REVIEW}
+BEFORE = "# Spec\n\nIntro.\n\n## Status\n\nold\n\n## Scope\n\nfixed\n"
+SPEC = {"README.md": "hello\n", "SPEC.md": BEFORE}
+
+
+@pytest.mark.requirement("reviewers-only-read")
+def test_a_reviewer_that_edits_code_fails_its_step_and_the_edit_stays(tmp_path: Path) -> None:
+    team = Team(tmp_path, {"review": [MEDDLES, APPROVED]})
+    with team.running(order("T-1")) as run:
+        assert run.error is not None
+        assert run.error.kind == "ReadOnlyViolationError"
+        assert "src/a.py" in run.error.message
+        assert (tmp_path / "src/a.py").read_text() == "MINE = 1\n"
+        assert [receipt.action for receipt in receipts(run)] == ["implement"]
+
+        run.resume()
+        run.finish()
+
+        assert run.error is not None
+        assert run.error.kind == "ReadOnlyViolationError", "it does not become right by being there"
+        first, second = team.commands[1:]
+        assert first.idempotency_key == second.idempotency_key
+        assert (second.retry.cause, second.retry.code) == ("rejected", "read_only_violation")
+        (tmp_path / "src/a.py").write_text("A = 1\n")
+
+        run.resume()
+        run.finish()
+
+        assert statuses(run) == [("T-1", "done")]
+
+
+def test_a_refused_edit_that_is_made_again_is_refused_again(tmp_path: Path) -> None:
+    team = Team(tmp_path, {"review": MEDDLES})
+    with team.running(order("T-1")) as run:
+        run.resume()
+        run.finish()
+
+        assert run.error is not None
+        assert run.error.kind == "ReadOnlyViolationError"
+
+
+def test_an_edit_of_a_person_between_failure_and_resume_is_no_violation(tmp_path: Path) -> None:
+    team = Team(tmp_path, {"review": [MEDDLES, APPROVED]})
+    with team.running(order("T-1")) as run:
+        (tmp_path / "src/a.py").write_text("A = 3  # a person\n")
+        (tmp_path / "README.md").write_text("a person was here\n")
+
+        run.resume()
+        run.finish()
+
+        assert statuses(run) == [("T-1", "done")]
+        assert (tmp_path / "src/a.py").read_text() == "A = 3  # a person\n"
+
+
+def test_a_reviewer_may_write_where_it_may_and_add_what_it_wants(tmp_path: Path) -> None:
+    writes = [{"path": "reviews/one.md", "content": "new"}, {"path": "notes.txt", "content": "added"}]
+    team = Team(tmp_path, {"review": {"write": writes, "events": REVIEW}}, files={"reviews/one.md": "old"})
+
+    run = team.run(order("T-1"))
+
+    assert statuses(run) == [("T-1", "done")]
+    logged = [bytes(entry.value or b"") for entry in run.journal if entry.kind == "output"]
+    assert b'"the reviewer added notes.txt"' in logged
+
+
+def test_writable_and_strict_decide_what_a_reviewer_may_do(tmp_path: Path) -> None:
+    lax = Team(tmp_path, {"review": MEDDLES}).run(
+        order("T-1", using=settings(review=ReviewConfig(strict=False)))
+    )
+    allowed = Team(tmp_path, {"review": MEDDLES}).run(
+        order("T-1", using=settings(review=ReviewConfig(writable=["src/**"])))
+    )
+
+    assert lax.error is None
+    assert allowed.error is None
+
+
+# The spec.
+
+
+@pytest.mark.requirement("spec-edits-are-checked")
+def test_an_edit_inside_an_allowed_section_is_accepted(tmp_path: Path) -> None:
+    team = Team(
+        tmp_path, {"update_spec": edits(BEFORE.replace("old", "new\n\n### Details\n\nmore"))}, files=SPEC
+    )
+
+    run = team.run(order("T-1"))
+
+    assert statuses(run) == [("T-1", "done")]
+    assert [change.path for change in receipts(run)[-1].changes] == ["SPEC.md"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        (edits(BEFORE.replace("fixed", "loose")), "something outside of the sections"),
+        (edits(BEFORE.replace("## Status", "## State")), "the heading '## Status' was changed"),
+        (edits("print()\n", path="src/a.py"), "the spec maintainer changed src/a.py"),
+    ],
+)
+def test_any_other_edit_fails_and_is_neither_undone_nor_receipted(
+    tmp_path: Path, reply: dict[str, object], told: str
+) -> None:
+    right = edits(BEFORE.replace("old", "right"))
+    team = Team(tmp_path, {"update_spec": [reply, right]}, files=SPEC)
+    with team.running(order("T-1")) as run:
+        assert run.error is not None
+        assert run.error.kind == "SpecEditError"
+        assert told in run.error.message
+        assert [receipt.action for receipt in receipts(run)] == ["implement", "review"]
+        (tmp_path / "SPEC.md").write_text(BEFORE)
+        (tmp_path / "src/a.py").write_text("A = 1\n")
+
+        run.resume()
+        run.finish()
+
+        assert statuses(run) == [("T-1", "done")]
+        assert (team.commands[-1].retry.cause, team.commands[-1].retry.code) == ("rejected", "spec_edit")
+        assert team.commands[-1].idempotency_key == team.commands[-2].idempotency_key
+
+
+def test_a_forbidden_edit_that_is_still_there_is_forbidden_again(tmp_path: Path) -> None:
+    forbidden = BEFORE.replace("fixed", "loose")
+    team = Team(tmp_path, {"update_spec": edits(forbidden)}, files=SPEC)
+    with team.running(order("T-1")) as run:
+        run.resume()
+        run.finish()
+
+        assert run.error is not None
+        assert run.error.kind == "SpecEditError"
+
+
+def test_the_difference_is_shown(tmp_path: Path) -> None:
+    team = Team(tmp_path, {"update_spec": edits(BEFORE.replace("fixed", "loose"))}, files=SPEC)
+
+    run = team.run(order("T-1"))
+
+    assert run.error is not None
+    assert "-fixed\n+loose" in run.error.message
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        ({"events": [{"type": "spec.updated"}]}, "the spec file is as it was"),
+        (edits(BEFORE.replace("old", "new"), event="spec.no_changes_needed"), "and changed the spec file"),
+    ],
+)
+def test_an_answer_that_contradicts_the_file_is_asked_for_again(
+    tmp_path: Path, reply: dict[str, object], told: str
+) -> None:
+    right = edits(BEFORE.replace("old", "right"))
+    mended = Team(tmp_path, {"update_spec": [reply, right]}, files=SPEC).run(order("T-1"))
+    stubborn = Team(tmp_path, {"update_spec": reply}, files=SPEC)
+    failed = stubborn.run(order("T-1"))
+
+    assert mended.error is None
+    refused = msgspec.json.decode(outcomes(mended, "accept")[2])
+    assert refused["code"] == "invalid_reply"
+    if told == "the spec file is as it was":
+        assert failed.error is not None
+        assert failed.error.kind == "AgentReplyError"
+        assert told in failed.error.message
+        assert sum(action == "update_spec" for _, action, _, _ in stubborn.actions) == 3
+
+
+def test_the_maintainer_may_write_notes_and_the_configured_file(tmp_path: Path) -> None:
+    spec = SpecConfig(file="docs/design.md", sections=["Scope"], notes=["notes/**"])
+    text = BEFORE.replace("fixed", "loose")
+    reply = {
+        "write": [{"path": "docs/design.md", "content": text}, {"path": "notes/one.md", "content": "x"}],
+        "events": [{"type": "spec.updated"}],
+    }
+    team = Team(tmp_path, {"update_spec": reply}, files={"docs/design.md": BEFORE})
+
+    run = team.run(order("T-1", using=settings(spec=spec)))
+
+    assert statuses(run) == [("T-1", "done")]
+
+
+@pytest.mark.parametrize("create", [True, False])
+def test_a_missing_spec_file_is_made_only_where_that_is_wanted(tmp_path: Path, *, create: bool) -> None:
+    team = Team(tmp_path, {"update_spec": edits("# Spec\n")})
+
+    run = team.run(order("T-1", using=settings(spec=SpecConfig(create=create))))
+
+    assert run.error is None
+    assert (tmp_path / "SPEC.md").exists() == create
+
+
+# Receipts.
+
+
+@pytest.mark.requirement("receipts")
+def test_a_receipt_says_what_changed_whatever_the_agent_claims(tmp_path: Path) -> None:
+    writes = [{"path": "src/a.py", "content": "A\n"}, {"path": "README.md", "delete": True}]
+    reply = {"write": writes, "events": [{"type": "builder.completed"}]}
+    team = Team(tmp_path, {"implement": reply})
+
+    run = team.run(order("T-1"))
+
+    first = receipts(run)[0]
+    assert [(change.path, change.change) for change in first.changes] == [
+        ("README.md", "deleted"),
+        ("src/a.py", "added"),
+    ]
+    assert first.artifacts == []
+    assert [receipt.step for receipt in receipts(run)] == [1, 2]
+
+
+def test_a_receipt_is_a_file_that_is_never_overwritten(tmp_path: Path) -> None:
+    team = Team(tmp_path)
+    with team.running(order("T-1")) as run:
+        folder = Path(run._scratch.name)
+        [first, _] = receipts(run)
+        file = folder / receipt_path(first)
+        assert file.read_bytes() == encode_receipt(first)
+        assert file.stat().st_mode & 0o777 == 0o600
+        store_receipt(folder, first)
+        file.write_bytes(b"{}")
+
+        with pytest.raises(ReceiptConflictError):
+            store_receipt(folder, first)
+
+        assert file.read_bytes() == b"{}"
+
+
+def test_an_artifact_is_the_same_changed_or_missing(tmp_path: Path) -> None:
+    team = Team(tmp_path, {"implement": wrote("src/a.py", "A = 1\n")})
+    run = team.run(order("T-1"))
+    receipt = receipts(run)[0]
+
+    same = verify_receipt(receipt, tmp_path)
+    (tmp_path / "src/a.py").write_text("other")
+    changed = verify_receipt(receipt, tmp_path)
+    (tmp_path / "src/a.py").unlink()
+    missing = verify_receipt(receipt, tmp_path)
+
+    assert [same, changed, missing] == [{"src/a.py": word} for word in ("same", "changed", "missing")]
+
+
+def test_an_artifact_with_a_secret_in_it_is_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_API_TOKEN", "a-long-secret-value")
+    team = Team(tmp_path, {"implement": wrote("src/a.py", "KEY = 'a-long-secret-value'\n")})
+
+    run = team.run(order("T-1"))
+
+    assert [artifact.contains_secret for artifact in receipts(run)[0].artifacts] == [True]
