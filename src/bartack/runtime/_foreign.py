@@ -182,8 +182,6 @@ class ForeignDesk:
 
     def _send(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         value = Value(ask.v, ask.ref)
-        if ask.ref is not None:
-            self._office.ledger.load(None, ask.ref)  # whoever receives it must find it
         message_id = self._mail.put_foreign(
             request.mailbox, peer.name, request.key, value, request.not_before, request.metadata
         )
