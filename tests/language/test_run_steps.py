@@ -12,7 +12,10 @@ from bartack.runtime.patchwork import load_text
 from bartack.runtime.rehearse import Begin, Done, Note, Out, Step, WorkerCall
 from bartack.testing import ScriptedAgent, TestRun, run_worker, start_worker
 
-OK = ShellResult.success("ok")
+
+def fine(_words: list[str]) -> ShellResult:
+    """Every command goes well."""
+    return ShellResult.success("ok")
 
 
 def program(text: str, name: str = "main") -> WorkerCall[object]:
@@ -21,7 +24,7 @@ def program(text: str, name: str = "main") -> WorkerCall[object]:
 
 def fingerprints(text: str) -> list[tuple[int, str]]:
     """The numbers and fingerprints of all steps of a run."""
-    run = run_worker(program(text), shell=lambda _: OK)
+    run = run_worker(program(text), shell=fine)
     frames = [frame for frame in run.outside.frames if isinstance(frame, Step | Begin | Done | Note | Out)]
     return [(frame.n, frame.fp) for frame in frames]
 
@@ -108,12 +111,12 @@ worker main() {
 """
     agent = ScriptedAgent([{"text": "yes"}])
 
-    run = run_worker(program(text), shell=lambda _: OK, agent=agent)
+    run = run_worker(program(text), shell=fine, agent=agent)
 
     shells = [frame for frame in run.outside.frames if isinstance(frame, Step) and frame.step == "shell"]
     first, second = (msgspec.json.decode(frame.a, type=dict[str, object]) for frame in shells)
     assert (first["timeout_s"], first["once"]) == (1.5, True)
-    assert "timeout_s" not in second and "once" not in second
+    assert {"timeout_s", "once"}.isdisjoint(second)
     think = asked(run, "think")
     assert (think["agent"], think["timeout_s"], think["once"]) == ("reviewer", 1.5, True)
 
