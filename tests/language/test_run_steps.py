@@ -183,6 +183,26 @@ worker main() {
     assert run.result == [False, ["job", 2]]
 
 
+def test_a_delivery_that_nobody_settled_is_acknowledged_by_the_next_one_and_by_the_end() -> None:
+    text = """\
+worker takes() {
+    var box = self.session.mailbox.work
+    var first = box.delivery(0)
+    var second = box.delivery(0)
+    return [first.value, second.value]
+}
+worker main() {
+    self.session.mailbox.work.send(1)
+    self.session.mailbox.work.send(2)
+    return takes()
+}
+"""
+    run = run_worker(program(text))
+
+    assert run.result == [1, 2]
+    assert [step.kind for step in run.steps if step.p != "main"] == ["receive", "ack", "receive", "ack"]
+
+
 def test_a_worker_that_gets_other_arguments_than_it_takes_fails_with_an_error() -> None:
     call = load_text({"t.pw": "worker main(n: int) { return n }"}, "t.pw").find_worker("t.pw:main")
 
