@@ -12,7 +12,10 @@ from bartack.runtime.patchwork import load_text
 from bartack.runtime.rehearse import Begin, Done, Note, Out, Step, WorkerCall
 from bartack.testing import ScriptedAgent, TestRun, run_worker, start_worker
 
-OK = ShellResult.success("ok")
+
+def fine(_words: list[str]) -> ShellResult:
+    """Every command goes well."""
+    return ShellResult.success("ok")
 
 
 def program(text: str, name: str = "main") -> WorkerCall[object]:
@@ -21,7 +24,7 @@ def program(text: str, name: str = "main") -> WorkerCall[object]:
 
 def fingerprints(text: str) -> list[tuple[int, str]]:
     """The numbers and fingerprints of all steps of a run."""
-    run = run_worker(program(text), shell=lambda _: OK)  # noqa: S604 - no shell: the outcome of commands
+    run = run_worker(program(text), shell=fine)
     frames = [frame for frame in run.outside.frames if isinstance(frame, Step | Begin | Done | Note | Out)]
     return [(frame.n, frame.fp) for frame in frames]
 
@@ -108,7 +111,7 @@ worker main() {
 """
     agent = ScriptedAgent([{"text": "yes"}])
 
-    run = run_worker(program(text), shell=lambda _: OK, agent=agent)  # noqa: S604 - no shell: the outcome of commands
+    run = run_worker(program(text), shell=fine, agent=agent)
 
     shells = [frame for frame in run.outside.frames if isinstance(frame, Step) and frame.step == "shell"]
     first, second = (msgspec.json.decode(frame.a, type=dict[str, object]) for frame in shells)
@@ -178,6 +181,26 @@ worker main() {
     run = run_worker(program(text))
 
     assert run.result == [False, ["job", 2]]
+
+
+def test_a_delivery_that_nobody_settled_is_acknowledged_by_the_next_one_and_by_the_end() -> None:
+    text = """\
+worker takes() {
+    var box = self.session.mailbox.work
+    var first = box.delivery(0)
+    var second = box.delivery(0)
+    return [first.value, second.value]
+}
+worker main() {
+    self.session.mailbox.work.send(1)
+    self.session.mailbox.work.send(2)
+    return takes()
+}
+"""
+    run = run_worker(program(text))
+
+    assert run.result == [1, 2]
+    assert [step.kind for step in run.steps if step.p != "main"] == ["receive", "ack", "receive", "ack"]
 
 
 def test_a_worker_that_gets_other_arguments_than_it_takes_fails_with_an_error() -> None:

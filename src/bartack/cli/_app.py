@@ -39,6 +39,7 @@ COMMANDS: Final = (
     Listed("look", "ps", "_ps:ps", "Show the processes of a run."),
     Listed("look", "journal", "_journal:journal", "Read, check and export the journal of a run."),
     Listed("write", "check", "_check:check", "Find what is wrong with programs before they run."),
+    Listed("write", "fmt", "_fmt:fmt", "Give programs their canonical form."),
     Listed("write", "compile", "_compile:compile_", "Show a Patchwork program as Python or as a tree."),
     Listed("operate", "agents", "_agents:agents", "List and check agents, or be a scripted one."),
     Listed("operate", "mailbox", "_mailbox:mailbox", "Look into mailboxes, send and receive."),

@@ -27,7 +27,7 @@ def check(paths: tuple[Path, ...], *, as_json: bool, strict: bool) -> Exit:
     PATH is a file, or a directory whose programs are all checked; without PATH it is the current directory. The exit code
     is 1 when there are errors.
     """
-    found = survey([file for path in paths or (Path(),) for file in _files(path)])
+    found = survey([file for path in paths or (Path(),) for file in files_of("check", path)])
     if as_json:
         for one in found.diagnostics:
             sys.stdout.write(to_json(one, found.sources) + "\n")
@@ -36,10 +36,13 @@ def check(paths: tuple[Path, ...], *, as_json: bool, strict: bool) -> Exit:
     return Exit.FAILED if _fails(found, strict=strict) else Exit.OK
 
 
-def _files(path: Path) -> Iterator[Path]:
+def files_of(command: str, path: Path) -> Iterator[Path]:
+    """The Patchwork files that a path names: itself, or all below it but those in hidden directories."""
     if not path.is_dir():
         if path.suffix != PATCHWORK:
-            raise UsageError("check", f"{path} is not a Patchwork file ({PATCHWORK})")
+            raise UsageError(command, f"{path} is not a Patchwork file ({PATCHWORK})")
+        if not path.is_file():
+            raise UsageError(command, f"there is no file {path}")
         yield path
         return
     for folder, folders, files in os.walk(path):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from bartack.cli._runs import short_path
 from bartack.cli._terminal import Screen, printable
-from bartack.runtime.operate import ErrorData, RunDir, State
+from bartack.runtime.operate import ErrorData, RunDir, StackLine, State
 
 SHOWN_FRAMES = 12
 """More lines of a traceback than these are left out in the middle."""
@@ -53,10 +54,33 @@ class FailureText:
                 if index == half:
                     yield f"{indent}  ... {left_out} more ..."
                 continue
+            drawn = self._drawn(error, frame)
+            if drawn:
+                yield from (f"{indent}  {line}" for line in drawn)
+                continue
             place = f"{self._source(frame.file)}:{frame.line}"
             yield f"{indent}  {self._screen.paint(place, 'cyan')} in {printable(frame.function)}"
             if frame.text:
                 yield f"{indent}      {printable(frame.text.strip())}"
+
+    def _drawn(self, error: ErrorData, frame: StackLine) -> list[str]:
+        """A line of a Patchwork program as the checker shows one; nothing if its source is not there."""
+        if not frame.column:
+            return []
+        try:
+            text = Path(frame.file).read_text("utf-8-sig")
+        except (OSError, ValueError):
+            return []
+        from bartack.language import Diagnostic, Source, Span, render  # noqa: PLC0415 - only failures need it
+
+        name = self._source(frame.file)
+        source = Source(text, name)
+        if frame.line > len(source.line_starts):
+            return []
+        start = source.line_starts[frame.line - 1] + frame.column - 1
+        label = f"in {printable(frame.function)}"
+        found = Diagnostic(error.code, "error", "", name, Span(start, start + frame.width), label)
+        return render(found, {name: source}).rstrip().splitlines()[1:]
 
     def _source(self, file: str) -> str:
         """A file of the program by the place a person edits it at, not by its copy in the run."""

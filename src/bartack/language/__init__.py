@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from bartack.language._docs import Doc, read_doc
     from bartack.language._entry import find_entry
+    from bartack.language._format import Formatted, format, reformat, upgrade  # noqa: A004 - its door
     from bartack.language._modules import Loader, NotLoaded
     from bartack.language._parser import Parsed, parse
     from bartack.language._program import Checked, CheckedModule, Declared, EntryPoint, Program
@@ -45,6 +46,7 @@ __all__ = [
     "Doc",
     "EntryPoint",
     "Fix",
+    "Formatted",
     "Loader",
     "NotLoaded",
     "Parsed",
@@ -57,9 +59,11 @@ __all__ = [
     "check",
     "compile_program",
     "find_entry",
+    "format",
     "has_errors",
     "parse",
     "read_doc",
+    "reformat",
     "render",
     "render_all",
     "schema",
@@ -69,6 +73,7 @@ __all__ = [
     "tree",
     "tree_json",
     "types",
+    "upgrade",
 ]
 
 _HOMES: Final = {
@@ -93,6 +98,12 @@ _HOMES: Final = {
         "read_doc",
     ),
     "_entry": ("find_entry",),
+    "_format": (
+        "Formatted",
+        "format",
+        "reformat",
+        "upgrade",
+    ),
     "_modules": (
         "Loader",
         "NotLoaded",

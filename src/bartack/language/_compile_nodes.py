@@ -196,4 +196,7 @@ class Maker:
             kw_defaults=[],
             defaults=[missing for _, optional in parameters if optional],
         )
-        return ast.FunctionDef(name, arguments, body, [], None, **where)
+        function = ast.FunctionDef(name, arguments, body, [], None, **where)
+        # Python 3.12 wants to be told that there are none; earlier ones do not know them.
+        vars(function)["type_params"] = []
+        return function

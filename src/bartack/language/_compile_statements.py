@@ -53,8 +53,15 @@ class Statements(Expressions):
 
     # Bodies.
 
-    def body(self, parameters: Sequence[tree.Parameter], statements: Sequence[tree.Statement], result: Type | None,
-             end: tree.Node, *, tail: bool) -> tuple[list[tuple[str, bool]], list[ast.stmt]]:  # fmt: skip
+    def body(
+        self,
+        parameters: Sequence[tree.Parameter],
+        statements: Sequence[tree.Statement],
+        result: Type | None,
+        end: tree.Node,
+        *,
+        tail: bool,
+    ) -> tuple[list[tuple[str, bool]], list[ast.stmt]]:
         """A whole body: its parameters, each with whether it may be left out, and its statements."""
         self.frame = Frame("body", None, self._declared)
         self._result = result

@@ -13,6 +13,7 @@ import linecache
 import os
 import re
 import sys
+from itertools import islice
 from types import CodeType, TracebackType
 from typing import Final, TypeVar, cast
 
@@ -120,10 +121,31 @@ def stack_of(trace: TracebackType | None) -> list[StackLine]:
     while trace is not None:
         code = trace.tb_frame.f_code
         if not is_own(code.co_filename):
-            text = linecache.getline(code.co_filename, trace.tb_lineno, trace.tb_frame.f_globals).strip()
-            lines.append(StackLine(_sound(code.co_filename), trace.tb_lineno, _function_name(code), text))
+            lines.append(_stack_line(trace, code))
         trace = trace.tb_next
     return lines[-_MAX_STACK:]
+
+
+def _stack_line(trace: TracebackType, code: CodeType) -> StackLine:
+    file = code.co_filename
+    if file.endswith(PATCHWORK):
+        line, column, width = place_in(code, trace.tb_lasti, trace.tb_lineno)
+    else:
+        line, column, width = trace.tb_lineno, 0, 0
+    text = linecache.getline(file, line, trace.tb_frame.f_globals).strip()
+    return StackLine(_sound(file), line, _function_name(code), text, column, width)
+
+
+def place_in(code: CodeType, instruction: int, line: int) -> tuple[int, int, int]:
+    """Line, column from 1 and width, in characters, of an instruction; column 0 if it is not known."""
+    position = next(islice(code.co_positions(), instruction // 2, None), None)
+    if position is None or None in position:
+        return line, 0, 0
+    first, last, start, end = cast("tuple[int, int, int, int]", position)
+    text = linecache.getline(code.co_filename, first).encode()
+    column = len(text[:start].decode("utf-8", "ignore"))
+    stop = end if last == first else len(text.rstrip())
+    return first, column + 1, max(len(text[start:stop].decode("utf-8", "ignore")), 1)
 
 
 def _function_name(code: CodeType) -> str:

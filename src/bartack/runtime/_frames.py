@@ -76,6 +76,10 @@ class StackLine(msgspec.Struct, omit_defaults=True):
     line: int
     function: str
     text: str = ""
+    column: int = 0
+    """Where in the line it is, from 1; 0 if that is not known."""
+    width: int = 0
+    """How many characters of the line it is about."""
 
 
 class Order(msgspec.Struct, omit_defaults=True):

@@ -120,8 +120,9 @@ def test_a_failure_names_the_lines_of_the_program(bartack: Call) -> None:
 
     assert done.returncode == 1
     shown = done.stderr[done.stderr.index("TypeMismatchError [BT402]") :]
-    assert shown.index("deep.pw:5 in main") < shown.index("deep.pw:2 in inner")
-    assert "return x.name.first" in shown
+    outer, inner = shown.index(" --> deep.pw:5:12\n"), shown.index(" --> deep.pw:2:18\n")
+    assert outer < inner
+    assert "2 |     return x.name.first\n      |                  ^^^^^^ in inner\n" in shown
 
 
 def test_a_failed_program_goes_on_at_the_failing_step_when_the_cause_is_mended(bartack: Call) -> None:

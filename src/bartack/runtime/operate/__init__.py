@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bartack.runtime._dead_letters import open_letters
     from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
     from bartack.runtime._foreign import Process, Request
-    from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData
+    from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
     from bartack.runtime._launch import EXIT_CODES, Order, create_run, drive
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from bartack.runtime._steps import AskArgs, CallArgs, CommandArgs, Held
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
-    from bartack.runtime.patchwork import Survey, compile_file, survey
+    from bartack.runtime.patchwork import Survey, compile_file, survey, upgrade_file
 
 __all__ = [
     "CONFIG_FILE",
@@ -89,6 +89,7 @@ __all__ = [
     "RunSummary",
     "SnapshotConfig",
     "SpecConfig",
+    "StackLine",
     "State",
     "StepRecord",
     "Survey",
@@ -126,6 +127,7 @@ __all__ = [
     "summarise",
     "survey",
     "update_program",
+    "upgrade_file",
     "value_of",
 ]
 
@@ -148,7 +150,7 @@ _HOMES = {
     "_dead_letters": ("open_letters",),
     "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
     "_foreign": ("Process", "Request"),
-    "_frames": ("PATCHWORK", "TOGETHER", "ErrorData"),
+    "_frames": ("PATCHWORK", "TOGETHER", "ErrorData", "StackLine"),
     "_hub": ("Hub", "Observer"),
     "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
     "_launch": ("EXIT_CODES", "Order", "create_run", "drive"),
@@ -172,7 +174,7 @@ _HOMES = {
     "_steps": ("AskArgs", "CallArgs", "CommandArgs", "Held"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
-    "patchwork": ("Survey", "compile_file", "survey"),
+    "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
 }
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bartack.runtime.patchwork._load import LoadedProgram, load_program, load_text
     from bartack.runtime.patchwork._probe import inspect_patchwork
     from bartack.runtime.patchwork._survey import Survey, survey
+    from bartack.runtime.patchwork._upgrade import upgrade_file
 
 __all__ = [
     "LoadedProgram",
@@ -23,6 +24,7 @@ __all__ = [
     "load_program",
     "load_text",
     "survey",
+    "upgrade_file",
 ]
 
 _HOMES: Final = {
@@ -30,6 +32,7 @@ _HOMES: Final = {
     "_load": ("LoadedProgram", "load_program", "load_text"),
     "_probe": ("inspect_patchwork",),
     "_survey": ("Survey", "survey"),
+    "_upgrade": ("upgrade_file",),
 }
 
 

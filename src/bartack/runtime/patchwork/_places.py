@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import linecache
-from itertools import islice
-from types import CodeType, TracebackType
+from types import TracebackType
 from typing import Final, Protocol
+
+from bartack.runtime._exceptions import place_in
 
 _MARK: Final = "_patchwork_at"
 
@@ -32,21 +32,7 @@ def _innermost(trace: TracebackType | None, files: dict[str, str]) -> str:
         code = trace.tb_frame.f_code
         name = files.get(code.co_filename)
         if name is not None:
-            line, column = _position(code, trace.tb_lasti, trace.tb_lineno)
-            found = f"{name}:{line}:{_characters(code.co_filename, line, column)}"
+            line, column, _ = place_in(code, trace.tb_lasti, trace.tb_lineno)
+            found = f"{name}:{line}:{max(column, 1)}"
         trace = trace.tb_next
     return found
-
-
-def _position(code: CodeType, instruction: int, line: int) -> tuple[int, int]:
-    """Line and byte column of an instruction."""
-    position = next(islice(code.co_positions(), instruction // 2, None), None)
-    if position is None or position[0] is None or position[2] is None:
-        return line, 0
-    return position[0], position[2]
-
-
-def _characters(filename: str, line: int, column: int) -> int:
-    """A byte column as people count it: in characters, from 1."""
-    text = linecache.getline(filename, line).encode()
-    return len(text[:column].decode("utf-8", "ignore")) + 1

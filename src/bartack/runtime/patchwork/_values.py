@@ -42,7 +42,7 @@ class Caught:
         return {
             "kind": self.kind,
             "message": self.error.message,
-            "value": copy(self.fields.get("thrown")),
+            "value": plain(self.fields.get("thrown")),
         }
 
 
@@ -253,31 +253,64 @@ def encoded(value: object) -> bytes:
         raise TypeMismatchError("$", "a JSON value", str(error)) from None
 
 
-def copy(value: object) -> object:
-    """A JSON value that shares nothing with another."""
-    return plain(value)
+class _Opaque(Exception):  # noqa: N818 - it never leaves this module
+    """A value without a JSON form; its place is put together on the way out."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+        self.place = ""
 
 
-def plain(value: object, place: str = "$", depth: int = 0) -> object:
+def plain(value: object) -> object:
     """A copy of a value as JSON: what is opaque becomes the object that stands for it.
 
     Raises:
         TypeMismatchError: There is something in it that has no JSON form.
         LimitExceededError: It is nested too deeply, or contains itself.
     """
+    try:
+        return _plain(value, 0)
+    except _Opaque as found:
+        raise mismatch(f"${found.place}", "a JSON value", found.value) from None
+
+
+def _plain(value: object, depth: int) -> object:
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
     if is_array(value):
-        _check_depth(depth)
-        return [plain(element, f"{place}[{index}]", depth + 1) for index, element in enumerate(value)]
+        return _plain_array(value, depth)
     if is_object(value):
-        _check_depth(depth)
-        return {key: plain(member, f"{place}.{key}", depth + 1) for key, member in value.items()}
+        return _plain_object(value, depth)
     if isinstance(value, ShellResult):
         return {"status": value.status, "stdout": value.stdout, "stderr": value.stderr}
     if isinstance(value, Caught | SessionValue):
         return value.plain()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise mismatch(place, "a JSON value", value)
+    raise _Opaque(value)
+
+
+def _plain_array(value: list[object], depth: int) -> object:
+    _check_depth(depth)
+    made: list[object] = []
+    try:
+        for element in value:
+            made.append(_plain(element, depth + 1))  # noqa: PERF401 - how many there are says where it failed
+    except _Opaque as found:
+        found.place = f"[{len(made)}]{found.place}"
+        raise
+    return made
+
+
+def _plain_object(value: dict[str, object], depth: int) -> object:
+    _check_depth(depth)
+    made: dict[str, object] = {}
+    key = ""
+    try:
+        for key, member in value.items():
+            made[key] = _plain(member, depth + 1)
+    except _Opaque as found:
+        found.place = f".{key}{found.place}"
+        raise
+    return made
 
 
 def _check_depth(depth: int) -> None:

@@ -1,0 +1,124 @@
+"""``bartack fmt``: one look for all programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from difflib import unified_diff
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import click
+
+from bartack.cli._check import files_of
+from bartack.cli._exit import Exit
+from bartack.cli._options import json_option, write_json
+from bartack.cli._terminal import Screen
+from bartack.core import replace_file
+from bartack.language import Diagnostic, Source, reformat, render_all, to_json, upgrade
+from bartack.runtime.operate import upgrade_file
+
+Status = Literal["unchanged", "changed", "errors", "left alone"]
+
+
+class Outcome(NamedTuple):
+    """What became of one file."""
+
+    name: str
+    status: Status
+    before: str
+    after: str
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@click.command(short_help="Give programs their canonical form.")
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@click.option("--check", is_flag=True, help="Write nothing; list the files that would change (exit code 1).")
+@click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
+@click.option("--upgrade", "upgrades", is_flag=True, help="Replace old spellings by modern ones, too.")
+@json_option
+def fmt(paths: tuple[str, ...], *, check: bool, diff: bool, upgrades: bool, as_json: bool) -> Exit:
+    """Format Patchwork programs: only their look changes, never what they mean.
+
+    PATH is a file, a directory whose programs are all formatted, or - to read a program from stdin and print it formatted;
+    without PATH it is the current directory. A file with syntax errors is left alone and reported, with exit code 1.
+    """
+    if paths == ("-",):
+        outcome = _formatted("<stdin>", sys.stdin.buffer.read(), upgrades=upgrades)
+        return _filtered(outcome, check=check, diff=diff, as_json=as_json)
+    changed = failed = False
+    files = [file for path in paths or (".",) for file in files_of("fmt", Path(path))]
+    for file in files:
+        outcome = _formatted(str(file), file.read_bytes(), upgrades=upgrades, file=file)
+        changed = changed or outcome.status == "changed"
+        failed = failed or outcome.status in {"errors", "left alone"}
+        if outcome.status == "changed" and not (check or diff):
+            _write(file, outcome.after)
+        _tell(outcome, diff=diff, as_json=as_json, would=check or diff)
+    return Exit.FAILED if failed or (check and changed) else Exit.OK
+
+
+def _filtered(outcome: Outcome, *, check: bool, diff: bool, as_json: bool) -> Exit:
+    """Print what became of a program from stdin: itself, unless something else is asked for."""
+    changed = outcome.status == "changed"
+    if outcome.status == "errors" or as_json or (diff and changed):
+        _tell(outcome, diff=diff, as_json=as_json, would=True)
+    elif not (check or diff):
+        sys.stdout.write(outcome.after)
+    return Exit.FAILED if outcome.status == "errors" or (check and changed) else Exit.OK
+
+
+def _formatted(name: str, data: bytes, *, upgrades: bool, file: Path | None = None) -> Outcome:
+    """Format the bytes of a file; the text it had is left alone when anything is wrong with it."""
+    done = reformat(data, name)
+    text = done.parsed.source.text
+    errors = tuple(one for one in done.parsed.diagnostics if one.severity == "error")
+    if errors:
+        return Outcome(name, "errors", text, text, errors)
+    after = done.text
+    if upgrades:
+        after = reformat(upgrade_file(file, text) if file else upgrade(text, name), name).text
+    if after.encode() == data:
+        return Outcome(name, "unchanged", text, text)
+    return Outcome(name, "left alone" if done.kept else "changed", data.decode(), after)
+
+
+def _write(file: Path, text: str) -> None:
+    """Replace a file, keeping its permissions; a symbolic link stays one."""
+    real = file.resolve()
+    replace_file(real, text.encode(), mode=real.stat().st_mode & 0o777)
+
+
+def _tell(outcome: Outcome, *, diff: bool, as_json: bool, would: bool) -> None:
+    if as_json:
+        found = [json.loads(to_json(one, _sources(outcome))) for one in outcome.diagnostics]
+        write_json({"file": outcome.name, "status": outcome.status, "diagnostics": found})
+    elif outcome.status == "errors":
+        _report(outcome)
+    elif outcome.status == "left alone":
+        sys.stderr.write(f"{outcome.name}: left alone, since formatting would change what it means\n")
+    elif outcome.status == "changed" and diff:
+        sys.stdout.writelines(_difference(outcome))
+    elif outcome.status == "changed":
+        sys.stdout.write(f"would format {outcome.name}\n" if would else f"formatted {outcome.name}\n")
+
+
+def _report(outcome: Outcome) -> None:
+    screen = Screen(sys.stderr)
+    screen.line(render_all(outcome.diagnostics, _sources(outcome), files=1, colour=screen.colour))
+
+
+def _sources(outcome: Outcome) -> dict[str, Source]:
+    return {outcome.name: Source(outcome.before, outcome.name)}
+
+
+def _difference(outcome: Outcome) -> Iterator[str]:
+    lines = unified_diff(
+        outcome.before.splitlines(keepends=True),
+        outcome.after.splitlines(keepends=True),
+        outcome.name,
+        outcome.name,
+    )
+    for line in lines:
+        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

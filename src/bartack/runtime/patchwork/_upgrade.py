@@ -1,0 +1,17 @@
+"""Upgrades of files: what is old in a file may only be told by the modules it imports."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bartack.language import upgrade
+from bartack.runtime._program import project_root
+from bartack.runtime.patchwork._build import DiskLoader
+
+
+def upgrade_file(file: Path, text: str) -> str:
+    """`text` in the modern spelling, as the text of `file` in its project."""
+    file = Path(os.path.abspath(file))
+    root = project_root(file, file.parent)
+    return upgrade(text, file.relative_to(root).as_posix(), DiskLoader(root))

@@ -1,0 +1,121 @@
+"""The examples do what their pages say, are clean, and survive being killed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.crash.runs import RealRun
+from tests.docs.test_examples import Step, as_shown, check_console, console_blocks, run_commands
+
+from bartack.cli import main
+from bartack.runtime._config import load_config
+from bartack.runtime._frames import TOGETHER
+from bartack.runtime._launch import Order, create_run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
+KILLED_AFTER = (3, 6)
+"""How many commits a hub makes before it is killed: the first one, and the one that takes over."""
+QUIET = "2>/dev/null"
+
+
+@pytest.fixture(params=NAMES)
+def example(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of an example, as a user would make one."""
+    folder = tmp_path / str(request.param)
+    shutil.copytree(EXAMPLES / folder.name, folder, ignore=shutil.ignore_patterns(".bartack", "repo"))
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    return folder
+
+
+def steps_of(folder: Path) -> list[Step]:
+    return [step for block in console_blocks(folder / "README.md").values() for step in block]
+
+
+def test_there_are_examples_and_a_page_that_lists_them() -> None:
+    listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+    assert len(NAMES) >= 8
+    assert sorted(path.name for path in EXAMPLES.iterdir() if path.is_dir()) == NAMES
+    assert all(f"({name}/README.md)" in listed for name in NAMES)
+
+
+def test_an_example_does_what_its_page_says(example: Path) -> None:
+    for block in console_blocks(example / "README.md").values():
+        check_console(block, example)
+
+
+def test_examples_are_clean_and_in_canonical_form(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--strict", str(EXAMPLES)]) == 0, capsys.readouterr().out
+    assert main(["fmt", "--check", str(EXAMPLES)]) == 0, capsys.readouterr().out
+
+
+def test_an_example_that_is_killed_again_and_again_ends_as_its_page_says(example: Path) -> None:
+    steps = steps_of(example)
+    first = next(index for index, step in enumerate(steps) if step.command.startswith("bartack run"))
+    run_commands([step.command for step in steps[:first]], example)
+    shown = [steps[first], *(step for step in steps if step.command.startswith("bartack resume"))]
+    expected = "".join(step.output or "" for step in shown)
+
+    with created(steps[first].command, example) as run:
+        ends: list[int] = []
+        for commits in KILLED_AFTER:
+            run.start_doomed("after:commit", commits)
+            ends.append(run.wait_hub())
+        assert ends[0] == -signal.SIGKILL
+        resume(example)
+        for step in steps[first + 1 :]:
+            if step.command.startswith("bartack answer"):
+                run_commands([step.command, f"bartack resume {QUIET}"], example)
+
+        told = "".join(printed(run))
+        assert as_shown(expected).fullmatch(told), f"{told}\n{run.story()}"
+    check_rest(steps[first + 1 :], example)
+
+
+def created(command: str, folder: Path) -> RealRun:
+    """The run that a command would make; nothing runs yet."""
+    words = [word for word in shlex.split(command)[2:] if word != QUIET]
+    program, *rest = words
+    rest, argv = (rest[: rest.index("--")], rest[rest.index("--") + 1 :]) if "--" in rest else (rest, [])
+    workers = [word for word in rest if word != "--worker"]
+    order = Order(program=program, worker=TOGETHER.join(workers), argv=argv)
+    return RealRun(create_run(order, folder, load_config(folder)), folder)
+
+
+def resume(folder: Path) -> None:
+    command = [sys.executable, "-m", "bartack", "resume"]
+    subprocess.run(
+        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60
+    )
+
+
+def printed(run: RealRun) -> Iterator[str]:
+    """What a run has printed in all its lives, and its result, as the command line shows them."""
+    for entry in run.entries():
+        if entry.kind == "output":
+            yield f"{json.loads(bytes(entry.value or b''))}\n"
+    result = run.api.result()
+    if result is not None:
+        yield f"{result if isinstance(result, str) else json.dumps(result, indent=2)}\n"
+
+
+def check_rest(steps: list[Step], folder: Path) -> None:
+    """Run what a page does after its run, up to the next one."""
+    rest: list[Step] = []
+    for step in steps:
+        if step.command.startswith(("bartack", "echo", "cp")):
+            break
+        rest.append(step)
+    if rest:
+        check_console(rest, folder)
