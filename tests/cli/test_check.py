@@ -162,3 +162,63 @@ def test_a_path_that_cannot_be_checked_is_a_usage_error(call: Call, project: Pat
 
     assert shown.returncode == 2
     assert path in shown.stderr
+
+
+# Python files.
+
+FORKS = "import os\n\nimport bartack\n\nos.fork()\n"
+
+
+def test_python_files_are_looked_through_and_findings_fail(call: Call, project: Path) -> None:
+    (project / "team.py").write_text(FORKS)
+
+    shown = call("check", "team.py")
+
+    assert shown.returncode == 1
+    assert shown.stdout == (
+        "team.py:5:1: unsupervised_process: nobody ends what os.fork starts\n"
+        '    use a shell step, or ChildSpec(kind="process")\n'
+        "1 finding in 1 Python file\n"
+    )
+
+
+def test_in_a_directory_only_python_files_that_use_bartack_are_looked_through(
+    call: Call, project: Path
+) -> None:
+    _write(project, main=FINE)
+    (project / "team.py").write_text(FORKS)
+    (project / "other.py").write_text("import os\n\nos.fork()\n")
+
+    shown = call("check")
+
+    assert shown.stdout.startswith("no errors in 1 file\n")
+    assert shown.stdout.endswith("1 finding in 1 Python file\n")
+    assert call("check", "other.py").returncode == 1
+
+
+def test_findings_can_be_chosen_left_out_and_excluded(call: Call, project: Path) -> None:
+    (project / "team.py").write_text(FORKS)
+
+    assert call("check", "team.py", "--ignore", "unsupervised_process").returncode == 0
+    assert call("check", "team.py", "--select", "swallowed_cancel").returncode == 0
+    assert call("check", "--exclude", "team.py").returncode == 0
+    assert call("check", "--select", "unsupervised").returncode == 2
+
+
+def test_the_report_on_python_files_is_one_json_object(call: Call, project: Path) -> None:
+    (project / "team.py").write_text(FORKS)
+
+    report = json.loads(call("check", "team.py", "--json").stdout)
+
+    assert list(report) == ["version", "findings", "totals", "per_file"]
+    assert report["totals"] == {"files": 1, "findings": 1, "by_type": {"unsupervised_process": 1}}
+    assert report["per_file"] == {"team.py": 1}
+
+
+def test_other_files_are_refused(call: Call, project: Path) -> None:
+    (project / "notes.txt").write_text("")
+
+    shown = call("check", "notes.txt")
+
+    assert shown.returncode == 2
+    assert "neither a Patchwork file" in shown.stderr

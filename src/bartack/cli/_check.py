@@ -1,4 +1,4 @@
-"""``bartack check``: what is wrong with programs, before they run."""
+"""``bartack check``: what is wrong with programs and settings, before anything runs."""
 
 from __future__ import annotations
 
@@ -6,34 +6,64 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import click
+import msgspec
 
 from bartack.cli._exit import Exit
 from bartack.cli._options import json_option
-from bartack.cli._terminal import Screen
+from bartack.cli._terminal import Screen, printable
 from bartack.errors import UsageError
 from bartack.language import has_errors, render_all, to_json
 from bartack.runtime.operate import PATCHWORK, Survey, survey
+from bartack.supervision.lint import TYPES, Report, check_python, python_files
+
+PYTHON: Final = ".py"
+_KINDS: Final = click.Choice(sorted(TYPES))
 
 
 @click.command(short_help="Find what is wrong with programs before they run.")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
 @json_option
 @click.option("--strict", is_flag=True, help="Let warnings fail the check, too.")
-def check(paths: tuple[Path, ...], *, as_json: bool, strict: bool) -> Exit:
-    """Check Patchwork programs with every module they import; nothing of them is executed.
+@click.option(
+    "--select", multiple=True, type=_KINDS, metavar="TYPE", help="In Python, only findings of this type."
+)
+@click.option(
+    "--ignore", multiple=True, type=_KINDS, metavar="TYPE", help="In Python, no findings of this type."
+)
+@click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="Python files and directories to leave out."
+)
+def check(
+    paths: tuple[Path, ...],
+    *,
+    as_json: bool,
+    strict: bool,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    exclude: tuple[str, ...],
+) -> Exit:
+    """Check programs; nothing of them is imported or executed.
 
-    PATH is a file, or a directory whose programs are all checked; without PATH it is the current directory. The exit code
-    is 1 when there are errors.
+    Patchwork programs are checked with every module they import. Python files are looked through for what supervision cannot
+    see: tasks nobody awaits, processes nobody ends, waits without a limit, workers that would not replay.
+
+    PATH is a file, or a directory; without PATH it is the current one. In directories all Patchwork programs are checked, and
+    the Python files that use Bartack. The exit code is 1 when there are errors, or findings in Python files.
     """
-    found = survey([file for path in paths or (Path(),) for file in files_of("check", path)])
+    places = paths or (Path(),)
+    programs = [file for path in places for file in _patchwork_files(path)]
+    python = [file for path in places for file in _python_files(path, exclude)]
+    found = survey(programs) if programs or not python else None
+    report = check_python(python, select=select, ignore=ignore) if python else None
     if as_json:
-        for one in found.diagnostics:
-            sys.stdout.write(to_json(one, found.sources) + "\n")
+        _write_json(found, report)
     else:
-        _show(found)
-    return Exit.FAILED if _fails(found, strict=strict) else Exit.OK
+        _show(found, report)
+    failed = found is not None and _fails(found, strict=strict)
+    return Exit.FAILED if failed or (report is not None and report.findings) else Exit.OK
 
 
 def files_of(command: str, path: Path) -> Iterator[Path]:
@@ -50,10 +80,54 @@ def files_of(command: str, path: Path) -> Iterator[Path]:
         yield from (Path(folder, name) for name in sorted(files) if name.endswith(PATCHWORK))
 
 
-def _show(found: Survey) -> None:
+def _patchwork_files(path: Path) -> Iterator[Path]:
+    if path.is_dir() or path.suffix == PATCHWORK:
+        yield from files_of("check", path)
+    elif path.suffix != PYTHON:
+        raise UsageError(
+            "check", f"{path} is neither a Patchwork file ({PATCHWORK}) nor a Python file ({PYTHON})"
+        )
+
+
+def _python_files(path: Path, exclude: tuple[str, ...]) -> Iterator[Path]:
+    if path.is_dir():
+        yield from filter(_uses_bartack, python_files(path, exclude))
+    elif path.suffix == PYTHON:
+        yield path
+
+
+def _uses_bartack(file: Path) -> bool:
+    """Whether a file has to do with Bartack at all: what others do with their threads is their own affair."""
+    try:
+        return b"bartack" in file.read_bytes()
+    except OSError:
+        return True
+
+
+def _write_json(found: Survey | None, report: Report | None) -> None:
+    for one in found.diagnostics if found is not None else ():
+        sys.stdout.write(to_json(one, found.sources if found is not None else {}) + "\n")
+    if report is not None:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+
+
+def _show(found: Survey | None, report: Report | None) -> None:
     screen = Screen(sys.stdout)
-    text = render_all(found.diagnostics, found.sources, files=len(found.sources), colour=screen.colour)
-    screen.line(text)
+    if found is not None and (found.sources or report is None):
+        screen.line(
+            render_all(found.diagnostics, found.sources, files=len(found.sources), colour=screen.colour)
+        )
+    if report is None:
+        return
+    for finding in report.findings:
+        place = printable(f"{finding.file}:{finding.line}:{finding.column}")
+        screen.line(f"{place}: {finding.type}: {printable(finding.message)}")
+        if finding.suggestion:
+            screen.line(f"    {finding.suggestion}")
+    count = report.totals.findings
+    told = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
+    files = "1 Python file" if report.totals.files == 1 else f"{report.totals.files} Python files"
+    screen.line(f"{told} in {files}")
 
 
 def _fails(found: Survey, *, strict: bool) -> bool:
