@@ -14,69 +14,20 @@ from bartack.cli._app import COMMANDS, GROUPS, Listed, app, load_command
 Result = subprocess.CompletedProcess[str]
 Call = Callable[..., Result]
 
-LEAVES = [
-    ("run",),
-    ("resume",),
-    ("answer",),
-    ("cancel",),
-    ("fail",),
-    ("fork",),
-    ("demo",),
-    ("status",),
-    ("show",),
-    ("log",),
-    ("ps",),
-    ("check",),
-    ("compile",),
-    ("mailbox",),
-    ("mailbox", "list"),
-    ("mailbox", "peek"),
-    ("mailbox", "send"),
-    ("mailbox", "publish"),
-    ("mailbox", "receive"),
-    ("dlq",),
-    ("dlq", "list"),
-    ("dlq", "show"),
-    ("dlq", "retry"),
-    ("dlq", "purge"),
-    ("dlq", "export"),
-    ("clean",),
-    ("bundle",),
-    ("doctor",),
-    ("explain",),
-    ("completion",),
-    ("journal",),
-    ("journal", "show"),
-    ("journal", "verify"),
-    ("journal", "export"),
-    ("track",),
-    ("track", "write"),
-    ("track", "edit"),
-    ("track", "apply"),
-    ("track", "merge"),
-    ("track", "sync"),
-    ("track", "status"),
-    ("track", "import"),
-    ("track", "outbox"),
-    ("track", "breaker"),
-    ("hook",),
-    ("hook", "install"),
-    ("hook", "uninstall"),
-    ("hook", "status"),
-    ("hook", "record"),
-    ("daemon",),
-    ("daemon", "run"),
-    ("daemon", "start"),
-    ("daemon", "status"),
-    ("daemon", "stop"),
-    ("daemon", "restart"),
-    ("lineage",),
-    ("lineage", "serve"),
-    ("lineage", "show"),
-    ("lineage", "search"),
-    ("lineage", "stats"),
-    ("lineage", "validate"),
-]
+
+def leaves() -> list[tuple[str, ...]]:
+    """Every command there is, and those below it."""
+    with click.Context(app) as context:
+        found: list[tuple[str, ...]] = []
+        for name in app.list_commands(context):
+            command = app.get_command(context, name)
+            found.append((name,))
+            if isinstance(command, click.Group):
+                found += [(name, inner) for inner in command.list_commands(context)]
+    return found
+
+
+LEAVES = leaves()
 
 
 def modules_loaded_by(*args: str) -> list[str]:
@@ -124,16 +75,8 @@ def test_every_command_has_help(call: Call, command: tuple[str, ...], option: st
     assert shown.stderr == ""
 
 
-def test_every_command_is_covered_here() -> None:
-    with click.Context(app) as context:
-        found: list[tuple[str, ...]] = []
-        for name in app.list_commands(context):
-            command = app.get_command(context, name)
-            found.append((name,))
-            if isinstance(command, click.Group):
-                found += [(name, inner) for inner in command.list_commands(context)]
-
-    assert sorted(found) == sorted(LEAVES)
+def test_the_commands_of_groups_are_found() -> None:
+    assert {("run",), ("journal", "verify"), ("mailbox", "send")} <= set(LEAVES)
 
 
 def test_help_imports_no_command_and_nothing_heavy() -> None:
