@@ -119,7 +119,7 @@ def test_a_refusal_without_a_name_is_an_error_like_any_other(capsys: Capture) ->
 def test_what_could_steer_a_terminal_is_shown_as_its_escape(capsys: Capture) -> None:
     run_guarded(failing(BartackError("a\x1b[2Jb\nc\x9bd")))
 
-    assert capsys.readouterr().err.startswith("error[BT100]: a\\x1b[2Jb\\nc\\x9bd\n")
+    assert capsys.readouterr().err.startswith("error[BT100]: a\\x1b[2Jb\n  c\\x9bd\n")
 
 
 def test_an_interrupt_is_no_error(capsys: Capture) -> None:

@@ -345,7 +345,7 @@ def test_a_line_that_says_the_wrong_place_is_refused_even_with_a_right_checksum(
     [
         b'"kind":"forged","data":{{',
         b'"kind":"forged\xff","data":{}',
-        b'"kind":"forged","data":' + b"[" * 5000 + b"]" * 5000,
+        b'"kind":"forged","data":' + b"[" * 50_000 + b"]" * 50_000,
         b'"kind":"journal.opened","data":{}',
     ],
 )
