@@ -39,10 +39,20 @@ _STYLES: Final[dict[str, Style]] = {
 @click.argument("step", required=False)
 @click.option("--worker", metavar="PATH", help="Only this worker and what it started.")
 @click.option("--failed", is_flag=True, help="Only steps that failed.")
+@click.option(
+    "--verify", is_flag=True, help="Compare the receipts of the run with the files as they are now."
+)
 @workspace_option
 @json_option
 def show(
-    run: str, step: str | None, worker: str | None, workspace: str, *, failed: bool, as_json: bool
+    run: str,
+    step: str | None,
+    worker: str | None,
+    workspace: str,
+    *,
+    failed: bool,
+    verify: bool,
+    as_json: bool,
 ) -> None:
     """Show the steps of a run with their times, its messages, failures and what was noted.
 
@@ -51,6 +61,11 @@ def show(
     """
     found = locate(run, workspace)
     chronicle = read_chronicle(found)
+    if verify:
+        from bartack.cli._receipts import show_receipts  # noqa: PLC0415 - only runs of the pipeline have some
+
+        show_receipts(found, found.workspace(chronicle.state), as_json=as_json)
+        return
     if step is not None:
         _show_step(found, chronicle, step, as_json=as_json)
         return

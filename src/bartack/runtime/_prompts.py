@@ -31,10 +31,12 @@ class Prompts:
         cwd: str,
         now: Callable[[], float] = time.monotonic,
         programs: Programs | None = None,
+        run_id: str = "",
     ) -> None:
         self._agents = agents
         self._default = default
         self._cwd = cwd
+        self._run_id = run_id
         self._now = now
         self.programs = programs
         """Agents that are programs; a run in memory has none."""
@@ -90,8 +92,8 @@ class Prompts:
             from bartack.agents import obey  # noqa: PLC0415 - only runs in memory need it
             from bartack.runtime._programs import make_outcome, make_request  # noqa: PLC0415 - likewise
 
-            run_id = "run-in-memory"
-            return 0.0, make_outcome(action, name, obey(agent, make_request(action, run_id, self._cwd)))
+            request = make_request(action, self._run_id, self._cwd)
+            return 0.0, make_outcome(action, name, obey(agent, request))
         prompt = Prompt(action.key, args.name, text, self._cwd, wants_value=args.schema is not None)
         reply = agent.reply(prompt)
         if reply.failure:

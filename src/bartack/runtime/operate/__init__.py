@@ -24,7 +24,18 @@ if TYPE_CHECKING:
         TestsConfig,
     )
     from bartack.runtime._core import UnknownDecision
-    from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
+    from bartack.runtime._entries import (
+        EntryData,
+        Output,
+        RunCreated,
+        RunEnded,
+        StepFailed,
+        StepFinished,
+        StepStarted,
+        WorkerEnded,
+        WorkerSpawned,
+        decode_entry,
+    )
     from bartack.runtime._foreign import Process, Request
     from bartack.runtime._frames import ErrorData
     from bartack.runtime._hub import Hub, Observer
@@ -43,11 +54,12 @@ if TYPE_CHECKING:
         summarise,
     )
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
+    from bartack.runtime._mirror import RunFile
     from bartack.runtime._program import differences, pinned_files
     from bartack.runtime._questions import check_answer
     from bartack.runtime._serve import Quiet
     from bartack.runtime._state import OpenStep, State, Value, Worker
-    from bartack.runtime._steps import AskArgs, CallArgs, CommandArgs, Held
+    from bartack.runtime._steps import AskArgs, CallArgs, Held, ThinkArgs, ThinkOutcome
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
 
@@ -60,7 +72,6 @@ __all__ = [
     "BudgetConfig",
     "CallArgs",
     "Chronicle",
-    "CommandArgs",
     "Config",
     "EntryData",
     "ErrorData",
@@ -80,14 +91,22 @@ __all__ = [
     "Recorded",
     "Request",
     "ReviewConfig",
+    "RunCreated",
     "RunDir",
+    "RunEnded",
+    "RunFile",
     "RunSummary",
     "SnapshotConfig",
     "SpecConfig",
     "State",
+    "StepFailed",
+    "StepFinished",
     "StepRecord",
+    "StepStarted",
     "TaskConfig",
     "TestsConfig",
+    "ThinkArgs",
+    "ThinkOutcome",
     "UnknownDecision",
     "Value",
     "Worker",
@@ -135,7 +154,18 @@ _HOMES = {
         "TestsConfig",
     ),
     "_core": ("UnknownDecision",),
-    "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
+    "_entries": (
+        "EntryData",
+        "Output",
+        "RunCreated",
+        "RunEnded",
+        "StepFailed",
+        "StepFinished",
+        "StepStarted",
+        "WorkerEnded",
+        "WorkerSpawned",
+        "decode_entry",
+    ),
     "_foreign": ("Process", "Request"),
     "_frames": ("ErrorData",),
     "_hub": ("Hub", "Observer"),
@@ -154,11 +184,12 @@ _HOMES = {
         "summarise",
     ),
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
+    "_mirror": ("RunFile",),
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
     "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
-    "_steps": ("AskArgs", "CallArgs", "CommandArgs", "Held"),
+    "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
 }
