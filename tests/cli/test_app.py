@@ -31,6 +31,16 @@ LEAVES = [
     ("mailbox", "peek"),
     ("mailbox", "send"),
     ("mailbox", "receive"),
+    ("check",),
+    ("init",),
+    ("snapshot",),
+    ("snapshot", "diff"),
+    ("snapshot", "verify"),
+    ("agents",),
+    ("agents", "list"),
+    ("agents", "doctor"),
+    ("agents", "scripted"),
+    ("schema",),
     ("clean",),
     ("bundle",),
     ("doctor",),
@@ -91,7 +101,13 @@ def test_help_shows_every_command_under_its_group(call: Call) -> None:
     headings = [
         line[:-1].lower() for line in shown.stdout.splitlines() if line.endswith(":") and line[0] != " "
     ]
-    assert [heading for heading in headings if heading in GROUPS] == ["run", "look", "operate", "track"]
+    assert [heading for heading in headings if heading in GROUPS] == [
+        "run",
+        "look",
+        "write",
+        "operate",
+        "track",
+    ]
     for listed in COMMANDS:
         section = shown.stdout.split(f"{listed.group.capitalize()}:\n")[1].split("\n\n")[0]
         assert f"  {listed.name} " in section

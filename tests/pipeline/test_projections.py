@@ -14,7 +14,7 @@ from bartack.journal import Entry
 from bartack.pipeline import check_ledger
 from bartack.pipeline._facts import Fact, make_facts
 from bartack.pipeline._ledger import iter_ledger
-from bartack.pipeline._progress import Progress, fold
+from bartack.pipeline._standing import Progress, fold
 from bartack.pipeline._records import Summary
 from bartack.runtime.operate import PipelineConfig
 from bartack.testing import TestRun

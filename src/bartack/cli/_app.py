@@ -26,7 +26,7 @@ GROUPS: Final = ("run", "look", "write", "operate", "track")
 """The headings of ``bartack --help``, in their order."""
 
 COMMANDS: Final = (
-    Listed("run", "run", "_run:run", "Run a program."),
+    Listed("run", "run", "_run:run", "Run a program, or tasks through the pipeline."),
     Listed("run", "resume", "_run:resume", "Let a run go on where it was."),
     Listed("run", "answer", "_answer:answer", "List the open questions of a run, or answer one."),
     Listed("run", "cancel", "_steer:cancel", "End a run for good."),
@@ -38,6 +38,11 @@ COMMANDS: Final = (
     Listed("look", "log", "_log:log", "Print what a run printed, logged and noted."),
     Listed("look", "ps", "_ps:ps", "Show the processes of a run."),
     Listed("look", "journal", "_journal:journal", "Read, check and export the journal of a run."),
+    Listed("write", "check", "_check_config:check", "Say what is wrong with bartack.toml."),
+    Listed(
+        "operate", "init", "_init:init", "Write a commented bartack.toml, or an example that runs at once."
+    ),
+    Listed("operate", "snapshot", "_snapshot:snapshot", "Say what the workspace holds, as one id."),
     Listed("operate", "agents", "_agents:agents", "List and check agents, or be a scripted one."),
     Listed("operate", "mailbox", "_mailbox:mailbox", "Look into mailboxes, send and receive."),
     Listed("operate", "clean", "_clean:clean", "Delete runs that have ended."),

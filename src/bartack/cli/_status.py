@@ -24,7 +24,7 @@ from bartack.cli._runs import (
     workspace_option,
 )
 from bartack.cli._terminal import Screen, human_time, printable
-from bartack.cli._wish import PIPELINE
+from bartack.cli._wish import PIPELINE, PIPELINE_FILE
 from bartack.core import SystemClock, open_watch
 from bartack.runtime.operate import (
     ENDED,
@@ -138,7 +138,7 @@ def _list(workspace: Path, *, as_json: bool) -> None:
         (
             summary.run,
             paint_status(screen, summary.status),
-            printable(Path(summary.program).name),
+            printable(program_name(summary.program)),
             printable(summary.worker),
             ago(summary.updated_at),
             _remark(summary),
@@ -147,6 +147,12 @@ def _list(workspace: Path, *, as_json: bool) -> None:
     ]
     head = [screen.paint(name, "dim") for name in ("run", "status", "program", "worker", "changed")]
     screen.listing([(*head, ""), *rows], indent=0)
+
+
+def program_name(program: str) -> str:
+    """What a program is called in a list."""
+    name = Path(program).name
+    return "pipeline" if name == PIPELINE_FILE else name
 
 
 def _remark(summary: RunSummary) -> str:
@@ -242,7 +248,7 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
     rows = [
         ("run", facts.run),
         ("status", paint_status(screen, facts.status) + pid),
-        ("program", printable(f"{short_path(facts.program)}, worker {facts.worker}")),
+        ("program", printable(_program(facts))),
         ("workspace", printable(facts.workspace)),
         ("began", f"{facts.created_at}, {ago(facts.created_at)}"),
         ("changed", f"{facts.updated_at}, {ago(facts.updated_at)}"),
@@ -252,6 +258,12 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
     if facts.spent_usd or facts.reserved_usd:
         rows.append(("money", f"{facts.spent_usd:.2f} USD spent, {facts.reserved_usd:.2f} USD reserved"))
     screen.table([(screen.paint(name, "dim"), text) for name, text in rows], indent=0)
+
+
+def _program(facts: RunFacts) -> str:
+    if facts.pipeline is not None:
+        return "the pipeline"
+    return f"{short_path(facts.program)}, worker {facts.worker}"
 
 
 def _write_workers(screen: Screen, facts: RunFacts) -> None:

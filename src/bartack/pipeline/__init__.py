@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from bartack.pipeline._lock import WorkspaceLock, hold_workspace
     from bartack.pipeline._main import main, make_order
     from bartack.pipeline._manifest import Manifest, read_manifest, verify_manifest
-    from bartack.pipeline._progress import Progress, read_progress
     from bartack.pipeline._receipts import (
         iter_receipts,
         load_receipt,
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from bartack.pipeline._request import MAIN, PROGRAM, check_ready, choose_tasks
     from bartack.pipeline._settings import choose_agents, make_settings, needed_roles, save_sets
     from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
+    from bartack.pipeline._standing import Progress, read_progress
     from bartack.pipeline._task import task
 
 __all__ = [
@@ -80,7 +80,7 @@ _HOMES: Final = {
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
     "_manifest": ("Manifest", "read_manifest", "verify_manifest"),
-    "_progress": ("Progress", "read_progress"),
+    "_standing": ("Progress", "read_progress"),
     "_receipts": ("iter_receipts", "load_receipt", "receipt_path", "restore_receipts", "verify_receipt"),
     "_records": ("PipelineOrder", "Receipt", "Settings", "TaskRecord"),
     "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
-    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, find_workspace, load_config
+    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, load_config
     from bartack.runtime._config_sections import (
         BudgetConfig,
         IntakeConfig,
         PipelineConfig,
-        ProjectConfig,
         QuestionsConfig,
         ReviewConfig,
         SnapshotConfig,
@@ -85,7 +84,6 @@ __all__ = [
     "Output",
     "PipelineConfig",
     "Process",
-    "ProjectConfig",
     "QuestionsConfig",
     "Quiet",
     "Recorded",
@@ -122,7 +120,6 @@ __all__ = [
     "drive",
     "fail_run",
     "find_run",
-    "find_workspace",
     "fork_run",
     "is_active",
     "leave_answer",
@@ -140,12 +137,11 @@ __all__ = [
 
 _HOMES = {
     "_client": ("HubClient", "is_active"),
-    "_config": ("CONFIG_FILE", "Config", "check_settings", "find_workspace", "load_config"),
+    "_config": ("CONFIG_FILE", "Config", "check_settings", "load_config"),
     "_config_sections": (
         "BudgetConfig",
         "IntakeConfig",
         "PipelineConfig",
-        "ProjectConfig",
         "QuestionsConfig",
         "ReviewConfig",
         "SnapshotConfig",
