@@ -222,3 +222,33 @@ def test_other_files_are_refused(call: Call, project: Path) -> None:
 
     assert shown.returncode == 2
     assert "neither a Patchwork file" in shown.stderr
+
+
+# Settings.
+
+
+def test_settings_are_checked_with_everything_that_is_wrong_at_once(call: Call, project: Path) -> None:
+    (project / "bartack.toml").write_text('[tests]\ncomand = ["make"]\n\n[timeouts]\nshel = 5\n')
+
+    shown = call("check")
+
+    assert shown.returncode == 1
+    assert "bartack.toml:2: tests.comand: there is no such key; did you mean 'command'?" in shown.stdout
+    assert "did you mean 'shell'?" in shown.stdout
+    assert call("check", "bartack.toml").returncode == 1
+
+
+def test_settings_without_faults_pass(call: Call, project: Path) -> None:
+    (project / "bartack.toml").write_text("[timeouts]\nshell = 5\n")
+
+    shown = call("check", "bartack.toml")
+
+    assert (shown.returncode, shown.stdout) == (0, "no errors in bartack.toml\n")
+
+
+def test_problems_of_settings_are_json_lines(call: Call, project: Path) -> None:
+    (project / "bartack.toml").write_text("nonsense = 1\n")
+
+    problem = json.loads(call("check", "bartack.toml", "--json").stdout)
+
+    assert (problem["place"], problem["code"]) == ("bartack.toml:1: nonsense", "BT101")

@@ -225,3 +225,9 @@ def receipts(run: TestRun[Summary]) -> list[Receipt]:
 def statuses(run: TestRun[Summary]) -> list[tuple[str, str]]:
     """How the tasks of a run ended."""
     return [(task.id, task.status) for task in run.result.tasks]
+
+
+def begin(run: TestRun[Summary]) -> None:
+    """Run it from its beginning to its end, or until it is killed."""
+    run.start()
+    run.finish()

@@ -11,6 +11,7 @@ from tests.pipeline.team import (
     RED,
     UNCHANGED,
     Team,
+    begin,
     edits,
     gates,
     order,
@@ -69,12 +70,6 @@ def make(name: str, workspace: Path) -> tuple[Team, PipelineOrder]:
 
         team.shell = look
     return team, what
-
-
-def begin(run: TestRun[Summary]) -> None:
-    """Run it from its beginning to its end, or until it is killed."""
-    run.start()
-    run.finish()
 
 
 @pytest.mark.requirement("pipeline-survives-kill")

@@ -26,7 +26,7 @@ GROUPS: Final = ("run", "look", "write", "operate", "track")
 """The headings of ``bartack --help``, in their order."""
 
 COMMANDS: Final = (
-    Listed("run", "run", "_run:run", "Run a program."),
+    Listed("run", "run", "_run:run", "Run a program, or tasks through the pipeline."),
     Listed("run", "resume", "_run:resume", "Let a run go on where it was."),
     Listed("run", "answer", "_answer:answer", "List the open questions of a run, or answer one."),
     Listed("run", "cancel", "_steer:cancel", "End a run for good."),
@@ -41,6 +41,10 @@ COMMANDS: Final = (
     Listed("write", "check", "_check:check", "Find what is wrong with programs before they run."),
     Listed("write", "fmt", "_fmt:fmt", "Give programs their canonical form."),
     Listed("write", "compile", "_compile:compile_", "Show a Patchwork program as Python or as a tree."),
+    Listed(
+        "operate", "init", "_init:init", "Write a commented bartack.toml, or an example that runs at once."
+    ),
+    Listed("operate", "snapshot", "_snapshot:snapshot", "Say what the workspace holds, as one id."),
     Listed("operate", "agents", "_agents:agents", "List and check agents, or be a scripted one."),
     Listed("operate", "mailbox", "_mailbox:mailbox", "Look into mailboxes, send and receive."),
     Listed("operate", "dlq", "_dlq:dlq", "Look at dead letters, try them again, remove them."),

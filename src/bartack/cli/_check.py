@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -16,8 +16,11 @@ from bartack.cli._options import json_option
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import UsageError
 from bartack.language import has_errors, render_all, to_json
-from bartack.runtime.operate import PATCHWORK, Survey, survey
+from bartack.runtime.operate import CONFIG_FILE, PATCHWORK, Survey, survey
 from bartack.supervision.lint import TYPES, Report, check_python, python_files
+
+if TYPE_CHECKING:
+    from bartack.cli._check_config import Problem
 
 PYTHON: Final = ".py"
 _KINDS: Final = click.Choice(sorted(TYPES))
@@ -45,24 +48,27 @@ def check(
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
 ) -> Exit:
-    """Check programs; nothing of them is imported or executed.
+    """Check programs and bartack.toml; nothing is imported, executed or started.
 
     Patchwork programs are checked with every module they import. Python files are looked through for what supervision cannot
     see: tasks nobody awaits, processes nobody ends, waits without a limit, workers that would not replay.
 
-    PATH is a file, or a directory; without PATH it is the current one. In directories all Patchwork programs are checked, and
-    the Python files that use Bartack. The exit code is 1 when there are errors, or findings in Python files.
+    PATH is a file, or a directory; without PATH it is the current one. In directories all Patchwork programs are checked, the
+    settings in bartack.toml, and the Python files that use Bartack. The exit code is 1 when there are errors, or findings in
+    Python files.
     """
     places = paths or (Path(),)
+    problems = [problem for path in places for problem in _settings_problems(path)]
     programs = [file for path in places for file in _patchwork_files(path)]
     python = [file for path in places for file in _python_files(path, exclude)]
-    found = survey(programs) if programs or not python else None
+    found = survey(programs) if programs or not (python or problems or _is_settings(places)) else None
     report = check_python(python, select=select, ignore=ignore) if python else None
     if as_json:
-        _write_json(found, report)
+        _write_json(problems, found, report)
     else:
+        _show_problems(problems, places)
         _show(found, report)
-    failed = found is not None and _fails(found, strict=strict)
+    failed = bool(problems) or (found is not None and _fails(found, strict=strict))
     return Exit.FAILED if failed or (report is not None and report.findings) else Exit.OK
 
 
@@ -83,10 +89,9 @@ def files_of(command: str, path: Path) -> Iterator[Path]:
 def _patchwork_files(path: Path) -> Iterator[Path]:
     if path.is_dir() or path.suffix == PATCHWORK:
         yield from files_of("check", path)
-    elif path.suffix != PYTHON:
-        raise UsageError(
-            "check", f"{path} is neither a Patchwork file ({PATCHWORK}) nor a Python file ({PYTHON})"
-        )
+    elif path.suffix != PYTHON and path.name != CONFIG_FILE:
+        kinds = f"a Patchwork file ({PATCHWORK}), a Python file ({PYTHON}) nor {CONFIG_FILE}"
+        raise UsageError("check", f"{path} is neither {kinds}")
 
 
 def _python_files(path: Path, exclude: tuple[str, ...]) -> Iterator[Path]:
@@ -104,7 +109,32 @@ def _uses_bartack(file: Path) -> bool:
         return True
 
 
-def _write_json(found: Survey | None, report: Report | None) -> None:
+def _is_settings(places: tuple[Path, ...]) -> bool:
+    """Whether nothing but settings were named."""
+    return all(path.name == CONFIG_FILE for path in places)
+
+
+def _settings_problems(path: Path) -> list[Problem]:
+    """What is wrong with the settings that a path names, or that are in it."""
+    file = path / CONFIG_FILE if path.is_dir() else path
+    if file.name != CONFIG_FILE or not file.is_file():
+        return []
+    from bartack.cli._check_config import check_config  # noqa: PLC0415 - only who has settings pays for it
+
+    return check_config(file.parent.resolve())
+
+
+def _show_problems(problems: list[Problem], places: tuple[Path, ...]) -> None:
+    screen = Screen(sys.stdout)
+    for found in problems:
+        screen.line(f"error[{found.code}]: {printable(found.place)}: {printable(found.problem)}")
+    if not problems and _is_settings(places):
+        screen.line(f"no errors in {CONFIG_FILE}")
+
+
+def _write_json(problems: list[Problem], found: Survey | None, report: Report | None) -> None:
+    for problem in problems:
+        sys.stdout.write(msgspec.json.encode(problem).decode() + "\n")
     for one in found.diagnostics if found is not None else ():
         sys.stdout.write(to_json(one, found.sources if found is not None else {}) + "\n")
     if report is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from itertools import takewhile
+from pathlib import Path
 from typing import Final
 
 import click
@@ -86,16 +87,38 @@ def verify(path: str, *, as_json: bool) -> Exit:
 @journal.command(short_help="Print all entries as JSON lines, large values included.")
 @path_argument
 @click.option("-o", "--output", metavar="FILE", help="Write to this file, which appears when it is complete.")
-def export(path: str, output: str | None) -> None:
+@click.option(
+    "--ledger", is_flag=True, help="Print a run of the pipeline as messages of the line protocol instead."
+)
+@click.option("--check", is_flag=True, help="PATH is such a ledger: say what is wrong with it.")
+def export(path: str, output: str | None, *, ledger: bool, check: bool) -> Exit:
     """Print all entries as JSON, one object a line, in their order.
 
     Each line has seq, commit, at (microseconds since 1970, UTC), kind and data, and value if the entry has one; entries that
     were written together are lines of their own, and large values are put in. A value that is no JSON is there as
     value_base64. A line that its owner is still writing is left out.
     """
+    if check:
+        return _check_ledger(path)
     with open_reader(path) as reader, open_output(output, beside=reader.path) as stream:
+        if ledger:
+            from bartack.pipeline import export_ledger  # noqa: PLC0415 - most exports do not need it
+
+            stream.writelines(export_ledger(path))
+            return Exit.OK
         for entry in reader.read():
             stream.write(encode_entry(entry, reader.load_value(entry)))
+    return Exit.OK
+
+
+def _check_ledger(path: str) -> Exit:
+    from bartack.pipeline import check_ledger  # noqa: PLC0415 - see above
+
+    problems = check_ledger(Path(path))
+    screen = Screen(sys.stdout)
+    for found in problems:
+        screen.line(f"line {found.line}: {printable(found.problem)}")
+    return Exit.FAILED if problems else Exit.OK
 
 
 def _selected(

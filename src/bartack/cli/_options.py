@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from typing import Final
 
 import click
 
@@ -15,12 +17,30 @@ json_option = click.option(
 )
 """Every command that shows something has it."""
 
+
+_SETTINGS: Final = "bartack.toml"
+
+
+def _find_workspace(context: click.Context, parameter: click.Parameter, given: str) -> str:
+    """The workspace that is named; else the nearest directory upwards with a bartack.toml, else this one."""
+    source = context.get_parameter_source(parameter.name or "")
+    if source is not click.core.ParameterSource.DEFAULT or os.path.isfile(_SETTINGS):
+        return given
+    here = os.getcwd()
+    while here != (above := os.path.dirname(here)):
+        here = above
+        if os.path.isfile(os.path.join(here, _SETTINGS)):
+            return here
+    return given
+
+
 workspace_option = click.option(
     "-C",
     "--workspace",
     default=".",
     metavar="DIR",
-    help="The workspace whose runs are meant; the current directory by default.",
+    callback=_find_workspace,
+    help="The workspace; by default the nearest directory upwards with a bartack.toml, else the current one.",
 )
 """Every command about runs or their settings has it."""
 

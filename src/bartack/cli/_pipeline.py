@@ -32,7 +32,7 @@ from bartack.runtime.operate import CallArgs, Config, Order, RunDir, create_run,
 
 
 @contextmanager
-def new_run(wish: Wish, workspace: Path) -> Generator[tuple[RunDir, Config]]:
+def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDir, Config]]:
     """Make a run of the pipeline and hold the workspace for it.
 
     Raises:
@@ -47,7 +47,7 @@ def new_run(wish: Wish, workspace: Path) -> Generator[tuple[RunDir, Config]]:
     order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
     check_ready(config, workspace, os.environ, roles)
     _warn(config)
-    with hold_workspace(workspace, config.state_dir(workspace), wait=wish.wait) as lock:
+    with hold_workspace(workspace, config.state_dir(workspace), wait=wait) as lock:
         run = create_run(_order(order), workspace, config)
         save_sets(run.path, wish.sets)
         lock.sign(run.id)

@@ -17,7 +17,7 @@ from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
 from bartack.cli._terminal import Screen, human_time, listed, printable
-from bartack.cli._wish import PIPELINE, Wish
+from bartack.cli._wish import PIPELINE, Wish, set_option, wish_options
 from bartack.errors import RunNotFoundError, UsageError
 from bartack.runtime.operate import (
     EXIT_CODES,
@@ -41,19 +41,12 @@ from bartack.runtime.operate import (
     update_program,
 )
 
-set_option = click.option(
-    "--set",
-    "sets",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Override a setting of bartack.toml: section.key=value.",
-)
 wait_option = click.option(
     "--wait", is_flag=True, help="Keep the run going while it waits for an answer from elsewhere."
 )
 
 
-@click.command(short_help="Run a program.")
+@click.command(short_help="Run a program, or tasks through the pipeline.")
 @click.argument("program", metavar="[FILE[:WORKER]]", required=False)
 @click.argument("args", nargs=-1, type=click.UNPROCESSED, metavar="[-- ARG...]")
 @click.option(
@@ -66,20 +59,7 @@ wait_option = click.option(
 @click.option(
     "--input", "given", metavar="JSON|@FILE", help="Arguments of the worker by name: a JSON object."
 )
-@click.option(
-    "--goal", metavar="TEXT|@FILE|-", help="Without FILE: one task, to be taken through the pipeline."
-)
-@click.option(
-    "--task", "tasks", multiple=True, metavar="ID", help="Without FILE: only this task of bartack.toml."
-)
-@click.option(
-    "--instruction",
-    metavar="TEXT|@FILE|-",
-    help="Without FILE: have an agent make tasks of this, for you to approve.",
-)
-@click.option("--yes", is_flag=True, help="With --instruction: approve the first plan and all tasks.")
-@click.option("--no-input", is_flag=True, help="Nobody answers questions: they get their default, or fail.")
-@set_option
+@wish_options
 @wait_option
 @workspace_option
 @json_option
@@ -87,15 +67,10 @@ def run(
     program: str | None,
     args: tuple[str, ...],
     *,
+    wish: Wish,
     workers: tuple[str, ...],
     given: str | None,
-    goal: str | None,
-    tasks: tuple[str, ...],
-    instruction: str | None,
-    sets: tuple[str, ...],
     workspace: str,
-    yes: bool,
-    no_input: bool,
     wait: bool,
     as_json: bool,
 ) -> Exit:
@@ -116,23 +91,20 @@ def run(
     3) unless --wait is given.
     """
     place = Path(workspace).resolve()
-    wish = Wish(
-        goal=goal, tasks=tasks, instruction=instruction, yes=yes, no_input=no_input, wait=wait, sets=sets
-    )
     if program is None:
-        return _run_pipeline(wish, place, as_json=as_json)
+        return _run_pipeline(wish, place, wait=wait, as_json=as_json)
     if wish.is_there:
         raise UsageError("bartack run", "--goal, --task, --instruction and --yes are for runs without FILE")
-    config = load_config(place, sets)
+    config = load_config(place, wish.sets)
     order = Order(
         program=_from_here(program),
         worker=_together(program, workers),
         argv=list(args),
         input=_read_input(given),
-        no_input=no_input,
+        no_input=wish.no_input,
     )
     made = create_run(order, place, config)
-    view = _view(made, "started", wait=wait, no_input=no_input, as_json=as_json)
+    view = _view(made, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 
 
@@ -143,11 +115,11 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
     return TOGETHER.join(workers)
 
 
-def _run_pipeline(wish: Wish, workspace: Path, *, as_json: bool) -> Exit:
+def _run_pipeline(wish: Wish, workspace: Path, *, wait: bool, as_json: bool) -> Exit:
     from bartack.cli._pipeline import new_run  # noqa: PLC0415 - a program of one's own starts faster without it
 
-    with new_run(wish, workspace) as (made, config):
-        view = _view(made, "started", wait=wish.wait, no_input=wish.no_input, as_json=as_json)
+    with new_run(wish, workspace, wait=wait) as (made, config):
+        view = _view(made, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
         return _drive(made, config, view, as_json=as_json)
 
 

@@ -35,6 +35,8 @@ STYLES: Final[dict[str, Style]] = {
     "failed": "red",
     "unreadable": "red",
     "cancelled": "dim",
+    "done": "green",
+    "skipped": "yellow",
 }
 
 

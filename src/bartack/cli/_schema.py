@@ -13,9 +13,16 @@ from bartack.agents import render_schema, schema, schema_names, schema_text
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
 from bartack.errors import UsageError
-from bartack.runtime.operate import Config
+from bartack.pipeline import LedgerLine, Manifest, Receipt
+from bartack.runtime.operate import Config, RunFile
 
-OTHERS: Final = ("config",)
+OTHERS: Final[dict[str, object]] = {
+    "config": Config,
+    "ledger-line": LedgerLine,
+    "receipt": Receipt,
+    "run": RunFile,
+    "snapshot-manifest": Manifest,
+}
 """Schemas of types that are not those of agents."""
 
 
@@ -62,6 +69,8 @@ def find_schema(name: str, *, closed: bool = False) -> dict[str, object]:
     """
     if name == "config":
         return _config_schema(closed=closed)
+    if name in OTHERS:
+        return render_schema(name, OTHERS[name], closed=closed)
     if name not in schema_names():
         near = get_close_matches(name, all_names(), 1)
         hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(all_names())}"

@@ -40,6 +40,9 @@ _STYLES: Final[dict[str, Style]] = {
 @click.option("--worker", metavar="PATH", help="Only this worker and what it started.")
 @click.option("--failed", is_flag=True, help="Only steps that failed.")
 @click.option("--monitors", is_flag=True, help="Instead of steps, which worker watches which.")
+@click.option(
+    "--verify", is_flag=True, help="Compare the receipts of the run with the files as they are now."
+)
 @workspace_option
 @json_option
 def show(
@@ -50,6 +53,7 @@ def show(
     *,
     failed: bool,
     monitors: bool,
+    verify: bool,
     as_json: bool,
 ) -> None:
     """Show the steps of a run with their times, its messages, failures and what was noted.
@@ -61,6 +65,11 @@ def show(
     chronicle = read_chronicle(found)
     if monitors:
         _show_monitors(chronicle, worker, as_json=as_json)
+        return
+    if verify:
+        from bartack.cli._receipts import show_receipts  # noqa: PLC0415 - only runs of the pipeline have some
+
+        show_receipts(found, found.workspace(chronicle.state), as_json=as_json)
         return
     if step is not None:
         _show_step(found, chronicle, step, as_json=as_json)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
@@ -23,6 +24,7 @@ from bartack.cli._runs import (
     workspace_option,
 )
 from bartack.cli._terminal import Screen, human_time, printable
+from bartack.cli._wish import PIPELINE, PIPELINE_FILE
 from bartack.core import SystemClock, open_watch
 from bartack.runtime.operate import (
     ENDED,
@@ -38,6 +40,9 @@ from bartack.runtime.operate import (
     status_of,
     summarise,
 )
+
+if TYPE_CHECKING:
+    from bartack.pipeline import Progress
 
 WATCH_S = 1.0
 """A watched view is drawn again after this long, because times go on."""
@@ -93,6 +98,8 @@ class RunFacts(msgspec.Struct):
     questions: list[QuestionFacts]
     mailboxes: dict[str, MailboxFacts]
     failure: ErrorData | None
+    pipeline: Progress | None = None
+    """How far it is, if it is a run of the pipeline."""
 
 
 @click.command(short_help="List the runs, or show one as it is now.")
@@ -131,7 +138,7 @@ def _list(workspace: Path, *, as_json: bool) -> None:
         (
             summary.run,
             paint_status(screen, summary.status),
-            printable(Path(summary.program).name),
+            printable(program_name(summary.program)),
             printable(summary.worker),
             ago(summary.updated_at),
             _remark(summary),
@@ -140,6 +147,12 @@ def _list(workspace: Path, *, as_json: bool) -> None:
     ]
     head = [screen.paint(name, "dim") for name in ("run", "status", "program", "worker", "changed")]
     screen.listing([(*head, ""), *rows], indent=0)
+
+
+def program_name(program: str) -> str:
+    """What a program is called in a list."""
+    name = Path(program).name
+    return "pipeline" if name == PIPELINE_FILE else name
 
 
 def _remark(summary: RunSummary) -> str:
@@ -173,7 +186,16 @@ def facts_of(run: RunDir) -> RunFacts:
         questions=open_questions(run, state),
         mailboxes=_mailboxes(state),
         failure=None if state.failure is None else state.failure.error,
+        pipeline=_progress(run, state),
     )
+
+
+def _progress(run: RunDir, state: State) -> Progress | None:
+    if state.run is None or state.run.worker != PIPELINE:
+        return None
+    from bartack.pipeline import read_progress  # noqa: PLC0415 - only runs of the pipeline need it
+
+    return read_progress(run.path)
 
 
 def _worker(worker: Worker, *, active: bool) -> WorkerFacts:
@@ -203,6 +225,8 @@ def show_run(screen: Screen, run: RunDir) -> None:
     """Write what a run is doing, for people."""
     facts = facts_of(run)
     _write_head(screen, facts)
+    if facts.pipeline is not None:
+        _write_progress(screen, facts.pipeline)
     _write_workers(screen, facts)
     if facts.questions:
         _write_questions(screen, facts)
@@ -224,7 +248,7 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
     rows = [
         ("run", facts.run),
         ("status", paint_status(screen, facts.status) + pid),
-        ("program", printable(f"{short_path(facts.program)}, worker {facts.worker}")),
+        ("program", printable(_program(facts))),
         ("workspace", printable(facts.workspace)),
         ("began", f"{facts.created_at}, {ago(facts.created_at)}"),
         ("changed", f"{facts.updated_at}, {ago(facts.updated_at)}"),
@@ -236,6 +260,12 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
     screen.table([(screen.paint(name, "dim"), text) for name, text in rows], indent=0)
 
 
+def _program(facts: RunFacts) -> str:
+    if facts.pipeline is not None:
+        return "the pipeline"
+    return f"{short_path(facts.program)}, worker {facts.worker}"
+
+
 def _write_workers(screen: Screen, facts: RunFacts) -> None:
     screen.line()
     screen.line(screen.paint("Workers", "bold"))
@@ -245,6 +275,31 @@ def _write_workers(screen: Screen, facts: RunFacts) -> None:
             for worker in facts.workers
         ]
     )
+
+
+def _write_progress(screen: Screen, progress: Progress) -> None:
+    screen.line()
+    screen.line(f"{screen.paint('Tasks', 'bold')}  at {progress.stage}")
+    screen.listing(
+        [
+            (
+                printable(task.id),
+                paint_status(screen, task.status),
+                f"{task.receipts} receipts",
+                printable(task.title),
+            )
+            for task in progress.tasks
+        ]
+    )
+    if progress.agents:
+        screen.line()
+        screen.line(screen.paint("Agents", "bold"))
+        screen.listing(
+            [
+                (printable(name), word.event, printable(f"{word.action} {word.task_id}"), ago(word.at))
+                for name, word in progress.agents.items()
+            ]
+        )
 
 
 def _doing(worker: WorkerFacts) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from bartack.pipeline._entry import FileEntry
+    from bartack.pipeline._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
     from bartack.pipeline._listing import SnapshotOptions
     from bartack.pipeline._lock import WorkspaceLock, hold_workspace
     from bartack.pipeline._main import main, make_order
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from bartack.pipeline._request import MAIN, PROGRAM, check_ready, choose_tasks
     from bartack.pipeline._settings import choose_agents, make_settings, needed_roles, save_sets
     from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
+    from bartack.pipeline._standing import Progress, read_progress
     from bartack.pipeline._task import task
 
 __all__ = [
@@ -35,8 +37,11 @@ __all__ = [
     "PROGRAM",
     "Change",
     "FileEntry",
+    "LedgerLine",
+    "LedgerProblem",
     "Manifest",
     "PipelineOrder",
+    "Progress",
     "Receipt",
     "Settings",
     "Snapshot",
@@ -44,10 +49,12 @@ __all__ = [
     "TaskRecord",
     "WorkspaceLock",
     "capture",
+    "check_ledger",
     "check_ready",
     "choose_agents",
     "choose_tasks",
     "compare",
+    "export_ledger",
     "hold_workspace",
     "iter_receipts",
     "load_receipt",
@@ -56,6 +63,7 @@ __all__ = [
     "make_settings",
     "needed_roles",
     "read_manifest",
+    "read_progress",
     "receipt_path",
     "restore_receipts",
     "save_sets",
@@ -68,9 +76,11 @@ __all__ = [
 _HOMES: Final = {
     "_entry": ("FileEntry",),
     "_listing": ("SnapshotOptions",),
+    "_ledger": ("LedgerLine", "LedgerProblem", "check_ledger", "export_ledger"),
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
     "_manifest": ("Manifest", "read_manifest", "verify_manifest"),
+    "_standing": ("Progress", "read_progress"),
     "_receipts": ("iter_receipts", "load_receipt", "receipt_path", "restore_receipts", "verify_receipt"),
     "_records": ("PipelineOrder", "Receipt", "Settings", "TaskRecord"),
     "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),

@@ -19,7 +19,7 @@ GOAL: Final = "goal"
 TITLE: Final = 80
 MAIN: Final = "bartack.pipeline._main:main"
 """The first worker of every run of the pipeline."""
-PROGRAM: Final = Path(__file__).with_name("program") / "pipeline.py"
+PROGRAM: Final = Path(__file__).with_name("program") / "_pipeline.py"
 
 
 def choose_tasks(config: Config, goal: str, ids: Sequence[str]) -> list[TaskRecord]:

@@ -24,7 +24,6 @@ from bartack.runtime._config_sections import (
     BudgetConfig,
     IntakeConfig,
     PipelineConfig,
-    ProjectConfig,
     QuestionsConfig,
     ReviewConfig,
     SnapshotConfig,
@@ -41,7 +40,6 @@ CONFIG_FILE = "bartack.toml"
 class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "state_dir"}):
     """All settings."""
 
-    project: ProjectConfig = ProjectConfig()
     agents: AgentsConfig = msgspec.field(default_factory=AgentsConfig)
     protocol: ProtocolConfig = msgspec.field(default_factory=ProtocolConfig)
     budget: BudgetConfig = BudgetConfig()
@@ -98,7 +96,6 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
 
 
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
-    "project": ProjectConfig,
     "protocol": ProtocolConfig,
     "budget": BudgetConfig,
     "pipeline": PipelineConfig,
@@ -140,12 +137,6 @@ def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) ->
         return _read(workspace, (), os.environ if environ is None else environ).problems
     except ConfigError as error:
         return [error]
-
-
-def find_workspace(start: Path) -> Path:
-    """The nearest directory with a ``bartack.toml``, from here upwards; here if there is none."""
-    here = start.resolve()
-    return next((place for place in (here, *here.parents) if (place / CONFIG_FILE).is_file()), here)
 
 
 class _Reading:

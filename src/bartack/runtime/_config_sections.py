@@ -19,16 +19,6 @@ class Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=T
     """A table of ``bartack.toml``."""
 
 
-class ProjectConfig(Section, frozen=True):
-    """The section ``project``.
-
-    Attributes:
-        name: What the project is called; else like its directory.
-    """
-
-    name: str = ""
-
-
 class BudgetConfig(Section, frozen=True):
     """The section ``budget``: what a run may use, all agents together. ``None``: as much as it wants.
 

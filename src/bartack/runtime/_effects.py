@@ -165,7 +165,7 @@ class EffectDesk:
             attempt=attempt,
             reserved_usd=reserve,
             ride=False,
-            asked=NO_VALUE if args.command is None else self._office.ledger.pack(args.command),
+            asked=NO_VALUE if args.command is None else self._office.ledger.pack(args),
         )
         job = self._begin(worker, opened, [args.name])
         self._watch(job, StepTimeoutError("prompt", limit, "explicit"), StopPrompt(job.token))

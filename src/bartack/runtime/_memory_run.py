@@ -327,7 +327,9 @@ class MemoryRun:
 
     def _open(self, dies_after: int | None) -> None:
         self.journal = MortalJournal(self.store, self.clock, dies_after)
-        self._prompts = Prompts(self._agents, "", self._workspace, lambda: self.clock.monotonic_ns() / 1e9)
+        self._prompts = Prompts(
+            self._agents, "", self._workspace, lambda: self.clock.monotonic_ns() / 1e9, run_id=RUN_ID
+        )
         self.hub = MemoryHub(
             self.journal,
             self.clock,

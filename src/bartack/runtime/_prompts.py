@@ -69,10 +69,12 @@ class Prompts:
         cwd: str,
         now: Callable[[], float] = time.monotonic,
         programs: Programs | None = None,
+        run_id: str = "",
     ) -> None:
         self._agents = agents
         self._default = default
         self._cwd = cwd
+        self._run_id = run_id
         self._now = now
         self.programs = programs
         """Agents that are programs; a run in memory has none."""
@@ -137,7 +139,7 @@ class Prompts:
         from bartack.runtime._programs import make_outcome, make_request  # noqa: PLC0415 - likewise
 
         name = self._name(action)
-        request = make_request(action, "run-in-memory", command.cwd or self._cwd)
+        request = make_request(action, self._run_id, command.cwd or self._cwd)
         return make_outcome(action, name, obey(self._agent(name), request))
 
     def _agent(self, name: str) -> ScriptedAgent:

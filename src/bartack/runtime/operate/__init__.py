@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
-    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, find_workspace, load_config
+    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, load_config
     from bartack.runtime._config_sections import (
         BudgetConfig,
         IntakeConfig,
         PipelineConfig,
-        ProjectConfig,
         QuestionsConfig,
         ReviewConfig,
         SnapshotConfig,
@@ -25,7 +24,18 @@ if TYPE_CHECKING:
     )
     from bartack.runtime._core import UnknownDecision
     from bartack.runtime._dead_letters import open_letters
-    from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
+    from bartack.runtime._entries import (
+        EntryData,
+        Output,
+        RunCreated,
+        RunEnded,
+        StepFailed,
+        StepFinished,
+        StepStarted,
+        WorkerEnded,
+        WorkerSpawned,
+        decode_entry,
+    )
     from bartack.runtime._foreign import Process, Request
     from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
@@ -44,11 +54,12 @@ if TYPE_CHECKING:
         summarise,
     )
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
+    from bartack.runtime._mirror import RunFile
     from bartack.runtime._program import differences, pinned_files
     from bartack.runtime._questions import check_answer
     from bartack.runtime._serve import Quiet
     from bartack.runtime._state import OpenStep, State, Value, Worker
-    from bartack.runtime._steps import AskArgs, CallArgs, CommandArgs, Held
+    from bartack.runtime._steps import AskArgs, CallArgs, Held, ThinkArgs, ThinkOutcome
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
     from bartack.runtime.patchwork import Survey, compile_file, survey, upgrade_file
@@ -64,7 +75,6 @@ __all__ = [
     "BudgetConfig",
     "CallArgs",
     "Chronicle",
-    "CommandArgs",
     "Config",
     "EntryData",
     "ErrorData",
@@ -79,22 +89,29 @@ __all__ = [
     "Output",
     "PipelineConfig",
     "Process",
-    "ProjectConfig",
     "QuestionsConfig",
     "Quiet",
     "Recorded",
     "Request",
     "ReviewConfig",
+    "RunCreated",
     "RunDir",
+    "RunEnded",
+    "RunFile",
     "RunSummary",
     "SnapshotConfig",
     "SpecConfig",
     "StackLine",
     "State",
+    "StepFailed",
+    "StepFinished",
     "StepRecord",
+    "StepStarted",
     "Survey",
     "TaskConfig",
     "TestsConfig",
+    "ThinkArgs",
+    "ThinkOutcome",
     "UnknownDecision",
     "Value",
     "Worker",
@@ -111,7 +128,6 @@ __all__ = [
     "drive",
     "fail_run",
     "find_run",
-    "find_workspace",
     "fork_run",
     "is_active",
     "leave_answer",
@@ -133,12 +149,11 @@ __all__ = [
 
 _HOMES = {
     "_client": ("HubClient", "is_active"),
-    "_config": ("CONFIG_FILE", "Config", "check_settings", "find_workspace", "load_config"),
+    "_config": ("CONFIG_FILE", "Config", "check_settings", "load_config"),
     "_config_sections": (
         "BudgetConfig",
         "IntakeConfig",
         "PipelineConfig",
-        "ProjectConfig",
         "QuestionsConfig",
         "ReviewConfig",
         "SnapshotConfig",
@@ -148,7 +163,18 @@ _HOMES = {
     ),
     "_core": ("UnknownDecision",),
     "_dead_letters": ("open_letters",),
-    "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
+    "_entries": (
+        "EntryData",
+        "Output",
+        "RunCreated",
+        "RunEnded",
+        "StepFailed",
+        "StepFinished",
+        "StepStarted",
+        "WorkerEnded",
+        "WorkerSpawned",
+        "decode_entry",
+    ),
     "_foreign": ("Process", "Request"),
     "_frames": ("PATCHWORK", "TOGETHER", "ErrorData", "StackLine"),
     "_hub": ("Hub", "Observer"),
@@ -167,11 +193,12 @@ _HOMES = {
         "summarise",
     ),
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
+    "_mirror": ("RunFile",),
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
     "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
-    "_steps": ("AskArgs", "CallArgs", "CommandArgs", "Held"),
+    "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),

@@ -1,0 +1,213 @@
+"""``bartack init``: a commented ``bartack.toml``, and with ``--example`` all that a first run needs. Nothing is overwritten."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from bartack.cli._options import json_option, write_json
+from bartack.cli._terminal import Screen
+from bartack.core import DIR_MODE
+from bartack.errors import UsageError
+from bartack.runtime.operate import CONFIG_FILE
+
+IGNORED: Final = ".bartack/"
+GIT_TIMEOUT_S: Final = 30.0
+AGENTS: Final = ("claude", "codex", "gemini")
+"""Agents that people have; each needs an adapter that speaks the line protocol."""
+
+
+@click.command(short_help="Write a commented bartack.toml, or an example that runs at once.")
+@click.option(
+    "--example",
+    is_flag=True,
+    help="Also write a task and a scripted agent: 'bartack run' then works at once.",
+)
+@click.option(
+    "-C", "--workspace", default=".", metavar="DIR", help="Where; the current directory by default."
+)
+@json_option
+def init(workspace: str, *, example: bool, as_json: bool) -> None:
+    """Write a commented bartack.toml, and keep .bartack/ out of git.
+
+    The test command is looked for. A file that is there is left alone. The directory .bartack/ becomes a repository of its own,
+    so that 'git clean' in the workspace spares it.
+    """
+    place = Path(workspace).resolve()
+    if not place.is_dir():
+        raise UsageError("bartack init", f"{place} is no directory")
+    done = [*_write_files(place, example=example), *_keep_out_of_git(place)]
+    if as_json:
+        write_json({"workspace": str(place), "done": done})
+        return
+    screen = Screen(sys.stdout)
+    for line in done:
+        screen.line(line)
+    screen.line()
+    screen.line("Try it: bartack run" if example else 'Next: give it an agent, then bartack run --goal "…"')
+
+
+def _write_files(place: Path, *, example: bool) -> list[str]:
+    files = {CONFIG_FILE: _config(place, example=example)}
+    if example:
+        files |= EXAMPLE
+    done: list[str] = []
+    for name, content in files.items():
+        path = place / name
+        if path.exists():
+            done.append(f"{name} is there already and is left as it is")
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, "utf-8")
+        done.append(f"wrote {name}")
+    return done
+
+
+def _keep_out_of_git(place: Path) -> list[str]:
+    ignore = place / ".gitignore"
+    lines = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
+    done: list[str] = []
+    if IGNORED not in lines and IGNORED.rstrip("/") not in lines:
+        ignore.write_text("\n".join([*lines, IGNORED]) + "\n", "utf-8")
+        done.append(f"added {IGNORED} to .gitignore")
+    folder = place / ".bartack"
+    folder.mkdir(mode=DIR_MODE, exist_ok=True)
+    git = shutil.which("git")
+    if git is not None and not (folder / ".git").exists():
+        command = [git, "init", "--quiet", str(folder)]
+        made = subprocess.run(command, capture_output=True, timeout=GIT_TIMEOUT_S, check=False)  # noqa: S603 - fixed words
+        if made.returncode == 0:
+            done.append(".bartack/ is a repository of its own: 'git clean' spares it")
+    return done
+
+
+def find_test_command(place: Path) -> list[str]:
+    """How the tests of a project are most likely run; nothing if that cannot be told."""
+    if _mentions(place / "Makefile", "\ntest:"):
+        return ["make", "test"]
+    if (place / "pyproject.toml").is_file() or (place / "pytest.ini").is_file():
+        return ["python", "-m", "pytest", "-q"]
+    if _mentions(place / "package.json", '"test"'):
+        return ["npm", "test"]
+    if (place / "Cargo.toml").is_file():
+        return ["cargo", "test"]
+    return ["go", "test", "./..."] if (place / "go.mod").is_file() else []
+
+
+def _mentions(path: Path, text: str) -> bool:
+    try:
+        return text in "\n" + path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _config(place: Path, *, example: bool) -> str:
+    found = find_test_command(place)
+    words = ", ".join(f'"{word}"' for word in found)
+    tests = f"command = [{words}]" if found else '# command = ["make", "test"]'
+    there = [name for name in AGENTS if shutil.which(name, path=os.environ.get("PATH", ""))]
+    return TEMPLATE.format(
+        tests='command = "grep -q 53 weeks.txt"' if example else tests,
+        agents=EXAMPLE_AGENT if example else _agents(there),
+        tasks=EXAMPLE_TASK if example else TASK_COMMENT,
+    )
+
+
+def _agents(there: list[str]) -> str:
+    seen = f"# On this machine there is: {', '.join(there)}.\n" if there else ""
+    return seen + AGENT_COMMENT
+
+
+TEMPLATE: Final = """\
+# Settings of Bartack. Every key is optional; 'bartack check' says what is wrong, docs/how-to/pipeline.md what each does.
+
+[tests]
+# Bartack runs this itself after every change. Without it the agent's word is taken.
+{tests}
+# timeout_s = 900
+# protect = ["tests/**"]        # files that the builder must leave alone
+
+[pipeline]
+# review = true                 # leave the review out with false
+# spec = true                   # likewise the spec
+# max_fix_rounds = 2
+# max_review_rounds = 3
+
+[spec]
+# file = "SPEC.md"
+# sections = ["Status", "Decisions", "Changelog"]   # what the maintainer may edit
+
+# [budget]
+# usd = 10.0
+
+{agents}
+{tasks}"""
+
+AGENT_COMMENT: Final = """\
+# An agent is a program that speaks the line protocol ('bartack agents --help'), or a script of replies.
+# [agents.builder]
+# command = ["my-agent", "--serve"]
+# roles = ["builder", "reviewer", "spec_maintainer"]
+"""
+TASK_COMMENT: Final = """\
+# [[tasks]]
+# id = "T-1"
+# goal = "What is to be done, in your own words."
+"""
+EXAMPLE_AGENT: Final = """\
+# This agent answers from a file: no model is asked, nothing is paid.
+[agents.example]
+kind = "scripted"
+script = "example-agent.json"
+roles = ["builder", "reviewer", "spec_maintainer"]
+"""
+EXAMPLE_TASK: Final = """\
+[[tasks]]
+id = "weeks"
+title = "Know that a year may have 53 weeks"
+goal = "Write into weeks.txt how many weeks a year may have."
+"""
+EXAMPLE: Final = {
+    "SPEC.md": "# Weeks\n\n## Status\n\nNothing is done yet.\n\n## Scope\n\nHow many weeks a year may have.\n",
+    "example-agent.json": """\
+{
+  "version": 1,
+  "responses": {
+    "implement": {
+      "write": [{"path": "weeks.txt", "content": "52\\n"}],
+      "events": [{"type": "builder.completed", "payload": {"tests": {"status": "pass"}}, "artifacts": [{"path": "weeks.txt"}]}]
+    },
+    "implement_changes": [
+      {
+        "when": {"cause": "tests"},
+        "write": [{"path": "weeks.txt", "content": "53\\n"}],
+        "events": [{"type": "builder.completed", "payload": {"tests": {"status": "pass"}}, "artifacts": [{"path": "weeks.txt"}]}]
+      },
+      {
+        "times": 0,
+        "write": [{"path": "weeks.txt", "content": "52 or 53\\n"}],
+        "events": [{"type": "builder.completed", "payload": {"tests": {"status": "pass"}}, "artifacts": [{"path": "weeks.txt"}]}]
+      }
+    ],
+    "review": [
+      {
+        "events": [{"type": "review.completed", "status": "changes_requested",
+                    "payload": {"findings": [{"path": "weeks.txt", "message": "most years have 52 weeks: name both"}]}}]
+      },
+      {"events": [{"type": "review.completed", "status": "approved"}]}
+    ],
+    "update_spec": {
+      "write": [{"path": "SPEC.md", "content":
+                 "# Weeks\\n\\n## Status\\n\\nDone: see weeks.txt.\\n\\n## Scope\\n\\nHow many weeks a year may have.\\n"}],
+      "events": [{"type": "spec.updated"}]
+    }
+  }
+}
+""",
+}

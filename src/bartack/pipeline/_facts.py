@@ -1,0 +1,158 @@
+"""What happened in a run of the pipeline, fact by fact, from its journal. Its status and its ledger are made of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, TypeVar
+
+import msgspec
+
+from bartack.agents import AgentResult
+from bartack.journal import Entry, open_reader
+from bartack.pipeline._records import (
+    Accepted,
+    Activated,
+    Decision,
+    Gate,
+    Grant,
+    PipelineOrder,
+    Shot,
+    TaskRecord,
+)
+from bartack.runtime.operate import (
+    AskArgs,
+    CallArgs,
+    EntryData,
+    ErrorData,
+    RunCreated,
+    RunEnded,
+    StepFailed,
+    StepFinished,
+    StepStarted,
+    ThinkArgs,
+    ThinkOutcome,
+    WorkerEnded,
+    WorkerSpawned,
+    decode_entry,
+)
+
+Kind = Literal[
+    "started", "order", "task", "task_ended", "snapshot", "activated", "command", "answer", "accepted", "refused",
+    "attempt_failed", "gate", "limit", "granted", "question", "answered", "decision", "ended",
+]  # fmt: skip
+
+T = TypeVar("T")
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """One fact: when it was journaled, and the value that says it."""
+
+    seq: int
+    at: int
+    kind: Kind
+    value: object = None
+    p: str = ""
+    n: int = 0
+    error: ErrorData | None = None
+
+
+_BODIES: Final[dict[str, tuple[Kind, type[msgspec.Struct]]]] = {
+    "snapshot": ("snapshot", Shot),
+    "activate": ("activated", Activated),
+    "accept": ("accepted", Accepted),
+    "gate": ("gate", Gate),
+    "limit": ("granted", Grant),
+    "decide": ("decision", Decision),
+}
+
+
+def read_facts(run_dir: str | os.PathLike[str]) -> list[Fact]:
+    """The facts of a run, in the order of its journal. No hub is needed, and nobody is disturbed."""
+    with open_reader(run_dir) as reader:
+        return make_facts(reader.read(), reader.load_value)
+
+
+def make_facts(entries: Iterable[Entry], load: Callable[[Entry], bytes | None]) -> list[Fact]:
+    """The facts that entries add up to.
+
+    Args:
+        entries: All entries of a journal.
+        load: Gives the value of an entry.
+    """
+    facts: list[Fact] = []
+    names: dict[tuple[str, int], str] = {}
+    for entry in entries:
+        data = decode_entry(entry.kind, entry.raw)
+        if isinstance(data, StepStarted):
+            names[data.p, data.n] = data.about
+        elif isinstance(data, StepFinished | StepFailed) and not data.about:
+            # What a step is about is said once, where it begins.
+            data = msgspec.structs.replace(data, about=names.get((data.p, data.n), ""))
+        if data is not None:
+            facts += _Entry(data, entry, load).facts()
+    return facts
+
+
+class _Entry:
+    """One entry of the journal, and what it says of the pipeline."""
+
+    def __init__(self, data: EntryData, entry: Entry, load: Callable[[Entry], bytes | None]) -> None:
+        self._data = data
+        self._entry = entry
+        self._load = load
+
+    def facts(self) -> list[Fact]:
+        found: list[Fact] = []
+        match self._data:
+            case RunCreated() | RunEnded() as data:
+                found = self._fact("ended" if isinstance(data, RunEnded) else "started", data)
+            case WorkerSpawned() as data:
+                found = self._worker(data)
+            case WorkerEnded(path=path, error=error):
+                found = self._fact("task_ended", path, error=error)
+            case StepStarted(step="think" | "ask") as data:
+                found = self._started(data)
+            case StepFinished() as data:
+                found = self._finished(data)
+            case StepFailed(step="think", error=error):
+                found = self._fact("attempt_failed", error=error)
+            case StepFailed(step="body", about="limit", error=error):
+                found = self._fact("limit", error=error)
+            case _:
+                pass
+        return found
+
+    def _decode(self, type_: type[T]) -> T:
+        return msgspec.json.decode(self._load(self._entry) or b"null", type=type_)
+
+    def _fact(self, kind: Kind, value: object = None, *, error: ErrorData | None = None) -> list[Fact]:
+        p, n = getattr(self._data, "p", ""), getattr(self._data, "n", 0)
+        entry = self._entry
+        return [Fact(seq=entry.seq, at=entry.at, kind=kind, value=value, p=p, n=n, error=error)]
+
+    def _started(self, data: StepStarted) -> list[Fact]:
+        if data.step == "ask":
+            return self._fact("question", (data.question, self._decode(AskArgs)))
+        # A prompt has no value there: only commands are the pipeline's.
+        return self._fact("command", self._decode(ThinkArgs)) if self._load(self._entry) else []
+
+    def _finished(self, data: StepFinished) -> list[Fact]:
+        if data.step == "think":
+            result = self._decode(ThinkOutcome).result
+            return self._fact("answer", msgspec.json.decode(result, type=AgentResult)) if result else []
+        if data.step == "ask":
+            return self._fact("answered", (self._decode(object), data.by))
+        if data.step != "body" or data.about not in _BODIES:
+            return []
+        kind, type_ = _BODIES[data.about]
+        value = self._decode(type_)
+        return self._fact("refused" if isinstance(value, Accepted) and value.code else kind, value)
+
+    def _worker(self, data: WorkerSpawned) -> list[Fact]:
+        args = self._decode(CallArgs).args
+        if data.worker.endswith(":main") and args:
+            return self._fact("order", msgspec.json.decode(args[0], type=PipelineOrder))
+        if data.worker.endswith(":task") and len(args) > 1:
+            return self._fact("task", (data.path, msgspec.json.decode(args[1], type=TaskRecord)))
+        return []

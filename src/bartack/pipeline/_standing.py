@@ -1,0 +1,136 @@
+"""How far a run of the pipeline is: its stage, its tasks, and what each agent said last. A pure fold of the journal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final, Literal, cast
+
+import msgspec
+
+from bartack.errors import StepCancelledError
+from bartack.pipeline._facts import Fact, read_facts
+from bartack.pipeline._records import Accepted, Activated, PipelineOrder, Record, Shot, TaskRecord
+from bartack.runtime.operate import RunEnded, ThinkArgs
+
+Stage = Literal["intake", "activate", "implement", "tests", "review", "spec", "complete"]
+TaskStatus = Literal["waiting", "running", "done", "failed", "skipped"]
+
+_STAGES: Final[dict[str, Stage]] = {
+    "intake": "intake",
+    "task_discovery": "intake",
+    "implement": "implement",
+    "implement_changes": "implement",
+    "review": "review",
+    "update_spec": "spec",
+}
+
+
+class TaskProgress(msgspec.Struct):
+    """How far a task is."""
+
+    id: str
+    title: str
+    status: TaskStatus = "waiting"
+    receipts: int = 0
+
+
+class AgentWord(Record, frozen=True):
+    """What an agent said last."""
+
+    event: str
+    task_id: str
+    action: str
+    at: str
+    status: str = ""
+    receipt: int = 0
+
+
+class Progress(msgspec.Struct):
+    """How far a run is."""
+
+    stage: Stage = "activate"
+    task_id: str = ""
+    tasks: list[TaskProgress] = []
+    agents: dict[str, AgentWord] = {}
+    snapshot_id: str = ""
+
+
+def read_progress(run_dir: str | os.PathLike[str]) -> Progress:
+    """How far a run is, from its journal."""
+    return fold(read_facts(run_dir))
+
+
+def fold(facts: Iterable[Fact]) -> Progress:
+    """How far a run is, from its facts."""
+    folding = _Fold()
+    for fact in facts:
+        folding.take(fact)
+    return folding.progress
+
+
+class _Fold:
+    def __init__(self) -> None:
+        self.progress = Progress()
+        self._tasks: dict[str, TaskProgress] = {}
+        self._paths: dict[str, TaskProgress] = {}
+
+    def take(self, fact: Fact) -> None:
+        progress = self.progress
+        match fact.value:
+            case PipelineOrder() as order:
+                progress.stage = "intake" if order.instruction else "activate"
+            case Activated(tasks=tasks):
+                self._activate(tasks)
+            case (str() as path, TaskRecord() as record):
+                self._begin(path, record)
+            case Shot(snapshot_id=snapshot):
+                progress.snapshot_id = snapshot
+            case ThinkArgs(command=command) if command is not None:
+                progress.stage = _STAGES.get(command.action, progress.stage)
+            case Accepted() as accepted:
+                self._accept(accepted)
+            case RunEnded(status="completed"):
+                progress.stage, progress.task_id = "complete", ""
+            case _:
+                pass
+        if fact.kind == "task_ended":
+            self._end(fact)
+
+    def _activate(self, tasks: list[TaskRecord]) -> None:
+        self._tasks = {task.id: TaskProgress(task.id, task.title) for task in tasks}
+        self.progress.tasks = list(self._tasks.values())
+
+    def _begin(self, path: str, record: TaskRecord) -> None:
+        task = self._tasks.setdefault(record.id, TaskProgress(record.id, record.title))
+        task.status = "running"
+        self._paths[path] = task
+        self.progress.task_id = record.id
+
+    def _end(self, fact: Fact) -> None:
+        task = self._paths.get(cast("str", fact.value))
+        if task is None:
+            return
+        if fact.error is None:
+            task.status = "done"
+        elif not fact.error.type.endswith(f":{StepCancelledError.__name__}"):
+            task.status = "failed"
+
+    def _accept(self, accepted: Accepted) -> None:
+        receipt = accepted.receipt
+        if receipt is None:
+            return
+        if receipt.action in {"implement", "implement_changes"}:
+            self.progress.stage = "tests"
+        task = self._tasks.get(receipt.task_id)
+        if task is not None:
+            task.receipts = receipt.step
+            task.status = "running"
+        self.progress.agents[receipt.agent.agent_id] = AgentWord(
+            event=receipt.event,
+            status=receipt.status,
+            task_id=receipt.task_id,
+            action=receipt.action,
+            at=receipt.created_at,
+            receipt=receipt.step,
+        )

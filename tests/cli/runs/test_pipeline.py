@@ -1,0 +1,294 @@
+"""The pipeline through the real command line, with real processes and the scripted agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import jsonschema_rs
+import pytest
+from tests.cli.runs.stories import Call, Start
+
+from bartack.cli._schema import find_schema
+from bartack.core import open_watch
+from bartack.journal import open_reader
+from bartack.pipeline import hold_workspace
+
+BUILT = {"type": "builder.completed", "payload": {"tests": {"status": "pass"}}}
+TEAM = '[agents.team]\nkind = "scripted"\nscript = "team.json"\nroles = ["builder", "reviewer", "orchestration"]\n'
+
+
+def workspace(settings: str = "", **responses: object) -> Path:
+    """A workspace in the current directory, outside of git, with an agent that does what it is told here."""
+    told = {
+        "implement": {"write": [{"path": "a.txt", "content": "1\n"}], "events": [BUILT]},
+        "implement_changes": {"write": [{"path": "a.txt", "content": "2\n"}], "events": [BUILT]},
+        "review": {"events": [{"type": "review.completed", "status": "approved"}]},
+        **responses,
+    }
+    Path("team.json").write_text(json.dumps({"version": 1, "responses": told}))
+    Path("bartack.toml").write_text(
+        f'durability = "process"\n{settings}\n{TEAM}[snapshot]\nsource = "roots"\n'
+    )
+    return Path.cwd()
+
+
+def only_run(place: Path) -> Path:
+    [run] = (place / ".bartack/runs").iterdir()
+    return run
+
+
+def commands(run: Path) -> list[str]:
+    """What agents were told, in the order of the journal."""
+    with open_reader(run) as reader:
+        entries = [entry.data for entry in reader.read() if entry.kind == "step.started"]
+    return [str(data["about"]) for data in entries if data["step"] == "think"]
+
+
+@pytest.mark.requirement("example-runs-at-once")
+def test_the_example_runs_at_once_and_everything_it_writes_validates(bartack: Call, tmp_path: Path) -> None:
+    assert bartack("init", "--example").returncode == 0
+    assert bartack("check").stdout == "bartack.toml is well.\n"
+
+    done = bartack("run")
+
+    assert (done.returncode, json.loads(done.stdout)["tasks"][0]["status"]) == (0, "done")
+    assert "tests weeks fail, exit 1" in done.stderr
+    assert Path("weeks.txt").read_text() == "52 or 53\n"
+    status = json.loads(bartack("status", "latest", "--json").stdout)
+    assert (status["pipeline"]["stage"], status["pipeline"]["tasks"][0]["status"]) == ("complete", "done")
+    assert "weeks  done" in bartack("status", "latest").stdout
+    verified = bartack("show", "latest", "--verify").stdout
+    assert "weeks 6  update_spec round 1: spec.updated" in verified
+    assert "changed since  weeks.txt" in verified
+    assert "same  weeks.txt" in verified
+    _validate(bartack, only_run(tmp_path))
+
+
+def _validate(bartack: Call, run: Path) -> None:
+    """Whatever was written has the form that our own closed schemas say."""
+    files = {"receipt": "receipts/*/*.json", "snapshot-manifest": "snapshots/*.json", "run": "run.json"}
+    for name, pattern in files.items():
+        found = list(run.glob(pattern))
+        assert found, name
+        check = jsonschema_rs.validator_for(find_schema(name, closed=True))
+        for path in found:
+            check.validate(json.loads(path.read_text()))
+    exported = bartack("journal", "export", "--ledger", str(run)).stdout
+    check = jsonschema_rs.validator_for(find_schema("ledger-line", closed=True))
+    for line in exported.splitlines():
+        check.validate(json.loads(line))
+    Path("ledger.ndjson").write_text(exported)
+    assert bartack("journal", "export", "--check", "ledger.ndjson").returncode == 0
+    assert exported == bartack("journal", "export", "--ledger", str(run)).stdout
+
+
+def test_init_overwrites_nothing(bartack: Call) -> None:
+    Path("bartack.toml").write_text("# mine\n")
+    Path(".gitignore").write_text("*.pyc\n")
+
+    done = bartack("init")
+
+    assert "left as it is" in done.stdout
+    assert Path("bartack.toml").read_text() == "# mine\n"
+    assert Path(".gitignore").read_text() == "*.pyc\n.bartack/\n"
+    assert bartack("init").returncode == 0
+    assert Path(".gitignore").read_text() == "*.pyc\n.bartack/\n"
+
+
+def test_init_finds_the_test_command(bartack: Call) -> None:
+    Path("Makefile").write_text("all:\n\ntest:\n\ttrue\n")
+
+    bartack("init")
+
+    assert 'command = ["make", "test"]' in Path("bartack.toml").read_text()
+    assert bartack("check").returncode == 0
+
+
+def test_check_finds_everything_at_once(bartack: Call) -> None:
+    Path("bartack.toml").write_text("[pipeline]\nreviw = true\n[test]\n")
+
+    done = bartack("check")
+    as_json = json.loads(bartack("check", "--json").stdout)
+
+    assert done.returncode == 1
+    assert "bartack.toml:2: pipeline.reviw: there is no such key; did you mean 'review'?" in done.stdout
+    assert [found["code"] for found in as_json] == ["BT101", "BT101"]
+
+
+@pytest.mark.requirement("agents-are-checked-first")
+def test_a_missing_reviewer_stops_a_run_before_the_builder_starts(bartack: Call, tmp_path: Path) -> None:
+    workspace()
+    Path("bartack.toml").write_text('[agents.team]\nscript = "team.json"\nroles = ["builder"]\n')
+
+    done = bartack("run", "--goal", "do it")
+
+    assert done.returncode == 2
+    assert "pipeline.roles.reviewer" in done.stderr
+    assert not (tmp_path / ".bartack").exists()
+    assert bartack("check").returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "told"),
+    [
+        ((), 2, "there is nothing to do"),
+        (("--task", "T-9"), 7, "there is no task 'T-9'"),
+        (("--goal", " "), 2, "is blank"),
+        (("--goal", "x", "--instruction", "y"), 2, "give one of them"),
+        (("program.py", "--goal", "x"), 2, "for runs without FILE"),
+        (("--goal", "x", "--set", "pipeline.nothing=1"), 2, "pipeline.nothing"),
+    ],
+)
+def test_what_cannot_be_run_is_refused(
+    bartack: Call, tmp_path: Path, args: tuple[str, ...], code: int, told: str
+) -> None:
+    workspace()
+
+    done = bartack("run", *args)
+
+    assert (done.returncode, told in done.stderr) == (code, True)
+    assert not (tmp_path / ".bartack/runs").exists()
+
+
+def test_a_second_run_in_a_workspace_is_refused(bartack: Call, tmp_path: Path) -> None:
+    workspace()
+    with hold_workspace(tmp_path, tmp_path / ".bartack") as lock:
+        lock.sign("run-other")
+
+        done = bartack("run", "--goal", "do it")
+
+    assert done.returncode == 5
+    assert "run-other" in done.stderr
+    assert not (tmp_path / ".bartack/runs").exists()
+
+
+def test_a_goal_may_come_from_stdin_and_the_environment_reaches_the_tests(
+    bartack: Call, tmp_path: Path
+) -> None:
+    workspace('[tests]\ncommand = "test $WEEKS = 53"\nenv = {WEEKS = "53"}')
+
+    done = bartack("run", "--goal", "-", "--set", "pipeline.review=false", stdin="do it\nwell\n")
+
+    assert done.returncode == 0
+    [receipt] = sorted(only_run(tmp_path).glob("receipts/goal/*.json"))
+    assert json.loads(receipt.read_text())["task_title"] == "do it"
+    assert commands(only_run(tmp_path)) == ["implement goal"]
+
+
+@pytest.mark.requirement("resume-takes-settings")
+def test_tests_that_hang_are_ended_with_all_they_started_and_resume_may_change_settings(
+    bartack: Call, tmp_path: Path
+) -> None:
+    workspace('[tests]\ncommand = "echo $$ > pid; sleep 100 & grep -q 2 a.txt || sleep 100"\ntimeout_s = 0.4')
+
+    failed = bartack("run", "--goal", "do it", "--set", "pipeline.max_fix_rounds=0")
+
+    assert failed.returncode == 1
+    assert "BT907" in failed.stderr
+    shell = int(Path("pid").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.killpg(os.getpgid(shell), 0)
+    assert "failed" in bartack("status", "latest").stdout
+
+    done = bartack("resume", "--set", "pipeline.max_fix_rounds=1", "--set", "tests.timeout_s=30")
+
+    assert done.returncode == 0, done.stderr
+    assert commands(only_run(tmp_path)) == ["implement goal", "implement_changes goal", "review goal"]
+
+
+def test_a_question_stops_a_run_that_nobody_watches_and_an_answer_lets_it_go_on(
+    bartack: Call, tmp_path: Path
+) -> None:
+    asks = {"events": [{"type": "orchestration.needs_clarification", "payload": {"questions": ["When?"]}}]}
+    tasks = [{"id": "one", "title": "the one"}]
+    payload = {"plan_candidates": [{"path": "plan.md"}], "derived_tasks": tasks}
+    proposes = {"events": [{"type": "orchestration.proposed_tasks", "payload": payload}]}
+    workspace(intake=[asks, proposes])
+    Path("plan.md").write_text("# Plan\n")
+
+    waiting = bartack("run", "--instruction", "ship it", "--yes")
+
+    assert waiting.returncode == 3
+    assert "bartack answer" in waiting.stderr
+    assert json.loads(bartack("status", "latest", "--json").stdout)["pipeline"]["stage"] == "intake"
+    assert bartack("answer", "latest", "q1", "soon").returncode == 0
+
+    done = bartack("resume")
+
+    assert (done.returncode, json.loads(done.stdout)["tasks"][0]["id"]) == (0, "one")
+
+
+@pytest.mark.requirement("pipeline-survives-kill")
+def test_a_run_whose_process_is_killed_while_an_agent_works_goes_on_and_pays_once(
+    bartack: Call, start: Start, tmp_path: Path
+) -> None:
+    events = [{"type": "review.completed", "status": "approved"}]
+    begun = [{"path": "begun.txt", "content": "reading\n"}]
+    workspace(review={"write": begun, "inject": [{"do": "hang", "heartbeats": True}], "events": events})
+    process = start("run", "--goal", "do it")
+    with open_watch(str(tmp_path)) as watch:
+        while not Path("begun.txt").exists():
+            assert process.poll() is None
+            watch.wait(5.0)
+
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    done = bartack("resume")
+
+    assert done.returncode == 0, done.stderr
+    run = only_run(tmp_path)
+    assert commands(run) == ["implement goal", "review goal", "review goal"]
+    receipts = [json.loads(path.read_text()) for path in sorted(run.glob("receipts/goal/*.json"))]
+    assert [(receipt["step"], receipt["action"]) for receipt in receipts] == [(1, "implement"), (2, "review")]
+    assert [attempt["cause"] for attempt in receipts[1]["attempts"]] == ["first", "resend"]
+
+
+def test_a_missing_receipt_is_written_again_with_the_same_bytes(bartack: Call, tmp_path: Path) -> None:
+    workspace(review={"error": "invalid_inputs"})
+    assert bartack("run", "--goal", "do it").returncode == 1
+    receipt = only_run(tmp_path) / "receipts/goal/step-1.json"
+    content = receipt.read_bytes()
+    receipt.unlink()
+
+    again = bartack("resume")
+
+    assert "step-1.json was missing" in again.stderr
+    assert receipt.read_bytes() == content
+
+
+# Snapshots.
+
+
+def test_a_snapshot_is_taken_compared_and_verified(bartack: Call, tmp_path: Path) -> None:
+    workspace('[tests]\ncommand = "true"')
+    assert bartack("run", "--goal", "do it").returncode == 0
+    [before, after] = sorted(
+        only_run(tmp_path).glob("snapshots/*.json"), key=lambda path: len(path.read_bytes())
+    )
+
+    now = json.loads(bartack("snapshot", "--json").stdout)
+    compared = bartack("snapshot", "diff", before.name.partition(".")[0], ".")
+
+    assert now["snapshot_id"] == after.name.partition(".")[0]
+    assert now["count"] == 3
+    assert compared.stdout == "added         a.txt\n"
+    assert bartack("snapshot", "diff", str(after), str(before)).stdout == "removed       a.txt\n"
+    assert bartack("snapshot", "verify", str(after)).stdout.strip() == now["snapshot_id"]
+    after.write_text(after.read_text().replace("a.txt", "b.txt"))
+    assert bartack("snapshot", "verify", str(after)).returncode == 1
+    assert bartack("snapshot", "diff", "nothing", ".").returncode == 2
+    assert bartack("snapshot", "diff", "snap-000000000000", ".").returncode == 7
+
+
+def test_the_workspace_is_found_from_below(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bartack.toml").write_text("")
+    (tmp_path / "a").mkdir()
+    here = call("snapshot", "--json").stdout
+    monkeypatch.chdir(tmp_path / "a")
+
+    assert call("snapshot", "--json").stdout == here

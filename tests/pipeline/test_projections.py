@@ -1,0 +1,175 @@
+"""What is shown of a run is made from its journal alone: its progress and its ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from tests.pipeline.team import APPROVED, Team, order, settings, wants
+
+from bartack.agents import Command, Event, command_key
+from bartack.journal import Entry
+from bartack.pipeline import check_ledger
+from bartack.pipeline._facts import Fact, make_facts
+from bartack.pipeline._ledger import iter_ledger
+from bartack.pipeline._records import Summary
+from bartack.pipeline._standing import Progress, fold
+from bartack.runtime.operate import PipelineConfig
+from bartack.testing import TestRun
+
+SPEC = {"SPEC.md": "# Spec\n\n## Status\n"}
+
+
+def facts_of(run: TestRun[Summary], entries: int | None = None) -> list[Fact]:
+    def load(entry: Entry) -> bytes | None:
+        data = run._run.store.get(entry.ref) if entry.ref is not None else entry.value
+        return None if data is None else bytes(data)
+
+    return make_facts(run.journal[:entries], load)
+
+
+def stages(run: TestRun[Summary]) -> list[str]:
+    """The stages of a run, one after the other."""
+    found: list[str] = []
+    for count in range(1, len(run.journal) + 1):
+        stage = fold(facts_of(run, count)).stage
+        if not found or found[-1] != stage:
+            found.append(stage)
+    return found
+
+
+def ledger(run: TestRun[Summary]) -> list[Command | Event]:
+    return list(iter_ledger(facts_of(run)))
+
+
+@pytest.mark.requirement("status-of-a-pipeline")
+def test_the_stages_follow_what_is_done(tmp_path: Path) -> None:
+    run = Team(tmp_path, {"review": [wants("more"), APPROVED]}, files=SPEC).run(order("T-1"))
+
+    assert stages(run) == [
+        "activate",
+        "implement",
+        "tests",
+        "review",
+        "implement",
+        "tests",
+        "review",
+        "spec",
+        "complete",
+    ]
+
+
+def test_tasks_are_waiting_running_done_or_failed(tmp_path: Path) -> None:
+    failing = {"when": {"task": "two"}, "error": "invalid_inputs"}
+    team = Team(tmp_path, {"implement": [failing, {"times": 0, "events": [{"type": "builder.completed"}]}]})
+
+    run = team.run(order("one", "two", "three"))
+
+    progress = fold(facts_of(run))
+    assert [(task.id, task.status) for task in progress.tasks] == [
+        ("one", "done"),
+        ("two", "failed"),
+        ("three", "waiting"),
+    ]
+    assert (progress.stage, progress.task_id) == ("implement", "two")
+
+
+def test_what_an_agent_said_last_is_known(tmp_path: Path) -> None:
+    progress = fold(facts_of(Team(tmp_path).run(order("T-1"))))
+
+    assert progress.agents["reviewer"].event == "review.completed"
+    assert progress.agents["reviewer"].status == "approved"
+    assert progress.agents["reviewer"].receipt == 2
+    assert progress.snapshot_id.startswith("snap-")
+
+
+def test_a_run_that_has_not_begun_has_nothing_to_show() -> None:
+    assert fold([]) == Progress()
+
+
+@pytest.mark.requirement("ledger")
+def test_the_ledger_has_every_command_with_its_answer_and_what_was_decided(tmp_path: Path) -> None:
+    run = Team(tmp_path, {"review": [wants("more"), APPROVED]}).run(order("T-1"))
+
+    lines = ledger(run)
+
+    names = [line.action if isinstance(line, Command) else line.event for line in lines]
+    assert [name for name in names if name != "system.snapshot"] == [
+        "system.run_started",
+        "implement",
+        "builder.completed",
+        "system.tests",
+        "review",
+        "review.completed",
+        "implement_changes",
+        "builder.completed",
+        "system.tests",
+        "review",
+        "review.completed",
+        "system.run_ended",
+    ]
+    for line in lines:
+        if isinstance(line, Command):
+            key = command_key(line.action, line.task_id, line.version.snapshot_id, line.inputs)
+            assert line.idempotency_key == key
+
+
+def test_two_exports_are_the_same_bytes(tmp_path: Path) -> None:
+    run = Team(tmp_path).run(order("T-1"))
+
+    assert [msgspec.json.encode(line) for line in ledger(run)] == [
+        msgspec.json.encode(line) for line in ledger(run)
+    ]
+
+
+def test_a_limit_and_its_grant_are_in_the_ledger(tmp_path: Path) -> None:
+    using = settings(pipeline=PipelineConfig(on_limit="fail", max_review_rounds=1))
+    team = Team(tmp_path, {"review": [wants("more"), APPROVED]})
+    with team.running(order("T-1", using=using)) as run:
+        run.resume()
+        run.finish()
+
+        limits = [line for line in ledger(run) if isinstance(line, Event) and line.event == "system.limit"]
+
+    assert [line.status for line in limits] == ["reached", "granted"]
+    assert limits[0].payload is not None
+    assert limits[0].payload["class"] == "ReviewLimitError"
+
+
+def write(path: Path, lines: Sequence[Command | Event]) -> bytes:
+    content = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
+    path.write_bytes(content)
+    return content
+
+
+def test_a_ledger_is_checked_line_by_line(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    run = Team(tmp_path / "work").run(order("T-1"))
+    path = tmp_path / "ledger.ndjson"
+    content = write(path, ledger(run))
+    assert check_ledger(path) == []
+
+    changed = content.replace(b'"goal":"do T-1"', b'"goal":"do it"')
+    path.write_bytes(b"null\n" + changed + b'{"kind":"gossip"}\n{"kind":"ev')
+
+    problems = check_ledger(path)
+
+    told = " | ".join(f"{found.line}: {found.problem}" for found in problems)
+    assert problems[0].line == 1
+    assert told.count("its key is") == 2
+    assert "unknown kind 'gossip'" in told
+    assert "truncated" in told
+
+
+def test_a_command_without_an_answer_is_found(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    run = Team(tmp_path / "work").run(order("T-1"))
+    lines = [line for line in ledger(run) if isinstance(line, Command)]
+    path = tmp_path / "ledger.ndjson"
+    write(path, lines[:1])
+
+    [problem] = check_ledger(path)
+
+    assert "has no answer" in problem.problem

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bartack.errors import ConfigError
+from bartack.runtime._config import SECTIONS, Config, check_settings, load_config
+
+
+def write(folder: Path, text: str) -> Path:
+    (folder / "bartack.toml").write_text(text)
+    return folder
+
+
+def test_everything_has_a_default(tmp_path: Path) -> None:
+    assert load_config(tmp_path, environ={}) == Config()
+
+
+def test_a_file_is_overridden_by_the_environment_and_that_by_assignments(tmp_path: Path) -> None:
+    write(tmp_path, "[pipeline]\nmax_fix_rounds = 1\nmax_review_rounds = 1\nmax_spec_rounds = 1\n")
+    environ = {"BARTACK_PIPELINE_MAX_REVIEW_ROUNDS": "2", "BARTACK_PIPELINE_MAX_SPEC_ROUNDS": "2"}
+
+    found = load_config(tmp_path, ["pipeline.max_spec_rounds=3"], environ).pipeline
+
+    assert (found.max_fix_rounds, found.max_review_rounds, found.max_spec_rounds) == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "section", "key", "value"),
+    [
+        ("tests.command=pytest -q", "tests", "command", "pytest -q"),
+        ('tests.command=["make", "a test"]', "tests", "command", ["make", "a test"]),
+        ("spec.file=7.md", "spec", "file", "7.md"),
+        ("review.strict=false", "review", "strict", False),
+        ("budget.usd=1.5", "budget", "usd", 1.5),
+        ('tests.env={A = "b"}', "tests", "env", {"A": "b"}),
+    ],
+)
+def test_a_value_is_read_as_what_the_setting_is(
+    tmp_path: Path, assignment: str, section: str, key: str, value: object
+) -> None:
+    found = load_config(tmp_path, [assignment], {})
+
+    assert getattr(getattr(found, section), key) == value
+
+
+@pytest.mark.parametrize("section", list(SECTIONS))
+def test_every_key_of_every_section_can_come_from_the_environment(tmp_path: Path, section: str) -> None:
+    for field in msgspec.structs.fields(SECTIONS[section]):
+        name = f"BARTACK_{section}_{field.encode_name}".upper()
+        value = "[[1]]" if field.encode_name != "file" else " "
+
+        with pytest.raises(ConfigError, match=f"{section}.{field.encode_name}"):
+            load_config(tmp_path, environ={name: value})
+
+
+@pytest.mark.requirement("unknown-settings-are-refused")
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[pipelin]\n", "bartack.toml:1: pipelin: there is no such setting; did you mean 'pipeline'?"),
+        (
+            "[pipeline]\n\nmax_fix = 1\n",
+            "bartack.toml:3: pipeline.max_fix: there is no such key; did you mean",
+        ),
+        ("[tests]\ntimeout_s = 0\n", "bartack.toml:2: tests.timeout_s: Expected `float` > 0.0"),
+        ("[spec]\nsections = 3\n", "bartack.toml:2: spec.sections: Expected `array`, got `int`"),
+        (
+            '[[tasks]]\nid = "a"\ngoal = "g"\nfile = 1\n',
+            "bartack.toml:4: tasks[0].file: there is no such key",
+        ),
+        ('[[tasks]]\nid = "a b"\ngoal = "g"\n', "tasks[0].id"),
+        ("tests = 1\n", "bartack.toml:1: tests: it is no table"),
+        ("[timeouts]\nshel = 1\n", "timeouts.shel: there is no such limit; did you mean 'shell'?"),
+        ('[pipeline]\non_limit = "stop"\n', "pipeline.on_limit: Invalid enum value 'stop'"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line_and_the_nearest_name(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text), environ={})
+
+    assert told in caught.value.message
+
+
+def test_all_problems_are_found_at_once(tmp_path: Path) -> None:
+    write(tmp_path, "[pipeline]\na = 1\nb = 2\n[tests]\nmode = 7\n[reviews]\n")
+
+    found = [error.message for error in check_settings(tmp_path, {})]
+
+    assert len(found) == 4
+    assert check_settings(write(tmp_path, "= 1"), {})[0].code == "BT101"
+
+
+@pytest.mark.parametrize("assignment", ["pipeline.review", "=1", " = 1"])
+def test_an_assignment_needs_a_key_and_a_value(tmp_path: Path, assignment: str) -> None:
+    with pytest.raises(ConfigError, match=r"section\.key=value"):
+        load_config(tmp_path, [assignment], {})
+
+
+def test_the_tests_are_judged_by_a_command_if_there_is_one() -> None:
+    tests = Config().tests
+
+    assert tests.judged_by == "report"
+    assert msgspec.structs.replace(tests, command="make test").judged_by == "command"
+    assert msgspec.structs.replace(tests, command="make test", mode="off").judged_by == "off"
+    assert msgspec.structs.replace(tests, command="  ").argv == []
