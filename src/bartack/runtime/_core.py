@@ -376,6 +376,9 @@ class Core:
         self.effects.drop(worker)
         self.mail.give_back(worker.path)
         self.delivery.drop(worker)
+        inbox = f"@{worker.path}"
+        if inbox in self.state.mailboxes and self.state.is_closed(inbox):
+            self.mail.shut(inbox)
         self.monitors.ended(worker, self.crew.alive.get(worker.path, 0))
 
     def _abort_all(self) -> None:

@@ -202,9 +202,15 @@ class SendDesk(Ground, ABC):
 
     def _wait_for_room(self, post: Post) -> None:
         if post.id not in self._blocked:
-            blocked = self._blocked[post.id] = Blocked(post.size, lambda: self._enqueue(post))
+            blocked = Blocked(post.size, lambda: self._enqueue(post), lambda: self._shut_out(post))
+            self._blocked[post.id] = blocked
             self._mail.block(post.mailbox, blocked)
         self._watch(post)
+
+    def _shut_out(self, post: Post) -> None:
+        """The mailbox that a send waits for takes no more messages."""
+        self._calm(post.id)
+        self._attempt(post.id)
 
     def _watch(self, trial: Post | Cast) -> None:
         """The current attempt ends in time; or, between two attempts, the next one begins."""

@@ -100,7 +100,8 @@ class Ground:
             return "closed"
         if state.has_nobody(name):
             return "no_receiver"
-        if terms.not_before or mailbox.overflow == "drop_oldest" or mailbox.has_room(size):
+        has_room = self._mail.has_room(mailbox, size, sender)
+        if terms.not_before or mailbox.overflow == "drop_oldest" or has_room:
             return ""
         if mailbox.overflow == "drop_newest":
             return "drop"

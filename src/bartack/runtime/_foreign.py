@@ -231,7 +231,7 @@ class ForeignDesk:
         self._say(peer, ask, self._letters.purge(request.letters))
 
     def _receive(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        check_name(request.mailbox)
+        self._mail.check_reader(request.mailbox)
 
         def give(message: Message) -> None:
             held = Held(

@@ -63,6 +63,8 @@ class Blocked(NamedTuple):
     size: int
     go: Callable[[], None]
     """There is room now."""
+    shut: Callable[[], None]
+    """There will never be: the mailbox takes no more messages."""
     alarm: Alarm | None = None
     path: str = ""
     """The worker whose step it is, if it is one that dies with its process."""
@@ -104,7 +106,7 @@ class MailDesk:
             self._office.finish(worker, step, known)
         elif self._office.state.is_closed(args.mailbox):
             self._office.fail(worker, step, MailboxClosedError(args.mailbox))
-        elif args.not_before or mailbox.has_room(size):
+        elif args.not_before or self.has_room(mailbox, size, worker.path):
             self._deliver(worker, step, args, size)
         else:
             self._overflow(worker, step, args, size, mailbox)
@@ -112,7 +114,7 @@ class MailDesk:
     def receive(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take the oldest message, or wait for one."""
         args = self._office.decode(step.a, s.ReceiveArgs)
-        self._check_reader(worker, args.mailbox)
+        self.check_reader(args.mailbox, worker.path)
         message = self._next(args.mailbox)
         if message is not None:
             self._hand_over(worker, step, args, message)
@@ -203,7 +205,7 @@ class MailDesk:
     def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take everything that is there now."""
         args = self._office.decode(step.a, s.DrainArgs)
-        self._check_reader(worker, args.mailbox)
+        self.check_reader(args.mailbox, worker.path)
         messages = self._office.state.mailbox(args.mailbox).queued()[: args.max]
         values = [msgspec.Raw(self._load(message)) for message in messages]
         value = self._office.ledger.pack(values)
@@ -248,10 +250,7 @@ class MailDesk:
         args = self._office.decode(step.a, s.MailboxArgs)
         check_name(args.mailbox)
         self._change(worker, step, e.MailboxChanged(mailbox=args.mailbox, closed=True))
-        if not len(self._office.state.mailbox(args.mailbox)):
-            for waiter in list(self._waiters.pop(args.mailbox, ())):
-                self._drop_alarm(waiter)
-                waiter.give_up(MailboxClosedError(args.mailbox))
+        self.shut(args.mailbox)
 
     def subscribe(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Subscribe a mailbox to the topics of a pattern, or end that."""
@@ -293,6 +292,7 @@ class MailDesk:
         changed = e.MailboxChanged(mailbox=args.mailbox, owner=worker.path)
         self._office.ledger.record((changed, NO_VALUE), (done, value))
         self._office.ledger.answer(worker, step.p, step.n, value)
+        self._send_away(args.mailbox, worker.path)
 
     def declare_all(self, bounds: Mapping[str, Bounds]) -> None:
         """The bounds that the settings of the project give to mailboxes that have none yet."""
@@ -407,8 +407,10 @@ class MailDesk:
     def forget_worker(self, path: str) -> None:
         """A worker's process is gone: it waits for nothing."""
         self._forget(lambda waiter: waiter.worker == path)
-        for name, blocked in self._blocked.items():
-            self._blocked[name] = deque(item for item in blocked if not _called_off(item, path))
+        for name, queue in self._blocked.items():
+            for blocked in [item for item in queue if item.path == path]:
+                _call_off(blocked)
+                self.unblock(name, blocked)
 
     def forget_peer(self, peer: Peer) -> None:
         """A foreign process is gone: what it held goes back."""
@@ -427,7 +429,7 @@ class MailDesk:
                 step = blocked.step
                 if step is not None and (step.p, step.n) == (p, n):
                     _call_off(blocked)
-                    self._blocked[name].remove(blocked)
+                    self.unblock(name, blocked)
                     self._office.fail(worker, step, StepCancelledError(reason))
 
     def abort_all(self, error: BartackError) -> None:
@@ -485,7 +487,7 @@ class MailDesk:
         )
 
     def _overflow(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
-        if self._drop_oldest(mailbox, size):
+        if mailbox.overflow == "drop_oldest" and self._drop_oldest(mailbox, size):
             self._deliver(worker, step, args, size)
         elif mailbox.overflow == "drop_newest":
             sent = self._sent(worker, step, args, size)
@@ -526,9 +528,12 @@ class MailDesk:
             self.unblock(mailbox.name, blocked)
             self._office.fail(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
 
+        def shut() -> None:
+            self._office.fail(worker, step, MailboxClosedError(mailbox.name))
+
         alarm = self._office.clockwork.after(self._office.timeouts.limit("send"), late)
         blocked = Blocked(
-            size, lambda: self._deliver(worker, step, args, size), alarm, path=worker.path, step=step
+            size, lambda: self._deliver(worker, step, args, size), shut, alarm, path=worker.path, step=step
         )
         self.block(mailbox.name, blocked)
 
@@ -537,8 +542,29 @@ class MailDesk:
         self._blocked.setdefault(name, deque()).append(blocked)
 
     def unblock(self, name: str, blocked: Blocked) -> None:
-        """Somebody waits for room no longer."""
-        self._blocked[name] = deque(item for item in self._blocked.get(name, ()) if item is not blocked)
+        """Somebody waits for room no longer: there may be enough for those behind."""
+        queue = self._blocked.get(name)
+        if queue is not None and blocked in queue:
+            # In place, since somebody may be busy with this queue; and the others later, since that one is busy, too.
+            queue.remove(blocked)
+            self._office.clockwork.after(0.0, lambda: self._let_in(name))
+
+    def has_room(self, mailbox: Mailbox, size: int, sender: str) -> bool:
+        """Whether a message that comes now has room, behind those who wait for it already."""
+        first = not self._blocked.get(mailbox.name) or self.is_own(mailbox, sender)
+        return first and mailbox.has_room(size)
+
+    def shut(self, name: str) -> None:
+        """A mailbox takes no more messages: whoever waits for room in it, or for a message from it in vain, is told."""
+        for blocked in self._blocked.pop(name, ()):
+            _call_off(blocked)
+            blocked.shut()
+        if name in self.gated:
+            self.room(name)
+        if not len(self._office.state.mailbox(name)):
+            for waiter in self._waiters.pop(name, ()):
+                self._drop_alarm(waiter)
+                waiter.give_up(MailboxClosedError(name))
 
     def arrived(self, name: str) -> None:
         """A message was put into a mailbox: those who wait for one are served."""
@@ -552,6 +578,9 @@ class MailDesk:
     def _make_room(self, name: str) -> None:
         """Messages left a mailbox: those who wait for room are served in the order in which they came."""
         self._come_due(name)
+        self._let_in(name)
+
+    def _let_in(self, name: str) -> None:
         blocked = self._blocked.get(name)
         mailbox = self._office.state.mailbox(name)
         while blocked and mailbox.has_room(blocked[0].size):
@@ -714,6 +743,14 @@ class MailDesk:
                         self._drop_alarm(waiter)
                 self._waiters[name] = deque(waiter for waiter in waiters if not gone(waiter))
 
+    def _send_away(self, name: str, owner: str) -> None:
+        """A mailbox belongs to a worker now: nobody else waits for its messages any more."""
+        waiters = self._waiters.get(name, deque())
+        for waiter in [waiter for waiter in waiters if waiter.worker != owner]:
+            waiters.remove(waiter)
+            self._drop_alarm(waiter)
+            waiter.give_up(_not_yours(name, owner))
+
     def _drop_alarm(self, waiter: Waiter) -> None:
         if waiter.alarm is not None:
             waiter.alarm.call_off()
@@ -727,37 +764,38 @@ class MailDesk:
     def _dropped(self, name: str, message_id: str) -> e.MessageMoved:
         return self._letters.burial_of(name, message_id, "overflow", attempts=1)
 
-    def _check_reader(self, worker: Worker, name: str) -> None:
-        """Raise unless a worker may receive from a mailbox of this name."""
-        check_reader(worker, name)
+    def check_reader(self, name: str, path: str = "") -> None:
+        """Raise unless a worker, or without a path a process outside, may receive from a mailbox of this name.
+
+        Raises:
+            MailboxNameError: The name is malformed, or it belongs to somebody else.
+        """
+        check_reader(name, path)
         mailbox = self._office.state.mailboxes.get(name)
-        if mailbox is not None and mailbox.owner and mailbox.owner != worker.path:
+        if mailbox is not None and mailbox.owner and mailbox.owner != path:
             owner = self._office.state.owner_of(mailbox)
             if owner:
-                raise MailboxNameError(name, f"only {owner} receives from it, whose name it is")
+                raise _not_yours(name, owner)
 
 
-def check_reader(worker: Worker, name: str) -> None:
-    """Raise unless a worker may receive from a mailbox of this name.
+def check_reader(name: str, path: str) -> None:
+    """Raise unless a worker may receive from a mailbox of this name, as far as the name tells.
 
     Raises:
         MailboxNameError: The name is malformed, or it is somebody else's inbox.
     """
     check_name(name)
-    if name.startswith("@") and name[1:] != worker.path:
+    if name.startswith("@") and name[1:] != path:
         raise MailboxNameError(name, "only its own worker receives from an inbox")
+
+
+def _not_yours(name: str, owner: str) -> MailboxNameError:
+    return MailboxNameError(name, f"only {owner} receives from it, whose name it is")
 
 
 def _call_off(blocked: Blocked) -> None:
     if blocked.alarm is not None:
         blocked.alarm.call_off()
-
-
-def _called_off(blocked: Blocked, path: str) -> bool:
-    if blocked.path != path:
-        return False
-    _call_off(blocked)
-    return True
 
 
 def _size(raw: msgspec.Raw | None, ref: BlobRef | None) -> int:

@@ -117,7 +117,13 @@ class Mailbox:
         return self._step("withdraw", s.WithdrawArgs(mailbox=self.name, id=message_id), _FLAG.decode)
 
     def drain(self, max: int | None = None) -> StepOp[list[object]]:  # noqa: A002 - the plain word
-        """Take everything that is there now, or at most so many; never waits."""
+        """Take everything that is there now, or at most so many; never waits.
+
+        Raises:
+            ValueError: There is no such number of messages.
+        """
+        if max is not None and max < 0:
+            raise ValueError(f"max must not be negative: {max}")
         return self._step("drain", s.DrainArgs(mailbox=self.name, max=max), _LIST.decode)
 
     def close(self) -> StepOp[None]:

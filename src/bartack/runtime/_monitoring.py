@@ -66,7 +66,7 @@ class MonitorDesk:
     def demonitor(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Let go of a monitor, and take back what it said if nobody has heard it."""
         args = self._office.decode(step.a, s.DemonitorArgs)
-        check_reader(worker, args.into)
+        check_name(args.into)
         state = self._office.state
         value = self._office.ledger.pack(args.ref in state.monitors)
         done = e.StepFinished(
@@ -91,7 +91,7 @@ class MonitorDesk:
     def down(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take the message of one monitor, whatever else is in the mailbox, or wait for it."""
         args = self._office.decode(step.a, s.DownArgs)
-        check_reader(worker, args.into)
+        check_reader(args.into, worker.path)
         message = self._office.state.mailbox(args.into).find(message_id(args.ref))
         if message is not None:
             value = Value(message.value, message.ref)

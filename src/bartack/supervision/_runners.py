@@ -283,10 +283,10 @@ class ProcessRunner:
 
     def start(self) -> None:
         """See ``Runner.start``."""
-        if self._spec.stdio == "logged":
-            self._out = Output(self._path, logging.INFO, self._look)
-            self._err = Output(self._path, logging.WARNING, _ignore)
         try:
+            if self._spec.stdio == "logged":
+                self._out = Output(self._path, logging.INFO, self._look)
+                self._err = Output(self._path, logging.WARNING, _ignore)
             self._token = self._ask()
         except (OSError, ValueError) as error:
             self.failed(describe_error(error))

@@ -202,6 +202,7 @@ OUT_OF_RANGE: list[Call] = [
     lambda ctx: ctx.sleep_until(FIXED.replace(tzinfo=None)),
     lambda ctx: ctx.mailbox.q.send(1, not_before=FIXED.replace(tzinfo=None)),
     lambda ctx: ctx.random(5, 4),
+    lambda ctx: ctx.mailbox.q.drain(-1),
 ]
 
 

@@ -820,3 +820,38 @@ def test_an_inbox_is_nobodys_name() -> None:
     main = Stage().begin()
 
     assert main.error(register(main, 1, "@main")) == "MailboxNameError"
+
+
+# Waiting for room.
+
+
+def test_supervised_and_plain_sends_that_wait_for_room_together_send_once() -> None:
+    stage = Stage()
+    sender, receiver = pair(stage)
+    declare(sender, 1, "box", capacity=2)
+    for n in (2, 3):
+        supervise(sender, n, "box", n)
+    first = supervise(sender, 4, "box", 4)
+    second = sender.step(5, "send", s.SendArgs(mailbox="box"), 5)
+
+    assert receiver.value(receiver.step(1, "drain", s.DrainArgs(mailbox="box"))) == [2, 3]
+    assert sender.answer(first)
+    assert sender.answer(second)
+    assert [receiver.value(receive(receiver, n, "box")) for n in (2, 3)] == [4, 5]
+    assert len(stage.core.state.mailbox("box")) == 0
+
+
+def test_a_send_that_waits_for_room_learns_that_the_mailbox_was_closed() -> None:
+    stage = Stage()
+    sender, receiver = pair(stage)
+    declare(sender, 1, "box", capacity=1)
+    supervise(sender, 2, "box", "there")
+    waiting = supervise(sender, 3, "box")
+    together = broadcast(sender, 4, ["box", "other"])
+
+    receiver.value(receiver.step(1, "close", s.MailboxArgs(mailbox="box")))
+
+    assert refused(sender, waiting) == {"outcome": "rejected", "reason": "closed", "attempts": 1}
+    assert sender.error(together) == "BroadcastError"
+    assert receiver.value(receive(receiver, 2, "box")) == "there"
+    assert len(stage.core.state.mailbox("box")) == len(stage.core.state.mailbox("other")) == 0

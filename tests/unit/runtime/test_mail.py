@@ -489,6 +489,61 @@ def test_senders_wait_for_room_and_are_served_in_order() -> None:
     assert all(worker.answer(i) for worker, i in waits)
 
 
+def test_a_short_message_does_not_overtake_a_long_one_that_waits_for_room() -> None:
+    stage = Stage()
+    first, second, third = team(stage, "a", "b", "c")
+    declare(first, 1, "box", max_bytes=100)
+    send(first, 2, "box", "a" * 60)
+    send(first, 3, "box", "b" * 60)
+    short = send(second, 1, "box", "c")
+
+    assert second.answer(short) is None
+    assert [third.value(receive(third, n, "box", 0)) for n in (1, 2, 3)] == ["a" * 60, "b" * 60, "c"]
+
+
+def test_who_waits_for_room_behind_one_that_gives_up_has_what_that_one_left() -> None:
+    stage = Stage()
+    first, second = team(stage, "a", "b")
+    declare(first, 1, "box", max_bytes=100)
+    send(first, 2, "box", "a" * 60)
+    long = send(first, 3, "box", "b" * 60)
+    short = send(second, 1, "box", "c")
+
+    first.cancel(3)
+    stage.wait(0.001)
+
+    assert first.error(long) == "StepCancelledError"
+    assert second.answer(short)
+    assert len(stage.core.state.mailbox("box")) == 2
+
+
+def test_who_waits_for_room_in_a_mailbox_learns_that_it_was_closed() -> None:
+    stage = Stage()
+    first, second = team(stage, "a", "b")
+    declare(first, 1, "box", capacity=1)
+    send(first, 2, "box", 0)
+    waiting = send(second, 1, "box", 1)
+
+    first.value(first.step(3, "close", s.MailboxArgs(mailbox="box")))
+
+    assert second.error(waiting) == "MailboxClosedError"
+    assert first.value(receive(first, 4, "box")) == 0
+    assert len(stage.core.state.mailbox("box")) == 0
+
+
+def test_who_waits_for_room_in_an_inbox_learns_that_its_worker_has_ended() -> None:
+    stage = Stage()
+    first, second = team(stage, "a", "b")
+    inbox = f"@{second.path}"
+    declare(first, 1, inbox, capacity=1)
+    send(first, 2, inbox, 0)
+    waiting = send(first, 3, inbox, 1)
+
+    second.result()
+
+    assert first.error(waiting) == "MailboxClosedError"
+
+
 def test_a_sender_that_waits_for_room_gives_up_in_time() -> None:
     stage = Stage()
     main = stage.begin()
@@ -832,6 +887,31 @@ def test_a_process_outside_that_waits_is_served_or_told_that_nothing_came() -> N
     assert outside.error(waiting) == "ReceiveTimeoutError"
     held = fields(patient.value(longer))
     assert held["value"] == "for the patient"
+
+
+def test_a_process_outside_does_not_receive_what_belongs_to_a_worker() -> None:
+    stage = Stage()
+    first, second = team(stage, "a", "b")
+    second.value(second.step(1, "register", s.MailboxArgs(mailbox="clerk")))
+    outside = Outsider(stage)
+    for n, name in enumerate((f"@{second.path}", "clerk"), 1):
+        send(first, n, name, name)
+
+        assert outside.error(outside.ask("receive", mailbox=name, timeout_s=0)) == "MailboxNameError"
+        assert second.value(receive(second, n + 1, name, 0)) == name
+
+
+def test_who_waits_at_a_mailbox_is_sent_away_when_it_becomes_the_name_of_a_worker() -> None:
+    stage = Stage()
+    first, second = team(stage, "a", "b")
+    outside = Outsider(stage)
+    asked = outside.ask("receive", mailbox="clerk", timeout_s=60)
+    waiting = receive(first, 1, "clerk")
+
+    second.value(second.step(1, "register", s.MailboxArgs(mailbox="clerk")))
+
+    assert outside.error(asked) == "MailboxNameError"
+    assert first.error(waiting) == "MailboxNameError"
 
 
 def test_a_process_outside_learns_that_a_mailbox_is_closed() -> None:

@@ -227,6 +227,24 @@ def test_nobody_takes_messages_out_of_the_inbox_of_another() -> None:
 
 
 @worker
+async def listener(ctx: Context) -> object:
+    await ctx.mailbox.ready.send(ctx.path)
+    return _tag(await ctx.inbox.receive(60))
+
+
+@worker
+async def informer(ctx: Context) -> object:
+    handle = await ctx.spawn(listener())
+    await ctx.mailbox.ready.receive(60)
+    async with ctx.monitor("nobody", "for you", into=f"@{handle.path}"):
+        return await handle
+
+
+def test_a_message_may_go_to_the_inbox_of_another() -> None:
+    assert run_worker(informer()).result == "for you"
+
+
+@worker
 async def named(ctx: Context) -> str:
     await ctx.register("team-lead")
     await ctx.mailbox.ready.send(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import re
@@ -242,6 +243,21 @@ def test_an_async_function_that_cannot_be_called_is_a_child_that_does_not_start(
             raise AssertionError("not reached")
 
     with pytest.raises(ChildStartError, match="missing 1 required positional argument"):
+        play(scene)
+
+
+def test_a_process_for_which_there_are_no_descriptors_left_does_not_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse() -> tuple[int, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def scene() -> None:
+        monkeypatch.setattr(os, "pipe", refuse)
+        async with top(task("a"), python("b", "")):
+            raise AssertionError("not reached")
+
+    with pytest.raises(ChildStartError, match="Too many open files"):
         play(scene)
 
 
