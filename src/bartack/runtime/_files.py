@@ -131,9 +131,8 @@ class Files:
             return 0
 
     def _replace(self, name: str, content: bytes) -> None:
-        target = os.path.realpath(self._path(name))
-
         def replace() -> None:
+            target = os.path.realpath(self._path(name))
             os.makedirs(os.path.dirname(target), exist_ok=True)
             replace_file(target, content, mode=self._mode_of(target))
 

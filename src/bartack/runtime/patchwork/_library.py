@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import Final
 
 from bartack.errors import ThrownError, TypeMismatchError
+from bartack.language import types
 from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork._values import (
@@ -85,11 +87,8 @@ def to_number(value: object) -> object:
 
 
 def _read_number(written: str) -> object:
-    try:
-        found: object = json.loads(written.strip().removeprefix("+") or "?", parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        found = None
-    if not is_number(found):
+    found = types.parse_number(written)
+    if found is None:
         raise TypeMismatchError("number()", "text that is a number", repr(written[:60]))
     return number(found)
 
@@ -122,12 +121,29 @@ def parse_json(written: str) -> object:
         TypeMismatchError: The text is none; the error names line and column.
     """
     try:
-        return received(json.loads(written, parse_constant=_refuse))
+        found: object = json.loads(written, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         place = f"json() at line {error.lineno}, column {error.colno}"
         raise TypeMismatchError(place, "JSON", error.msg) from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise TypeMismatchError("json()", "JSON", str(error)) from None
+    except RecursionError:
+        raise TypeMismatchError("json()", "JSON", "text that is nested too deeply") from None
+    if _HALF_A_PAIR.search(written) and _has_half_a_pair(found):
+        raise TypeMismatchError("json()", "JSON", "half of a surrogate pair, which is no character")
+    return received(found)
+
+
+_HALF_A_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""Where there is none of these, no text can be broken: most texts need not be looked at again."""
+
+
+def _has_half_a_pair(value: object) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _extreme(name: str, pick: Callable[[list[float]], float]) -> Callable[..., object]:

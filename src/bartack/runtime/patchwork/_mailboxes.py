@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict, TypeVar, cast
 
 from bartack.errors import ReceiveTimeoutError, TypeMismatchError
+from bartack.runtime._clockwork import LONGEST_S
 from bartack.runtime._mailbox_client import Mailbox
 from bartack.runtime._op import Op
 from bartack.runtime._results import ShellResult
@@ -53,12 +54,15 @@ def milliseconds(value: object, what: str) -> float:
     """A duration in milliseconds, as seconds.
 
     Raises:
-        TypeMismatchError: It is no number, or negative.
+        TypeMismatchError: It is no number, negative, or longer than anything lasts.
     """
     if not is_number(value):
         raise mismatch(what, "milliseconds", value)
     if value < 0:
         raise TypeMismatchError(what, "milliseconds, at least 0", str(value))
+    if value > LONGEST_S * 1000:
+        longest = number_text(number(LONGEST_S * 1000))
+        raise TypeMismatchError(what, f"at most {longest} milliseconds", number_text(value))
     return value / 1000
 
 

@@ -216,6 +216,8 @@ def _repeat(value: str, given: _Arguments) -> object:
     times = integer(given.values[0], "argument 1 of repeat()")
     if times < 0:
         raise TypeMismatchError("argument 1 of repeat()", "a number from 0", str(times))
+    if not value:
+        return ""
     if len(value) * times > LONGEST_TEXT:
         raise LimitExceededError("characters in one string", LONGEST_TEXT)
     return value * times

@@ -87,12 +87,34 @@ def _numbers(operator: str, left: object, right: object) -> tuple[float, float]:
 
 def less(left: object, right: object) -> bool:
     """``left < right``: of two numbers or two strings."""
+    return _compared("<", left, right) < 0
+
+
+def at_most(left: object, right: object) -> bool:
+    """``left <= right``."""
+    return _compared("<=", left, right) <= 0
+
+
+def greater(left: object, right: object) -> bool:
+    """``left > right``."""
+    return _compared(">", left, right) > 0
+
+
+def at_least(left: object, right: object) -> bool:
+    """``left >= right``."""
+    return _compared(">=", left, right) >= 0
+
+
+def _compared(operator: str, left: object, right: object) -> int:
+    """How two numbers or two strings stand to each other: below 0, 0 or above 0."""
     if is_number(left) and is_number(right):
-        return left < right
+        return (left > right) - (left < right)
     one, other = _text_or_none(left), _text_or_none(right)
     if one is None or other is None:
-        raise TypeMismatchError("<", "two numbers or two strings", f"{kind_of(left)} and {kind_of(right)}")
-    return one < other
+        raise TypeMismatchError(
+            operator, "two numbers or two strings", f"{kind_of(left)} and {kind_of(right)}"
+        )
+    return (one > other) - (one < other)
 
 
 def _text_or_none(value: object) -> str | None:
@@ -109,7 +131,8 @@ def span(low: object, high: object) -> range:
 
 def materialised(numbers: range) -> list[object]:
     """A range as an array."""
-    if len(numbers) > LONGEST_RANGE:
+    # Not len(): it cannot say how long a range beyond the machine's integers is.
+    if numbers.stop - numbers.start > LONGEST_RANGE:
         raise LimitExceededError("elements in a range", LONGEST_RANGE)
     return list(numbers)
 
@@ -192,7 +215,9 @@ def _place(length: int, key: object) -> int | None:
 
 def round_half_away(value: float) -> float:
     """The nearest integer; halves go away from zero."""
-    return math.floor(abs(value) + 0.5) * (1 if value >= 0 else -1) if abs(value) < 2**52 else value
+    # The fraction of a double is exact; adding 0.5 is not: it would make 1 of the largest number below one half.
+    fraction, whole = math.modf(value)
+    return whole + math.copysign(1, value) if abs(fraction) >= 0.5 else whole  # noqa: PLR2004 - the half
 
 
 def slice_bounds(length: int, start: object, end: object) -> slice:

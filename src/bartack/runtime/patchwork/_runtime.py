@@ -105,6 +105,9 @@ class Runtime:
     negate = staticmethod(op.negate)
     increase = staticmethod(op.increase)
     less = staticmethod(op.less)
+    at_most = staticmethod(op.at_most)
+    greater = staticmethod(op.greater)
+    at_least = staticmethod(op.at_least)
     range = staticmethod(op.span)
     array = staticmethod(op.materialised)
     iterate = staticmethod(op.iterate)
@@ -119,21 +122,6 @@ class Runtime:
     def differ(left: object, right: object) -> bool:
         """``left != right``."""
         return not values.equal(left, right)
-
-    @staticmethod
-    def greater(left: object, right: object) -> bool:
-        """``left > right``."""
-        return op.less(right, left)
-
-    @staticmethod
-    def at_most(left: object, right: object) -> bool:
-        """``left <= right``."""
-        return not op.less(right, left)
-
-    @staticmethod
-    def at_least(left: object, right: object) -> bool:
-        """``left >= right``."""
-        return not op.less(left, right)
 
     @staticmethod
     def join(*parts: object) -> str:

@@ -247,8 +247,9 @@ def pretty(value: object) -> str:
 
 def encoded(value: object) -> bytes:
     """A value as compact JSON."""
+    sound = plain(value)
     try:
-        return _encode(plain(value))
+        return _encode(sound)
     except (UnicodeEncodeError, ValueError) as error:
         raise TypeMismatchError("$", "a JSON value", str(error)) from None
 
