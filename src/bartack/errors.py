@@ -1070,6 +1070,9 @@ class AgentError(BartackError):
         self.problem = problem
         self.reason = reason
         self.stderr_tail = stderr_tail
+        self.usd = 0.0
+        """What the call cost all the same, as far as it is known."""
+        self.tokens = 0
         self.attempts = attempts
         told = [
             f"agent {agent!r}: {problem}",

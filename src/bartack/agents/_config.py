@@ -106,6 +106,8 @@ class AgentsConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     default: str = ""
     timeout_s: Positive = 3600.0
+    max_parallel: Annotated[int, Meta(ge=1)] = 8
+    """So many calls of programs are under way at a time; those that wait for a tool do not count."""
     named: dict[str, AgentConfig] = {}
 
     @property
@@ -125,7 +127,7 @@ class AgentsConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return self.timeout_s if action == "prompt" else DEADLINES_S.get(action, self.timeout_s)
 
 
-_GENERAL: Final = ("default", "timeout_s")
+_GENERAL: Final = ("default", "timeout_s", "max_parallel")
 
 
 def read_agents(table: Mapping[str, object], place: str = "agents") -> AgentsConfig:

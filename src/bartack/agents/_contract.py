@@ -6,7 +6,7 @@ agent was given. Kinds are registered in ``_kinds.py``.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, cast
 
 import msgspec
 from msgspec import Meta
@@ -42,6 +42,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         attempt: 1, and one more after each death of a hub during the step.
         refused_paths: Below which paths of ``cwd`` it must not leave anything.
         rejected: Why an earlier answer to the same key was refused, where one was: a code.
+        may_decline: It is told how to say that it cannot know.
     """
 
     run_id: str
@@ -64,6 +65,13 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     attempt: int = 1
     refused_paths: list[str] = []
     rejected: str = ""
+    may_decline: bool = False
+
+    @property
+    def schema(self) -> dict[str, object] | None:
+        """What the reply to a prompt has to be; ``None`` for text."""
+        wanted = self.inputs.get("result_schema") if self.action == "prompt" else None
+        return cast("dict[str, object]", wanted) if isinstance(wanted, dict) else None
 
 
 class VerifiedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,6 +88,9 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
     Attributes:
         event: The event that ended the command.
+        text: The reply to a prompt.
+        value: The same as the value that was asked for, if one was.
+        declined: The agent says that it cannot know.
         artifacts: The files it left, verified.
         usage: What it used, as far as it says.
         conversation: The id of its session.
@@ -89,6 +100,9 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     event: Event
+    text: str = ""
+    value: object = None
+    declined: bool = False
     artifacts: list[VerifiedArtifact] = []
     usage: Usage = Usage()
     conversation: str = ""

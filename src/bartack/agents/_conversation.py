@@ -74,16 +74,21 @@ from bartack.agents._messages import (
     Usage,
 )
 from bartack.agents._record import AgentRecord, Link
-from bartack.agents._replies import check_reply, check_version
+from bartack.agents._replies import check_reply, check_version, read_prompt, reply_text
+from bartack.agents._reply import ReadReply, ReplyFaultsError, repair_request
 from bartack.agents._times import Stopwatch, Times
 from bartack.agents._usage import over_budget, total_usage
 from bartack.core import Clock
-from bartack.errors import AgentCancelledError, AgentError, LineTooLongError
+from bartack.errors import AgentCancelledError, AgentError, LineTooLongError, ReplyInvalidError
 
 LATE_S: Final = 5.0
 """A tick that comes later than this was not the agent's fault: the machine slept, or the hub was stopped."""
 TOLD: Final = 5
 """So many bad lines of each case are told in full."""
+WHY: Final = 512
+"""Characters of why there is another attempt."""
+REPAIR: Final = 4096
+"""The same, if a reply is to be mended."""
 
 State = Literal["new", "starting", "running", "judging", "cancelling", "stopping", "waiting", "done"]
 
@@ -153,6 +158,11 @@ class Conversation:
         self._usage = Usage()
         self._spent: list[Usage] = []
         self._answer: Event | None = None
+        self._reply = ReadReply("")
+        self._mended = False
+        """The agent was asked to mend its reply: once is enough."""
+        self._unsaid = False
+        """A process got the command, and it is not told yet because nobody knows which."""
         self._harvested = False
         self._outcome: Outcome | None = None
         # Faults.
@@ -211,6 +221,7 @@ class Conversation:
         if link is None or self.state in {"stopping", "done"}:
             return "late"
         self._case = ""
+        self.process_known()
         self._catch_up()
         self._times.last_line = self._watch.now()
         if isinstance(read, BadLine):
@@ -237,6 +248,7 @@ class Conversation:
 
     def exited(self, status: int | None, stderr_tail: tuple[str, ...] = ()) -> None:
         """The process has ended, with its tree; ``None``: nobody knows how."""
+        self.process_known()
         link, self._link = self._link, None
         self._watch.go_on()
         if self.state == "stopping":
@@ -332,6 +344,15 @@ class Conversation:
         self._times.last_line = self._times.last_progress = now
         if not self._send(self._command()):
             return
+        self._unsaid = True
+        if self._link is not None and self._link.pid:
+            self.process_known()
+
+    def process_known(self) -> None:
+        """It is known which process got the command, or it never will be: tell that it did."""
+        if not self._unsaid:
+            return
+        self._unsaid = False
         pid = self._link.pid if self._link is not None else 0
         hello = self._link.hello if self._link is not None else None
         version = f"{hello.name} {hello.version}" if hello is not None else ""
@@ -371,7 +392,7 @@ class Conversation:
                 self._config.retries + self._uncounted + request.attempt - 1,
                 self._cause,
                 code or None,
-                message[:512] or None,
+                message[: REPAIR if code == "invalid_reply" else WHY] or None,
             ),
             budget=None if request.budget == type(request.budget)() else request.budget,
             conversation=self.conversation,
@@ -583,6 +604,8 @@ class Conversation:
             self._produced[artifact.path] = artifact
         self._answer = event
         self._times.suspect = None
+        if self.request.action == "prompt" and not self._read_prompt(event):
+            return
         if self.state == "cancelling":
             self._verdict = None
         if self._produced or self.request.expected_outputs:
@@ -591,11 +614,39 @@ class Conversation:
         else:
             self._accept(event, [])
 
+    def _read_prompt(self, event: Event) -> bool:
+        """Read a reply as what was asked for; one that is something else is to be mended, once."""
+        try:
+            self._reply = read_prompt(event, self.request)
+        except ReplyFaultsError as faults:
+            self._answer = None
+            self._harvested = False
+            self._mend(faults, reply_text(event))
+            return False
+        return True
+
+    def _mend(self, faults: ReplyFaultsError, text: str) -> None:
+        """Have the agent mend its reply. That is part of the conversation and no failed attempt."""
+        if self._verdict is not None:
+            self._over(self._verdict)
+            return
+        schema = self.request.schema or {}
+        self._note_attempt("invalid_reply", repair_request(faults.faults, schema))
+        if self._mended:
+            self._over(ReplyInvalidError(self.agent, str(faults), text))
+            return
+        self._mended = True
+        self._uncounted += 1
+        self._wait("invalid_reply", str(faults), "rejected", 0.0)
+
     def _accept(self, event: Event, artifacts: list[VerifiedArtifact]) -> None:
         notes = [f"{count} lines: {case}" for case, count in sorted(self._faults.items())]
         usage = total_usage([*self._spent, event.usage or self._usage])
         result = AgentResult(
             event=event,
+            text=self._reply.text,
+            value=self._reply.value,
+            declined=self._reply.declined,
             artifacts=artifacts,
             usage=usage,
             conversation=self.conversation,
@@ -738,6 +789,9 @@ class Conversation:
     def _finish(self, outcome: Outcome) -> None:
         self.state = "done"
         self._record.ended.add(self.correlation)
+        if isinstance(outcome, AgentError):
+            used = total_usage([*self._spent, self._usage])
+            outcome.usd, outcome.tokens = used.cost_usd or 0.0, used.tokens
         for case, count in sorted(self._faults.items()):
             if count > TOLD:
                 told = f"{count - TOLD} more lines: {case}"

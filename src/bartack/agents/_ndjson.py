@@ -180,6 +180,13 @@ class NdjsonAgent:
             elif isinstance(read.message, Hello):
                 process.link.take_hello(read.message)
 
+    def started(self, process: AgentProcess) -> None:
+        """See ``Master.started``."""
+        for call in self._calls:
+            if call.process is process:
+                call.talk.process_known()
+                call.perform()
+
     def ended(self, process: AgentProcess, status: int | None) -> None:
         """See ``Master.ended``."""
         self._forget(process, lambda talk: talk.exited(status, process.complaints.tail()))

@@ -64,6 +64,10 @@ class Master(Protocol):
         """It wrote a line."""
         ...
 
+    def started(self, process: AgentProcess) -> None:
+        """It runs, and has a pid."""
+        ...
+
     def ended(self, process: AgentProcess, status: int | None) -> None:
         """It has ended, with its tree, and everything it wrote was read."""
         ...
@@ -142,6 +146,7 @@ class AgentProcess:
     def started(self, pid: int) -> None:
         """It runs."""
         self.link.pid = pid
+        self._master.started(self)
 
     def exited(self, status: int | None) -> None:
         """Its own process has ended."""

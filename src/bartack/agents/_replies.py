@@ -7,7 +7,9 @@ from typing import Final
 
 import msgspec
 
+from bartack.agents._contract import AgentRequest
 from bartack.agents._messages import Event, Finding, Version
+from bartack.agents._reply import ReadReply, read_reply
 
 
 class _Candidate(msgspec.Struct):
@@ -61,6 +63,26 @@ def check_reply(event: Event) -> str:
         return check(event)
     except msgspec.ValidationError as error:
         return f"{event.event}: {error}"
+
+
+def reply_text(event: Event) -> str:
+    """What an answer to a prompt says, in words."""
+    payload = event.payload or {}
+    text = payload.get("text")
+    if isinstance(text, str):
+        return text
+    value = payload.get("result")
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def read_prompt(event: Event, request: AgentRequest) -> ReadReply:
+    """An answer to a prompt as what was asked for.
+
+    Raises:
+        ReplyFaultsError: It is something else.
+    """
+    given = (event.payload or {}).get("result", msgspec.UNSET)
+    return read_reply(reply_text(event), request.schema, may_decline=request.may_decline, given=given)
 
 
 def findings_of(event: Event) -> list[Finding]:

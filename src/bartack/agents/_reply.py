@@ -45,6 +45,50 @@ class ReplyFaultsError(ValueError):
         super().__init__("; ".join(map(str, faults)))
 
 
+class ReadReply(NamedTuple):
+    """A reply as what was asked for: its text, and its value where one was asked for and the agent did not decline."""
+
+    text: str
+    value: object = None
+    declined: bool = False
+
+
+def read_reply(
+    text: str, schema: Schema | None, *, may_decline: bool = False, given: object = msgspec.UNSET
+) -> ReadReply:
+    """Read what an agent replied.
+
+    Args:
+        text: What it said.
+        schema: What was asked for; plain text without one.
+        may_decline: It was told how to say that it cannot know.
+        given: The value, if it came as one and not as text.
+
+    Raises:
+        ReplyFaultsError: It is not what was asked for.
+    """
+    if may_decline and is_declined(text):
+        return ReadReply(text, declined=True)
+    if schema is None:
+        return ReadReply(read_text(text))
+    value = _read_given(given, text, schema)
+    return ReadReply(msgspec.json.encode(value).decode(), value)
+
+
+def _read_given(given: object, text: str, schema: Schema) -> object:
+    if given is msgspec.UNSET:
+        return read_value(text, schema)
+    value, faults = check_value(given, schema)
+    if not faults:
+        return value
+    try:
+        return read_value(text, schema)
+    except ReplyFaultsError:
+        if isinstance(given, str):
+            raise
+        raise ReplyFaultsError(faults) from None
+
+
 def is_declined(text: str) -> bool:
     """Whether an agent says that it cannot know the answer."""
     return text.strip().upper() == DECLINE

@@ -207,6 +207,18 @@ class ScriptedAgent:
             self._write(prompt, write)
         return _reply(rule)
 
+    def recall(self, key: str) -> ScriptedReply | None:
+        """What was replied under a key, if anything was; nothing is written."""
+        index = self._used.get(key, -1)
+        return None if index < 0 else _reply(self._script.prompts[index])
+
+    def matches(self, prompt: Prompt) -> bool:
+        """Whether a rule is for a prompt."""
+        if prompt.key in self._used:
+            return True
+        order = len(self._used) + 1
+        return any(not self._misfit(rule, i, prompt, order) for i, rule in enumerate(self._script.prompts))
+
     def _choose(self, prompt: Prompt) -> int:
         order = len(self._used) + 1
         reasons: list[str] = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import suppress
 from typing import Final, Literal, Protocol, cast
 
@@ -29,11 +29,13 @@ from bartack.agents._messages import (
     Log,
     Role,
     Source,
+    ToolCall,
+    ToolResult,
     Usage,
     Version,
 )
 from bartack.agents._script import ArtifactSpec, ErrorSpec, EventSpec, Inject, Reply, apply_write
-from bartack.agents._scripted import Prompt, Script, ScriptedAgent, ScriptedReply
+from bartack.agents._scripted import Prompt, Script, ScriptedAgent, ScriptedCall, ScriptedReply
 from bartack.core import Clock, checksum_file, replace_file, safe_join
 from bartack.errors import AgentError, ScriptError, UnsafePathError
 
@@ -140,6 +142,9 @@ class ScriptedSide:
         self._wake_at = HANG
         self._hangs = False
         self._queue: list[Command] = []
+        self._tool = ""
+        """The call of a tool whose result is waited for."""
+        self._told: dict[str, ToolResult] = {}
         self._held: list[tuple[float, bytes]] = []
         """Lines to send again when the next command has come, each after a while."""
         self._late: list[tuple[float, bytes]] = []
@@ -160,6 +165,7 @@ class ScriptedSide:
             dedupe_across_restarts=self._script.dedupe and bool(self._state),
             cancel=True,
             heartbeat=self._heartbeat_s > 0,
+            tools=True,
         )
         self._send(Hello(protocol=[1], agent=self.source, name="scripted", version="1", capabilities=able))
         if self._heartbeat_s:
@@ -177,6 +183,8 @@ class ScriptedSide:
             self._take(message)
         elif isinstance(message, Cancel):
             self._cancel(message)
+        elif isinstance(message, ToolResult):
+            self._take_result(message)
 
     def next_due(self) -> float:
         """When ``tick`` is to be called at the latest, in seconds of the monotonic clock."""
@@ -219,6 +227,15 @@ class ScriptedSide:
             self._send(self._event("error", {"code": "cancelled", "message": cancel.reason}))
             self._next()
 
+    def _take_result(self, result: ToolResult) -> None:
+        command = self._command
+        if command is None or result.correlation_id != command.correlation_id:
+            return
+        if result.call_id == self._tool:
+            self._tool = ""
+            self._told[result.call_id] = result
+            self._go_on()
+
     def _go_on(self) -> None:
         while self._work is not None and not self._dead:
             wait = next(self._work, None)
@@ -233,6 +250,7 @@ class ScriptedSide:
     def _finish_work(self) -> None:
         self._work = None
         self._hangs = False
+        self._tool = ""
         self._wake_at = HANG
 
     def _next(self) -> None:
@@ -248,7 +266,7 @@ class ScriptedSide:
             self._send(self._again(known, replayed=True))
             return
         if command.action == "prompt":
-            reply = self._prompt_reply(command)
+            reply = yield from self._prompt_reply(command)
             place = "prompt"
         else:
             reply, place = self._choose(command, key)
@@ -314,19 +332,49 @@ class ScriptedSide:
 
     # Choosing.
 
-    def _prompt_reply(self, command: Command) -> Reply | ErrorSpec | None:
-        text = str(command.inputs.get("text", ""))
-        context = command.inputs.get("context")
-        known = cast("dict[str, object]", context).get("name") if isinstance(context, dict) else None
-        name = known if isinstance(known, str) else command.task_id
-        prompt = Prompt(command.idempotency_key, name, text, self._root)
+    def _prompt_reply(self, command: Command) -> Generator[float, None, Reply | ErrorSpec | None]:
+        """What the script says to a prompt, once the tools are called that it wants called first."""
         try:
-            found = self._prompts.reply(prompt)
+            found = self._prompts.reply(self._prompt(command))
         except ScriptError as error:
             return self._unmatched(command, error.problem)
         except AgentError as error:
             return ErrorSpec("artifact_write_failed", error.problem)
+        for number, call in enumerate(found.calls, 1):
+            result = yield from self._call(command, call, call.id or f"call-{number}")
+            problem = _unexpected(call, result)
+            if problem:
+                return ErrorSpec("invalid_inputs", problem, retryable=False)
         return _as_reply(found, wants_value="result_schema" in command.inputs)
+
+    def _prompt(self, command: Command) -> Prompt:
+        """A prompt as rules see it. One whose reply was refused is another one: it says what is wrong with the reply."""
+        context = command.inputs.get("context")
+        known = cast("dict[str, object]", context).get("name") if isinstance(context, dict) else None
+        name = known if isinstance(known, str) else command.task_id
+        key, retry = command.idempotency_key, command.retry
+        first = self._prompts.recall(key)
+        if retry.cause == "rejected" and retry.code == "invalid_reply" and first and not first.exact:
+            repair = Prompt(f"{key}:repair", name, retry.message or "", self._root)
+            if self._prompts.matches(repair):
+                return repair
+        return Prompt(key, name, str(command.inputs.get("text", "")), self._root)
+
+    def _call(self, command: Command, call: ScriptedCall, call_id: str) -> Generator[float, None, ToolResult]:
+        """Call a tool, and wait for what it returns."""
+        self._tool = call_id
+        wanted = ToolCall(
+            message_id=new_message_id(),
+            correlation_id=command.correlation_id,
+            call_id=call_id,
+            name=call.tool,
+            arguments=call.arguments,
+            timestamp=moment(self._clock.now_us()),
+        )
+        self._send(wanted)
+        while call_id not in self._told:
+            yield HANG
+        return self._told.pop(call_id)
 
     def _unmatched(self, command: Command, problem: str) -> Reply | ErrorSpec | None:
         """No rule is for a prompt: there may be a reply to all of them."""
@@ -581,6 +629,14 @@ def _as_reply(found: ScriptedReply, *, wants_value: bool) -> Reply | ErrorSpec |
     return Reply(
         delay_s=found.delay_s, events=[EventSpec(type="prompt.completed", payload=payload, usage=usage)]
     )
+
+
+def _unexpected(call: ScriptedCall, result: ToolResult) -> str:
+    """What a tool returned that is not what the script expects, if it says."""
+    if call.expect is msgspec.UNSET:
+        return ""
+    found = result.result if result.error is None else result.error.message
+    return "" if found == call.expect else f"{call.tool} returned {found!r}, and {call.expect!r} was expected"
 
 
 def _is_instead(inject: Inject) -> bool:

@@ -180,10 +180,10 @@ class EffectDesk:
         job = self._end(token)
         if job is None:
             return
-        if job.verdict is not None:
-            self._office.ledger.fail_open(job.worker, job.step, job.verdict)
-        elif isinstance(outcome, AgentError):
-            self._office.ledger.fail_open(job.worker, job.step, outcome)
+        if job.verdict is not None or isinstance(outcome, AgentError):
+            error = job.verdict or outcome
+            assert isinstance(error, BartackError)
+            self._office.ledger.fail_open(job.worker, job.step, error, usd=outcome.usd)
         else:
             self._office.ledger.end_open(
                 job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd
@@ -467,9 +467,15 @@ class EffectDesk:
 
     def _watch(self, job: Job, error: BartackError, stop: StopShell | StopPrompt) -> None:
         def late() -> None:
-            if job.verdict is None:
-                job.verdict = error
-                self._office.ledger.act(stop)
+            if job.verdict is not None:
+                return
+            # An agent is not to blame for the time that tools took which it called.
+            spare = self.tools.take_time_s(job.token)
+            if spare > 0:
+                job.alarm = self._office.clockwork.after(spare, late)
+                return
+            job.verdict = error
+            self._office.ledger.act(stop)
 
         job.alarm = self._office.clockwork.after(job.step.timeout_s or 0.0, late)
 

@@ -224,6 +224,8 @@ class StepFailed(EntryData, frozen=True, gc=False):
     fp: str
     error: ErrorData
     about: str = ""
+    usd: float = 0.0
+    """What it cost all the same."""
     cleanup: bool = False
 
 

@@ -38,7 +38,7 @@ from bartack.runtime._prompts import Prompts
 from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
-from bartack.runtime._tool_desk import ToolCall
+from bartack.runtime._tool_desk import TalkBegins, ToolCall
 from bartack.runtime._waiting import only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.supervision import (
@@ -286,6 +286,8 @@ class Hub:
         for token, what in self._prompts.take_ready():
             if isinstance(what, ToolCall):
                 self._core.tool_called(token, what)
+            elif isinstance(what, TalkBegins):
+                self._core.effects.tools.begin_again(token)
             else:
                 self._core.prompt_ended(token, what)
             self._turn_end()

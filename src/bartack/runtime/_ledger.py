@@ -243,7 +243,9 @@ class Ledger:
             value,
         )
 
-    def fail_open(self, worker: Worker, step: OpenStep, error: BartackError | f.ErrorData) -> None:
+    def fail_open(
+        self, worker: Worker, step: OpenStep, error: BartackError | f.ErrorData, *, usd: float = 0.0
+    ) -> None:
         """Fail a step that was under way."""
         data = error if isinstance(error, f.ErrorData) else describe(error, worker.path)
         self.fail(
@@ -255,6 +257,7 @@ class Ledger:
                 fp=step.fp,
                 about=step.about,
                 error=data,
+                usd=usd,
                 cleanup=step.cleanup,
             ),
         )

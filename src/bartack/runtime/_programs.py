@@ -22,6 +22,7 @@ from bartack.agents import (
     AgentResult,
     AgentsConfig,
     Budget,
+    CallStarted,
     ExpectedOutput,
     NdjsonAgent,
     NdjsonCall,
@@ -32,16 +33,15 @@ from bartack.agents import (
     ToolOutcome,
     ToolSpec,
     Version,
-    is_declined,
     program_config,
     scripted_argv,
 )
 from bartack.agents import Outcome as AgentOutcome
-from bartack.errors import AgentError
+from bartack.errors import AgentCancelledError, AgentError
 from bartack.runtime._host import HubHost
 from bartack.runtime._ledger import StartPrompt
 from bartack.runtime._steps import CommandArgs, ThinkArgs, ThinkOutcome
-from bartack.runtime._tool_desk import ToolCall
+from bartack.runtime._tool_desk import TalkBegins, ToolCall
 
 WIND_DOWN_S: Final = 2.0
 """How long agents that have nothing to do may take to end when the run does."""
@@ -69,8 +69,10 @@ class Programs:
         self._host: HubHost | None = None
         self._agents: dict[str, NdjsonAgent] = {}
         self._calls: dict[int, NdjsonCall] = {}
+        self._queue: list[tuple[StartPrompt, str]] = []
+        """What waits because too many calls are under way."""
         self._numbers = 0
-        self._ready: list[tuple[int, Outcome | ToolCall]] = []
+        self._ready: list[tuple[int, Outcome | ToolCall | TalkBegins]] = []
         self._tools: dict[tuple[int, int], str] = {}
         """What each call of a tool is called by its agent: by prompt, and number of the call."""
 
@@ -84,11 +86,30 @@ class Programs:
         return isinstance(agent, NdjsonConfig) or (agent is not None and args.command is not None)
 
     def start(self, action: StartPrompt, name: str) -> None:
-        """Ask an agent.
+        """Ask an agent, as soon as there is room for another call.
 
         Raises:
             AgentError: It cannot be asked.
         """
+        if self._queue or not self._has_room():
+            self._queue.append((action, name))
+        else:
+            self._begin(action, name)
+
+    def _has_room(self) -> bool:
+        """A call that waits for a tool does not count: the tool may have to ask an agent itself."""
+        return len(self._calls) - len({token for token, _ in self._tools}) < self._config.max_parallel
+
+    def _fill(self) -> None:
+        """Begin what has waited, in order."""
+        while self._queue and self._has_room():
+            action, name = self._queue.pop(0)
+            try:
+                self._begin(action, name)
+            except AgentError as error:
+                self._ready.append((action.token, error))
+
+    def _begin(self, action: StartPrompt, name: str) -> None:
         request = make_request(action, self._surroundings.run["BARTACK_RUN"], self._workspace)
         sink = _Sink(self, action, name)
         self._calls[action.token] = self._agent(name).start(request, sink)
@@ -97,6 +118,11 @@ class Programs:
 
     def stop(self, token: int) -> bool:
         """Give a call up; whether there is one."""
+        waiting = [item for item in self._queue if item[0].token != token]
+        if len(waiting) < len(self._queue):
+            self._queue = waiting
+            self._ready.append((token, AgentCancelledError("", "the call was given up", "user")))
+            return True
         call = self._calls.get(token)
         if call is None:
             return False
@@ -105,26 +131,35 @@ class Programs:
 
     def next_in_s(self) -> float | None:
         """Seconds until something is due."""
-        if self._ready:
+        if self._ready or (self._queue and self._has_room()):
             return 0.0
         dues = [due for agent in self._agents.values() if (due := agent.next_due()) is not None]
         return max(min(dues) - time.monotonic(), 0.0) if dues else None
 
-    def take_ready(self) -> list[tuple[int, Outcome | ToolCall]]:
+    def take_ready(self) -> list[tuple[int, Outcome | ToolCall | TalkBegins]]:
         """What has ended, and the tools that are called; and time goes on for the rest."""
         now = time.monotonic()
         for agent in self._agents.values():
             due = agent.next_due()
             if due is not None and due <= now:
                 agent.tick()
+        self._fill()
         ready, self._ready = self._ready, []
         return ready
 
     def done(self, token: int, outcome: Outcome) -> None:
         """A call has ended."""
         self._calls.pop(token, None)
-        self._tools = {key: call_id for key, call_id in self._tools.items() if key[0] != token}
+        self._forget_tools(token)
         self._ready.append((token, outcome))
+
+    def begin_again(self, token: int) -> None:
+        """A command is sent once more: what the agent called before is not waited for any longer."""
+        self._forget_tools(token)
+        self._ready.append((token, TalkBegins()))
+
+    def _forget_tools(self, token: int) -> None:
+        self._tools = {key: call_id for key, call_id in self._tools.items() if key[0] != token}
 
     def call_tool(self, token: int, call_id: str, name: str, arguments: dict[str, object]) -> None:
         """An agent calls a tool of its prompt."""
@@ -190,12 +225,17 @@ class _Sink:
 
     def __init__(self, programs: Programs, action: StartPrompt, name: str) -> None:
         self.over = False
+        self._begun = False
         self._programs = programs
         self._action = action
         self._name = name
 
     def emit(self, event: AgentEvent) -> None:
         """See ``CallSink.emit``: the transcript has it already."""
+        if isinstance(event, CallStarted):
+            if self._begun:
+                self._programs.begin_again(self._action.token)
+            self._begun = True
 
     def warn(self, text: str) -> None:
         """See ``CallSink.warn``."""
@@ -231,6 +271,7 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
             budget=budget,
             timeout_s=action.timeout_s,
             attempt=action.attempt,
+            may_decline=args.may_decline,
         )
     return AgentRequest(
         run_id=run_id,
@@ -279,17 +320,14 @@ def _prompt_inputs(action: StartPrompt) -> dict[str, object]:
 
 def make_outcome(action: StartPrompt, name: str, result: AgentResult) -> ThinkOutcome:
     """The outcome of a step whose agent has answered."""
-    args, payload = action.args, result.payload
-    value = payload.get("result", payload.get("text"))
-    told = payload.get("text")
-    text = told if isinstance(told, str) else value if isinstance(value, str) else _json(value).decode()
-    wants = args.schema is not None and args.command is None
+    args = action.args
+    wanted = args.schema is not None and args.command is None and not result.declined
     return ThinkOutcome(
         key=action.key,
         agent=name,
-        text=text if args.command is None else "",
-        value=msgspec.Raw(_json(value)) if wants else None,
-        declined=args.may_decline and is_declined(text),
+        text=result.text if args.command is None else "",
+        value=msgspec.Raw(_json(result.value)) if wanted else None,
+        declined=result.declined,
         conversation=result.conversation,
         usd=result.usage.cost_usd or 0.0,
         tokens=result.usage.tokens,

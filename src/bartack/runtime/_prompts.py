@@ -19,19 +19,16 @@ from bartack.agents import (
     DECLINE_REQUEST,
     Prompt,
     ReplyFaultsError,
-    Schema,
     ScriptedAgent,
     ScriptedCall,
     ScriptedReply,
-    is_declined,
-    read_text,
-    read_value,
+    read_reply,
     repair_request,
 )
 from bartack.errors import AgentCapabilityError, AgentConfigError, AgentError, ReplyInvalidError, ScriptError
 from bartack.runtime._ledger import StartPrompt
-from bartack.runtime._steps import CommandArgs, ThinkArgs, ThinkOutcome
-from bartack.runtime._tool_desk import ToolCall
+from bartack.runtime._steps import CommandArgs, ThinkOutcome
+from bartack.runtime._tool_desk import TalkBegins, ToolCall
 
 if TYPE_CHECKING:
     from bartack.runtime._programs import Programs
@@ -40,10 +37,10 @@ Outcome = ThinkOutcome | AgentError
 
 
 class Event(NamedTuple):
-    """An agent calls a tool, has replied, or could not."""
+    """An agent calls a tool, begins anew, has replied, or could not."""
 
     token: int
-    what: Outcome | ToolCall
+    what: Outcome | ToolCall | TalkBegins
 
 
 class _Call:
@@ -167,7 +164,7 @@ class Prompts:
             arguments = msgspec.json.encode(call.current.arguments, order="deterministic")
             self._put(token, ToolCall(call.requests, call.current.tool, arguments, call.current.id))
         elif call.reply.failure:
-            raise AgentError(call.name, call.reply.failure)
+            raise _charged(AgentError(call.name, call.reply.failure), call.reply)
         else:
             self._end(token, self._conclude(call), call.reply.delay_s)
 
@@ -180,11 +177,12 @@ class Prompts:
             assert args.schema is not None
             mended = None if reply.exact else self._mend(call, repair_request(faults.faults, args.schema))
             if mended is None:
-                raise ReplyInvalidError(call.name, str(faults), reply.text) from None
+                raise _charged(ReplyInvalidError(call.name, str(faults), reply.text), reply) from None
         try:
             return _read(call, mended, reply)
         except ReplyFaultsError as faults:
-            raise ReplyInvalidError(call.name, str(faults), mended.text) from None
+            error = ReplyInvalidError(call.name, str(faults), mended.text)
+            raise _charged(error, reply, mended) from None
 
     def _mend(self, call: _Call, request: str) -> ScriptedReply | None:
         """What the agent says to the faults of its reply; ``None`` if its script says nothing to that."""
@@ -215,23 +213,22 @@ def _check_answer(call: _Call, value: bytes, problem: str) -> None:
 
 def _read(call: _Call, reply: ScriptedReply, first: ScriptedReply | None = None) -> ThinkOutcome:
     args = call.action.args
-    declined = args.may_decline and is_declined(reply.text)
-    text, value = (reply.text, None) if declined else _read_reply(args, reply.text)
+    read = read_reply(reply.text, args.schema, may_decline=args.may_decline)
+    wanted = args.schema is not None and not read.declined
     return ThinkOutcome(
         key=call.action.key,
         agent=call.name,
-        text=text,
-        value=value,
-        declined=declined,
+        text=read.text,
+        value=msgspec.Raw(read.text.encode()) if wanted else None,
+        declined=read.declined,
         usd=reply.usd + (first.usd if first is not None else 0.0),
         tokens=reply.tokens + (first.tokens if first is not None else 0),
         turns=1 if first is None else 2,
     )
 
 
-def _read_reply(args: ThinkArgs, text: str) -> tuple[str, msgspec.Raw | None]:
-    schema: Schema | None = args.schema
-    if schema is None:
-        return read_text(text), None
-    encoded = msgspec.json.encode(read_value(text, schema))
-    return encoded.decode(), msgspec.Raw(encoded)
+def _charged(error: AgentError, *replies: ScriptedReply) -> AgentError:
+    """An error that costs what the replies did."""
+    error.usd = sum(reply.usd for reply in replies)
+    error.tokens = sum(reply.tokens for reply in replies)
+    return error

@@ -587,6 +587,7 @@ def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value:
 
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
+    state.spent_usd += data.usd
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data)
     worker = state.worker_of(data.p)
     if worker is not None and _is_cancellation(data):

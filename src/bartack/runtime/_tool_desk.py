@@ -37,6 +37,10 @@ class ToolCall(NamedTuple):
     id: str = ""
 
 
+class TalkBegins(NamedTuple):
+    """The agent of a prompt is asked once more, and begins from the beginning."""
+
+
 class Talk:
     """The calls of one attempt of an agent at a prompt."""
 
@@ -50,6 +54,10 @@ class Talk:
         self.waiting: deque[ToolCall] = deque()
         self.current: tuple[ToolCall, int] | None = None
         """The call that is not answered yet, and its number in the record."""
+        self.ran_ns = 0
+        """How long calls ran that have ended."""
+        self.since_ns: int | None = None
+        """Since when a call runs."""
 
     @property
     def record(self) -> ToolRecord:
@@ -67,6 +75,23 @@ class ToolDesk:
     def open(self, token: int, worker: Worker, step: OpenStep, tools: list[s.ToolSpec]) -> None:
         """An agent is about to be asked, and may call these tools."""
         self._talks[token] = Talk(token, worker, step, frozenset(tool.name for tool in tools))
+
+    def begin_again(self, token: int) -> None:
+        """The agent is asked once more: it is told what is recorded, from the first call on."""
+        talk = self._talks.get(token)
+        if talk is not None:
+            talk.made = 0
+            talk.waiting.clear()
+            talk.current = None
+
+    def take_time_s(self, token: int) -> float:
+        """How long tools of a prompt ran since somebody asked last: time that its agent was not to blame for."""
+        talk = self._talks.get(token)
+        if talk is None:
+            return 0.0
+        self._count(talk)
+        taken, talk.ran_ns = talk.ran_ns, 0
+        return taken / 1e9
 
     def close(self, token: int) -> None:
         """A prompt is over: what its agent still waits for will not be told."""
@@ -101,10 +126,18 @@ class ToolDesk:
         for talk in [
             talk for talk in self._talks.values() if talk.step.p == place.p and talk.step.n == place.n
         ]:
+            self._count(talk)
             self._answer_current(talk, run)
             self._go_on(talk)
 
     # Inside.
+
+    def _count(self, talk: Talk) -> None:
+        """Add up how long tools ran, up to now."""
+        now = self._office.clockwork.alive_ns()
+        if talk.since_ns is not None:
+            talk.ran_ns += now - talk.since_ns
+        talk.since_ns = None if talk.record.running is None else now
 
     def _go_on(self, talk: Talk) -> None:
         """Take the next calls, as far as they need not wait for one that runs."""
@@ -144,6 +177,7 @@ class ToolDesk:
         )
         ledger.record((called, asked))
         talk.current = (call, number)
+        self._count(talk)
         peer = ledger.by_worker.get(talk.worker.path)
         if peer is not None:  # else the call is part of the history that its next process is told
             path = CallPlace(talk.step.p, talk.step.n, number).path
