@@ -40,8 +40,8 @@ worker review_@N@(base: string, files: [string] = []): { ok: bool, reasons: [str
         var lines = $(wc -l < $file).trim()
         if number(lines) > 400 && !file.ends_with(".lock") {
             reasons.push("$file has $lines lines")
-        } else if ($ grep -q "TODO" $file) {
-            reasons.push("${file.upper()} has something left to do")
+        } else if ($ grep -q "debug" $file) {
+            reasons.push("${file.upper()} still says debug")
         }
     }
 

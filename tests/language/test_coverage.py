@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.language.diagnostics.test_diagnostics import CASES as REPORTED
 from tests.language.diagnostics.test_diagnostics import MADE_BY_CODE
 from tests.language.features.test_features import CASES as FEATURES
@@ -52,12 +53,14 @@ def test_there_are_hundreds_of_programs_and_most_of_them_are_tiny() -> None:
     assert sum(bool(case.expected) for case in REPORTED) >= 150
 
 
+@pytest.mark.requirement("language-is-covered")
 def test_every_code_is_expected_by_a_program() -> None:
     expected = {line.split()[0] for case in REPORTED for line in case.expected}
 
     assert set(CATALOGUE) - MADE_BY_CODE - expected == set()
 
 
+@pytest.mark.requirement("language-is-covered")
 def test_every_kind_of_node_is_in_an_accepted_program() -> None:
     found = {type(node).__name__ for node in NODES} | {"Comment"}
 
@@ -116,6 +119,7 @@ def test_every_choice_of_the_grammar_is_in_an_accepted_program() -> None:
     assert [name for name, found in choices.items() if not found] == []
 
 
+@pytest.mark.requirement("language-is-covered")
 def test_everything_built_in_is_used_by_a_program() -> None:
     names = {node.name for node in NODES if isinstance(node, tree.Name)}
     members = {node.name.name for node in NODES if isinstance(node, tree.Member)}
