@@ -15,7 +15,7 @@ save() {
 
 mkdir src
 printf 'cut\nsew\n' > src/steps.txt
-printf 'old notes\n' > TODO
+printf 'old notes\n' > NOTES
 printf '# Shop\n' > README.md
 save "Open the shop"
 
@@ -27,6 +27,6 @@ save "iron settings, still wrong"
 printf 'press: 150 degrees\n' > src/iron.txt
 printf '# Shop\n\nWe press, too.\n' > README.md
 save "fix iron, readme"
-git rm -q TODO
+git rm -q NOTES
 printf 'press must come last\n' > src/check.txt
 save "tests?? and cleanup"

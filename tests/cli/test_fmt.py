@@ -134,3 +134,33 @@ def test_what_is_no_program_is_a_usage_error(call: Call, project: Path, path: st
 
     assert shown.returncode == 2
     assert path in shown.stderr
+
+
+def test_a_file_that_formatting_would_change_is_left_alone_and_named(call: Call, project: Path) -> None:
+    odd = "try;{ a: 1 }\n"
+    (project / "a.pw").write_text(odd)
+
+    shown = call("fmt")
+
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert shown.stderr.startswith("a.pw: left alone")
+    assert (project / "a.pw").read_text() == odd
+
+
+def test_windows_line_ends_and_byte_order_marks_go(call: Call, project: Path) -> None:
+    (project / "a.pw").write_bytes(b"\xef\xbb\xbfprint(1)\r\n")
+
+    shown = call("fmt")
+
+    assert (shown.returncode, shown.stdout) == (0, "formatted a.pw\n")
+    assert (project / "a.pw").read_bytes() == CLEAN.encode()
+
+
+def test_a_symbolic_link_stays_one(call: Call, project: Path) -> None:
+    (project / "real.txt").write_text(UGLY)
+    (project / "a.pw").symlink_to("real.txt")
+
+    call("fmt", "a.pw")
+
+    assert (project / "a.pw").is_symlink()
+    assert (project / "real.txt").read_text() == CLEAN

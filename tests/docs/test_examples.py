@@ -1,7 +1,8 @@
 """Runs every page: its Python blocks and its commands, in order, in one directory.
 
-A block ``python title="work.py"`` is saved under that name; any other Python block is executed, and what it prints has
-to be what its ``#>`` lines show, no less and no more. In a ``console`` block the lines behind ``$ `` are commands and the
+A block ``python title="work.py"`` or ``patchwork title="work.pw"`` is saved under that name. Any other Python block is executed,
+and what it prints has to be what its ``#>`` lines show, no less and no more; any other Patchwork block has to be without syntax
+errors. All Patchwork is in canonical form. In a ``console`` block the lines behind ``$ `` are commands and the
 others what they print, with ``…`` for anything; a block without ``$ `` is commands only. A command has to succeed,
 unless the next one is ``echo $?``.
 """
@@ -18,9 +19,12 @@ from typing import NamedTuple
 import pytest
 from pytest_examples import CodeExample, EvalExample, find_examples
 
+from bartack.language import reformat
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
 CONSOLE = re.compile(r"^( *)```console\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+PATCHWORK = re.compile(r"^```patchwork(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
 SHOW_CODE = "echo $?"
 MARK = "\x1e"
@@ -64,6 +68,28 @@ def steps(lines: list[str]) -> list[Step]:
 
 def python_blocks(page: Path) -> dict[int, CodeExample]:
     return {example.start_line: example for example in find_examples(page)}
+
+
+class Program(NamedTuple):
+    """A Patchwork block and the name under which it is saved, if any."""
+
+    title: str
+    source: str
+
+
+def patchwork_blocks(page: Path) -> dict[int, Program]:
+    text = page.read_text(encoding="utf-8")
+    found = PATCHWORK.finditer(text)
+    return {text.count("\n", 0, one.start()) + 1: Program(one[1] or "", one[2]) for one in found}
+
+
+def check_program(program: Program, folder: Path) -> None:
+    done = reformat(program.source, program.title or "block.pw")
+    assert not done.kept, [one.message for one in done.parsed.diagnostics]
+    assert done.text == program.source
+    if program.title:
+        (folder / program.title).parent.mkdir(parents=True, exist_ok=True)
+        (folder / program.title).write_text(program.source, encoding="utf-8")
 
 
 def run_commands(commands: list[str], folder: Path) -> list[Result]:
@@ -118,10 +144,16 @@ def test_a_page_does_what_it_says(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    blocks: dict[int, list[Step] | CodeExample] = {**console_blocks(page), **python_blocks(page)}
-    for _, block in sorted(blocks.items()):
+    blocks: dict[int, list[Step] | Program | CodeExample] = {
+        **console_blocks(page),
+        **patchwork_blocks(page),
+        **python_blocks(page),
+    }
+    for _, block in sorted(blocks.items(), key=lambda item: item[0]):
         if isinstance(block, list):
             check_console(block, tmp_path)
+        elif isinstance(block, Program):
+            check_program(block, tmp_path)
         elif title := block.prefix_settings().get("title"):
             (tmp_path / title).write_text(block.source, encoding="utf-8")
         else:

@@ -60,6 +60,7 @@ def test_examples_are_clean_and_in_canonical_form(capsys: pytest.CaptureFixture[
     assert main(["fmt", "--check", str(EXAMPLES)]) == 0, capsys.readouterr().out
 
 
+@pytest.mark.requirement("examples-survive-kills")
 def test_an_example_that_is_killed_again_and_again_ends_as_its_page_says(example: Path) -> None:
     steps = steps_of(example)
     first = next(index for index, step in enumerate(steps) if step.command.startswith("bartack run"))

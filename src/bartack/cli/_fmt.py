@@ -62,11 +62,12 @@ def fmt(paths: tuple[str, ...], *, check: bool, diff: bool, upgrades: bool, as_j
 def _filtered(outcome: Outcome, *, check: bool, diff: bool, as_json: bool) -> Exit:
     """Print what became of a program from stdin: itself, unless something else is asked for."""
     changed = outcome.status == "changed"
-    if outcome.status == "errors" or as_json or (diff and changed):
+    failed = outcome.status in {"errors", "left alone"}
+    if failed or as_json or (diff and changed):
         _tell(outcome, diff=diff, as_json=as_json, would=True)
-    elif not (check or diff):
+    if outcome.status != "errors" and not (as_json or check or diff):
         sys.stdout.write(outcome.after)
-    return Exit.FAILED if outcome.status == "errors" or (check and changed) else Exit.OK
+    return Exit.FAILED if failed or (check and changed) else Exit.OK
 
 
 def _formatted(name: str, data: bytes, *, upgrades: bool, file: Path | None = None) -> Outcome:
@@ -76,12 +77,12 @@ def _formatted(name: str, data: bytes, *, upgrades: bool, file: Path | None = No
     errors = tuple(one for one in done.parsed.diagnostics if one.severity == "error")
     if errors:
         return Outcome(name, "errors", text, text, errors)
-    after = done.text
     if upgrades:
-        after = reformat(upgrade_file(file, text) if file else upgrade(text, name), name).text
-    if after.encode() == data:
-        return Outcome(name, "unchanged", text, text)
-    return Outcome(name, "left alone" if done.kept else "changed", data.decode(), after)
+        done = reformat(upgrade_file(file, text) if file else upgrade(text, name), name)
+    if done.kept:
+        return Outcome(name, "left alone", text, text)
+    status: Status = "unchanged" if done.text.encode() == data else "changed"
+    return Outcome(name, status, data.decode(), done.text)
 
 
 def _write(file: Path, text: str) -> None:

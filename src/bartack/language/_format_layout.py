@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from bartack.language import _tree as tree
-from bartack.language._format_sheet import Group, Sep, Sheet
+from bartack.language._format_sheet import BLANK, LINE, NONE, SOFT, SOFT_BLANK, Group, Sep, Sheet
 from bartack.language._source import Source
 
 TRIVIA = re.compile(r"(?:[ \t\r\n;,]+|#[^\n]*)*")
@@ -34,7 +34,7 @@ class Layout:
 
     # Texts, separators and comments
 
-    def put(self, text: str, start: int, sep: Sep = Sep.NONE, *, blank: bool = False) -> None:
+    def put(self, text: str, start: int, sep: Sep = NONE, *, blank: bool = False) -> None:
         """Write a text that begins at `start` in the source, behind a separator and the comments before it."""
         if self.next_comment < start:
             self.flush(start, sep, blank=blank)
@@ -44,12 +44,12 @@ class Layout:
         self.sheet.text(text)
         self.last = start + len(text)
 
-    def add(self, text: str, sep: Sep = Sep.NONE) -> None:
+    def add(self, text: str, sep: Sep = NONE) -> None:
         """Write a text whose place does not matter: no comment goes before it."""
         self.sheet.separate(sep)
         self.sheet.text(text)
 
-    def verbatim(self, node: tree.Node, sep: Sep = Sep.NONE) -> None:
+    def verbatim(self, node: tree.Node, sep: Sep = NONE) -> None:
         """Write what the source has, with the comments in it."""
         text = self.source[node.start : node.end]
         self.put(CRLF.sub("\n", text) if "\r" in text else text, node.start, sep)
@@ -63,7 +63,7 @@ class Layout:
             comment = self.comments[self.following]
             text = comment.text.rstrip(" \t\r")
             spaced = blank or self.blank_before(comment.start)
-            self.sheet.comment(text, alone=comment.alone, blank=spaced, deeper=sep < Sep.SOFT)
+            self.sheet.comment(text, alone=comment.alone, blank=spaced, deeper=sep < SOFT)
             blank = blank and not comment.alone
             self.last = comment.end
             self.step()
@@ -104,7 +104,7 @@ class Layout:
         *,
         broken: bool = False,
         padded: bool = False,
-        sep: Sep = Sep.NONE,
+        sep: Sep = NONE,
     ) -> None:
         """Write elements in brackets; `padded` for a blank inside of them."""
         start, end = node
@@ -112,7 +112,7 @@ class Layout:
         if not elements and not self.has_comment(start, end):
             self.put(brackets[1], end - 1)
             return
-        edge = Sep.SOFT_BLANK if padded else Sep.SOFT
+        edge = SOFT_BLANK if padded else SOFT
         hugs = len(elements) == 1 and isinstance(elements[0], tree.Array | tree.Object)
         several = broken or self.has_comment(start, end)
         self.sheet.open_group(Group(several, hugs))
@@ -129,7 +129,7 @@ class Layout:
         for element in elements:
             if not first:
                 self.add(",")
-                sep = Sep.SOFT_BLANK
+                sep = SOFT_BLANK
             self.element(element, sep)
             first = False
 
@@ -147,9 +147,9 @@ class Layout:
     def module(self, module: tree.Module) -> None:
         """Write a whole file."""
         if module.script:
-            self.node(module.script, Sep.LINE)
+            self.node(module.script, LINE)
         self.statements(module.units, items=ITEMS)
-        self.flush(len(self.source) + 1, Sep.LINE)
+        self.flush(len(self.source) + 1, LINE)
 
     def statements(
         self, units: Iterable[tree.Node], items: tuple[type[tree.Node], ...] = (tree.Declaration,)
@@ -164,9 +164,9 @@ class Layout:
     def statement(self, unit: tree.Node, *, blank: bool) -> None:
         """Write one statement or declaration; `blank` asks for a blank line before it and its comments."""
         if self.next_comment < unit.start:
-            self.flush(unit.start, Sep.LINE, blank=blank)
+            self.flush(unit.start, LINE, blank=blank)
             blank = False
-        self.sheet.separate(Sep.LINE, blank=blank or self.blank_before(unit.start))
+        self.sheet.separate(LINE, blank=blank or self.blank_before(unit.start))
         self.node(unit)
         self.last = unit.end
 
@@ -176,7 +176,7 @@ class Layout:
         for index, path in enumerate(node.paths):
             if index:
                 self.add(",")
-            self.node(path, Sep.BLANK)
+            self.node(path, BLANK)
 
     def file_path(self, node: tree.FilePath, sep: Sep) -> None:
         """Write `./a` or `./{a, b}`."""
@@ -192,21 +192,21 @@ class Layout:
         for index, name in enumerate(node.names):
             if index:
                 self.add(".")
-            self.put(name.name, name.start, Sep.NONE if index else sep)
+            self.put(name.name, name.start, NONE if index else sep)
 
     def names_from(self, node: tree.NamesFrom, sep: Sep) -> None:
         """Write `{ a, b } from "./m"`."""
         end = self.next_token(node.names[-1].end) + 1
         self.list("{}", (node.start, end), node.names, broken=node.broken, padded=True, sep=sep)
-        self.add("from", Sep.BLANK)
-        self.node(node.path, Sep.BLANK)
+        self.add("from", BLANK)
+        self.node(node.path, BLANK)
 
     def annotations(self, annotations: Iterable[tree.Annotation]) -> None:
         """Write annotations, each on a line of its own."""
-        sep = Sep.NONE
+        sep = NONE
         for annotation in annotations:
             self.node(annotation, sep)
-            sep = Sep.LINE
+            sep = LINE
 
     def annotation(self, node: tree.Annotation, sep: Sep) -> None:
         """Write `@name` and its argument."""
@@ -216,13 +216,13 @@ class Layout:
             inside = (node.argument,) if node.argument else node.named
             self.list("()", (self.next_token(node.name.end), node.end), inside)
         elif node.argument:
-            self.node(node.argument, Sep.BLANK)
+            self.node(node.argument, BLANK)
 
     def named(self, node: tree.NamedArgument, _sep: Sep) -> None:
         """Write `name: value`."""
         self.node(node.name)
         self.add(":")
-        self.node(node.value, Sep.BLANK)
+        self.node(node.value, BLANK)
 
     def head(self, node: tree.Declaration | tree.Trait | tree.TypeDeclaration, word: str) -> None:
         """Write what stands before the name of a declaration, and the name."""
@@ -235,10 +235,10 @@ class Layout:
                 words.append("default")
         words.append(word)
         if not isinstance(node, tree.TypeDeclaration) and node.annotations:
-            self.put(" ".join(words), self.next_token(node.annotations[-1].end), Sep.LINE)
+            self.put(" ".join(words), self.next_token(node.annotations[-1].end), LINE)
         else:
             self.put(" ".join(words), node.start)
-        self.node(node.name, Sep.BLANK)
+        self.node(node.name, BLANK)
 
     def declaration(self, node: tree.Declaration, _sep: Sep) -> None:
         """Write a worker, skill or fun."""
@@ -247,8 +247,8 @@ class Layout:
         self.list("()", parameters.span, parameters.items, broken=parameters.broken)
         if node.result:
             self.add(":")
-            self.node(node.result, Sep.BLANK)
-        self.node(node.body, Sep.BLANK)
+            self.node(node.result, BLANK)
+        self.node(node.body, BLANK)
 
     def trait(self, node: tree.Trait, _sep: Sep) -> None:
         """Write a trait."""
@@ -260,26 +260,26 @@ class Layout:
             if node.bracketed:
                 opened = self.next_token(self.next_token(node.name.end) + 1)
                 at = self.next_token(at) + 1
-                self.list("[]", (opened, at), node.bases, sep=Sep.BLANK)
+                self.list("[]", (opened, at), node.bases, sep=BLANK)
             else:
-                self.node(node.bases[0], Sep.BLANK)
-        self.braced((self.next_token(at), node.end), node.methods, Sep.BLANK)
+                self.node(node.bases[0], BLANK)
+        self.braced((self.next_token(at), node.end), node.methods, BLANK)
 
     def type_declaration(self, node: tree.TypeDeclaration, _sep: Sep) -> None:
         """Write `type name = type`."""
         self.head(node, "type")
-        self.add("=", Sep.BLANK)
-        self.node(node.type, Sep.BLANK)
+        self.add("=", BLANK)
+        self.node(node.type, BLANK)
 
     def parameter(self, node: tree.Parameter, _sep: Sep) -> None:
         """Write `name: type = default`."""
         self.node(node.name)
         if node.type:
             self.add(":")
-            self.node(node.type, Sep.BLANK)
+            self.node(node.type, BLANK)
         if node.default:
-            self.add("=", Sep.BLANK)
-            self.node(node.default, Sep.BLANK)
+            self.add("=", BLANK)
+            self.node(node.default, BLANK)
 
     # Statements
 
@@ -296,9 +296,9 @@ class Layout:
             return
         self.sheet.indent()
         self.statements(statements)
-        self.flush(end - 1, Sep.LINE)
+        self.flush(end - 1, LINE)
         self.sheet.dedent()
-        self.put("}", end - 1, Sep.LINE)
+        self.put("}", end - 1, LINE)
 
     def if_(self, node: tree.If, _sep: Sep) -> None:
         """Write `if` with all its branches."""
@@ -306,61 +306,61 @@ class Layout:
         for index, branch in enumerate(node.branches):
             if index:
                 self.after_block("else", end)
-            self.put("if", branch.start, Sep.BLANK if index else Sep.NONE)
-            self.node(branch.condition, Sep.BLANK)
-            self.node(branch.body, Sep.BLANK)
+            self.put("if", branch.start, BLANK if index else NONE)
+            self.node(branch.condition, BLANK)
+            self.node(branch.body, BLANK)
             end = branch.end
         if node.otherwise:
             self.after_block("else", end)
-            self.node(node.otherwise, Sep.BLANK)
+            self.node(node.otherwise, BLANK)
 
     def after_block(self, word: str, end: int) -> None:
         """Write a word that follows the block ending at `end`: on its line, unless comments stand between them."""
         start = self.next_token(end)
-        self.put(word, start, Sep.LINE if self.next_comment < start else Sep.BLANK)
+        self.put(word, start, LINE if self.next_comment < start else BLANK)
 
     def for_(self, node: tree.For, _sep: Sep) -> None:
         """Write `for`."""
         self.put("for var" if node.var else "for", node.start)
-        self.node(node.pattern, Sep.BLANK)
-        self.add("in", Sep.BLANK)
-        self.node(node.iterable, Sep.BLANK)
-        self.node(node.body, Sep.BLANK)
+        self.node(node.pattern, BLANK)
+        self.add("in", BLANK)
+        self.node(node.iterable, BLANK)
+        self.node(node.body, BLANK)
 
     def while_(self, node: tree.While, _sep: Sep) -> None:
         """Write `while`."""
         self.put("while", node.start)
-        self.node(node.condition, Sep.BLANK)
-        self.node(node.body, Sep.BLANK)
+        self.node(node.condition, BLANK)
+        self.node(node.body, BLANK)
 
     def var(self, node: tree.Var, _sep: Sep) -> None:
         """Write `var pattern = value`."""
         self.put("var", node.start)
-        self.node(node.pattern, Sep.BLANK)
+        self.node(node.pattern, BLANK)
         if node.value:
-            self.add("=", Sep.BLANK)
-            self.node(node.value, Sep.BLANK)
+            self.add("=", BLANK)
+            self.node(node.value, BLANK)
 
     def return_(self, node: tree.Return, _sep: Sep) -> None:
         """Write `return`."""
         self.put("return", node.start)
         if node.value:
-            self.node(node.value, Sep.BLANK)
+            self.node(node.value, BLANK)
 
     def try_(self, node: tree.Try, _sep: Sep) -> None:
         """Write `try` and `catch`."""
         self.put("try", node.start)
-        self.node(node.body, Sep.BLANK)
+        self.node(node.body, BLANK)
         self.after_block("catch", node.body.end)
         if node.name:
-            self.node(node.name, Sep.BLANK)
-        self.node(node.handler, Sep.BLANK)
+            self.node(node.name, BLANK)
+        self.node(node.handler, BLANK)
 
     def write(self, node: tree.Write, _sep: Sep) -> None:
         """Write `value > "file"`."""
         self.node(node.value)
-        self.put(node.operator.symbol, node.operator.start, Sep.BLANK)
-        self.node(node.path, Sep.BLANK)
+        self.put(node.operator.symbol, node.operator.start, BLANK)
+        self.node(node.path, BLANK)
 
     def expression_statement(self, node: tree.ExpressionStatement, sep: Sep) -> None:
         """Write an expression as a statement."""
@@ -373,7 +373,7 @@ class Layout:
         self.node(node.name, sep)
         if node.type:
             self.add(":")
-            self.node(node.type, Sep.BLANK)
+            self.node(node.type, BLANK)
 
     def array_pattern(self, node: tree.ArrayPattern, sep: Sep) -> None:
         """Write `[a, b]`."""
@@ -389,14 +389,14 @@ class Layout:
         self.node(node.key)
         if node.type:
             self.add("?:" if isinstance(node, tree.TypeField) and node.optional else ":")
-            self.node(node.type, Sep.BLANK)
+            self.node(node.type, BLANK)
 
     def named_type(self, node: tree.NamedType, sep: Sep) -> None:
         """Write `ns.name<T>`."""
         for index, name in enumerate(node.names):
             if index:
                 self.add(".")
-            self.node(name, Sep.NONE if index else sep)
+            self.node(name, NONE if index else sep)
         if node.argument:
             self.add("<")
             self.node(node.argument)
@@ -423,8 +423,8 @@ class Layout:
                 if breaks and not indented:
                     self.sheet.indent()
                     indented = True
-                self.put("|", at, Sep.LINE if breaks else Sep.BLANK if index else sep)
-                sep = Sep.BLANK
+                self.put("|", at, LINE if breaks else BLANK if index else sep)
+                sep = BLANK
             self.node(member, sep)
             end = member.end
         if indented:
@@ -446,8 +446,8 @@ class Layout:
         opened = self.next_token(node.start + 3)
         last = node.parameters[-1].end if node.parameters else opened + 1
         self.list("()", (opened, self.next_token(last) + 1), node.parameters)
-        self.add("->", Sep.BLANK)
-        self.node(node.result, Sep.BLANK)
+        self.add("->", BLANK)
+        self.node(node.result, BLANK)
 
     # Expressions
 
@@ -455,13 +455,13 @@ class Layout:
         """Write `throw value`, or its old spelling."""
         self.put(node.spelled or "throw", node.start, sep)
         if node.value.start > node.start:
-            self.node(node.value, Sep.BLANK)
+            self.node(node.value, BLANK)
 
     def assign(self, node: tree.Assign, sep: Sep) -> None:
         """Write `target = value`."""
         self.node(node.target, sep)
-        self.put(node.operator.symbol, node.operator.start, Sep.BLANK)
-        self.node(node.value, Sep.BLANK)
+        self.put(node.operator.symbol, node.operator.start, BLANK)
+        self.node(node.value, BLANK)
 
     def binary(self, node: tree.Binary, sep: Sep) -> None:
         """Write operands and operators, broken before `||` and `&&` where the source is."""
@@ -473,8 +473,8 @@ class Layout:
                 self.sheet.indent()
                 indented = True
             written = self.source[operator.start : operator.end]
-            self.put(written, operator.start, Sep.LINE if breaks else Sep.BLANK)
-            self.node(operand, Sep.BLANK)
+            self.put(written, operator.start, LINE if breaks else BLANK)
+            self.node(operand, BLANK)
         if indented:
             self.sheet.dedent()
 
@@ -489,12 +489,12 @@ class Layout:
         self.put(node.symbol, node.start, sep)
         inner = node.operand
         twice = node.symbol == "-" and isinstance(inner, tree.Unary) and inner.symbol == "-"
-        self.node(inner, Sep.BLANK if twice else Sep.NONE)
+        self.node(inner, BLANK if twice else NONE)
 
     def await_(self, node: tree.Await, sep: Sep) -> None:
         """Write the old prefix `await`."""
         self.put("await", node.start, sep)
-        self.node(node.operand, Sep.BLANK)
+        self.node(node.operand, BLANK)
 
     def chain(self, node: tree.Chain, sep: Sep) -> None:
         """Write a value and what is written behind it, broken before `.` where the source is."""
@@ -509,7 +509,7 @@ class Layout:
             if breaks and not indented:
                 self.sheet.indent()
                 indented = True
-            self.node(link, Sep.LINE if breaks else Sep.NONE)
+            self.node(link, LINE if breaks else NONE)
             end = link.end
         if indented:
             self.sheet.dedent()
@@ -525,7 +525,7 @@ class Layout:
         for index, element in enumerate(calls.elements):
             if index:
                 self.add(",")
-            self.node(element, Sep.BLANK)
+            self.node(element, BLANK)
 
     def member(self, node: tree.Member, sep: Sep) -> None:
         """Write `.name`."""
@@ -560,7 +560,7 @@ class Layout:
         self.node(node.key)
         if not node.short:
             self.add(":")
-            self.node(node.value, Sep.BLANK)
+            self.node(node.value, BLANK)
 
     def spread(self, node: tree.Spread, _sep: Sep) -> None:
         """Write `...value`."""
@@ -576,10 +576,10 @@ class Layout:
     def read_file(self, node: tree.ReadFile, sep: Sep) -> None:
         """Write `json < "file"`."""
         self.node(node.reader, sep)
-        self.add("<", Sep.BLANK)
-        self.node(node.path, Sep.BLANK)
+        self.add("<", BLANK)
+        self.node(node.path, BLANK)
 
-    def node(self, node: tree.Node, sep: Sep = Sep.NONE) -> None:
+    def node(self, node: tree.Node, sep: Sep = NONE) -> None:
         """Write any node."""
         write = self.writers.get(type(node))
         if write is None:

@@ -6,39 +6,26 @@ the line, and newlines otherwise. Lines are decided in one pass from left to rig
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple, NewType
 
 WIDTH = 100
 """How long a line may become by a list."""
 STEP = "    "
 
 
-class Sep(IntEnum):
-    """What stands between two texts."""
+Sep = NewType("Sep", int)
+"""What stands between two texts."""
+NONE: Final = Sep(0)
+BLANK: Final = Sep(1)
+SOFT: Final = Sep(2)
+"""Nothing, or a newline in a broken group."""
+SOFT_BLANK: Final = Sep(3)
+"""A blank, or a newline in a broken group."""
+LINE: Final = Sep(4)
+"""A newline."""
 
-    NONE = 0
-    BLANK = 1
-    SOFT = 2
-    """Nothing, or a newline in a broken group."""
-    SOFT_BLANK = 3
-    """A blank, or a newline in a broken group."""
-    LINE = 4
-    """A newline."""
-
-
-class Kind(IntEnum):
-    """What a piece is."""
-
-    TEXT = 0
-    SEP = 1
-    OPEN = 2
-    CLOSE = 3
-    INDENT = 4
-    DEDENT = 5
-    COMMA = 6
-    NEWLINES = 7
-    COMMENT = 8
+# Kinds of pieces. They are plain numbers, and so are separators: members of enumerations are slow to reach.
+_TEXT, _SEP, _OPEN, _CLOSE, _INDENT, _DEDENT, _COMMA, _NEWLINES, _COMMENT = range(9)
 
 
 class Piece(NamedTuple):
@@ -49,7 +36,7 @@ class Piece(NamedTuple):
     indentation, where it begins a line.
     """
 
-    kind: Kind
+    kind: int
     text: str = ""
     number: int = 0
     blank: bool = False
@@ -79,47 +66,47 @@ class Sheet:
     def push(self, *pieces: Piece) -> None:
         """Put pieces behind the text that has been written."""
         if self.buffer:
-            self.pieces.append(Piece(Kind.TEXT, "".join(self.buffer)))
+            self.pieces.append(Piece(_TEXT, "".join(self.buffer)))
             self.buffer.clear()
         self.pieces.extend(pieces)
 
     def separate(self, sep: Sep, *, blank: bool = False) -> None:
         """Separate what stands before from what follows."""
-        if sep == Sep.BLANK and (self.buffer or self.pieces[-1].kind != Kind.COMMENT):
+        if sep == BLANK and (self.buffer or self.pieces[-1].kind != _COMMENT):
             self.buffer.append(" ")
         elif sep:
-            self.push(Piece(Kind.SEP, "", sep, blank))
+            self.push(Piece(_SEP, "", sep, blank))
 
     def comment(self, text: str, *, alone: bool, blank: bool, deeper: bool) -> None:
         """Write a comment, on a line of its own or behind what stands before it."""
-        self.push(Piece(Kind.COMMENT, text, int(alone), blank, deeper))
+        self.push(Piece(_COMMENT, text, int(alone), blank, deeper))
 
     def open_group(self, group: Group) -> None:
         """Begin a group, behind its opening bracket."""
-        self.push(Piece(Kind.OPEN))
+        self.push(Piece(_OPEN))
         self.open.append(len(self.pieces) - 1)
         self.groups[len(self.pieces) - 1] = group
 
     def close_group(self, sep: Sep) -> None:
         """End the innermost group with a separator, in front of its closing bracket."""
-        self.push(Piece(Kind.CLOSE, "", sep))
+        self.push(Piece(_CLOSE, "", sep))
         self.closed[self.open.pop()] = len(self.pieces) - 1
 
     def last_comma(self) -> None:
         """Write the comma that only a broken group has behind its last element."""
-        self.push(Piece(Kind.COMMA))
+        self.push(Piece(_COMMA))
 
     def indent(self, text: str = STEP) -> None:
         """Indent the lines that follow by `text` more."""
-        self.push(Piece(Kind.INDENT, text))
+        self.push(Piece(_INDENT, text))
 
     def dedent(self) -> None:
         """Take the last `indent` back."""
-        self.push(Piece(Kind.DEDENT))
+        self.push(Piece(_DEDENT))
 
     def newlines(self, count: int) -> None:
         """Write newlines inside a text, and the indentation of the line behind them."""
-        self.push(Piece(Kind.NEWLINES, "", count))
+        self.push(Piece(_NEWLINES, "", count))
 
     def blank_lines(self, count: int) -> None:
         """Write newlines inside a text whose last line goes on elsewhere."""
@@ -167,11 +154,11 @@ class _Printer:
 
     def sep(self, piece: Piece, _index: int) -> None:
         sep = piece.number
-        if sep == Sep.LINE or (sep >= Sep.SOFT and self.broken[-1]):
+        if sep == LINE or (sep >= SOFT and self.broken[-1]):
             self.line(blank=piece.blank)
         elif self.needs_line:
             self.line(deeper=True)
-        elif sep != Sep.SOFT:
+        elif sep != SOFT:
             self.out.append(" ")
             self.column += 1
 
@@ -210,7 +197,7 @@ class _Printer:
         hard, closed = self.hard[index], self.sheet.closed[index]
         if hard > closed:
             return self.widths[closed + 1] - self.widths[index] + 1
-        text = self.sheet.pieces[hard].text if self.sheet.pieces[hard].kind == Kind.TEXT else ""
+        text = self.sheet.pieces[hard].text if self.sheet.pieces[hard].kind == _TEXT else ""
         return self.widths[hard] - self.widths[index] + max(text.find("\n"), 0)
 
     def close(self, piece: Piece, index: int) -> None:
@@ -241,22 +228,22 @@ def _measured(sheet: Sheet) -> tuple[list[int], list[int]]:
     for index, piece in enumerate(sheet.pieces):
         kind = piece.kind
         widths.append(width)
-        soft = kind in {Kind.SEP, Kind.CLOSE} and piece.number != Sep.LINE
+        soft = kind in {_SEP, _CLOSE} and piece.number != LINE
         ends.append(
-            kind in {Kind.NEWLINES, Kind.COMMENT}
-            or (kind == Kind.SEP and piece.number == Sep.LINE)
-            or (kind == Kind.TEXT and "\n" in piece.text)
-            or (soft and forced[-1] and piece.number >= Sep.SOFT)
+            kind in {_NEWLINES, _COMMENT}
+            or (kind == _SEP and piece.number == LINE)
+            or (kind == _TEXT and "\n" in piece.text)
+            or (soft and forced[-1] and piece.number >= SOFT)
         )
-        if kind == Kind.TEXT:
+        if kind == _TEXT:
             width += len(piece.text)
         elif soft:
-            width += piece.number in {Sep.BLANK, Sep.SOFT_BLANK}
-        if kind == Kind.OPEN:
+            width += piece.number in {BLANK, SOFT_BLANK}
+        if kind == _OPEN:
             forced.append(sheet.groups[index].broken)
-        elif kind == Kind.INDENT:
+        elif kind == _INDENT:
             forced.append(False)
-        elif kind in {Kind.CLOSE, Kind.DEDENT}:
+        elif kind in {_CLOSE, _DEDENT}:
             forced.pop()
     widths.append(width)
     return widths, _following(ends)

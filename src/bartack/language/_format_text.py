@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bartack.language import _tree as tree
 from bartack.language._format_layout import Layout, writers
-from bartack.language._format_sheet import Sep
+from bartack.language._format_sheet import BLANK, LINE, NONE, Sep
 
 
 class _PromptText:
@@ -48,7 +48,7 @@ class _PromptText:
 def prompt(layout: Layout, node: tree.Prompt, sep: Sep) -> None:
     """Write `think { … }`: its text is moved as a whole, one step deeper than where it stands."""
     layout.put(node.word, node.start, sep)
-    layout.put("{", node.opener, Sep.BLANK)
+    layout.put("{", node.opener, BLANK)
     raw = _raw_text(layout, node)
     several = "\n" in raw
     if not node.parts:
@@ -59,7 +59,7 @@ def prompt(layout: Layout, node: tree.Prompt, sep: Sep) -> None:
     if several and not raw.split("\n", 1)[0].strip(" \t"):
         text.waiting = 1
     else:
-        layout.sheet.separate(Sep.BLANK)
+        layout.sheet.separate(BLANK)
     for part in node.parts:
         if isinstance(part, tree.Text):
             text.write(part.value)
@@ -95,7 +95,7 @@ def _do_block(layout: Layout, part: tree.DoBlock, text: _PromptText) -> None:
     _begin_lead(text)
     layout.put("do", part.start)
     layout.sheet.indent(text.lead)
-    layout.node(part.body, Sep.BLANK)
+    layout.node(part.body, BLANK)
     layout.sheet.dedent()
 
 
@@ -105,7 +105,7 @@ def _end_prompt(layout: Layout, text: _PromptText, *, several: bool) -> None:
         text.keep_return()
         layout.sheet.blank_lines(text.waiting)
     layout.sheet.dedent()
-    layout.sheet.separate(Sep.LINE if several else Sep.BLANK)
+    layout.sheet.separate(LINE if several else BLANK)
 
 
 # Command lines
@@ -115,7 +115,7 @@ def statement(layout: Layout, node: tree.ShellStatement, _sep: Sep) -> None:
     """Write `$ command`; lines go on after a backslash where they do in the source."""
     layout.put("$", node.start)
     layout.sheet.indent()
-    _Commands(layout, in_line=True).list(node.shell, Sep.BLANK)
+    _Commands(layout, in_line=True).list(node.shell, BLANK)
     layout.sheet.dedent()
 
 
@@ -123,7 +123,7 @@ def capture(layout: Layout, node: tree.Capture, sep: Sep) -> None:
     """Write `$(command)`."""
     layout.put("$(", node.start, sep)
     layout.sheet.indent()
-    _Commands(layout, in_line=False).list(node.shell, Sep.NONE)
+    _Commands(layout, in_line=False).list(node.shell, NONE)
     layout.sheet.dedent()
     layout.put(")", node.end - 1)
 
@@ -132,7 +132,7 @@ def result(layout: Layout, node: tree.ShellResult, sep: Sep) -> None:
     """Write `($ command)`."""
     layout.put("($", node.start, sep)
     layout.sheet.indent()
-    _Commands(layout, in_line=False).list(node.shell, Sep.BLANK)
+    _Commands(layout, in_line=False).list(node.shell, BLANK)
     layout.sheet.dedent()
     layout.put(")", node.end - 1)
 
@@ -151,8 +151,8 @@ class _Commands:
             return sep
         between = self.layout.source[self.end : start]
         if self.in_line or "\\" in between:
-            self.layout.add("\\", Sep.BLANK)
-        return Sep.LINE
+            self.layout.add("\\", BLANK)
+        return LINE
 
     def sign(self, text: str, start: int, sep: Sep) -> None:
         """Write an operator or bracket."""
@@ -168,16 +168,16 @@ class _Commands:
         """Write pipelines."""
         self.pipeline(shell.pipelines[0], sep)
         for operator, pipeline in zip(shell.operators, shell.pipelines[1:], strict=True):
-            self.sign(operator.symbol, operator.start, Sep.BLANK)
-            self.pipeline(pipeline, Sep.BLANK)
+            self.sign(operator.symbol, operator.start, BLANK)
+            self.pipeline(pipeline, BLANK)
 
     def pipeline(self, node: tree.Pipeline, sep: Sep) -> None:
         """Write commands joined by `|`."""
         for index, command in enumerate(node.commands):
             if index:
                 at = self.layout.source.index("|", self.end)
-                self.sign("|", at, Sep.BLANK)
-                sep = Sep.BLANK
+                self.sign("|", at, BLANK)
+                sep = BLANK
             if isinstance(command, tree.ShellGroup):
                 self.group(command, sep)
             elif isinstance(command, tree.Command):
@@ -186,10 +186,10 @@ class _Commands:
     def group(self, node: tree.ShellGroup, sep: Sep) -> None:
         """Write `(commands)`."""
         self.sign("(", node.start, sep)
-        self.list(node.shell, Sep.NONE)
-        self.sign(")", self.layout.source.index(")", self.end), Sep.NONE)
+        self.list(node.shell, NONE)
+        self.sign(")", self.layout.source.index(")", self.end), NONE)
         for redirect in node.redirects:
-            self.redirect(redirect, Sep.BLANK)
+            self.redirect(redirect, BLANK)
 
     def command(self, node: tree.Command, sep: Sep) -> None:
         """Write a program with its arguments."""
@@ -199,13 +199,13 @@ class _Commands:
                 self.redirect(part, sep)
             else:
                 self.word(part, sep)
-            sep = Sep.BLANK
+            sep = BLANK
 
     def redirect(self, node: tree.Redirect, sep: Sep) -> None:
         """Write `> file`."""
         self.sign(node.operator, node.start, sep)
         if node.target:
-            self.word(node.target, Sep.BLANK)
+            self.word(node.target, BLANK)
 
 
 TEXT = writers(

@@ -114,12 +114,13 @@ class ShellParser(TextParser):
     def shell_line(self) -> tree.ShellStatement:
         """Read the `$ …` whose `$` is the token here; code goes on behind it."""
         start = self.start
+        around = self.in_line, self.braces  # a line in a block of a prompt may stand in a word of another one
         self.in_line, self.braces = True, 0
         self.at = start + 1
         shell = self.shell_list()
         if self.text.startswith(")", self.at):
             self.stray(")")
-        self.in_line = False
+        self.in_line, self.braces = around
         self.resume(self.at)
         return tree.ShellStatement(start, max(shell.end, start + 1), shell)
 

@@ -25,7 +25,8 @@ makes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Literal, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -800,14 +801,45 @@ def bare(expression: Expression) -> Expression:
 
 def same(left: Node, right: Node) -> bool:
     """Whether two trees mean the same: equal but for spans, comments, line breaks in lists and old spellings."""
-    return shape(left) == shape(right)
+    while isinstance(left, Await):
+        left = left.operand
+    while isinstance(right, Await):
+        right = right.operand
+    kind = type(left)
+    if kind is not type(right):
+        return False
+    get = _MEANING.get(kind) or _meaning(kind)
+    return all(map(_same_part, get(left), get(right)))
+
+
+def _same_part(left: object, right: object) -> bool:
+    """Whether two fields are the same: nodes, tuples of nodes, or plain values."""
+    if isinstance(left, tuple):
+        parts, others = cast("tuple[Node, ...]", left), cast("tuple[Node, ...]", right)
+        return len(parts) == len(others) and all(map(same, parts, others))
+    if isinstance(left, Node):
+        return isinstance(right, Node) and same(left, right)
+    return left == right and type(left) is type(right)
 
 
 _INCIDENTAL = frozenset({"start", "end", "opener", "comments", "doc", "broken", "spelled", "old_self"})
+_MEANING: dict[type[Node], Callable[[object], tuple[object, ...]]] = {}
+
+
+def _meaning(kind: type[Node]) -> Callable[[object], tuple[object, ...]]:
+    """What gives the fields of a node that are not incidental."""
+    names = tuple(name for name in kind.__struct_fields__ if name not in _INCIDENTAL)
+
+    def get(node: object) -> tuple[object, ...]:
+        return tuple(getattr(node, name) for name in names)
+
+    many: Callable[[object], tuple[object, ...]] = attrgetter(*names) if len(names) > 1 else get
+    _MEANING[kind] = many
+    return many
 
 
 def shape(node: object) -> object:
-    """What `same` compares: nested tuples of kinds and values, without places, comments and spellings."""
+    """What a tree means, as `same` compares it: nested tuples of kinds and values."""
     if isinstance(node, Await):
         return shape(node.operand)
     if isinstance(node, Node):

@@ -236,6 +236,7 @@ def test_a_call_with_one_list_breaks_the_list() -> None:
 
 
 @pytest.mark.parametrize("text", ["if {", "print('a)\n", "think { a", "\0", "f(1", "$ a; b"])
+@pytest.mark.requirement("format-leaves-errors-alone")
 def test_a_text_with_errors_is_left_alone(text: str) -> None:
     done = reformat(text, "t.pw")
 
@@ -277,6 +278,7 @@ UPGRADES = {
 
 
 @pytest.mark.parametrize("name", UPGRADES)
+@pytest.mark.requirement("upgrades-keep-programs")
 def test_an_upgrade_replaces_old_spellings(name: str) -> None:
     text, expected = UPGRADES[name]
     assert format(text, "t.pw") == text

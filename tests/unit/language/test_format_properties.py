@@ -53,6 +53,7 @@ def test_programs_of_this_project_stay_what_they_are(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.requirement("format-keeps-programs")
 def test_programs_that_use_the_whole_language_stay_what_they_are(name: str) -> None:
     done = check_formatted(PROGRAMS[name])
 
@@ -60,6 +61,7 @@ def test_programs_that_use_the_whole_language_stay_what_they_are(name: str) -> N
     assert texts_of(parse(done.text, "t.pw").tree) == texts_of(done.parsed.tree)
 
 
+@pytest.mark.requirement("format-keeps-programs")
 def test_mutants_of_programs_stay_what_they_are() -> None:
     seed = random.SystemRandom().randrange(1_000_000_000)
     chance = random.Random(seed)
@@ -165,5 +167,6 @@ programs = st.lists(items, max_size=4).map("\n".join)
 
 @settings(max_examples=150, deadline=None)
 @given(programs)
+@pytest.mark.requirement("format-keeps-programs")
 def test_random_programs_stay_what_they_are(text: str) -> None:
     check_formatted(text)

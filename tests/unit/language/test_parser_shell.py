@@ -202,3 +202,12 @@ def test_a_command_without_a_dollar_gets_advice() -> None:
     found = parse("touch x\n", "t.pw").diagnostics
 
     assert [(one.code, one.helps) for one in found] == [("PW105", ("to run a program write `$ touch x`",))]
+
+
+def test_a_command_line_in_a_word_of_another_one_does_not_take_its_end() -> None:
+    text = "$ echo ${think {\n    do { $ ls\n    }\n}} b\nprint(1)\n"
+
+    first, second = module(text).units
+
+    assert isinstance(first, tree.ShellStatement)
+    assert isinstance(second, tree.ExpressionStatement)
