@@ -200,9 +200,14 @@ class SendDesk(Ground, ABC):
         if post is not None:
             self._progress(post)
 
+    def _go(self, post: Post) -> None:
+        """There is room for a send, or its mailbox was closed."""
+        del self._blocked[post.id]
+        self._attempt(post.id)
+
     def _wait_for_room(self, post: Post) -> None:
         if post.id not in self._blocked:
-            blocked = self._blocked[post.id] = Blocked(post.size, lambda: self._enqueue(post))
+            blocked = self._blocked[post.id] = Blocked(post.size, lambda: self._go(post))
             self._mail.block(post.mailbox, blocked)
         self._watch(post)
 

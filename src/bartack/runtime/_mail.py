@@ -248,6 +248,13 @@ class MailDesk:
         args = self._office.decode(step.a, s.MailboxArgs)
         check_name(args.mailbox)
         self._change(worker, step, e.MailboxChanged(mailbox=args.mailbox, closed=True))
+        for blocked in self._blocked.pop(args.mailbox, ()):
+            _call_off(blocked)
+            if blocked.step is None:
+                blocked.go()
+            else:
+                sender = self._office.state.workers[blocked.path]
+                self._office.fail(sender, blocked.step, MailboxClosedError(args.mailbox))
         if not len(self._office.state.mailbox(args.mailbox)):
             for waiter in list(self._waiters.pop(args.mailbox, ())):
                 self._drop_alarm(waiter)

@@ -134,6 +134,8 @@ class Chronicle:
             e.MessagesDrained: self._drained,
             e.MessageHeld: self._held,
             e.MessageMoved: self._moved,
+            e.LetterAdded: self._letter_added,
+            e.LetterMoved: self._letter_moved,
         }
 
     def add_all(self, entries: Iterable[Entry]) -> None:
@@ -275,7 +277,7 @@ class Chronicle:
             data.id, data.mailbox, at, data.size, status, data.sender, seq=seq
         )
         if data.n and not data.reply_to:
-            self._end(data.p, data.n, "send", seq, at).about = data.mailbox
+            self._end(data.p, data.n, data.step, seq, at).about = data.mailbox
 
     def _taken(self, data: e.MessageTaken, seq: int, at: int) -> None:
         self._move(data.id, "held" if data.attempt else "received", data.p)
@@ -292,6 +294,22 @@ class Chronicle:
     def _moved(self, data: e.MessageMoved, seq: int, at: int) -> None:
         status = _MOVES.get(data.to, "dropped")
         self._move(data.id, status, None if status in {"received", "dropped"} else "", data.reason or data.to)
+
+    def _letter_added(self, data: e.LetterAdded, seq: int, at: int) -> None:
+        self.messages[data.message] = MessageRecord(
+            data.message,
+            data.mailbox,
+            at,
+            data.size,
+            "dropped",
+            data.sender,
+            reason=data.reason,
+            seq=seq,
+        )
+
+    def _letter_moved(self, data: e.LetterMoved, seq: int, at: int) -> None:
+        if data.to == "retrying":
+            self._move(data.message, "queued", "")
 
     def _move(self, message_id: str, status: MessageStatus, receiver: str | None, reason: str = "") -> None:
         message = self.messages.get(message_id)

@@ -465,6 +465,22 @@ def test_a_send_that_found_no_room_in_time_is_rejected() -> None:
     assert stage.core.mail.has_blocked is False
 
 
+def test_whoever_waits_for_room_learns_that_the_mailbox_was_closed() -> None:
+    stage = Stage()
+    sender, receiver = pair(stage)
+    declare(sender, 1, "box", capacity=1)
+    supervise(sender, 2, "box")
+    waiting = supervise(sender, 3, "box", timeout_s=50.0)
+    plain = sender.step(4, "send", s.SendArgs(mailbox="box"), 3)
+
+    receiver.value(receiver.step(1, "close", s.MailboxArgs(mailbox="box")))
+
+    assert refused(sender, waiting)["reason"] == "closed"
+    assert sender.error(plain) == "MailboxClosedError"
+    receiver.value(receive(receiver, 2, "box"))
+    assert len(stage.core.state.mailbox("box")) == 0
+
+
 def test_nobody_waits_for_room_in_a_mailbox_that_only_he_receives_from() -> None:
     main = Stage().begin()
     declare(main, 1, "@main", capacity=1)
