@@ -108,7 +108,8 @@
     ├── AgentError                       BT800
     │   ├── AgentConfigError             BT801
     │   ├── ScriptError                  BT802
-    │   └── ReplyInvalidError            BT803
+    │   ├── ReplyInvalidError            BT803
+    │   └── AgentCapabilityError         BT804
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -1020,6 +1021,19 @@ class ReplyInvalidError(AgentError):
 
     code = "BT803"
     remedy = "Say in the prompt what is wanted, or ask for a wider type."
+
+    def __init__(self, agent: str, problem: str, reply: str = "") -> None:
+        reply = reply[:2000]
+        super().__init__(agent, problem)
+        self.reply = reply
+        self.message = f"{self.message}; it replied: {reply}"
+
+
+class AgentCapabilityError(AgentError):
+    """An agent is asked for something that it cannot do; nothing was sent to it."""
+
+    code = "BT804"
+    remedy = "Give the prompt to an agent that can do it, or ask for less."
 
 
 class SupervisionError(BartackError):

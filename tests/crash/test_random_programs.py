@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import partial
 from random import Random
 from typing import cast
 
@@ -19,6 +20,9 @@ from bartack.journal import Entry
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime._memory_hub import KilledError
+from bartack.runtime._steps import ToolSpec
+from bartack.runtime._toolbox import Tool
+from bartack.runtime._values import Buffer
 from bartack.testing import ScriptedAgent, TestRun
 
 Code = list[object]
@@ -110,6 +114,14 @@ class _Interpreter:
     async def do_think(self) -> None:
         self.trace.append(await self.ctx.think("?"))
 
+    async def do_tools(self, *codes: Code) -> None:
+        tools = [Tool(ToolSpec(f"do_{n}"), partial(self._run_tool, code)) for n, code in enumerate(codes, 1)]
+        self.trace.append(await self.ctx.think(f"tools {len(codes)}", tools=tools))
+
+    async def _run_tool(self, code: Code, arguments: Buffer) -> bytes:
+        await self.run(code)
+        return b"null"
+
     async def do_body(self, number: int) -> None:
         self.trace.append(await body(number))
 
@@ -158,7 +170,20 @@ class Writer:
         if depth == 0:
             return self._leaf()
         kind = self._random.choice(
-            ["leaf", "leaf", "seq", "gather", "group", "timeout", "try", "delegate", "spawn", "stop", "hold"]
+            [
+                "leaf",
+                "leaf",
+                "seq",
+                "gather",
+                "group",
+                "timeout",
+                "try",
+                "delegate",
+                "spawn",
+                "stop",
+                "hold",
+                "tools",
+            ]
         )
         return cast("Code", getattr(self, f"_{kind}")(depth - 1)) if kind != "leaf" else self._leaf()
 
@@ -190,6 +215,9 @@ class Writer:
 
     def _stop(self, depth: int) -> Code:
         return ["stop", self._safe(depth), ["sleep", self._seconds(5)]]
+
+    def _tools(self, depth: int) -> Code:
+        return ["tools", *self._many(depth)]
 
     def _hold(self, depth: int) -> Code:
         return ["hold", self._box(), self._seconds(10), self._any(depth)]
@@ -258,9 +286,19 @@ def shell(words: list[str]) -> ShellResult:
     return ShellResult(words, 1) if words[0] == "broken" else ShellResult.success("said")
 
 
+def make_agent() -> ScriptedAgent:
+    """Calls every tool there is, in order, and the first one once more."""
+    rules: list[dict[str, object]] = [
+        {"pattern": f"tools {n}", "call": [{"tool": f"do_{i}"} for i in [*range(1, n + 1), 1]]}
+        for n in (2, 3)
+    ]
+    return ScriptedAgent(
+        prompts=[{**rule, "text": "hm", "times": 0, "delay_s": 0.5} for rule in [*rules, {}]]
+    )
+
+
 def make_run(code: Code, dies_after: int | None = None) -> TestRun[list[object]]:
-    agent = ScriptedAgent(prompts=[{"text": "hm", "times": 0, "delay_s": 0.5}])
-    return TestRun(actor(code), agent=agent, shell=shell, dies_after=dies_after)
+    return TestRun(actor(code), agent=make_agent(), shell=shell, dies_after=dies_after)
 
 
 def outcomes(entries: list[Entry]) -> Counter[tuple[str, int]]:
@@ -269,6 +307,8 @@ def outcomes(entries: list[Entry]) -> Counter[tuple[str, int]]:
         match e.decode_entry(entry.kind, entry.raw):
             case e.StepFinished() | e.StepFailed() | e.Output() as data if not data.cleanup:
                 found[data.p, data.n] += 1
+            case e.ToolFinished() | e.ToolFailed() as data:
+                found[f"{data.p}/do:{data.n}.{data.call}", 0] += 1
             case e.MessageTaken() | e.MessagesDrained() as data:
                 found[data.p, data.n] += 1
             case e.MessageSent() as data if data.n and not data.reply_to:
@@ -279,7 +319,7 @@ def outcomes(entries: list[Entry]) -> Counter[tuple[str, int]]:
 
 
 def asked(frames: list[f.Frame]) -> set[tuple[str, int]]:
-    kinds = (f.Step, f.Begin, f.Done, f.Note, f.Out)
+    kinds = (f.Step, f.Begin, f.Done, f.Note, f.Out, f.Returned)
     return {(frame.p, frame.n) for frame in frames if isinstance(frame, kinds) and not _leaves_scope(frame)}
 
 
@@ -353,13 +393,12 @@ def test_a_program_made_by_chance_survives_the_death_of_any_worker_at_any_moment
 @pytest.mark.parametrize("seed", range(PROGRAMS))
 def test_a_program_made_by_chance_goes_on_when_what_made_it_fail_is_mended(seed: int) -> None:
     code = CarelessWriter(seed).write()
-    agent = ScriptedAgent(prompts=[{"text": "hm", "times": 0, "delay_s": 0.5}])
     broken = [True]
 
     def mendable(words: list[str]) -> ShellResult:
         return shell(words) if broken[0] else ShellResult.success("said")
 
-    run = TestRun(actor(code), agent=agent, shell=mendable)
+    run = TestRun(actor(code), agent=make_agent(), shell=mendable)
     try:
         run.start()
         run.finish()

@@ -1,7 +1,8 @@
 """An agent whose replies are written down beforehand: for tests, demos and trying things out without a model.
 
 A script is a list of rules. The first rule that matches a prompt and is not used up answers it. Uses are counted by the key of the
-call, so a call that is made again after a crash gets the same reply and uses nothing up.
+call, so a call that is made again after a crash gets the same reply and uses nothing up. Before it replies, a rule may call tools
+of the prompt; whoever drives the agent makes the calls (``ScriptedReply.calls``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,13 @@ from bartack.core import open_below, replace_file
 from bartack.errors import AgentError, ScriptError, UnsafePathError
 
 
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent can do. What it cannot is refused before anything is sent to it."""
+
+    tools: bool = True
+    """It can call tools of a prompt."""
+
+
 class ScriptedWrite(msgspec.Struct, forbid_unknown_fields=True):
     """A file that the agent writes before it replies; the path stays inside its directory."""
 
@@ -25,11 +33,21 @@ class ScriptedWrite(msgspec.Struct, forbid_unknown_fields=True):
     content: str
 
 
+class ScriptedCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A tool that the agent calls before it replies. ``expect`` is what the tool must return."""
+
+    tool: str
+    arguments: dict[str, object] = {}
+    id: str = ""
+    expect: object = msgspec.UNSET
+
+
 class ScriptedFailure(msgspec.Struct, forbid_unknown_fields=True):
-    """The agent fails instead of replying."""
+    """The agent fails instead of replying; before or after it called tools."""
 
     outcome: str = "transient"
     message: str = ""
+    after_calls: bool = True
 
 
 class Rule(msgspec.Struct, forbid_unknown_fields=True):
@@ -41,6 +59,9 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     times: int = 1
     text: str = ""
     value: object = None
+    raw: bool = False
+    """The value goes the way of a text: if it does not fit, the agent is asked to mend it."""
+    call: list[ScriptedCall] = []
     delay_s: float = 0.0
     usd: float = 0.0
     tokens: dict[str, int] = {}
@@ -63,18 +84,19 @@ class Prompt(msgspec.Struct, frozen=True):
     name: str
     text: str
     cwd: str
-    wants_value: bool = False
 
 
 class ScriptedReply(msgspec.Struct, frozen=True):
     """What the script says to a prompt."""
 
     text: str
-    value: object
-    delay_s: float
-    usd: float
-    tokens: int
+    delay_s: float = 0.0
+    usd: float = 0.0
+    tokens: int = 0
     failure: str = ""
+    exact: bool = False
+    """The script gives a value: if it does not fit, the script is wrong."""
+    calls: Sequence[ScriptedCall] = ()
 
 
 class ScriptedAgent:
@@ -85,6 +107,7 @@ class ScriptedAgent:
         strict: A prompt that no rule matches is an error; else its reply is empty.
         name: The agent's name, for messages.
         memory: A file that keeps which rule answered which call, so that a resumed run goes on with the same script.
+        capabilities: What it says that it can do.
     """
 
     def __init__(
@@ -94,8 +117,10 @@ class ScriptedAgent:
         strict: bool = True,
         name: str = "scripted",
         memory: str | os.PathLike[str] | None = None,
+        capabilities: Capabilities | None = None,
     ) -> None:
         self.name = name
+        self.capabilities = capabilities or Capabilities()
         try:
             rules = msgspec.convert(list(prompts), type=list[Rule])
         except msgspec.ValidationError as error:
@@ -141,11 +166,11 @@ class ScriptedAgent:
             if self._memory is not None:
                 replace_file(os.fspath(self._memory), msgspec.json.encode(self._used))
         if index < 0:
-            return ScriptedReply("", None, 0.0, 0.0, 0)
+            return ScriptedReply("")
         rule = self._script.prompts[index]
         for write in rule.write:
             self._write(prompt, write)
-        return _reply(rule, prompt)
+        return _reply(rule)
 
     def _choose(self, prompt: Prompt) -> int:
         order = len(self._used) + 1
@@ -189,10 +214,15 @@ def _recall(memory: str | os.PathLike[str] | None) -> dict[str, int]:
         return msgspec.json.decode(file.read(), type=dict[str, int])
 
 
-def _reply(rule: Rule, prompt: Prompt) -> ScriptedReply:
-    value = rule.value
-    text = rule.text or ("" if value is None else msgspec.json.encode(value).decode())
-    if value is None and prompt.wants_value:
-        value = rule.text
-    failure = "" if rule.fail is None else rule.fail.message or rule.fail.outcome
-    return ScriptedReply(text, value, rule.delay_s, rule.usd, sum(rule.tokens.values()), failure)
+def _reply(rule: Rule) -> ScriptedReply:
+    text = rule.text if rule.value is None else msgspec.json.encode(rule.value).decode()
+    fail = rule.fail
+    return ScriptedReply(
+        text=text,
+        delay_s=rule.delay_s,
+        usd=rule.usd,
+        tokens=sum(rule.tokens.values()),
+        failure="" if fail is None else fail.message or fail.outcome,
+        exact=rule.value is not None and not rule.raw,
+        calls=() if fail is not None and not fail.after_calls else tuple(rule.call),
+    )

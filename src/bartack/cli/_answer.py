@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -121,11 +122,20 @@ def checked(args: AskArgs, text: str) -> msgspec.Raw:
         UsageError: It is none.
     """
     try:
-        if args.type == "json":
-            return check_answer(args, msgspec.Raw(msgspec.json.encode(msgspec.json.decode(text))))
-        return check_answer(args, msgspec.Raw(msgspec.json.encode(text)))
-    except (TypeMismatchError, msgspec.DecodeError):
-        raise UsageError("bartack answer", f"{text!r} is no answer: {expected(args)} is asked for") from None
+        return check_answer(args, msgspec.Raw(_read(args, text)))
+    except TypeMismatchError as error:
+        problem = "" if args.options or args.type != "json" else f" ({error.message})"
+        raise UsageError(
+            "bartack answer", f"{text!r} is no answer: {expected(args)} is asked for{problem}"
+        ) from None
+
+
+def _read(args: AskArgs, text: str) -> bytes:
+    """Where JSON is asked for, what a person types is that, unless it is one of the words to choose from."""
+    if args.type == "json" and text not in (args.options or ()):
+        with contextlib.suppress(msgspec.DecodeError):
+            return msgspec.json.encode(msgspec.json.decode(text))
+    return msgspec.json.encode(text)
 
 
 def expected(args: AskArgs) -> str:

@@ -79,6 +79,8 @@ class Asker:
         mark = self._screen.paint("?", "cyan")
         asked = "\n".join(printable(line) for line in self._args.question.splitlines())
         self._say(f"{mark} {self._screen.paint(asked, 'bold')}{_hint(self._args)}")
+        for place, option in enumerate(self._args.options or (), 1):
+            self._say(f"  {place}  {printable(option)}")
         self._say(self._screen.paint(f"  {number}, asked by {printable(worker)}", "dim"))
         self.show()
 
@@ -117,6 +119,6 @@ class Asker:
 
 
 def _hint(args: AskArgs) -> str:
-    kind = expected(args) if args.options or args.type != "str" else ""
+    kind = "" if args.options or args.type == "str" else expected(args)
     default = "" if args.default is None else f"{'; ' if kind else ''}nothing: {bytes(args.default).decode()}"
     return f" ({printable(kind + default)})" if kind or default else ""

@@ -187,6 +187,8 @@ def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:
     view = data
     while view:
         taken = disk.write(fd, view, offset)
+        if taken == len(view):
+            return
         if taken <= 0:
             raise OSError(errno.EIO, "the disk took no bytes")
         offset += taken

@@ -36,7 +36,8 @@ class _Statx(ctypes.Structure):
     )
 
 
-_statx = ctypes.CDLL(None).statx
+# Through PyDLL the interpreter's lock is kept: letting go of it and taking it again costs more than the call.
+_statx = ctypes.PyDLL(None).statx
 _statx.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_uint, ctypes.POINTER(_Statx)]
 _statx.restype = ctypes.c_int
 

@@ -51,6 +51,8 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     data: Mapping[str, object] | msgspec.Struct = msgspec.field(default_factory=dict[str, object])
     value: bytes | None = None
     ref: BlobRef | None = None
+    sound: bool = False
+    """Whoever made it knows that all of it is JSON: it was encoded there, or checked when it came in."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

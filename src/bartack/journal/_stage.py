@@ -76,7 +76,7 @@ class Stage:
         if value is not None:
             if ref is not None:
                 raise EntryError(draft.kind, "an entry has a value or a reference, not both")
-            _check_text(draft.kind, "value", value)
+            _check_text(draft, "value", value)
             if len(value) <= INLINE_LIMIT:
                 return b'%b,"value":%b' % (body, value)
             ref = self._blobs.put(value)
@@ -105,14 +105,17 @@ def _encode_data(draft: Draft) -> bytes:
             draft.kind, f"data takes {len(data)} bytes, more than {DATA_LIMIT}; put it into the value"
         )
     # What was encoded already (msgspec.Raw) goes through the encoder unseen.
-    _check_text(draft.kind, "data", data)
+    _check_text(draft, "data", data)
     return data
 
 
-def _check_text(kind: str, part: str, text: bytes) -> None:
+def _check_text(draft: Draft, part: str, text: bytes) -> None:
     """Refuse what would not come back as it went in: a line is one line of UTF-8, and JSON all through."""
+    kind = draft.kind
     if b"\n" in text:
         raise EntryError(kind, f"{part} holds a line break; encode it as one line")
+    if draft.sound:
+        return
     try:
         _check_json(text)
         if not text.isascii():

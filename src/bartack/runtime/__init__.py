@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from bartack.runtime._async_run import AsyncRun, AsyncSession
     from bartack.runtime._bodies import Retry, StepInfo, step_info
     from bartack.runtime._calls import Worker, WorkerCall
     from bartack.runtime._context import Context, SessionView
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from bartack.runtime._worker import step, worker
 
 __all__ = [
+    "AsyncRun",
+    "AsyncSession",
     "Branch",
     "Budget",
     "Context",
@@ -47,6 +50,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "_async_run": ("AsyncRun", "AsyncSession"),
     "_bodies": ("Retry", "StepInfo", "step_info"),
     "_calls": ("Worker", "WorkerCall"),
     "_context": ("Context", "SessionView"),

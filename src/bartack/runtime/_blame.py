@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from bartack.runtime._places import is_inside, number_inside
 from bartack.runtime._steps import CLEANUP
 
-TIDYING: Final = CLEANUP | {"nack", "demonitor"}
-"""Steps that may lie behind a failure without being a handling of it."""
+TIDYING: Final = CLEANUP | {"nack", "tool", "demonitor"}
+"""Steps that may lie behind a failure without being a handling of it. A call of a tool is none of the program's doing."""
 
 MANY: Final = 10_000
 """A failure with more than this behind it counts as handled."""
@@ -129,9 +130,7 @@ def follows(p: str, step: Key) -> bool:
     A branch around it may have gone on beside it, in a task group; that cannot be told apart.
     """
     path, number = step
-    if p == path or path.startswith(f"{p}."):
+    if p == path or is_inside(path, p):
         return True
-    if not p.startswith(f"{path}."):
-        return False
-    group = p[len(path) + 1 :].partition(".")[0]
-    return int(group) > number
+    started_by = number_inside(p, path)
+    return started_by is not None and started_by > number

@@ -27,6 +27,7 @@ from bartack.runtime._exceptions import describe_error
 from bartack.runtime._fingerprint import step_key
 from bartack.runtime._op import WorkOp, here
 from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._slate import Slate
 from bartack.runtime._values import Buffer, Codec
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ GRACE_S: Final = 5.0
 THREADS: Final = 8
 
 _NULL: Final = b"null"
+_encode: Final = msgspec.json.Encoder().encode
 _decode_attempt: Final = msgspec.json.Decoder(dict[str, object]).decode
 
 
@@ -197,8 +199,9 @@ class _End(Protocol):
 class Bodies:
     """Executes the steps of one worker; see ``Works``."""
 
-    def __init__(self, scheduler: Scheduler, step_timeout_s: float) -> None:
+    def __init__(self, scheduler: Scheduler, step_timeout_s: float, slate: Slate | None = None) -> None:
         self._scheduler = scheduler
+        self._slate = slate
         self._step_timeout_s = step_timeout_s
         self._pool: ThreadPoolExecutor | None = None
         self._loop: _LoopThread | None = None
@@ -246,7 +249,8 @@ class Bodies:
         elif isinstance(op, BodyOp):
             options = op.options
             asked = options.once or options.retry is not None or self._scheduler.note_open
-            self._say_begin(op, asked=asked)
+            if asked or not self._jot_down(op):
+                self._say_begin(op, asked=asked)
             if not asked:
                 self._execute(op)
         elif isinstance(op, FileOp):
@@ -293,22 +297,30 @@ class Bodies:
 
     def _say_begin(self, op: BodyOp[object], *, asked: bool) -> None:
         op.phase = "asked"
+        self._scheduler.say(self._begin_frame(op, self._scheduler.ask(op) if asked else 0))
+
+    def _begin_frame(self, op: BodyOp[object], number: int) -> f.Begin:
         options = op.options
-        self._scheduler.say(
-            f.Begin(
-                p=op.p,
-                n=op.n,
-                step=op.step,
-                fp=op.fp,
-                about=op.about,
-                i=self._scheduler.ask(op) if asked else 0,
-                once=options.once,
-                attempt=op.attempt,
-                timeout_s=self._limit_s(options),
-                grace_s=GRACE_S if options.is_async else 0.0,
-                max_crashes=options.max_crashes,
-            )
+        return f.Begin(
+            p=op.p,
+            n=op.n,
+            step=op.step,
+            fp=op.fp,
+            about=op.about,
+            i=number,
+            once=options.once,
+            attempt=op.attempt,
+            timeout_s=self._limit_s(options),
+            grace_s=GRACE_S if options.is_async else 0.0,
+            max_crashes=options.max_crashes,
         )
+
+    def _jot_down(self, op: BodyOp[object]) -> bool:
+        """Put on the slate that a body begins, if that will do: nobody else is about, and its limit is a generous one."""
+        slate, options = self._slate, op.options
+        if slate is None or options.is_async or options.timeout_s is not None or not self._scheduler.alone:
+            return False
+        return slate.write(_encode(self._begin_frame(op, 0)))
 
     def _say_begin_file(self, op: FileOp) -> None:
         op.phase = "asked"
@@ -341,7 +353,7 @@ class Bodies:
                 fp=op.fp,
                 v=v,
                 ref=ref,
-                about=op.about if isinstance(op, FileOp) else "",
+                about=op.about,
                 attempt=op.attempt,
             )
         )
@@ -405,6 +417,8 @@ class Bodies:
         finally:
             guard.put_in()
             here.scheduler = before
+        if self._slate is not None:
+            self._slate.wipe()
         self._ended(op, value, error)
 
     def _ended(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:

@@ -15,10 +15,11 @@ from typing import Final, Generic, Literal, ParamSpec, TypeVar, cast
 
 import msgspec
 
+from bartack.errors import TypeMismatchError
 from bartack.runtime._bodies import BodyOp, BodyOptions, Retry
 from bartack.runtime._op import AnyOp, StepOp, check_in_worker
 from bartack.runtime._steps import CallArgs, DelegateArgs
-from bartack.runtime._values import PLAIN, Buffer, Codec, codec, encode
+from bartack.runtime._values import PLAIN, Buffer, Codec, codec, encode, object_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,6 +125,34 @@ class Shape:
         args = [kind.decode(raw) for kind, raw in zip(self._by_place(len(call.args)), call.args, strict=True)]
         return args, {name: named.get(name, PLAIN).decode(raw) for name, raw in call.kwargs.items()}
 
+    def decode_named(self, arguments: Mapping[str, msgspec.Raw]) -> dict[str, object]:
+        """Arguments that somebody else has written, each by its name.
+
+        Raises:
+            TypeMismatchError: One is not what its annotation says, is missing, or nothing takes it.
+        """
+        _, named, _, _ = self._codecs()
+        unknown = next((name for name in arguments if name not in named), None)
+        if unknown is not None:
+            raise TypeMismatchError("$", f"only {', '.join(named) or 'no arguments'}", unknown)
+        for parameter in self._parameters:
+            if parameter.default is _EMPTY and parameter.name not in arguments:
+                raise TypeMismatchError(f"$.{parameter.name}", named[parameter.name].name, "nothing")
+        return {name: _decode_member(named[name], name, raw) for name, raw in arguments.items()}
+
+    def schema(self) -> dict[str, object]:
+        """The JSON schema of the arguments, as an object of them.
+
+        Raises:
+            UnsupportedTypeError: Values of an annotation do not travel.
+            NameError: An annotation names something that is not there.
+        """
+        hints = self._hints()
+        self.resolve()
+        fields = {parameter.name: hints.get(parameter.name, typing.Any) for parameter in self._parameters}
+        required = [parameter.name for parameter in self._parameters if parameter.default is _EMPTY]
+        return object_schema(fields, required)
+
     def copy(
         self, args: Sequence[object], kwargs: Mapping[str, object], data: bytes
     ) -> tuple[Sequence[object], Mapping[str, object]]:
@@ -141,6 +170,13 @@ class Shape:
     def _by_place(self, count: int) -> list[Codec[object]]:
         places, _, rest, _ = self._codecs()
         return places[:count] if count <= len(places) else places + [rest] * (count - len(places))
+
+
+def _decode_member(kind: Codec[object], name: str, raw: msgspec.Raw) -> object:
+    try:
+        return kind.decode(raw)
+    except TypeMismatchError as error:
+        raise TypeMismatchError(f"$.{name}{error.place[1:]}", error.expected, error.found) from None
 
 
 # Workers.

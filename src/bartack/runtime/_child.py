@@ -12,6 +12,7 @@ import select
 import socket
 import struct
 import sys
+import threading
 from collections import deque
 from collections.abc import Sequence
 from types import ModuleType
@@ -33,6 +34,8 @@ from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._slate import Slate
+from bartack.runtime._slow import SlowWatch
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._worker import find_worker
@@ -58,6 +61,7 @@ class Link:
         self._view = memoryview(self._buffer)
         self._frames: deque[f.ToPeer] = deque()
         self._out = bytearray(64 * 1024)
+        self._sending = threading.Lock()
         self._encoder = msgspec.json.Encoder()
 
     def fileno(self) -> int:
@@ -67,15 +71,16 @@ class Link:
     def send(self, frame: f.Frame) -> None:
         """Say something to the hub."""
         out = self._out
-        self._encoder.encode_into(frame, out, 4)
-        size = len(out) - 4
-        if size > f.MAX_FRAME:
-            raise MessageTooLargeError("a step's arguments", size, f.MAX_FRAME)
-        _LENGTH.pack_into(out, 0, size)
-        try:
-            self._sock.sendall(out)
-        except OSError as error:
-            raise HubGoneError(str(error)) from None
+        with self._sending:
+            self._encoder.encode_into(frame, out, 4)
+            size = len(out) - 4
+            if size > f.MAX_FRAME:
+                raise MessageTooLargeError("a step's arguments", size, f.MAX_FRAME)
+            _LENGTH.pack_into(out, 0, size)
+            try:
+                self._sock.sendall(out)
+            except OSError as error:
+                raise HubGoneError(str(error)) from None
 
     def next(self) -> f.ToPeer:
         """The next frame; waits for it."""
@@ -105,12 +110,12 @@ def worker_main(payload: bytes, fds: Sequence[int]) -> int:
     order = msgspec.json.decode(payload, type=f.Order)
     with socket.socket(fileno=fds[0]) as sock:
         try:
-            return _live(order, Link(sock))
+            return _live(order, Link(sock), Slate(fds[1]))
         except HubGoneError:
             return EXIT_HUB_GONE
 
 
-def _live(order: f.Order, link: Link) -> int:
+def _live(order: f.Order, link: Link, slate: Slate) -> int:
     link.send(f.Hello(path=order.path, incarnation=order.incarnation, pid=os.getpid()))
     welcome = link.next()
     if not isinstance(welcome, f.Welcome):
@@ -118,7 +123,7 @@ def _live(order: f.Order, link: Link) -> int:
     out = redirect_output(order.path)
     os.chdir(order.workspace)
     prepare_imports(order.program, order.root, order.folder)
-    process = WorkerProcess(order, welcome, link, out)
+    process = WorkerProcess(order, welcome, link, out, slate)
     try:
         process.run()
     finally:
@@ -130,14 +135,21 @@ class WorkerProcess:
     """One worker between its welcome and its end."""
 
     def __init__(
-        self, order: f.Order, welcome: f.Welcome, link: Link, out: WorkerOutput | None = None
+        self,
+        order: f.Order,
+        welcome: f.Welcome,
+        link: Link,
+        out: WorkerOutput | None = None,
+        slate: Slate | None = None,
     ) -> None:
         self._order = order
         self._welcome = welcome
         self._link = link
         self._out = out
+        self._slate = slate
         self._blobs = FileBlobs(os.path.join(order.run_dir, "blobs"), RealDisk())
         self._bodies: Bodies | None = None
+        self._slow = SlowWatch(link.send, _limit_s(welcome.config, "slow"))
 
     def run(self) -> None:
         """Run the worker, report how it ended, and wait until the hub says that it may go."""
@@ -162,9 +174,13 @@ class WorkerProcess:
         if self._out is not None:
             self._out.scheduler = scheduler
         self._take(scheduler)
+        self._slow.start()
+        self._slow.begin_turn()
         scheduler.start(coroutine)
         while not scheduler.ended:
+            self._slow.end_turn()
             self._take(scheduler)
+        self._slow.stop()
         scheduler.close()
         return report_end(worker, scheduler)
 
@@ -172,7 +188,7 @@ class WorkerProcess:
         welcome = self._welcome
         facts = facts_of(welcome, self._order.path, worker)
         scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
-        scheduler.works = self._bodies = Bodies(scheduler, _step_timeout_s(welcome.config))
+        scheduler.works = self._bodies = Bodies(scheduler, _limit_s(welcome.config, "step"), self._slate)
         scheduler.guard.watch_import()
         return scheduler
 
@@ -182,6 +198,7 @@ class WorkerProcess:
         assert bodies is not None
         if bodies.busy and not link.waiting():
             ready, _, _ = select.select([link.fileno(), bodies.fileno()], [], [])
+            self._slow.begin_turn()
             if bodies.fileno() in ready:
                 bodies.take_news()
             if link.fileno() not in ready or scheduler.ended:
@@ -189,6 +206,7 @@ class WorkerProcess:
         frame = link.next()
         if isinstance(frame, f.Leave):
             raise HubGoneError("told to leave")
+        self._slow.begin_turn()
         scheduler.take(frame)
 
 
@@ -196,9 +214,9 @@ class _Config(msgspec.Struct):
     timeouts: dict[str, float] = {}
 
 
-def _step_timeout_s(config: msgspec.Raw) -> float:
+def _limit_s(config: msgspec.Raw, kind: str) -> float:
     settings = msgspec.json.decode(config, type=_Config)
-    return Timeouts(os.environ, settings.timeouts).limit("step")
+    return Timeouts(os.environ, settings.timeouts).limit(kind)
 
 
 # The program.

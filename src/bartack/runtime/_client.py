@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import threading
+from collections.abc import Generator
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,7 +17,7 @@ from bartack.errors import PeerRefusedError, RunNotActiveError, SessionFailedErr
 from bartack.journal import INLINE_LIMIT, BlobRef, FileBlobs
 from bartack.runtime import _frames as f
 from bartack.runtime._exceptions import revive_error, revive_failure
-from bartack.runtime._foreign import Request
+from bartack.runtime._foreign import LEASE_S, Request
 from bartack.runtime._layout import RunDir
 
 JOIN_TIMEOUT_S: Final = 10.0
@@ -33,6 +36,7 @@ class HubClient:
         self._frames = f.FrameReader()
         self._waiting: list[bytes] = []
         self._number = 0
+        self._sending = threading.Lock()
         self.failure: SessionFailedError | None = None
         try:
             self._sock = run.connect(JOIN_TIMEOUT_S)
@@ -64,6 +68,24 @@ class HubClient:
         arguments = msgspec.Raw(msgspec.json.encode(request or Request()))
         self._send(f.Ask(i=self._number, do=do, a=arguments, v=raw, ref=ref))
         return self._answer(self._number, timeout_s)
+
+    @contextlib.contextmanager
+    def renewing(self) -> Generator[None]:
+        """Keep what is held for as long as this block takes, however long the caller is busy in it."""
+        done = threading.Event()
+
+        def renew() -> None:
+            while not done.wait(LEASE_S / 3):
+                with contextlib.suppress(RunNotActiveError):
+                    self._send(f.Ask(i=0, do="renew"))
+
+        thread = threading.Thread(target=renew, name="bartack lease", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
     def wait_closed(self, timeout_s: float | None) -> bool:
         """Wait until the hub is gone, or the session fails; ``False`` if neither happened in time."""
@@ -126,7 +148,8 @@ class HubClient:
 
     def _send(self, frame: f.Frame) -> None:
         try:
-            self._sock.sendall(f.encode(frame))
+            with self._sending:
+                self._sock.sendall(f.encode(frame))
         except OSError:
             raise RunNotActiveError(self._run.id, "its process is gone") from None
 

@@ -88,18 +88,21 @@ class Clockwork:
 
     def tick(self) -> None:
         """Ring what is due."""
-        self._ring(self._wall, self._clock.now_us())
-        self._ring(self._alive, self.alive_ns())
+        if self._wall:
+            self._ring(self._wall, self._clock.now_us())
+        if self._alive:
+            self._ring(self._alive, self.alive_ns())
 
     def next_in_s(self) -> float | None:
         """Seconds until something may be due; ``None`` if nothing is."""
-        waits: list[float] = []
         wall, alive = self._first(self._wall), self._first(self._alive)
+        wait: float | None = None
         if wall is not None:
-            waits.append((wall - self._clock.now_us()) / 1e6)
+            wait = max((wall - self._clock.now_us()) / 1e6, 0.0)
         if alive is not None:
-            waits.append((alive - self.alive_ns()) / 1e9)
-        return max(min(waits), 0.0) if waits else None
+            left = max((alive - self.alive_ns()) / 1e9, 0.0)
+            wait = left if wait is None else min(wait, left)
+        return wait
 
     def _pausing(self, now: int) -> int:
         return 0 if self._pause_began is None else min(now - self._pause_began, PAUSE_LIMIT_NS)

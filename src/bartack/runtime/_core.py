@@ -17,6 +17,7 @@ from bartack.errors import (
     BartackError,
     OutcomeUnknownError,
     ReplayMismatchError,
+    ResumeRefusedError,
     SessionFailedError,
     StepCancelledError,
     UnknownRequestError,
@@ -42,12 +43,17 @@ from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._tool_desk import ToolCall
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]
 
 _PATIENT: Final = frozenset({"think", "ask", "delegate"})
 """Steps that may take long for a good reason: while one is open, default limits of receivers stand still."""
+
+_OF_THE_WORKER: Final = (f.Result, f.Failed, f.Ask, f.Hello)
+"""Frames that are about no branch of a worker."""
+_OF_A_STEP: Final = (f.Done, f.Step, f.Begin)
 
 
 class Core:
@@ -151,6 +157,11 @@ class Core:
         """Whether somebody waits for what was decided in this turn to be durable."""
         return self.ledger.must_sync
 
+    @property
+    def unsettled(self) -> bool:
+        """Whether this turn has left anything to write, to do or to make durable."""
+        return self.ledger.unsettled or self.effects.unsettled
+
     def settle(self) -> None:
         """The turn is over: write what only had to be written if nothing more came of it."""
         self.effects.settle()
@@ -187,15 +198,20 @@ class Core:
             if isinstance(frame, f.Ask):
                 self.foreign.ask(peer, frame)
             return
+        if isinstance(frame, f.Slow):
+            self.crew.slow(worker, frame)
+            return
         if peer.replaying:
             peer.replaying = False
             self._check_pause()
-        p: str = getattr(frame, "p", worker.path)
-        if p != worker.path and self.state.worker_of(p) is not worker:
-            # Whoever speaks for somebody else has lost his way.
-            self.ledger.act(Hang(peer.number))
-            return
-        if worker.returning and isinstance(frame, f.Step | f.Begin) and frame.step not in TIDYING:
+        if not isinstance(frame, _OF_THE_WORKER):
+            if frame.p != worker.path and self.state.worker_of(frame.p) is not worker:
+                # Whoever speaks for somebody else has lost his way.
+                self.ledger.act(Hang(peer.number))
+                return
+            if peer.told and isinstance(frame, _OF_A_STEP) and (frame.p, frame.n) in peer.told:
+                return  # it was told the outcome while it said this
+        if worker.returning and isinstance(frame, _OF_A_STEP) and frame.step not in TIDYING:
             self.mail.return_all(worker, frame.p)
         self._from_worker(peer, worker, frame)
 
@@ -212,8 +228,12 @@ class Core:
             self.mail.forget_worker(peer.worker.path)
             self.crew.expect_end(peer.worker, peer.incarnation)
 
-    def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
-        """The process of a worker is gone, with its whole tree."""
+    def process_gone(
+        self, path: str, incarnation: int, reason: str, *, counted: bool = True, busy: f.Begin | None = None
+    ) -> None:
+        """The process of a worker is gone, with its whole tree; ``busy``: the body it was in and had not told of."""
+        if busy is not None and self.crew.alive.get(path) == incarnation:
+            self.effects.was_busy(self.state.workers[path], busy)
         self.crew.process_gone(path, incarnation, reason, counted=counted)
         self._check_pause()
 
@@ -233,22 +253,24 @@ class Core:
         """An agent replied, or could not."""
         self.effects.prompt_ended(token, outcome)
 
+    def tool_called(self, token: int, call: ToolCall) -> None:
+        """The agent of a prompt calls a tool; ``AnswerCall`` tells what became of it."""
+        self.effects.tool_called(token, call)
+
     # Inside.
 
-    def _from_worker(self, peer: Peer, worker: Worker, frame: f.ToHub) -> None:
+    def _from_worker(self, peer: Peer, worker: Worker, frame: f.Said) -> None:
         match frame:
-            case f.Step() | f.Begin() | f.Done() if (frame.p, frame.n) in peer.told:
-                return  # it was told the outcome while it said this
             case f.Done():
                 self.effects.done(peer, worker, frame)
             case f.Step():
                 self._step(peer, worker, frame)
             case f.Note():
                 self.effects.note(peer, worker, frame)
-            case f.Begin(step="timeout"):
-                self.effects.open_scope(peer, worker, frame)
             case f.Begin():
                 self.effects.begin(peer, worker, frame)
+            case f.Returned():
+                self.effects.tools.returned(worker, frame)
             case f.Out():
                 self.effects.out(peer, worker, frame)
             case f.Cancel():
@@ -270,6 +292,8 @@ class Core:
                 self._again(peer, worker, step, known)
             elif worker.cancel_next or step.cancelled:
                 self._office.fail(worker, step, StepCancelledError(worker.cancel_next or "cancelled"))
+            elif worker.doubted.get((step.p, step.n)) == step.fp:
+                self._office.fail(worker, step, OutcomeUnknownError(f"{step.p}:{step.n}", step.about))
             else:
                 self._handler(step.step)(peer, worker, step)
         except BartackError as error:
@@ -398,7 +422,7 @@ class Core:
         """Whether somebody else's prompt, question or delegate is open, so that a receiver may well have to wait."""
         above = {step for _, step in self.crew.ancestors(receiver)}
         return any(
-            opened.step in _PATIENT and (opened.p, opened.n) not in above
+            opened.step in _PATIENT and (opened.p, opened.n) not in above and not worker.awaits_tool(opened)
             for worker in self.state.workers.values()
             for opened in worker.open.values()
         )
@@ -410,6 +434,14 @@ class UnknownDecision:
     def __init__(self, choice: str, value: Value = NO_VALUE) -> None:
         self.choice = choice
         self.value = value
+
+
+def check_decided(run_id: str, state: State, unknown: UnknownDecision | None) -> None:
+    """Raise if a run failed by a step of which nobody knows whether it happened, and nobody has decided what to do."""
+    undecided = [worker.path for worker in state.workers.values() if worker.in_doubt]
+    if undecided and unknown is None:
+        reason = f"nobody knows whether the last step of {undecided[0]} happened; decide with --unknown"
+        raise ResumeRefusedError(run_id, reason)
 
 
 def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.EntryData, Value]]:

@@ -235,6 +235,14 @@ class CrewDesk:
         error = describe(StepCancelledError(self.cancelled))
         self.fail_session(None, error, None)
 
+    def slow(self, worker: Worker, frame: f.Slow) -> None:
+        """A worker computes for long without coming to a step: people may want to know where."""
+        entry = e.WaitSlow(path=worker.path, seconds=frame.seconds, stack=frame.stack)
+        self._office.ledger.record((entry, NO_VALUE), ride=True)
+        place = f" at {frame.stack[-1].file}:{frame.stack[-1].line}" if frame.stack else ""
+        text = f"computes for {frame.seconds:g} s without coming to a step{place}"
+        self._office.ledger.act_later(Show("note", worker.path, text))
+
     # Processes.
 
     def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:

@@ -39,8 +39,10 @@ from bartack.runtime._ledger import (
     StopShell,
 )
 from bartack.runtime._office import Office
+from bartack.runtime._places import is_inside
 from bartack.runtime._state import FIRED, NO_VALUE, OpenStep, Value, Worker
 from bartack.runtime._steps import BODIES
+from bartack.runtime._tool_desk import ToolCall, ToolDesk
 
 _FIRED: Final = msgspec.Raw(FIRED)
 
@@ -76,6 +78,7 @@ class EffectDesk:
     def __init__(self, office: Office, restart: Callable[[Worker], None]) -> None:
         self._office = office
         self._restart = restart
+        self.tools = ToolDesk(office)
         self._jobs: dict[int, Job] = {}
         self._by_step: dict[tuple[str, int], Job] = {}
         self._alarms: dict[tuple[str, int], Alarm] = {}
@@ -158,6 +161,7 @@ class EffectDesk:
         )
         job = self._begin(worker, opened, [args.name])
         self._watch(job, StepTimeoutError("prompt", limit, "explicit"), StopPrompt(job.token))
+        self.tools.open(job.token, worker, opened, args.tools)
         key = self._office.ledger.key(worker, step.p, step.n)
         self._office.ledger.act(StartPrompt(job.token, worker.path, key, attempt, args))
 
@@ -174,6 +178,13 @@ class EffectDesk:
             self._office.ledger.end_open(
                 job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd
             )
+
+    def tool_called(self, token: int, call: ToolCall) -> None:
+        """The agent of a prompt calls a tool."""
+        job = self._jobs.get(token)
+        if job is not None and job.verdict is not None:
+            self.tools.close(token)
+        self.tools.called(token, call)
 
     def budget(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """The money of the run."""
@@ -208,7 +219,7 @@ class EffectDesk:
         limits = [
             self._office.left_s(opened)
             for opened in worker.open.values()
-            if opened.step == "timeout" and (step.p == opened.p or step.p.startswith(f"{opened.p}."))
+            if opened.step == "timeout" and (step.p == opened.p or is_inside(step.p, opened.p))
         ]
         self._office.finish(worker, step, min((left for left in limits if left is not None), default=None))
 
@@ -271,11 +282,25 @@ class EffectDesk:
         )
 
     def begin(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
-        """The body of a step begins in the worker. One that ends within the same turn is not worth an entry."""
-        if begin.i:
+        """A scope with a deadline, or the body of a step begins. A body that ends within the same turn is not worth an entry."""
+        if begin.step == "timeout":
+            self.open_scope(peer, worker, begin)
+        elif begin.i:
             self._begin_body(peer, worker, begin)
         else:
             self._begun[begin.p, begin.n] = (peer, worker, begin)
+
+    def was_busy(self, worker: Worker, begin: f.Begin) -> None:
+        """A process is gone, and this is the body it was in."""
+        known = (begin.p, begin.n) in worker.open
+        if not known and not worker.ended and begin.p == worker.path and self._office.state.failure is None:
+            self._start_attempt(worker, begin, None)
+            self._drop_alarm(begin.p, begin.n)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a body began in this turn that has not ended in it."""
+        return bool(self._begun)
 
     def settle(self) -> None:
         """Write down the bodies that began in this turn and have not ended in it."""
@@ -293,6 +318,9 @@ class EffectDesk:
         elif known is not None and known.once and begin.once and begin.attempt == 1:
             error = OutcomeUnknownError(f"{begin.p}:{begin.n}", known.about)
             self._office.ledger.fail_open(worker, known, error)
+        elif worker.doubted.get((begin.p, begin.n)) == begin.fp:
+            error = OutcomeUnknownError(f"{begin.p}:{begin.n}", begin.about)
+            self._office.ledger.fail_open(worker, self._start_attempt(worker, begin, None), error)
         else:
             opened = self._start_attempt(worker, begin, known)
             if worker.cancel_next:
@@ -418,6 +446,7 @@ class EffectDesk:
         if job is None:
             return None
         self._by_step.pop((job.step.p, job.step.n), None)
+        self.tools.close(token)
         if job.alarm is not None:
             job.alarm.call_off()
         current = self._office.state.workers.get(job.worker.path)

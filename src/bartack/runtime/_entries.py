@@ -12,7 +12,7 @@ import msgspec
 
 from bartack.journal import BlobRef, Draft
 from bartack.messaging import Copy, Note, SendOutcome, Terms
-from bartack.runtime._frames import ErrorData
+from bartack.runtime._frames import ErrorData, StackLine
 
 
 class EntryData(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, gc=False):
@@ -223,6 +223,45 @@ class StepFailed(EntryData, frozen=True, gc=False):
     error: ErrorData
     about: str = ""
     cleanup: bool = False
+
+
+class ToolCalled(EntryData, frozen=True, gc=False):
+    """The agent of a prompt called a tool, which runs from here on. Its value: the arguments."""
+
+    kind = "tool.called"
+
+    p: str
+    n: int
+    """The step of the prompt."""
+    call: int
+    """Its number among all calls that were ever run for the prompt, from 1."""
+    place: int
+    """Its place among the calls that the agent made, from 1. Calls at this place or behind it, made of an earlier attempt, are
+    superseded: the agent did something else this time."""
+    tool: str
+    id: str = ""
+    """What the agent itself calls it, if it does."""
+
+
+class ToolFinished(EntryData, frozen=True, gc=False):
+    """A tool returned. Its value: what the agent gets."""
+
+    kind = "tool.finished"
+
+    p: str
+    n: int
+    call: int
+
+
+class ToolFailed(EntryData, frozen=True, gc=False):
+    """A tool raised; the agent is told so."""
+
+    kind = "tool.failed"
+
+    p: str
+    n: int
+    call: int
+    error: ErrorData
 
 
 class Output(EntryData, frozen=True, gc=False):
@@ -474,6 +513,16 @@ class FailureRecorded(EntryData, frozen=True, gc=False):
     p: str = ""
     n: int = 0
     suppressed: bool = False
+
+
+class WaitSlow(EntryData, frozen=True, gc=False):
+    """A worker computes for long without coming to a step."""
+
+    kind = "wait.slow"
+
+    path: str
+    seconds: float
+    stack: list[StackLine] = []
 
 
 class PeerJoined(EntryData, frozen=True, gc=False):

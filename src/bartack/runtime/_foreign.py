@@ -27,6 +27,7 @@ from bartack.messaging import (
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime._broadcast import DeliveryDesk, broadcast_error
+from bartack.runtime._clockwork import Alarm
 from bartack.runtime._crew import CrewDesk
 from bartack.runtime._delivery_ground import Errand, Verdict
 from bartack.runtime._ledger import Peer, describe
@@ -37,12 +38,15 @@ from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, Value
 from bartack.runtime._steps import Held, MailboxStats
 
-STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "state", "fail", "watch"})
+STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "state", "fail", "watch"})
 """What a command of the program may do that carries its step's token."""
 
 MESSAGES: Final = frozenset(
     {"send", "receive", "send_supervised", "broadcast", "publish", "subscribe", "dead.retry"}
 )
+
+LEASE_S: Final = 30.0
+"""How long a process outside may hold a message without a sign of life."""
 
 NO_RIGHTS: Final[frozenset[str]] = frozenset()
 
@@ -114,6 +118,7 @@ class ForeignDesk:
         self._crew = crew
         self._mail = mail
         self._questions = questions
+        self._leases: dict[int, Alarm] = {}
         self._delivery = delivery
         self._letters = letters
         self.on_interrupt: Callable[[], None] = lambda: None
@@ -123,6 +128,7 @@ class ForeignDesk:
             "send": self._send,
             "receive": self._receive,
             "ack": self._ack,
+            "renew": self._renew,
             "send_supervised": self._send_supervised,
             "broadcast": self._broadcast,
             "publish": self._publish,
@@ -150,6 +156,8 @@ class ForeignDesk:
 
     def ask(self, peer: Peer, ask: f.Ask) -> None:
         """A request; everything that goes wrong with it is its answer."""
+        if peer.held:
+            self._lease(peer)
         try:
             if peer.rights is not None and ask.do not in peer.rights:
                 raise PeerRefusedError(ask.do, "a process inside the run has no right to it")
@@ -174,6 +182,8 @@ class ForeignDesk:
 
     def _send(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         value = Value(ask.v, ask.ref)
+        if ask.ref is not None:
+            self._office.ledger.load(None, ask.ref)  # whoever receives it must find it
         message_id = self._mail.put_foreign(
             request.mailbox, peer.name, request.key, value, request.not_before, request.metadata
         )
@@ -235,6 +245,7 @@ class ForeignDesk:
                 metadata=message.metadata,
             )
             self._mail.hold_foreign(peer, request.mailbox, message)
+            self._lease(peer)
             self._say(peer, ask, held)
 
         def give_up(error: BartackError) -> None:
@@ -247,6 +258,23 @@ class ForeignDesk:
     def _ack(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self._mail.settle_foreign(peer, request.id, ok=request.ok)
         self._say(peer, ask, None)
+
+    def _renew(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        """The peer is still busy with what it holds; that it asks at all says so."""
+        self._say(peer, ask, None)
+
+    def _lease(self, peer: Peer) -> None:
+        """What a peer holds goes back if it says nothing for so long, even if it is there: it may hang."""
+        known = self._leases.pop(peer.number, None)
+        if known is not None:
+            known.call_off()
+
+        def expire() -> None:
+            self._leases.pop(peer.number, None)
+            for message_id in list(peer.held):
+                self._mail.settle_foreign(peer, message_id, ok=False)
+
+        self._leases[peer.number] = self._office.clockwork.after(LEASE_S, expire)
 
     def _peek(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         check_name(request.mailbox)

@@ -15,6 +15,7 @@ A worker's life on its socket::
 - ``step`` asks the hub to do something; its ``answer`` comes when the outcome is durable.
 - ``note`` tells the outcome of something harmless that the worker did itself (time, randomness, a file read). Nothing answers
   it: no effect leaves the hub before the note is durable.
+- ``call`` asks the worker that waits in a prompt to run a tool of it; ``returned`` is its outcome.
 - ``begin`` and ``done`` frame the body of a step that runs in the worker. ``begin`` is answered only if it asks for it.
 - ``history`` carries outcomes that are in the journal, in journal order; behind ``live`` the worker is on its own.
 
@@ -166,6 +167,17 @@ class Done(Frame, tag="done"):
     """Not the outcome yet: this attempt failed and another follows after so many seconds."""
 
 
+class Returned(Frame, tag="returned"):
+    """A tool that an agent called ended with this outcome. Not answered. ``p`` is the path that the call ran under."""
+
+    p: str
+    n: int = 0
+    fp: str = ""
+    v: MaybeRaw = None
+    ref: BlobRef | None = None
+    e: ErrorData | None = None
+
+
 class Out(Frame, tag="out"):
     """Something printed or logged. A step like others, not answered."""
 
@@ -183,6 +195,13 @@ class Cancel(Frame, tag="cancel"):
     n: int
     reason: str = ""
     deadline: bool = False
+
+
+class Slow(Frame, tag="slow"):
+    """The worker has computed for so long without coming to a step. Not answered."""
+
+    seconds: float
+    stack: list[StackLine] = []
 
 
 class Result(Frame, tag="result"):
@@ -287,8 +306,19 @@ class Leave(Frame, tag="leave"):
     grace_s: float = 0.0
 
 
-ToHub = Hello | Step | Note | Begin | Done | Out | Cancel | Result | Failed | Ask
-ToPeer = Welcome | History | Live | Answer | Refusal | Fired | SessionFailed | Leave
+class Called(Frame, tag="call"):
+    """The agent of an open prompt calls a tool; in journal order like an answer. ``p`` is the path that the call runs under."""
+
+    p: str
+    tool: str
+    v: MaybeRaw = None
+    """The arguments, an object."""
+    ref: BlobRef | None = None
+
+
+Said = Hello | Step | Note | Begin | Done | Returned | Out | Cancel | Result | Failed | Ask
+ToHub = Said | Slow
+ToPeer = Welcome | History | Live | Answer | Refusal | Fired | Called | SessionFailed | Leave
 
 _encode = msgspec.json.Encoder().encode
 _to_hub: msgspec.json.Decoder[ToHub] = msgspec.json.Decoder(ToHub)
@@ -316,6 +346,9 @@ class FrameReader:
             FrameError: A length that no frame has.
         """
         buffer = self._buffer
+        size = len(data)
+        if not buffer and size > 4 and size == 4 + _LENGTH.unpack_from(data)[0] <= MAX_FRAME:
+            return [bytes(data[4:])]  # one whole frame, as nearly always
         buffer += data
         bodies: list[bytes] = []
         start, size = 0, len(buffer)

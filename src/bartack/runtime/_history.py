@@ -11,6 +11,7 @@ from bartack.journal import Entry, Journal
 from bartack.messaging import Accepted
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
+from bartack.runtime._places import CallPlace
 from bartack.runtime._state import State, Worker
 
 CHUNK: Final = 512 * 1024
@@ -73,6 +74,11 @@ def outcome_of(entry: Entry) -> f.Past | None:
             past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, e=data.error, about=data.about)
         case e.Output() as data:
             past = f.Past(p=data.p, n=data.n, step=data.channel, fp=data.fp, v=entry.value, ref=entry.ref)
+        case e.ToolCalled() as data:
+            path = CallPlace(data.p, data.n, data.call).path
+            past = f.Past(p=path, n=0, step="tool", v=entry.value, ref=entry.ref, about=data.tool)
+        case e.ToolFinished() | e.ToolFailed() as data:
+            past = f.Past(p=CallPlace(data.p, data.n, data.call).path, n=0, step="returned")
         case e.MessageSent() as data:
             sent = data.id if data.step == "send" else Accepted(data.id, entry.seq)
             message_id = msgspec.Raw(msgspec.json.encode(sent))

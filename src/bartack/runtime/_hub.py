@@ -33,8 +33,10 @@ from bartack.runtime._leftovers import end_leftovers
 from bartack.runtime._mirror import Mirror
 from bartack.runtime._peers import Gatekeeper
 from bartack.runtime._prompts import Prompts
+from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
+from bartack.runtime._tool_desk import ToolCall
 from bartack.runtime._waiting import only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.supervision import (
@@ -113,6 +115,8 @@ class Hub:
         self._numbers = 0
         self._tokens = 0
         self._workers: dict[int, tuple[str, int]] = {}
+        self._slates: dict[int, tuple[int, Slate]] = {}
+        """What each worker is busy with, by its token, beside the number of its connection."""
         self._statuses: dict[int, str] = {}
         self._pids: dict[int, int] = {}
         self._status = ""
@@ -136,6 +140,7 @@ class Hub:
             act.StopShell: self._stop_shell,
             act.StartPrompt: self._start_prompt,
             act.StopPrompt: self._stop_prompt,
+            act.AnswerCall: self._answer_call,
             act.Show: self._show,
             act.Transition: self._transition,
             act.EndHub: self._end,
@@ -243,44 +248,49 @@ class Hub:
 
     def _turn_end(self, *, idle: bool = False) -> None:
         """Commit if anybody waits for it, then do what was decided; that may lead to more."""
+        core, journal = self._core, self._journal
         while True:
-            self._core.settle()
-            self._do(self._core.take_at_once())
-            staged = self._journal.last_seq - self._journal.synced_seq
-            if not self._core.must_sync and staged < STAGED_LIMIT and not (idle and staged):
-                return
-            self._journal.commit()
-            if heard := self._core.ledger.take_heard():
+            core.settle()
+            self._do(core.take_at_once())
+            if not core.must_sync:
+                staged = journal.last_seq - journal.synced_seq
+                if staged < STAGED_LIMIT and not (idle and staged):
+                    return
+            journal.commit()
+            if self._observer.listens and (heard := core.ledger.take_heard()):
                 self._observer.entries(heard)
             while self._done_with:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._done_with.pop())
-            self._do(self._core.committed())
+            self._do(core.committed())
+            if not core.unsettled:
+                return
 
     def _do(self, actions: list[act.Action]) -> None:
         for action in actions:
             self._perform[type(action)](action)
 
     def _patience(self) -> float:
-        waits = [1.0]
+        staged = self._journal.last_seq > self._journal.synced_seq
+        wait = IDLE_COMMIT_S if staged else LOOK_S
         due = self._core.clockwork.next_in_s()
-        if due is not None:
-            waits.append(due)
-        if self._journal.last_seq > self._journal.synced_seq:
-            waits.append(IDLE_COMMIT_S)
+        if due is not None and due < wait:
+            wait = due
         prompt = self._prompts.next_in_s()
-        if prompt is not None:
-            waits.append(prompt)
-        return min(waits)
+        return wait if prompt is None or prompt > wait else prompt
 
     def _beat(self) -> None:
-        for token, outcome in self._prompts.take_ready():
-            self._core.prompt_ended(token, outcome)
+        for token, what in self._prompts.take_ready():
+            if isinstance(what, ToolCall):
+                self._core.tool_called(token, what)
+            else:
+                self._core.prompt_ended(token, what)
             self._turn_end()
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
             self._check_kept()
+            self._look_at_slates()
         if now - self._heartbeat >= HEARTBEAT_S:
             self._heartbeat = now
             self._run.touch_lock()
@@ -298,6 +308,26 @@ class Hub:
         """A run that waits writes nothing, and would not notice for long that its directory is gone."""
         if not self._status and not os.path.exists(self._run.journal):
             self.interrupt("disk")
+
+    def _look_at_slates(self) -> None:
+        """A body that goes on for long is written down, like everything that takes its time."""
+        for number, slate in self._slates.values():
+            begin = _read_slate(slate)
+            peer = self._core.ledger.peers.get(number)
+            if begin is None or peer is None or peer.worker is None:
+                continue
+            if (begin.p, begin.n) not in peer.worker.open:
+                self._core.frame(number, begin)
+                self._turn_end()
+
+    def _last_word(self, token: int) -> f.Begin | None:
+        """What a worker was busy with that is gone."""
+        _, slate = self._slates.pop(token, (0, None))
+        if slate is None:
+            return None
+        begin = _read_slate(slate)
+        slate.close()
+        return begin
 
     # Opening and closing.
 
@@ -337,6 +367,8 @@ class Hub:
         for connection in self._connections.values():
             connection.flush()
             connection.close()
+        for _, slate in self._slates.values():
+            slate.close()
         self._commands.close()
         self._selector.close()
 
@@ -398,7 +430,7 @@ class Hub:
         connection.close()
 
     def _watch(self, connection: Connection) -> None:
-        if connection.number not in self._connections:
+        if connection.at_rest or connection.number not in self._connections:
             return
         if connection.closing and not connection.wants_write:
             self._drop(connection)
@@ -446,10 +478,12 @@ class Hub:
             case Gone(token=token):
                 path, incarnation = self._workers.pop(token, ("", 0))
                 reason = self._statuses.pop(token, "lost")
+                busy = self._last_word(token)
                 if path:
-                    self._core.process_gone(path, incarnation, reason)
+                    self._core.process_gone(path, incarnation, reason, busy=busy)
             case StartFailed(token=token, problem=problem):
                 path, incarnation = self._workers.pop(token, ("", 0))
+                self._last_word(token)
                 if path:
                     self._core.process_gone(path, incarnation, f"start failed: {problem}")
             case _:
@@ -476,7 +510,8 @@ class Hub:
             lost, self._workers = self._workers, {}
             self._pids.clear()
             self._zygote = self._start_parent(ZYGOTE)
-            for path, incarnation in lost.values():
+            for token, (path, incarnation) in lost.items():
+                self._last_word(token)
                 self._core.process_gone(path, incarnation, "lost its parent", counted=False)
         else:
             self._keeper = self._start_parent(KEEPER)
@@ -512,10 +547,11 @@ class Hub:
         ours, theirs = socket.socketpair()
         token = self._new_token()
         self._workers[token] = (action.path, action.incarnation)
-        self._add(ours, (action.path, action.incarnation))
+        slate = Slate.create()
+        self._slates[token] = (self._add(ours, (action.path, action.incarnation)).number, slate)
         payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
         env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
-        self._zygote.fork(token, payload, [theirs.fileno()], env)
+        self._zygote.fork(token, payload, [theirs.fileno(), slate.fileno()], env)
         theirs.close()
 
     def _stop_worker(self, action: act.StopWorker) -> None:
@@ -542,6 +578,10 @@ class Hub:
 
     def _stop_prompt(self, action: act.StopPrompt) -> None:
         self._prompts.stop(action.token)
+
+    def _answer_call(self, action: act.AnswerCall) -> None:
+        value = self._core.ledger.load(action.value.raw, action.value.ref)
+        self._prompts.answer(action.token, action.request, value, action.error)
 
     def _show(self, action: act.Show) -> None:
         self._mirror.transcribe(action)
@@ -594,6 +634,12 @@ class _Signals:
             # Asked twice: the parent programs end everything when this process is gone.
             os._exit(128 + number)
         self._seen.append(number)
+
+
+def _read_slate(slate: Slate) -> f.Begin | None:
+    data = slate.read()
+    frame = f.decode_to_hub(data) if data else None
+    return frame if isinstance(frame, f.Begin) else None
 
 
 def _reason(status: int) -> str:

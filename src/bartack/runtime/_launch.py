@@ -14,7 +14,7 @@ from bartack.errors import ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._config import Config
-from bartack.runtime._core import Core, UnknownDecision
+from bartack.runtime._core import Core, UnknownDecision, check_decided
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
 from bartack.runtime._layout import RunDir
@@ -176,10 +176,7 @@ def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) 
     """Raise unless a run has something left to do."""
     if state.ended is not None and state.ended.status in {"completed", "cancelled"}:
         raise ResumeRefusedError(run.id, f"it is {state.ended.status}")
-    undecided = [worker.path for worker in state.workers.values() if worker.in_doubt]
-    if undecided and unknown is None:
-        reason = f"nobody knows whether the last step of {undecided[0]} happened; decide with --unknown"
-        raise ResumeRefusedError(run.id, reason)
+    check_decided(run.id, state, unknown)
 
 
 def _known_seq(run: RunDir) -> int:

@@ -97,6 +97,17 @@ class StopPrompt(Action, frozen=True, gc=False):
     token: int
 
 
+class AnswerCall(Action, frozen=True, gc=False):
+    """Tell an agent what became of its call of a tool."""
+
+    token: int
+    request: int
+    """The number that the call came with."""
+    value: Value
+    error: str = ""
+    """Why it failed: the class and the message of the error."""
+
+
 class Show(Action, frozen=True, gc=False):
     """Something was printed, logged or happened that people want to see."""
 
@@ -182,7 +193,8 @@ class Ledger:
 
     def record(self, *items: tuple[EntryData, Value], ride: bool = False) -> int:
         """Write entries as one line and apply them; ``ride``: they wait for the next commit that somebody needs."""
-        drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref) for data, value in items]
+        # Entries are encoded here, and what a frame carries was checked when it came in.
+        drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref, sound=True) for data, value in items]
         seq = self._journal.stage(*drafts)
         now = self.clock.now_us()
         if self.herald is not None:
@@ -287,6 +299,11 @@ class Ledger:
             self.act(action)
         else:
             self._at_once.append(action)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something waits to be done at once or to be made durable."""
+        return self.must_sync or bool(self._at_once)
 
     def take_at_once(self) -> list[Action]:
         """What can be done before anything is durable."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal, TypedDict, TypeVar, Unpack, overload
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypedDict, TypeVar, Unpack, cast, get_args, get_origin, overload
 
 import msgspec
 
@@ -12,8 +12,11 @@ from bartack.runtime._members import Members, Seconds, encode_args, limit_of, se
 from bartack.runtime._members_shell import check_options
 from bartack.runtime._op import StepOp
 from bartack.runtime._results import Reply
+from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._steps import AskArgs, ThinkArgs, ThinkOutcome
-from bartack.runtime._values import Codec, codec, schema_of
+from bartack.runtime._tool_functions import ToolFunction, tools_by_name
+from bartack.runtime._toolbox import PromptOp
+from bartack.runtime._values import Buffer, Codec, codec, encode, schema_of
 
 T = TypeVar("T")
 
@@ -25,6 +28,7 @@ class ThinkOptions(TypedDict, total=False):
     """How an agent is asked.
 
     Attributes:
+        tools: Functions that the agent may call while it works on this. They run in this worker.
         agent: Which agent; else that of the worker, else that of the project.
         system: What it is told beforehand.
         continues: An earlier reply whose conversation goes on.
@@ -34,6 +38,7 @@ class ThinkOptions(TypedDict, total=False):
         once: It must not be asked twice, whatever happens.
     """
 
+    tools: Sequence[ToolFunction]
     agent: str | None
     system: str
     continues: Reply[object] | None
@@ -89,8 +94,14 @@ class AgentMembers(Members):
             BudgetExceededError: There is no money left for it.
         """
         kind = _ReplyKind(type)
-        args, written = self._think_args(prompt, kind, options, may_decline=may_decline)
-        return self._step("think", args, lambda data: kind.value(_decode(data)), prompt, written=written)
+        return prompt_op(
+            self._scheduler,
+            prompt,
+            kind.schema,
+            options,
+            lambda data: kind.value(_decode(data)),
+            may_decline=may_decline,
+        )
 
     @overload
     def think_reply(
@@ -123,8 +134,14 @@ class AgentMembers(Members):
     ) -> StepOp[Reply[object]]:
         """Ask an agent, and learn what there is to know of the call. The arguments are those of ``think``."""
         kind = _ReplyKind(type)
-        args, written = self._think_args(prompt, kind, options, may_decline=may_decline)
-        return self._step("think", args, lambda data: kind.reply(_decode(data)), prompt, written=written)
+        return prompt_op(
+            self._scheduler,
+            prompt,
+            kind.schema,
+            options,
+            lambda data: kind.reply(_decode(data)),
+            may_decline=may_decline,
+        )
 
     @overload
     def ask(
@@ -168,37 +185,70 @@ class AgentMembers(Members):
             NoAnswerError: Nobody is there to answer.
         """
         kind: Codec[object] = codec(type)
+        asked = _ASKED.get(type, "json")
+        schema = _answer_schema(type) if asked == "json" else None
         args = AskArgs(
             question=question,
-            type=_ASKED.get(type, "json"),
-            options=None if options is None else list(options),
+            type=asked,
+            options=_choices(schema) if options is None else list(options),
+            schema=schema,
             default=None if default is None else msgspec.Raw(kind.encode(default)),
             timeout_s=seconds_of(timeout_s),
         )
         return self._step("ask", args, kind.decode, question)
 
-    def _think_args(
-        self, prompt: str, kind: _ReplyKind, options: ThinkOptions, *, may_decline: bool
-    ) -> tuple[ThinkArgs, bytes]:
-        """What an agent is asked, and what of that the program has written."""
-        check_options(options, ThinkOptions)
-        continues = options.get("continues")
-        facts = self._scheduler.facts
-        args = ThinkArgs(
-            prompt=prompt,
-            name=facts.name,
-            schema=kind.schema,
-            agent=options.get("agent") or "",
-            system=options.get("system", ""),
-            may_decline=may_decline,
-            continues="" if continues is None else continues.conversation,
-            max_usd=options.get("max_usd"),
-            max_turns=options.get("max_turns"),
-            timeout_s=limit_of(options.get("timeout_s")),
-            once=options.get("once", False),
-        )
-        written = encode_args(args)
-        return (args if args.agent else msgspec.structs.replace(args, agent=facts.agent)), written
+
+def _answer_schema(annotation: object) -> dict[str, object] | None:
+    """What an answer has to fit. Words to choose from are shown in the order in which they are written."""
+    if get_origin(annotation) is Literal:
+        return {"enum": list(get_args(annotation))}
+    return schema_of(annotation)
+
+
+def _choices(schema: dict[str, object] | None) -> list[str] | None:
+    """The words to choose from, where only certain values are wanted."""
+    values = (schema or {}).get("enum")
+    if not isinstance(values, list):
+        return None
+    return [
+        value if isinstance(value, str) else encode(value).decode() for value in cast("list[object]", values)
+    ]
+
+
+def prompt_op(
+    scheduler: Scheduler,
+    prompt: str,
+    schema: dict[str, object] | None,
+    options: ThinkOptions,
+    decode: Callable[[Buffer], T],
+    *,
+    may_decline: bool = False,
+) -> StepOp[T]:
+    """A prompt whose reply has to fit a JSON schema; without one it is text. ``decode`` gets an encoded ``ThinkOutcome``."""
+    check_options(options, ThinkOptions)
+    scheduler.check_here("ctx.think")
+    tools = tools_by_name(options.get("tools", ()))
+    continues = options.get("continues")
+    facts = scheduler.facts
+    args = ThinkArgs(
+        prompt=prompt,
+        name=facts.name,
+        schema=schema,
+        tools=[tool.spec for tool in tools.values()],
+        agent=options.get("agent") or "",
+        system=options.get("system", ""),
+        may_decline=may_decline,
+        continues="" if continues is None else continues.conversation,
+        max_usd=options.get("max_usd"),
+        max_turns=options.get("max_turns"),
+        timeout_s=limit_of(options.get("timeout_s")),
+        once=options.get("once", False),
+    )
+    written = encode_args(args)
+    if not args.agent:
+        args = msgspec.structs.replace(args, agent=facts.agent)
+    op = StepOp("think", encode_args(args), decode, about=prompt[:120], written=written)
+    return PromptOp(op, tools) if tools else op
 
 
 class _ReplyKind:
@@ -217,7 +267,7 @@ class _ReplyKind:
         try:
             return self._codec.decode(b"null" if outcome.value is None else outcome.value)
         except TypeMismatchError as error:
-            raise ReplyInvalidError(outcome.agent, error.message) from error
+            raise ReplyInvalidError(outcome.agent, error.message, outcome.text) from error
 
     def reply(self, outcome: ThinkOutcome) -> Reply[object]:
         """The reply with everything around it."""

@@ -98,6 +98,10 @@ class World(Protocol):
         """Give a call of an agent up."""
         ...
 
+    def answer_call(self, action: act.AnswerCall) -> None:
+        """Tell an agent what became of its call of a tool."""
+        ...
+
     def show(self, action: act.Show) -> None:
         """Something was printed, logged or happened."""
         ...
@@ -228,16 +232,23 @@ class MemoryHub:
                 world.start_shell(action)
             case act.StopShell():
                 world.stop_shell(action.token)
-            case act.StartPrompt():
-                world.start_prompt(action)
-            case act.StopPrompt():
-                world.stop_prompt(action.token)
+            case act.StartPrompt() | act.StopPrompt() | act.AnswerCall():
+                self._talk(action)
             case act.Show():
                 world.show(action)
             case act.EndHub():
                 self.status = self.status or action.status
             case _:
                 return
+
+    def _talk(self, action: act.StartPrompt | act.StopPrompt | act.AnswerCall) -> None:
+        match action:
+            case act.StartPrompt():
+                self._world.start_prompt(action)
+            case act.StopPrompt():
+                self._world.stop_prompt(action.token)
+            case act.AnswerCall():
+                self._world.answer_call(action)
 
     def _tell(self, number: int, data: bytes) -> None:
         ear = self._ears.get(number)

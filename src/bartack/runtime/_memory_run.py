@@ -22,7 +22,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
-from bartack.runtime._core import UnknownDecision
+from bartack.runtime._core import UnknownDecision, check_decided
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._memory_hub import MemoryHub, MortalJournal
@@ -32,6 +32,7 @@ from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._state import NO_VALUE, OpenStep, State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
+from bartack.runtime._tool_desk import ToolCall
 
 RUN_ID: Final = "run-20260101-000000-00000000"
 BODY_PATIENCE_S: Final = 60.0
@@ -221,12 +222,13 @@ class MemoryRun:
         """Everything was killed, so many seconds ago; the run goes on.
 
         Raises:
-            ResumeRefusedError: It has ended for good.
+            ResumeRefusedError: It has ended for good, or needs a decision first.
         """
         self._open(None)
         ended = self.state.ended
         if ended is not None and ended.status != "failed":
             raise ResumeRefusedError(RUN_ID, f"it is {ended.status}")
+        check_decided(RUN_ID, self.state, unknown)
         self.hub.begin(int(dead_s * 1e6), unknown)
 
     def crash(self) -> None:
@@ -310,6 +312,11 @@ class MemoryRun:
         """See ``World.stop_prompt``."""
         self._prompts.stop(token)
 
+    def answer_call(self, action: act.AnswerCall) -> None:
+        """See ``World.answer_call``."""
+        value = self.hub.core.ledger.load(action.value.raw, action.value.ref)
+        self._prompts.answer(action.token, action.request, value, action.error)
+
     def show(self, action: act.Show) -> None:
         """See ``World.show``."""
         self.surroundings.show(action.channel, action.worker, action.text)
@@ -330,8 +337,9 @@ class MemoryRun:
 
     def _take_replies(self) -> bool:
         ready = self._prompts.take_ready()
-        for token, outcome in ready:
-            self.hub.post(methodcaller("prompt_ended", token, outcome))
+        for token, what in ready:
+            event = "tool_called" if isinstance(what, ToolCall) else "prompt_ended"
+            self.hub.post(methodcaller(event, token, what))
         return bool(ready)
 
     def _take_news(self) -> bool:

@@ -38,7 +38,7 @@ class Deadline(Scope):
         return mark_origin(DeadlineExceededError("timeout", self.seconds, "ctx.timeout"), self.step)
 
 
-Deed = Counted[object] | Deadline | f.Out | f.Note
+Deed = Counted[object] | Deadline | f.Out | f.Note | f.Returned
 """Something the program did, which has its place in the history."""
 
 
@@ -113,6 +113,8 @@ def describe_past(past: f.Past) -> str:
 def _kind_and_subject(deed: Deed) -> tuple[str, str]:
     if isinstance(deed, Deadline):
         return "timeout", f"{deed.seconds:g} s"
+    if isinstance(deed, f.Returned):
+        return "returned", ""
     if isinstance(deed, f.Out):
         return deed.channel, deed.text[:60]
     return deed.step, deed.about

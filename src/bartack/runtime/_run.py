@@ -37,11 +37,13 @@ from bartack.runtime._inbox import leave_answer, leave_message
 from bartack.runtime._launch import Order, check_resumable, create_run
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
+from bartack.runtime._manage import cancel_run, fail_run, fork_run
 from bartack.runtime._mirror import RunFile
 from bartack.runtime._session import Session
 from bartack.runtime._state import State, Value
 from bartack.runtime._update import update_program
 from bartack.runtime._values import codec, encode
+from bartack.runtime._view import Chronicle, MessageRecord, StepRecord, StepStatus
 from bartack.runtime._worker import Worker as WorkerFunction
 from bartack.runtime._worker import WorkerCall
 from bartack.supervision import read_facts
@@ -59,21 +61,6 @@ class Question(msgspec.Struct, frozen=True):
     text: str
     type: str = "str"
     options: list[str] | None = None
-
-
-class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A step of a worker, as the journal tells it."""
-
-    path: str
-    n: int
-    kind: str
-    status: Literal["open", "finished", "failed"]
-    about: str = ""
-    started_at: int = 0
-    ended_at: int = 0
-    error: str = ""
-    attempt: int = 1
-    cleanup: bool = False
 
 
 class RunState(msgspec.Struct, frozen=True):
@@ -234,15 +221,36 @@ class Run:
         given = None if workspace is None else os.fspath(workspace)
         self._launch(decision, encode(value) if unknown == "done" else b"", given)
 
+    def fork(self, at: str, *, update: bool = False) -> Run:
+        """A run of its own that begins with what this one did; it stands until it is resumed.
+
+        Args:
+            at: The last step that both have in common: ``path:n``, or ``n`` of the first worker.
+            update: It goes on with the program's source as it is now; the steps that both have must still fit.
+
+        Raises:
+            StepNotFoundError: There is no such step, or it has no outcome.
+        """
+        made = fork_run(self._run, at)
+        if update:
+            update_program(made)
+        return Run(made)
+
     def cancel(self, reason: str = "") -> None:
-        """End the run in order; it cannot be resumed."""
-        with HubClient(self._run) as hub:
-            hub.ask("cancel", Request(message=reason))
+        """End the run in order; it cannot be resumed. With or without a process that runs it.
+
+        Raises:
+            RunNotActiveError: It has ended for good already.
+        """
+        cancel_run(self._run, reason)
 
     def fail(self, message: str) -> None:
-        """Fail the session for everybody in it."""
-        with HubClient(self._run) as hub:
-            hub.ask("fail", Request(message=message))
+        """Fail the session for everybody in it. With or without a process that runs it.
+
+        Raises:
+            RunNotActiveError: It has ended for good already.
+        """
+        fail_run(self._run, message)
 
     def interrupt(self) -> None:
         """Stop the run in order; it can be resumed."""
@@ -290,6 +298,28 @@ class Run:
             hub.ask("ack", Request(id=held.id))
         return msgspec.json.decode(held.value)
 
+    def steps(self, worker: str | None = None, status: StepStatus | None = None) -> Iterator[StepRecord]:
+        """The steps so far, in the order in which they began.
+
+        Args:
+            worker: Only those of the worker of this path, its branches and its tools.
+            status: Only those that stand like this.
+        """
+        chronicle = self._chronicle()
+        for step in chronicle.steps:
+            owner = chronicle.state.worker_of(step.p)
+            if worker in (None, owner.path if owner is not None else step.p) and status in (
+                None,
+                step.status,
+            ):
+                yield step
+
+    def messages(self, mailbox: str | None = None) -> Iterator[MessageRecord]:
+        """The messages so far, in the order in which they were sent; or those of one mailbox."""
+        for message in self._chronicle().messages.values():
+            if mailbox in (None, message.mailbox):
+                yield message
+
     @property
     def dead_letters(self) -> DeadLetterQueue:
         """The messages of the run that could not be delivered; with or without a process that runs it."""
@@ -317,6 +347,12 @@ class Run:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _chronicle(self) -> Chronicle:
+        chronicle = Chronicle()
+        with open_reader(self._run.path) as reader:
+            chronicle.add_all(reader.read())
+        return chronicle
 
     def _launch(
         self, decision: UnknownDecision | None = None, value: bytes = b"", workspace: str | None = None

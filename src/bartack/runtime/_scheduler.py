@@ -61,6 +61,7 @@ from bartack.runtime._recollection import (
 )
 from bartack.runtime._senses import RealSenses, Senses
 from bartack.runtime._steps import CLEANUP
+from bartack.runtime._toolbox import PromptOp, ToolBranch, hold, prompt_of
 from bartack.runtime._values import Buffer, encode
 
 MANY_STEPS: Final = 100_000
@@ -161,6 +162,7 @@ class Scheduler:
             f.Answer: self._take_answer,
             f.Refusal: self._take_refusal,
             f.Fired: self._take_fired,
+            f.Called: self._take_called,
             f.History: self._take_history,
             f.Live: self._take_live,
             f.SessionFailed: self._take_failure,
@@ -276,7 +278,9 @@ class Scheduler:
                 self.wake(branch, *reply)
         elif isinstance(op, Counted) and not op.cancel_reason:
             op.cancel_reason = reason
-            if not self.replaying:
+            if isinstance(op, PromptOp) and op.held is not None and op.running is not None:
+                self.cancel(op.running, None, reason)  # its agent is through, only the tool runs on
+            elif not self.replaying:
                 self._give_up(op)
 
     def out(self, channel: str, text: str) -> None:
@@ -291,7 +295,7 @@ class Scheduler:
         branch = self._current
         n = self.next_number(branch)
         fp = self._prints.of(channel, self.facts.name, encode(text))
-        self._emit(f.Out(p=branch.path, n=n, channel=channel, text=text, fp=fp))
+        self.emit(f.Out(p=branch.path, n=n, channel=channel, text=text, fp=fp))
 
     def enter(self, seconds: float) -> Deadline:
         """The current branch enters a block with a deadline."""
@@ -468,6 +472,8 @@ class Scheduler:
         """A step has its outcome."""
         branch = op.branch
         assert branch is not None
+        if hold(self, op, data, error):
+            return
         if (
             op.cancelled
             and branch.pending
@@ -505,6 +511,21 @@ class Scheduler:
             self._memory.learn([f.Past(p=fired.p, n=fired.n, step="timeout", v=_FIRED)])
         else:
             self._fire(self._deadlines.get((fired.p, fired.n)))
+
+    def _take_called(self, called: f.Called) -> None:
+        if self.replaying:
+            past = f.Past(p=called.p, n=0, step="tool", v=called.v, ref=called.ref, about=called.tool)
+            self._memory.learn([past])
+        else:
+            self._start_tool(called.p, called.tool, self._load(called.v, called.ref))
+
+    def _start_tool(self, path: str, tool: str, data: Buffer) -> bool:
+        """An agent calls a tool of a prompt that a branch waits for; ``False`` if none does."""
+        op = self._open_step(*prompt_of(path))
+        if not isinstance(op, PromptOp):
+            return False
+        ToolBranch(self, op).start(path, tool, data)
+        return True
 
     def _take_failure(self, failed: f.SessionFailed) -> None:
         if self.replaying:
@@ -549,13 +570,17 @@ class Scheduler:
         self.works.abandon()
         for branch in list(self._branches.values()):
             branch.pending.clear()
-            if isinstance(branch.op, Counted):
+            if isinstance(branch.op, Counted) and not hold(self, branch.op, b"", revive_failure(failure)):
                 self.wake(branch, None, revive_failure(failure))
 
     # Replay.
 
     def _take_past(self, past: f.Past) -> None:
         """The next outcome in the order of the journal: something the program did must be waiting for it."""
+        if past.step == "tool":
+            if not self._start_tool(past.p, past.about, self._load(past.v, past.ref)):
+                self._differ(past, None)
+            return
         deed = self._memory.confirm(past)
         if deed is None or not fits(deed, past):
             self._differ(past, deed)
@@ -608,9 +633,9 @@ class Scheduler:
             note.v, note.ref = self.pack(data)
         except BartackError as error:
             note.e = describe_error(error, self.facts.path)
-            self._emit(note)
+            self.emit(note)
             return None, self._note_failed(op, note.e)
-        self._emit(note)
+        self.emit(note)
         return data, None
 
     def _note_failed(self, op: NoteOp[object], data: f.ErrorData) -> Exception:
@@ -619,7 +644,7 @@ class Scheduler:
         self.settle(op.branch, error)
         return error
 
-    def _emit(self, frame: f.Out | f.Note) -> None:
+    def emit(self, frame: f.Out | f.Note | f.Returned) -> None:
         """Send what needs no answer; on replay only if it turns out that the history does not have it."""
         if self.replaying:
             self._memory.add((frame.p, frame.n), frame)
@@ -649,7 +674,7 @@ class Scheduler:
         elif isinstance(deed, f.Note) and deed.step == "timeout":
             self._send(deed)
         else:
-            self._emit(deed)
+            self.emit(deed)
 
     def _begin_deadline(self, deadline: Deadline) -> None:
         path, n = deadline.step

@@ -127,7 +127,8 @@ class ForeignMailbox:
         """Take the oldest message; leaving the block acknowledges it, an exception gives it back."""
         held = self._hold(timeout_s)
         try:
-            yield ForeignDelivery(held)
+            with self._client.renewing():
+                yield ForeignDelivery(held)
         except BaseException:
             self._client.ask("ack", Request(id=held.id, ok=False))
             raise
@@ -180,13 +181,7 @@ class Session:
             RunNotActiveError: Nobody runs it.
             SessionFailedError: It has failed.
         """
-        if run is None:
-            place = os.environ.get("BARTACK_RUN_DIR")
-            if not place:
-                raise NotInWorkerError("Session.join without a run")
-            run = place
-        found = find_run(run, Path(workspace))
-        _check(found)
+        found = find_session(run, workspace)
         return cls(found, HubClient(found))
 
     def send_supervised(self, recipient: str, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
@@ -251,7 +246,7 @@ class Session:
     @property
     def timestamp(self) -> datetime:
         """When the run first started."""
-        return datetime.fromtimestamp(read_state(self._run).created_at / 1e6, UTC)
+        return read_timestamp(self._run)
 
     def check_failed(self) -> None:
         """Raise if the session has failed; never waits.
@@ -262,7 +257,7 @@ class Session:
         self._client.poll()
         if self._client.failure is not None:
             raise self._client.failure
-        _check(self._run)
+        check_session(self._run)
 
     def wait_failed(self, timeout_s: float | None = None) -> SessionFailedError:
         """Wait until the session fails; returns why.
@@ -306,7 +301,29 @@ class Session:
         self.close()
 
 
-def _check(run: RunDir) -> None:
+def find_session(run: str | os.PathLike[str] | None, workspace: str | os.PathLike[str]) -> RunDir:
+    """The run to join; without a name the one that this process belongs to.
+
+    Raises:
+        RunNotFoundError: There is no such run.
+        SessionFailedError: It has failed.
+    """
+    if run is None:
+        place = os.environ.get("BARTACK_RUN_DIR")
+        if not place:
+            raise NotInWorkerError("Session.join without a run")
+        run = place
+    found = find_run(run, Path(workspace))
+    check_session(found)
+    return found
+
+
+def read_timestamp(run: RunDir) -> datetime:
+    """When a run first started."""
+    return datetime.fromtimestamp(read_state(run).created_at / 1e6, UTC)
+
+
+def check_session(run: RunDir) -> None:
     """Raise if a run's directory says that its session failed, or is gone. What cannot be read is a failure, too."""
     try:
         text = run.failed.read_bytes()

@@ -19,6 +19,7 @@ from bartack.runtime import _entries as e
 from bartack.runtime._blame import Blame, Failed
 from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._frames import ErrorData
+from bartack.runtime._places import CallPlace, outer
 from bartack.supervision import Monitor, MonitorRegistry
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
@@ -26,6 +27,8 @@ RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "i
 
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
+
+_ENDED: Final = (":StepCancelledError", ":StepTimeoutError", ":ShellTimeoutError", ":MessageTooLargeError")
 
 T = TypeVar("T", bound=e.EntryData)
 
@@ -67,6 +70,57 @@ class OpenStep(msgspec.Struct, gc=False):
     """An attempt failed and the next one has not begun: nothing of it is under way."""
 
 
+class ToolRun(msgspec.Struct):
+    """A call of a tool that was run for a prompt."""
+
+    call: int
+    place: int
+    tool: str
+    id: str
+    seq: int
+    asked: Value
+    ended_seq: int = 0
+    """Place of the entry with its outcome; 0 while it runs."""
+    value: Value = NO_VALUE
+    error: ErrorData | None = None
+
+
+class ToolRecord:
+    """Every call of a tool that was ever run for one prompt, in order.
+
+    Calls stay in it also when a later attempt of the agent went another way: the program has run them. The *line* is what the agent
+    knows: the calls that it made, without those that another attempt superseded.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[ToolRun] = []
+
+    @property
+    def line(self) -> list[ToolRun]:
+        """The calls that the agent has made, as far as it knows."""
+        line: list[ToolRun] = []
+        for run in self.runs:
+            del line[run.place - 1 :]
+            line.append(run)
+        return line
+
+    @property
+    def running(self) -> ToolRun | None:
+        """The call without an outcome, if there is one; there is never more than one."""
+        return next((run for run in self.runs if not run.ended_seq), None)
+
+    def find(self, call: int) -> ToolRun | None:
+        """A call by its number."""
+        return next((run for run in self.runs if run.call == call), None)
+
+    def rewind(self, stands: Callable[[int], bool]) -> None:
+        """The worker was set back: what does not stand never happened."""
+        self.runs = [run for run in self.runs if stands(run.seq)]
+        for run in self.runs:
+            if run.ended_seq and not stands(run.ended_seq):
+                run.ended_seq, run.value, run.error = 0, NO_VALUE, None
+
+
 class Worker:
     """One worker of the run, as far as the journal tells."""
 
@@ -83,6 +137,10 @@ class Worker:
         self.history = array("Q")
         """Places of the entries that are outcomes of its steps, in order."""
         self.open: dict[tuple[str, int], OpenStep] = {}
+        self.tools: dict[tuple[str, int], ToolRecord] = {}
+        """What was run for the agents of prompts that have no outcome, or one that may be set back."""
+        self.doubted: dict[tuple[str, int], str] = {}
+        """Steps to be done once that may have happened and were set back with a failure before them: their fingerprints."""
         self.crashes: dict[tuple[str, int], int] = {}
         self.crashes_in_a_row = 0
         self.rewinds = 0
@@ -116,6 +174,11 @@ class Worker:
     def ended(self) -> bool:
         """Whether nothing of it is left to do."""
         return self.status in {"completed", "failed", "cancelled"}
+
+    def awaits_tool(self, step: OpenStep) -> bool:
+        """Whether a prompt waits for a tool of this worker, and not for its agent."""
+        record = self.tools.get((step.p, step.n))
+        return record is not None and record.running is not None
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -183,7 +246,7 @@ class State:
         return self.run.run if self.run is not None else ""
 
     def worker_of(self, p: str) -> Worker | None:
-        """The worker that a path belongs to: its own, or that of one of its branches."""
+        """The worker that a path belongs to: its own, or that of one of its branches or of the tools it runs."""
         found = self._owners.get(p)
         if found is None:
             found = self.workers.get(p) or self._by_branch(p)
@@ -232,13 +295,10 @@ class State:
         _APPLY[type(data)](self, data, seq, at, value)
 
     def _by_branch(self, p: str) -> Worker | None:
-        """A branch has its worker's path, a dot, and pairs of numbers: ``main.4.1``."""
-        head = p
-        while "." in head:
-            head = head.rpartition(".")[0]
-            if head in self.workers:
-                return self.workers[head]
-        return None
+        head = outer(p)
+        while head and head not in self.workers:
+            head = outer(head)
+        return self.workers.get(head)
 
     def _open(self, data: e.StepStarted, seq: int, at: int, value: Value) -> None:
         worker = self.worker_of(data.p)
@@ -330,14 +390,16 @@ class State:
         worker.crashes_in_a_row = 0
         if cleanup:
             return
+        worker.doubted.pop((p, n), None)
         worker.history.append(seq)
         if failed is None:
+            worker.tools.pop((p, n), None)
             worker.blame.finish(p, n, step, seq)
             if worker.let_go and not worker.blame.steps:
                 worker.let_go.clear()
         else:
             cancelled = _is_cancellation(failed)
-            cut_short = cancelled and was is not None and was.once and not was.between
+            cut_short = was is not None and was.once and not was.between and _was_ended(failed)
             unknown = cut_short or is_unknown(failed.error)
             worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=cancelled)
 
@@ -349,6 +411,11 @@ def is_unknown(error: ErrorData) -> bool:
 
 def _is_cancellation(failed: e.StepFailed) -> bool:
     return failed.error.type.endswith(":StepCancelledError")
+
+
+def _was_ended(failed: e.StepFailed) -> bool:
+    """Whether a step failed because it was ended from outside: what it had done by then nobody knows."""
+    return failed.error.type.endswith(_ENDED)
 
 
 def below(paths: Iterable[str]) -> tuple[str, ...]:
@@ -462,6 +529,10 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     """Take what followed from a failure out of a worker's history."""
     origin = worker.origin or (worker.path, 0)
     kept, undone = worker.blame.standing(origin, to)
+    for step in undone - {origin}:
+        failed = worker.blame.steps.get(step)
+        if failed is not None and failed.unknown:
+            worker.doubted[step] = failed.fp
     for step, opened in list(worker.open.items()):
         if opened.seq > to and worker.blame.depends(opened.p, origin, to):
             state.forget_step(worker, step)
@@ -470,6 +541,8 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     worker.returning = {
         message: given for message, given in worker.returning.items() if given[0] < to or given[0] in kept
     }
+    for record in worker.tools.values():
+        record.rewind(lambda place: place < to or place in kept)
     for place, monitor in worker.let_go.values():
         if place >= to and place not in kept:
             state.monitors.add(monitor)
@@ -514,6 +587,36 @@ def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Val
     worker = state.worker_of(data.p)
     if worker is not None and _is_cancellation(data):
         worker.cancel_next = ""
+
+
+def _tool_called(state: State, data: e.ToolCalled, seq: int, at: int, value: Value) -> None:
+    worker = state.worker_of(data.p)
+    if worker is None:
+        return
+    run = ToolRun(data.call, data.place, data.tool, data.id, seq, value)
+    worker.tools.setdefault((data.p, data.n), ToolRecord()).runs.append(run)
+    _note_tool(worker, data, "tool", seq)
+
+
+def _tool_ended(state: State, data: e.ToolFinished | e.ToolFailed, seq: int, at: int, value: Value) -> None:
+    worker = state.worker_of(data.p)
+    if worker is None:
+        return
+    record = worker.tools.get((data.p, data.n))
+    run = record.find(data.call) if record is not None else None
+    if run is not None:
+        run.ended_seq, run.value = seq, value
+        run.error = data.error if isinstance(data, e.ToolFailed) else None
+    # Whatever failed inside has gone to the agent: it is handled.
+    _note_tool(worker, data, "returned", seq)
+
+
+def _note_tool(
+    worker: Worker, data: e.ToolCalled | e.ToolFinished | e.ToolFailed, step: str, seq: int
+) -> None:
+    worker.history.append(seq)
+    worker.crashes_in_a_row = 0
+    worker.blame.finish(CallPlace(data.p, data.n, data.call).path, 0, step, seq)
 
 
 def _output(state: State, data: e.Output, seq: int, at: int, value: Value) -> None:
@@ -687,7 +790,7 @@ def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, va
     state.failed_at = at
 
 
-def _peer_joined(state: State, data: e.PeerJoined, seq: int, at: int, value: Value) -> None:
+def _for_people(state: State, data: e.PeerJoined | e.WaitSlow, seq: int, at: int, value: Value) -> None:
     """Kept for people; changes nothing."""
 
 
@@ -712,6 +815,9 @@ _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.StepRetried: _step_retried,
     e.StepFinished: _step_finished,
     e.StepFailed: _step_failed,
+    e.ToolCalled: _tool_called,
+    e.ToolFinished: _tool_ended,
+    e.ToolFailed: _tool_ended,
     e.Output: _output,
     e.MessageSent: _message_sent,
     e.MessageTaken: _message_taken,
@@ -730,5 +836,6 @@ _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.MonitorTold: _monitor_told,
     e.MonitorGone: _monitor_gone,
     e.FailureRecorded: _session_failed,
-    e.PeerJoined: _peer_joined,
+    e.PeerJoined: _for_people,
+    e.WaitSlow: _for_people,
 }

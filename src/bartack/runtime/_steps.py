@@ -91,12 +91,22 @@ class ShellOutcome(msgspec.Struct, omit_defaults=True):
     stderr64: str = ""
 
 
+class ToolSpec(msgspec.Struct, omit_defaults=True, frozen=True):
+    """A tool that an agent may call, as it is described to it."""
+
+    name: str
+    description: str = ""
+    schema: dict[str, object] = {}
+    """The JSON schema of its arguments, an object."""
+
+
 class ThinkArgs(Args, frozen=True):
     """A prompt to an agent."""
 
     prompt: str
     name: str
     schema: dict[str, object] | None = None
+    tools: list[ToolSpec] = []
     agent: str = ""
     system: str = ""
     may_decline: bool = False
@@ -122,11 +132,13 @@ class ThinkOutcome(msgspec.Struct, omit_defaults=True):
 
 
 class AskArgs(Args, frozen=True):
-    """A question to a person. ``type`` is str, bool, int, float or json."""
+    """A question to a person. ``type`` is str, bool, int, float or json, which has to fit ``schema``."""
 
     question: str
     type: str = "str"
     options: list[str] | None = None
+    """What to choose from; a person may give the number of one, from 1."""
+    schema: dict[str, object] | None = None
     default: MaybeRaw = None
     timeout_s: float = 0.0
 

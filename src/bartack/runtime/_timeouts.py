@@ -19,6 +19,7 @@ DEFAULTS: Final[Mapping[str, float]] = {
     "prompt": 3600.0,
     "delegate": 86400.0,
     "step": 600.0,
+    "slow": 10.0,
     "child_start": 10.0,
     "child_stop": 5.0,
     "hub_join": 10.0,

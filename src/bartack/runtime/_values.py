@@ -14,7 +14,7 @@ import math
 import pathlib
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -415,6 +415,26 @@ def schema_of(annotation: object) -> dict[str, object] | None:
         return None
     check_annotation(annotation)
     return msgspec.json.schema(annotation, schema_hook=_schema_hook)
+
+
+def object_schema(fields: Mapping[str, object], required: Sequence[str]) -> dict[str, object]:
+    """The JSON schema of an object with exactly these members, by their annotations.
+
+    Raises:
+        UnsupportedTypeError: Values of one do not travel.
+    """
+    for annotation in fields.values():
+        check_annotation(annotation)
+    schemas, shared = msgspec.json.schema_components(
+        list(fields.values()), schema_hook=_schema_hook, ref_template="#/$defs/{name}"
+    )
+    schema: dict[str, object] = {
+        "type": "object",
+        "properties": dict(zip(fields, schemas, strict=True)),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    return {**schema, "$defs": shared} if shared else schema
 
 
 def _schema_hook(kind: type[object]) -> dict[str, object]:

@@ -14,6 +14,7 @@ import msgspec
 from bartack.journal import BlobRef, Entry
 from bartack.runtime import _entries as e
 from bartack.runtime._frames import ErrorData
+from bartack.runtime._places import CallPlace
 from bartack.runtime._state import State, Value
 
 StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
@@ -128,6 +129,9 @@ class Chronicle:
             e.StepRetried: self._step_retried,
             e.StepFinished: self._step_finished,
             e.StepFailed: self._step_failed,
+            e.ToolCalled: self._tool_called,
+            e.ToolFinished: self._tool_ended,
+            e.ToolFailed: self._tool_ended,
             e.Output: self._output,
             e.MessageSent: self._sent,
             e.MessageTaken: self._taken,
@@ -267,6 +271,15 @@ class Chronicle:
         step = self._end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)
         step.about = data.about or step.about
         step.status, step.error = "failed", data.error
+
+    def _tool_called(self, data: e.ToolCalled, seq: int, at: int) -> None:
+        step = self._begin(CallPlace(data.p, data.n, data.call).path, 0, "tool")
+        step.about, step.started_at = data.tool, at
+
+    def _tool_ended(self, data: e.ToolFinished | e.ToolFailed, seq: int, at: int) -> None:
+        step = self._end(CallPlace(data.p, data.n, data.call).path, 0, "tool", seq, at)
+        if isinstance(data, e.ToolFailed):
+            step.status, step.error = "failed", data.error
 
     def _output(self, data: e.Output, seq: int, at: int) -> None:
         self._end(data.p, data.n, data.channel, seq, at, cleanup=data.cleanup)

@@ -26,5 +26,5 @@ def _waits(peer: Peer) -> bool:
     worker = peer.worker
     if worker is None or not peer.awaited:  # it computes, or has yet to come to where it was
         return False
-    kinds = {opened.step for opened in worker.open.values()}
+    kinds = {opened.step for opened in worker.open.values() if not worker.awaits_tool(opened)}
     return kinds <= WAITS and all(step in worker.open for step in peer.awaited)

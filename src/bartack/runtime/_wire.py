@@ -71,14 +71,33 @@ class Connection:
             return None
         return self._reader.feed(_view[:size]) if size else None
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether nothing waits to be sent, and the loop waits for the peer to talk."""
+        return not (self._queue or self._current or self.closing) and self.events == selectors.EVENT_READ
+
     def send(self, data: bytes, *, urgent: bool = False) -> None:
         """Send a frame, now or when the socket takes it."""
+        if not self._queue and not self._current and self._send_whole(data):
+            return
         if urgent:
             self._queue.appendleft(data)
         else:
             self._queue.append(data)
         self.waiting_bytes += len(data)
         self.flush()
+
+    def _send_whole(self, data: bytes) -> bool:
+        """Most frames are short, and go out at once; what is left of one that does not waits."""
+        try:
+            sent = self.sock.send(data)
+        except OSError:
+            return False
+        if sent == len(data):
+            self.stuck_since = None
+        else:
+            self._current = memoryview(data)[sent:]
+        return True
 
     def stream(self, frames: Iterator[bytes]) -> None:
         """Send frames that are made as fast as the other side reads them."""

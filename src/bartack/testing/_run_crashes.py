@@ -31,11 +31,14 @@ from bartack.runtime.rehearse import (
     Out,
     Output,
     ReplayReport,
+    Returned,
     RunDir,
     State,
     Step,
     StepFailed,
     StepFinished,
+    ToolFailed,
+    ToolFinished,
     WorkerCall,
     check_replay,
     decode_entry,
@@ -51,7 +54,7 @@ At = Literal["steps", "entries"]
 Place = tuple[str, int]
 """A step: its path and number."""
 
-_STEPS = (Step, Begin, Done, Note, Out)
+_STEPS = (Step, Begin, Done, Note, Out, Returned)
 
 
 def assert_survives_crashes(
@@ -148,6 +151,8 @@ def _finished(entries: list[Entry]) -> set[Place]:
         match data:
             case StepFinished() | StepFailed() | Output() if not data.cleanup:
                 found.add((data.p, data.n))
+            case ToolFinished() | ToolFailed():
+                found.add((f"{data.p}/do:{data.n}.{data.call}", 0))
             case MessageTaken() | MessagesDrained():
                 found.add((data.p, data.n))
             case MessageSent() if data.n and not data.reply_to:

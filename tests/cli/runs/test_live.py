@@ -126,7 +126,7 @@ def test_questions_are_asked_and_answered_one_after_the_other(asking: Terminal) 
     asking.type("many\n")
     asking.wait_for("'many' is no answer: a whole number is asked for")
     asking.type("\n3\n")
-    asking.wait_for("red or green")
+    asking.wait_for("2  green")
     asking.type("red\n")
 
     assert asking.end() == 0
@@ -138,7 +138,7 @@ def test_an_answer_from_elsewhere_takes_the_question_away(asking: Terminal, call
     assert call("answer", "latest", "q1", "5").returncode == 0
 
     asking.wait_for("answered elsewhere")
-    asking.wait_for("red or green")
+    asking.wait_for("2  green")
     asking.type("green\n")
     assert asking.end() == 0
     assert '[\n  5,\n  "green"\n]\n' in asking.screen()

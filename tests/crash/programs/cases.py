@@ -398,3 +398,34 @@ async def ticker(ctx: Context, count: int) -> int:
 async def long(ctx: Context, workers: int, count: int) -> list[int]:
     """As many steps as there can be."""
     return await ctx.delegate([ticker(count) for _ in range(workers)])
+
+
+# Tools of a prompt.
+
+
+@worker(agent="scripted")
+async def tooling(ctx: Context) -> list[object]:
+    """Each call waits for a message in the middle: whoever kills something has the time to."""
+    count = 0
+    heard: list[object] = []
+
+    async def more() -> int:
+        nonlocal count
+        await shell_note(ctx, f"more {count}")
+        heard.append(await ctx.mailbox.go.receive(60))
+        count += 1
+        return count
+
+    reply = await ctx.think("Count.", tools=[more])
+    return [reply, count, heard]
+
+
+# For clients outside.
+
+
+@worker
+async def echoing(ctx: Context, times: int) -> int:
+    """Sends back what it is sent."""
+    for _ in range(times):
+        await ctx.mailbox.back.send(await ctx.mailbox.to.receive(60))
+    return times

@@ -26,6 +26,7 @@ from bartack.runtime._memory_hub import MemoryHub, MortalJournal
 from bartack.runtime._office import Settings
 from bartack.runtime._state import NO_VALUE, Value, Worker
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._tool_desk import ToolCall
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.testing import VirtualClock
 
@@ -201,6 +202,8 @@ class Stage:
         self.stopped_shells: list[int] = []
         self.prompts: dict[int, act.StartPrompt] = {}
         self.stopped_prompts: list[int] = []
+        self.answered: list[tuple[int, object, str]] = []
+        """What agents were told of their calls: number of the request, value, problem."""
         self.stopped: list[str] = []
         self.shown: list[tuple[str, str]] = []
         self.slow_to_die: set[str] = set()
@@ -235,6 +238,9 @@ class Stage:
 
     def start_prompt(self, action: act.StartPrompt) -> None:
         self.prompts[action.token] = action
+
+    def answer_call(self, action: act.AnswerCall) -> None:
+        self.answered.append((action.request, plain(action.value.raw), action.error))
 
     def stop_prompt(self, token: int) -> None:
         self.stopped_prompts.append(token)
@@ -298,6 +304,15 @@ class Stage:
         chosen = token if token is not None else next(iter(self.prompts))
         del self.prompts[chosen]
         self.hub.post(lambda core: core.prompt_ended(chosen, outcome))
+        self.hub.run_ready()
+
+    def call_tool(
+        self, request: int, tool: str = "do_1", token: int | None = None, **arguments: object
+    ) -> None:
+        """An agent calls a tool; the one that was asked first by default."""
+        chosen = token if token is not None else next(iter(self.prompts))
+        call = ToolCall(request, tool, msgspec.json.encode(arguments))
+        self.hub.post(lambda core: core.tool_called(chosen, call))
         self.hub.run_ready()
 
     def entries(self, *kinds: str) -> list[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -14,12 +15,13 @@ import pytest
 
 from bartack.journal import BlobRef
 from bartack.runtime import _frames as f
+from bartack.runtime._slate import Slate
 
 RUN = "run-20260131-235959-0f3a91c7"
 START = (
     "import sys\n"
     "from bartack.runtime._child import worker_main\n"
-    "sys.exit(worker_main(sys.argv[1].encode(), [int(sys.argv[2])]))"
+    "sys.exit(worker_main(sys.argv[1].encode(), [int(sys.argv[2]), int(sys.argv[3])]))"
 )
 
 
@@ -33,14 +35,22 @@ class Life:
             folder.mkdir(parents=True)
         self._ours, self._theirs = socket.socketpair()
         self._ours.settimeout(10)
+        self.slate = Slate.create()
         self._reader = f.FrameReader()
         self._bodies: list[bytes] = []
         self._process: subprocess.Popen[str] | None = None
 
     def begin(
-        self, code: str, *past: f.Past, worker: str = "prog:main", args: bytes = b'{"args":[]}'
+        self,
+        code: str,
+        *past: f.Past,
+        worker: str = "prog:main",
+        args: bytes = b'{"args":[]}',
+        gate: Path | None = None,
     ) -> None:
         """Start the process and greet it."""
+        if gate is not None:
+            os.mkfifo(gate)
         (self.program / "prog.py").write_text(
             "from bartack import Context, step, worker\n" + textwrap.dedent(code), encoding="utf-8"
         )
@@ -58,10 +68,11 @@ class Life:
             START,
             msgspec.json.encode(order).decode(),
             str(self._theirs.fileno()),
+            str(self.slate.fileno()),
         ]
         self._process = subprocess.Popen(
             command,
-            pass_fds=[self._theirs.fileno()],
+            pass_fds=[self._theirs.fileno(), self.slate.fileno()],
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -118,6 +129,7 @@ class Life:
             self._process.communicate(timeout=10)
         self._ours.close()
         self._theirs.close()
+        self.slate.close()
 
 
 @pytest.fixture
@@ -125,6 +137,35 @@ def life(tmp_path: Path) -> Iterator[Life]:
     made = Life(tmp_path)
     yield made
     made.close()
+
+
+def test_a_short_body_is_on_the_slate_while_it_runs_and_costs_one_frame(life: Life) -> None:
+    life.begin(
+        """
+        from pathlib import Path
+
+        @step
+        def look(place: str) -> int:
+            with open(Path(place, "go")) as gate:
+                return len(gate.read())
+
+        @worker
+        async def main(ctx: Context, place: str) -> int:
+            return await look(place)
+        """,
+        args=msgspec.json.encode({"args": [str(life.root)]}),
+        gate=life.root / "go",
+    )
+    with (life.root / "go").open("w") as gate:
+        begin = f.decode_to_hub(life.slate.read())
+        gate.write("abc")
+    done = life.hear()
+
+    assert isinstance(begin, f.Begin)
+    assert (begin.p, begin.n, begin.step) == ("main", 1, "body")
+    assert isinstance(done, f.Done)
+    assert (text(done.v), done.about) == ("3", "prog.look")
+    assert life.slate.read() == b""
 
 
 def text(raw: msgspec.Raw | None) -> str:
@@ -189,7 +230,6 @@ def test_an_uncaught_error_is_reported_with_its_origin_and_stack(life: Life) -> 
             return await work(0)
         """
     )
-    life.hear()
     done = life.hear()
     assert isinstance(done, f.Done)
     assert done.e is not None

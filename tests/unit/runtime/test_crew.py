@@ -768,6 +768,21 @@ def test_a_worker_that_dies_with_its_parent_program_has_not_crashed() -> None:
     assert stage.workers["main"].incarnation == 6
 
 
+def test_a_crash_is_charged_to_the_body_the_process_was_busy_with() -> None:
+    stage = Stage()
+    stage.begin()
+    busy = f.Begin(p="main", n=1, step="body", fp="f1", about="team.stitch", timeout_s=10.0)
+    for incarnation in range(1, 4):
+        stage.core.process_gone("main", incarnation, "signal:SIGSEGV", busy=busy)
+        stage.hub.finish_turn()
+        stage.hub.run_ready()
+        stage.wait(2.0)
+
+    assert stage.worker("main").crashes == {("main", 1): 3}
+    crashed = [past.e for past in stage.workers["main"].past if past.e]
+    assert [error.type.rpartition(":")[2] for error in crashed] == ["StepCrashedError"]
+
+
 def test_a_body_that_does_not_end_in_time_is_ended_with_its_process_and_does_not_count_as_a_crash() -> None:
     stage = Stage()
     main = stage.begin()

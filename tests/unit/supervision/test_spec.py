@@ -117,7 +117,7 @@ BAD_CHILDREN: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("field", "options"), BAD_CHILDREN, ids=lambda value: str(value)[:60])
+@pytest.mark.parametrize(("field", "options"), BAD_CHILDREN)
 @pytest.mark.requirement("nonsense-is-refused")
 def test_a_child_that_could_not_work_is_refused(field: str, options: dict[str, Any]) -> None:
     with pytest.raises(ChildSpecError) as caught:

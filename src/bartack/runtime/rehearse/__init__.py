@@ -12,9 +12,11 @@ from bartack.runtime._entries import (
     Output,
     StepFailed,
     StepFinished,
+    ToolFailed,
+    ToolFinished,
     decode_entry,
 )
-from bartack.runtime._frames import Begin, Done, Frame, Note, Out, Step
+from bartack.runtime._frames import Begin, Done, Frame, Note, Out, Returned, Step
 from bartack.runtime._layout import RunDir
 from bartack.runtime._memory_hub import KilledError
 from bartack.runtime._memory_run import MemoryRun, MovableClock
@@ -46,6 +48,7 @@ __all__ = [
     "Out",
     "Output",
     "ReplayReport",
+    "Returned",
     "RunDir",
     "ShellEnd",
     "ShellResult",
@@ -54,6 +57,8 @@ __all__ = [
     "StepFailed",
     "StepFinished",
     "StepRecord",
+    "ToolFailed",
+    "ToolFinished",
     "UnknownDecision",
     "Value",
     "Worker",

@@ -1,0 +1,126 @@
+"""Programs outside a run that look at it and take part in it, with and without a loop."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+
+import pytest
+from tests.crash.runs import Begin, RealRun
+
+from bartack.errors import DeadlineExceededError, RunNotActiveError, SessionFailedError, StepNotFoundError
+from bartack.runtime import AsyncRun, AsyncSession
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
+
+
+@pytest.fixture
+def run(begin: Begin) -> RealRun:
+    """A run that sends back what it is sent, twice."""
+    made = begin("echoing", 2)
+    made.start()
+    made.wait_open("receive")
+    return made
+
+
+def on_a_loop(run: RealRun, play: Callable[[AsyncRun], Awaitable[None]]) -> None:
+    async def main() -> None:
+        async with await AsyncRun.open(run.run.path) as client:
+            await asyncio.wait_for(play(client), 20)
+
+    asyncio.run(main())
+
+
+def test_an_asynchronous_client_takes_part_in_a_run(run: RealRun) -> None:
+    async def play(client: AsyncRun) -> None:
+        assert (await client.state()).status == "running"
+        async with await client.join() as session:
+            session.check_failed()
+            assert session.dir == client.dir / "work"
+            assert await session.mailbox.names() == ["to"]
+            await session.mailbox.to.send([1])
+            assert await session.mailbox["back"].receive(10, type=list[int]) == [1]
+            await client.send("to", "x" * 100_000)
+            async with session.mailbox.back.delivery(10) as delivery:
+                assert delivery.value == "x" * 100_000
+        assert (await client.wait(10)).status == "completed"
+        assert await client.result(int) == 2
+        events = [event["kind"] async for event in client.events(follow=True)]
+        assert events[-1] == "run.ended"
+        assert [step.kind async for step in client.steps(status="finished")][:2] == ["receive", "send"]
+        assert [message.mailbox async for message in client.messages("back")] == ["back", "back"]
+
+    on_a_loop(run, play)
+
+
+def test_a_cancelled_receive_loses_no_message(run: RealRun) -> None:
+    async def play(client: AsyncRun) -> None:
+        async with await client.join() as session:
+            async with asyncio.TaskGroup() as group:
+                waiting = group.create_task(session.mailbox.back.receive(10))
+                await session.mailbox.names()  # the hub has heard both
+                waiting.cancel()
+            assert waiting.cancelled()
+            await session.mailbox.to.send("kept")
+
+            assert await session.mailbox.back.receive(10) == "kept"
+
+    on_a_loop(run, play)
+
+
+def test_a_client_learns_that_the_session_failed(run: RealRun) -> None:
+    async def play(client: AsyncRun) -> None:
+        session = await AsyncSession.join(client.dir)
+        with pytest.raises(DeadlineExceededError):
+            await session.wait_failed(0)
+        async with asyncio.TaskGroup() as group:
+            failing = group.create_task(session.wait_failed(10))
+            await session.mark_failed(ValueError("enough"))
+
+        assert "enough" in failing.result().message
+        with pytest.raises(SessionFailedError, match="enough"):
+            session.check_failed()
+        await session.close()
+
+    on_a_loop(run, play)
+
+
+def test_a_client_of_a_hub_that_is_killed_is_told(run: RealRun) -> None:
+    async def play(client: AsyncRun) -> None:
+        async with await client.join() as session:
+
+            async def receive() -> None:
+                with pytest.raises(RunNotActiveError):
+                    await session.mailbox.back.receive(10)
+
+            async with asyncio.TaskGroup() as group:
+                group.create_task(receive())
+                await session.mailbox.names()
+                run.kill_hub()
+        with pytest.raises(RunNotActiveError):
+            await client.join()
+
+    on_a_loop(run, play)
+
+
+def test_a_run_tells_its_steps_and_messages_and_can_be_forked(run: RealRun) -> None:
+    for word in ("a", "b"):
+        run.api.send("to", word)
+    assert run.wait_hub() == 0
+    api = run.api
+
+    assert [step.name for step in api.steps("echoing", "finished")] == [f"echoing:{n}" for n in range(1, 5)]
+    assert list(api.steps("nobody")) == []
+    assert [(message.mailbox, message.status) for message in api.messages()] == [
+        ("to", "received"),
+        ("back", "queued"),
+        ("to", "received"),
+        ("back", "queued"),
+    ]
+    with pytest.raises(StepNotFoundError):
+        api.fork("99")
+    fork = api.fork("2")
+    assert [step.name for step in fork.steps(status="finished")] == ["echoing:1", "echoing:2"]
+    fork.cancel("not needed")
+    assert fork.state().status == "cancelled"
