@@ -5,6 +5,7 @@ It ends when the hub says so, or when the hub is gone.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import importlib.machinery
 import os
@@ -108,6 +109,11 @@ class Link:
 def worker_main(payload: bytes, fds: Sequence[int]) -> int:
     """Run a worker in this process, which was made for it; returns the exit code."""
     order = msgspec.json.decode(payload, type=f.Order)
+    for errors in fds[2:]:
+        os.dup2(errors, 2)
+        os.close(errors)
+        # A crash in C code says where the program was.
+        faulthandler.enable(2)
     with socket.socket(fileno=fds[0]) as sock:
         try:
             return _live(order, Link(sock), Slate(fds[1]))

@@ -91,7 +91,12 @@ class Commands:
         if number is not None:
             keeper.stop(number, GRACE_S)
 
-    def event(self, event: ParentEvent, ended: Callable[[int, ShellEnd], None]) -> None:
+    def event(
+        self,
+        event: ParentEvent,
+        ended: Callable[[int, ShellEnd], None],
+        left_behind: Callable[[str, list[str], list[str]], None],
+    ) -> None:
         """The keeper reports."""
         match event:
             case Started(token=number, pids=pids, pidfds=pidfds):
@@ -102,9 +107,10 @@ class Commands:
             case Exited(token=number, statuses=statuses):
                 if number in self._running:
                     self._running[number].status = statuses[-1]
-            case Gone(token=number):
+            case Gone(token=number, leftovers=leftovers, survivors=survivors):
                 running = self._forget(number)
                 if running is not None:
+                    left_behind(running.path, leftovers, survivors)
                     ended(running.token, self._collect(running))
             case StartFailed(token=number, problem=problem, errno=code):
                 running = self._forget(number)

@@ -11,8 +11,10 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import Clock
 from bartack.messaging import Mailbox, Post, SendOutcome, is_success
 from bartack.runtime import _entries as e
+from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._state import State, Value
 from bartack.supervision import Monitor
 from bartack.telemetry import (
@@ -59,11 +61,13 @@ _LETTERS: Final[Mapping[str, type[DeadLetterExpired | DeadLetterPurged]]] = {
 class Herald:
     """Makes events of entries."""
 
-    def __init__(self, telemetry: Telemetry, state: State) -> None:
+    def __init__(self, telemetry: Telemetry, state: State, clock: Clock) -> None:
         self._telemetry = telemetry
         self._state = state
-        self._waiting: list[Event] = []
-        self._hear: Mapping[type[e.EntryData], Callable[..., None]] = {
+        self._waiting: list[Event | Callable[[], Event]] = []
+        self.run = RunHerald(telemetry, state, clock, self._add)
+        """Tells of the run itself: workers, steps, processes and waits."""
+        own: Mapping[type[e.EntryData], Callable[..., None]] = {
             e.MessageSent: self._sent,
             e.MessageTaken: self._taken,
             e.MessagesDrained: self._drained,
@@ -80,18 +84,21 @@ class Herald:
             e.MonitorGone: self._monitor_gone,
             e.WorkerEnded: self._worker_ended,
         }
+        tables = (own, self.run.ears)
+        self._hear: Mapping[type[e.EntryData], tuple[Callable[..., None], ...]] = {
+            kind: tuple(table[kind] for table in tables if kind in table) for kind in {**own, **self.run.ears}
+        }
 
     def hear(self, data: e.EntryData, at: int, value: Value) -> None:
         """An entry is about to be applied to the state."""
-        hear = self._hear.get(type(data))
-        if hear is not None:
+        for hear in self._hear.get(type(data), ()):
             hear(data, at, value)
 
     def speak(self) -> None:
         """What was heard is durable: tell it."""
         waiting, self._waiting = self._waiting, []
         for event in waiting:
-            self._telemetry.emit(event)
+            self._telemetry.emit(event if isinstance(event, Event) else event())
 
     # Messages.
 
@@ -337,7 +344,7 @@ class Herald:
             )
         )
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: Event | Callable[[], Event]) -> None:
         self._waiting.append(event)
 
 

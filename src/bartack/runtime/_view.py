@@ -7,15 +7,17 @@ noted. A step that a rewind took out of its worker's history stays as a record, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from bartack.journal import BlobRef, Entry
 from bartack.runtime import _entries as e
 from bartack.runtime._frames import ErrorData
+from bartack.runtime._herald_run import SUPERVISOR
 from bartack.runtime._places import CallPlace
 from bartack.runtime._state import State, Value
+from bartack.supervision import CrashReport
 
 StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
 MessageStatus = Literal["scheduled", "queued", "held", "received", "dropped"]
@@ -95,6 +97,13 @@ class WorkerRecord(msgspec.Struct, omit_defaults=True):
     error: ErrorData | None = None
 
 
+class CrashRecord(NamedTuple):
+    """A crash of a worker's process: when, and what is known of it."""
+
+    at: int
+    report: CrashReport
+
+
 class Chronicle:
     """Everything that happened in a run, added up entry by entry.
 
@@ -103,6 +112,7 @@ class Chronicle:
         steps: All steps, in the order in which they began.
         messages: All messages by id, in the order in which they were sent.
         notes: What else happened, in order.
+        crashes: The crashes of workers, in order.
         workers: All workers by path.
     """
 
@@ -111,6 +121,7 @@ class Chronicle:
         self.steps: list[StepRecord] = []
         self.messages: dict[str, MessageRecord] = {}
         self.notes: list[NoteRecord] = []
+        self.crashes: list[CrashRecord] = []
         self.workers: dict[str, WorkerRecord] = {}
         self._current: dict[str, dict[tuple[str, int], StepRecord]] = {}
         """Of each worker: its steps that count."""
@@ -230,7 +241,9 @@ class Chronicle:
 
     def _crashed(self, data: e.WorkerCrashed, seq: int, at: int) -> None:
         self.workers[data.path].crashes += 1
-        self._note(at, "crashed", f"its process ended ({data.reason}); started again", data.path)
+        then = "given up" if data.decision == "escalate" else "started again"
+        self._note(at, "crashed", f"its process ended ({data.reason}); {then}", data.path)
+        self.crashes.append(CrashRecord(at, crash_report(data)))
 
     def _rewound(self, data: e.WorkerRewound, seq: int, at: int) -> None:
         worker = self.workers[data.path]
@@ -332,6 +345,29 @@ class Chronicle:
         if receiver is not None:
             message.receiver = receiver
         message.reason = reason if status == "dropped" else ""
+
+
+def crash_report(data: e.WorkerCrashed) -> CrashReport:
+    """What the journal tells of the crash of a worker, in the form of every supervisor's reports."""
+    return CrashReport(
+        supervisor=SUPERVISOR,
+        child=data.path,
+        path=f"{data.path}#{data.incarnation}",
+        incarnation=data.incarnation,
+        pid=data.pid or None,
+        reason=data.reason,
+        exception="",
+        stack=(),
+        last_step=data.last_step,
+        last_message=data.last_message,
+        stderr_tail=data.stderr_tail,
+        uptime_s=data.uptime_s,
+        peak_memory_bytes=data.peak_memory_bytes,
+        restarts_in_window=data.restarts,
+        decision=data.decision,
+        next_start_us=data.next_start or None,
+        metadata={},
+    )
 
 
 def parse_step(text: str, first: str) -> tuple[str, int] | None:
