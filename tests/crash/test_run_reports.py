@@ -17,6 +17,7 @@ def reports(run: RealRun) -> list[WorkerCrashed]:
     return [entry.decode(WorkerCrashed) for entry in run.entries() if entry.kind == "worker.crashed"]
 
 
+@pytest.mark.requirement("crashes-are-reported")
 def test_the_crash_of_a_worker_is_reported_with_all_that_is_known_of_it(begin: Begin) -> None:
     run = begin("aborting")
     run.start(env={"SOME_SECRET": "hunter2hunter2"})
@@ -52,6 +53,7 @@ def error_of(run: RealRun) -> tuple[str, object]:
     return failed.error.type.rpartition(":")[2], failed.error.facts["child"]
 
 
+@pytest.mark.requirement("parents-are-bounded")
 def test_a_parent_of_workers_that_dies_again_and_again_fails_the_session_which_can_be_resumed(
     begin: Begin,
 ) -> None:
@@ -71,6 +73,7 @@ def test_a_parent_of_workers_that_dies_again_and_again_fails_the_session_which_c
     assert run.api.result() == "at last"
 
 
+@pytest.mark.requirement("parents-are-bounded")
 def test_a_parent_of_commands_that_dies_again_and_again_fails_the_session(begin: Begin) -> None:
     run = begin("commanding")
     run.start()

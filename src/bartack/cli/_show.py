@@ -25,7 +25,7 @@ from bartack.errors import StepNotFoundError
 from bartack.journal import open_reader
 from bartack.runtime.operate import Chronicle, RunDir, StepRecord, parse_step, status_of
 
-TAIL_LINES: Final = 12
+TAIL_LINES: Final = 40
 """So many of the last lines that a crashed process wrote are shown."""
 _STYLES: Final[dict[str, Style]] = {
     "finished": "green",

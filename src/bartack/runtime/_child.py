@@ -113,7 +113,7 @@ def worker_main(payload: bytes, fds: Sequence[int]) -> int:
         os.dup2(errors, 2)
         os.close(errors)
         # A crash in C code says where the program was.
-        faulthandler.enable(2)
+        faulthandler.enable(2, all_threads=False)
     with socket.socket(fileno=fds[0]) as sock:
         try:
             return _live(order, Link(sock), Slate(fds[1]))

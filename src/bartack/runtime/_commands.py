@@ -10,6 +10,7 @@ import base64
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -18,6 +19,7 @@ import msgspec
 from bartack.errors import BartackError
 from bartack.journal import Journal
 from bartack.runtime._effects import ShellEnd
+from bartack.runtime._foreign import PARENT_OF_COMMANDS, Process
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import StartShell
 from bartack.runtime._state import State, Value
@@ -40,6 +42,7 @@ class _Running:
         self.secret = secret
         self.key = action.key
         self.status = 0
+        self.began_us = time.time_ns() // 1000
 
 
 class Commands:
@@ -73,6 +76,8 @@ class Commands:
             "BARTACK_STEP": action.key,
             "BARTACK_STEP_TOKEN": secret,
         }
+        if action.trace:
+            env["TRACEPARENT"] = action.trace
         stdin = self._input(action.stdin, journal)
         running = _Running(action, self._file(), self._file(), secret)
         number = self._new_token()
@@ -120,10 +125,20 @@ class Commands:
             case _:
                 return
 
-    def processes(self) -> list[tuple[int, str, list[str]]]:
-        """What runs: process, path of the worker, and the words of the command."""
+    def processes(self, step_of: Callable[[int], str]) -> list[Process]:
+        """What runs; ``step_of`` tells the step that commands are run for."""
         return [
-            (pid, running.path, running.argv) for running in self._running.values() for pid in running.pids
+            Process(
+                "command",
+                pid,
+                under=PARENT_OF_COMMANDS,
+                worker=running.path,
+                started=running.began_us,
+                step=step_of(running.token),
+                about=" ".join(running.argv),
+            )
+            for running in self._running.values()
+            for pid in running.pids
         ]
 
     def refused(self, error: BartackError | OSError) -> ShellEnd:

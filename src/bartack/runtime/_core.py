@@ -248,6 +248,11 @@ class Core:
         self.crew.process_gone(path, incarnation, reason, counted=counted, end=end)
         self._check_pause()
 
+    def trace_of_worker(self, path: str) -> str:
+        """Where in its trace a worker is; empty if nobody traces the run."""
+        herald = self.ledger.herald
+        return "" if herald is None else herald.run.trace_of_worker(self.state.workers[path])
+
     def left_behind(self, path: str, leftovers: list[str], survivors: list[str]) -> None:
         """A process of a worker, or one of its commands, ended and left others behind: ended by now, or not to be ended."""
         if leftovers:

@@ -144,8 +144,11 @@ class RunHerald:
     def _begin(self, path: str, parent: tuple[str, int], at: int) -> None:
         self._began[path] = at
         if self._telemetry.wanted(WorkerStart):
-            made_by = f"{parent[0]}:{parent[1]}" if parent[0] else ""
-            self._add(WorkerStart(run=self._state.run_id, worker=path, parent=made_by))
+            self._add(self._worker_start(path, parent))
+
+    def _worker_start(self, path: str, parent: tuple[str, int]) -> WorkerStart:
+        made_by = f"{parent[0]}:{parent[1]}" if parent[0] else ""
+        return WorkerStart(run=self._state.run_id, worker=path, parent=made_by)
 
     def _ended(self, data: e.WorkerEnded, at: int, value: Value) -> None:
         took_ns = self._since(data.path, at)
@@ -218,6 +221,28 @@ class RunHerald:
                     source=str(data.error.facts["source"]),
                 )
             )
+
+    # Traces.
+
+    def trace_of_worker(self, worker: Worker) -> str:
+        """Where in its trace a worker is; empty if nobody makes spans."""
+        if not self._telemetry.traces:
+            return ""
+        return self._telemetry.traceparent(self._worker_start(worker.path, worker.parent))
+
+    def trace_of_step(self, worker: Worker, step: OpenStep) -> str:
+        """Where in its trace an open step is; empty if nobody makes spans."""
+        if not self._telemetry.traces:
+            return ""
+        return self._telemetry.traceparent(
+            StepStart(
+                attempt=step.attempt,
+                run=self._state.run_id,
+                worker=worker.path,
+                step=f"{step.p}:{step.n}",
+                kind=step.step,
+            )
+        )
 
     # Waits.
 

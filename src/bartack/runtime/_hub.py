@@ -26,7 +26,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._commands import Commands
 from bartack.runtime._core import Core
-from bartack.runtime._foreign import Process
+from bartack.runtime._foreign import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._layout import RunDir
 from bartack.runtime._leftovers import end_leftovers
@@ -123,6 +123,9 @@ class Hub:
         """What each worker is busy with, by its token, beside the number of its connection."""
         self._statuses: dict[int, str] = {}
         self._pids: dict[int, int] = {}
+        self._began_us = time.time_ns() // 1000
+        self._started: dict[str, int] = {}
+        """When each parent program was started: microseconds since 1970, UTC."""
         self._witness = Witness(self.watch, self.unwatch, _write_error)
         self._deaths = {module: Intensity(*PARENT_RESTARTS) for module in (ZYGOTE, KEEPER)}
         self._status = ""
@@ -350,6 +353,7 @@ class Hub:
         run = self._core.state.run
         assert run is not None
         parent = ParentClient.start(module, str(self._run.tree_lock), env, run.workspace)
+        self._started[module] = time.time_ns() // 1000
 
         def ready(events: int) -> None:
             self._parent_ready(parent)
@@ -501,14 +505,29 @@ class Hub:
                 return
 
     def _processes(self) -> list[Process]:
-        found = [Process("hub", os.getpid())]
+        found = [Process("hub", os.getpid(), started=self._began_us)]
         for module, parent in ((ZYGOTE, self._zygote), (KEEPER, self._keeper)):
             if parent is not None:
-                found.append(Process(_PARENTS[module], parent.pid))
-        for token, (path, incarnation) in self._workers.items():
-            found.append(Process("worker", self._pids.get(token, 0), path, incarnation))
-        for pid, path, argv in self._commands.processes():
-            found.append(Process("command", pid, path, about=" ".join(argv)))
+                found.append(
+                    Process(_PARENTS[module], parent.pid, under="hub", started=self._started[module])
+                )
+        found += [
+            Process(
+                "worker",
+                self._pids.get(token, 0),
+                worker=path,
+                incarnation=incarnation,
+                started=self._witness.began_us(token),
+            )
+            for token, (path, incarnation) in self._workers.items()
+        ]
+        found += self._commands.processes(self._core.effects.step_of)
+        found += [
+            Process(
+                "agent", under=PARENT_OF_COMMANDS, worker=path, step=f"{step.p}:{step.n}", about=step.about
+            )
+            for path, step in self._core.effects.prompts()
+        ]
         return found
 
     def _parent_died(self, parent: ParentClient) -> None:
@@ -569,6 +588,9 @@ class Hub:
         self._slates[token] = (self._add(ours, (action.path, action.incarnation)).number, slate)
         payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
         env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
+        trace = self._core.trace_of_worker(action.path)
+        if trace:
+            env["TRACEPARENT"] = trace
         errors = self._witness.begin(token)
         self._zygote.fork(token, payload, [theirs.fileno(), slate.fileno(), errors], env)
         os.close(errors)
@@ -658,8 +680,8 @@ class _Signals:
 
 
 _PARENTS: Final[dict[str, Literal["parent of workers", "parent of commands"]]] = {
-    ZYGOTE: "parent of workers",
-    KEEPER: "parent of commands",
+    ZYGOTE: PARENT_OF_WORKERS,
+    KEEPER: PARENT_OF_COMMANDS,
 }
 
 

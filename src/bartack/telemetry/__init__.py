@@ -1,6 +1,6 @@
 """What happens inside Bartack, told to whoever attached a handler; nearly free when nobody did."""
 
-from bartack.telemetry._bus import NO_TELEMETRY, Handler, HandlerFunction, Telemetry
+from bartack.telemetry._bus import NO_TELEMETRY, Handler, HandlerFunction, Telemetry, Tracer
 from bartack.telemetry._catalogue import (
     CATALOGUE,
     BreakerClosed,
@@ -125,6 +125,7 @@ __all__ = [
     "Telemetry",
     "TelemetryHandlerFailed",
     "TopicUnrouted",
+    "Tracer",
     "WaitSlow",
     "WaitTimeout",
     "WorkerException",

@@ -499,7 +499,7 @@ class WaitTimeout(Event, frozen=True, kw_only=True, gc=False):
 
 
 class MailboxSent(Event, frozen=True, kw_only=True, gc=False):
-    """A message was put into a mailbox, which holds ``queued`` now."""
+    """A message was put into a mailbox, which holds ``queued`` now; ``send`` is the supervised send it belongs to."""
 
     name = "mailbox.sent"
 
@@ -508,6 +508,8 @@ class MailboxSent(Event, frozen=True, kw_only=True, gc=False):
     run: Metadata[str]
     mailbox: Metadata[str]
     sender: Metadata[str]
+    message: Metadata[str]
+    send: Metadata[str]
 
 
 class MailboxDelivered(Event, frozen=True, kw_only=True, gc=False):
@@ -519,6 +521,8 @@ class MailboxDelivered(Event, frozen=True, kw_only=True, gc=False):
     run: Metadata[str]
     mailbox: Metadata[str]
     receiver: Metadata[str]
+    message: Metadata[str]
+    traceparent: Metadata[str]
 
 
 class MailboxDropped(Event, frozen=True, kw_only=True, gc=False):
@@ -551,6 +555,8 @@ class SendStart(Event, frozen=True, kw_only=True, gc=False):
 
     size_bytes: Measurement[int]
     run: Metadata[str]
+    send: Metadata[str]
+    sender: Metadata[str]
     recipient: Metadata[str]
     message_type: Metadata[str]
     ack: Metadata[str]
@@ -564,6 +570,7 @@ class SendStop(Event, frozen=True, kw_only=True, gc=False):
     duration_ns: Measurement[int]
     attempts: Measurement[int]
     run: Metadata[str]
+    send: Metadata[str]
     recipient: Metadata[str]
     ack: Metadata[str]
     outcome: Metadata[str]
@@ -577,6 +584,7 @@ class SendException(Event, frozen=True, kw_only=True, gc=False):
     duration_ns: Measurement[int]
     attempts: Measurement[int]
     run: Metadata[str]
+    send: Metadata[str]
     recipient: Metadata[str]
     ack: Metadata[str]
     outcome: Metadata[str]
@@ -590,6 +598,7 @@ class SendRetry(Event, frozen=True, kw_only=True, gc=False):
     attempt: Measurement[int]
     delay_ns: Measurement[int]
     run: Metadata[str]
+    send: Metadata[str]
     recipient: Metadata[str]
     reason: Metadata[str]
 

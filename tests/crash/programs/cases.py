@@ -100,6 +100,23 @@ async def aborting(ctx: Context) -> None:
 
 
 @step
+def own_trace() -> str:
+    """Where in a trace this worker's process is."""
+    return os.environ.get("TRACEPARENT", "")
+
+
+@worker
+async def traced(ctx: Context) -> list[str]:
+    own = await own_trace()
+    of_command = str(await ctx.shell("/bin/sh", "-c", "echo $TRACEPARENT")).strip()
+    box = ctx.session.mailbox.box
+    await box.send("cloth")
+    async with box.delivery() as delivery:
+        carried = str(delivery.metadata.get("traceparent", ""))
+    return [own, of_command, carried]
+
+
+@step
 def litter() -> None:
     """Starts a process and forgets it."""
     subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bartack.runtime._core import UnknownDecision
     from bartack.runtime._dead_letters import open_letters
     from bartack.runtime._entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
-    from bartack.runtime._foreign import Process, Request
+    from bartack.runtime._foreign import Process, Request, RunFacts, describe_worker
     from bartack.runtime._frames import ErrorData
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import leave_answer, leave_message
@@ -61,6 +61,7 @@ __all__ = [
     "Recorded",
     "Request",
     "RunDir",
+    "RunFacts",
     "RunSummary",
     "State",
     "StepRecord",
@@ -74,6 +75,7 @@ __all__ = [
     "create_run",
     "decode_entry",
     "delete_run",
+    "describe_worker",
     "differences",
     "drive",
     "fail_run",
@@ -100,7 +102,7 @@ _HOMES = {
     "_core": ("UnknownDecision",),
     "_dead_letters": ("open_letters",),
     "_entries": ("EntryData", "Output", "WorkerEnded", "WorkerSpawned", "decode_entry"),
-    "_foreign": ("Process", "Request"),
+    "_foreign": ("Process", "Request", "RunFacts", "describe_worker"),
     "_frames": ("ErrorData",),
     "_hub": ("Hub", "Observer"),
     "_inbox": ("leave_answer", "leave_message"),
