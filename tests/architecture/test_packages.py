@@ -162,7 +162,21 @@ def test_the_foundation_needs_no_asyncio(package: str) -> None:
     )
 
 
-def test_telemetry_imports_nothing_of_open_telemetry() -> None:
-    names = {name for path in MODULES for name in imports_of(path)}
+def test_open_telemetry_is_imported_by_its_own_package_only() -> None:
+    users = {
+        package_of(path)
+        for path in MODULES
+        for name in imports_of(path)
+        if name.split(".")[0] == "opentelemetry"
+    }
 
-    assert [name for name in names if name.startswith("opentelemetry")] == []
+    assert users == {"bartack.telemetry.otel"}
+
+
+def test_nothing_loads_open_telemetry_unless_somebody_asks_for_it() -> None:
+    loaded = run_python(
+        "import json, sys, bartack, bartack.telemetry, bartack.cli, bartack.runtime._serve\n"
+        "print(json.dumps([name for name in sys.modules if name.split('.')[0] == 'opentelemetry']))"
+    )
+
+    assert loaded == []

@@ -32,6 +32,7 @@ from bartack.core import open_watch
 from bartack.journal import Entry, open_reader
 from bartack.runtime._crew import WORKER_RESTARTS
 from bartack.runtime._fingerprint import step_key
+from bartack.runtime._hub import PARENT_RESTARTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 
@@ -74,6 +75,8 @@ class Chaos:
         self._wanted = kills
         self._target = random.randrange(1, 9)
         self._hits: dict[str, list[int]] = {}
+        self._parents = Counter[str]()
+        """How often each parent program of this hub was killed."""
 
     def drive(self) -> None:
         self.run.start()
@@ -101,12 +104,13 @@ class Chaos:
         return len(self._hits.get(worker, [])) < WORKER_RESTARTS.limit - 1
 
     def _strike(self, before: int) -> None:
-        victim = self._random.choice(VICTIMS)
+        # A parent program that dies again and again is given up, rightly: that is another test's matter.
+        victim = self._random.choice([v for v in VICTIMS if self._parents[v] < PARENT_RESTARTS[0]])
         parts = self.run.parts()
         exposed = sorted(filter(self._may_hit, parts.workers))
         worker = self._random.choice(exposed) if exposed else ""
         if victim == "zygote" and len(exposed) < len(parts.workers):
-            victim = "keeper"
+            victim = "hub"
         pids = {
             "hub": [parts.hub],
             "everything": [parts.hub, *(facts.pid for facts in parts.all)],
@@ -117,6 +121,7 @@ class Chaos:
         dying = [pid for pid in pids if pid]
         if dying:
             kill(*dying)
+            self._parents[victim] += victim in {"zygote", "keeper"}
             self._wait_children(victim, parts)
             after = self.run.last_seq()
             for hit in {"worker": [worker], "zygote": list(parts.workers)}.get(victim, []):
@@ -125,6 +130,7 @@ class Chaos:
             self._target = after + self._random.randrange(1, 9)
         if victim in {"hub", "everything"}:
             self.run.wait_hub()
+            self._parents.clear()
             if self._random.random() < 0.3:
                 self.slowest_s = max(self.slowest_s, self.run.wait_nothing_left())
             self.run.start()

@@ -10,7 +10,14 @@ import uuid
 from dataclasses import dataclass
 from typing import assert_type
 
-from bartack import Context, Outcome, Retry, ShellResult, step, worker
+from bartack import Context, Outcome, Retry, Session, ShellResult, step, worker
+from bartack.messaging import (
+    BroadcastResult,
+    SendOutcome,
+    broadcast_supervised,
+    quorum,
+    send_supervised,
+)
 from bartack.runtime import Budget, Handle, Reply, WorkerCall
 
 
@@ -124,6 +131,20 @@ async def branches_and_messages(ctx: Context) -> None:
         assert_type(delivery.value, object)
 
 
+async def deliveries(ctx: Context, session: Session) -> None:
+    """Messages that are seen to, inside and outside."""
+    handle = await ctx.spawn(scout("a"))
+    assert_type(await ctx.send_supervised(handle, 1, ack="processed", retries=2), SendOutcome)
+    assert_type(await ctx.mailbox.box.send_supervised(1, deadline=5), SendOutcome)
+    assert_type(await send_supervised(ctx, "box", 1), SendOutcome)
+    assert_type(send_supervised(session, "box", 1), SendOutcome)
+    assert_type(await ctx.broadcast([handle, "box", ("me", ctx.inbox, {})], 1, quorum(2)), BroadcastResult)
+    assert_type(broadcast_supervised(session, ["a", "b"], 1, on_error="log"), BroadcastResult)
+    assert_type(await ctx.publish("a.b", 1), BroadcastResult)
+    assert_type(await ctx.register("clerk"), int)
+    assert_type((await ctx.send_supervised("box", 1)).unwrap(), str)
+
+
 async def refused(ctx: Context) -> None:
     """What no checker may let pass."""
     scout(5)  # type: ignore[arg-type]  # - a path is a text
@@ -133,6 +154,7 @@ async def refused(ctx: Context) -> None:
     await ctx.shell("ls", None)  # type: ignore[call-overload]  # - not a word
     await ctx.shell("ls", cwdd="x")  # type: ignore[call-overload]  # - there is no such option
     await ctx.delegate([5])  # type: ignore[arg-type]  # - not a worker with its arguments
+    await ctx.send_supervised("box", 1, ack="seen")  # type: ignore[arg-type]  # - there is no such level
     await ctx.write("a")  # type: ignore[call-arg]  # - what?
 
 

@@ -36,7 +36,7 @@ COMMANDS: Final = (
     Listed("look", "status", "_status:status", "List the runs, or show one as it is now."),
     Listed("look", "show", "_show:show", "Show the steps of a run, or one step in full."),
     Listed("look", "log", "_log:log", "Print what a run printed, logged and noted."),
-    Listed("look", "ps", "_ps:ps", "Show the processes of a run."),
+    Listed("look", "ps", "_ps:ps", "Show the processes of a run as a tree."),
     Listed("look", "journal", "_journal:journal", "Read, check and export the journal of a run."),
     Listed("write", "check", "_check:check", "Find what is wrong with programs before they run."),
     Listed("write", "fmt", "_fmt:fmt", "Give programs their canonical form."),

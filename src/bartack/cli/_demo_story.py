@@ -113,7 +113,9 @@ def _worker(orders: Orders) -> Generator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-P", "-m", "bartack.cli._demo_worker", msgspec.json.encode(orders).decode()]
     held = HeldSignals()
     try:
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:  # noqa: S603 - our own interpreter and module
+        with subprocess.Popen(  # bartack: allow[unsupervised_process] the block ends it  # noqa: S603 - our own module
+            command, stdout=subprocess.PIPE
+        ) as child:
             try:
                 held.release()
                 yield child

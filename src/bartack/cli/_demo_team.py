@@ -133,7 +133,7 @@ def look(run: Run, workspace: Path) -> Facts:
     """Read what is to be proved from the journal and the files, not from what the demo thinks it did."""
     tickets = workspace / "tickets.txt"
     return Facts(
-        result=run.result(),
+        result=run.result(),  # bartack: allow[wait_without_deadline] it reads the journal
         replies=_count_replies(run),
         asked=sum(1 for _ in _iter_prompts(run, "step.started")),
         spent_usd=run.state().spent_usd,

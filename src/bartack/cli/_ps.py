@@ -1,9 +1,10 @@
-"""``bartack ps``: the processes of a run, told by the hub that has them."""
+"""``bartack ps``: the processes of a run as a tree, told by its hub; of a run without one, its workers, told by the journal."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -12,60 +13,156 @@ from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import complete_run, locate, paint_status, workspace_option
 from bartack.cli._terminal import Screen, human_time, printable
 from bartack.core import SystemClock
-from bartack.runtime.operate import HubClient, Process, RunDir, is_active, list_runs
+from bartack.errors import RunNotActiveError
+from bartack.runtime.operate import (
+    HubClient,
+    Process,
+    RunDir,
+    RunFacts,
+    describe_worker,
+    is_active,
+    list_runs,
+    read_state,
+    status_of,
+)
 
 
-@click.command(short_help="Show the processes of a run.")
+class Household(NamedTuple):
+    """The processes of a run; of one that nobody runs, its workers."""
+
+    run: RunDir
+    status: str
+    active: bool
+    processes: list[Process]
+
+
+@click.command(short_help="Show the processes of a run as a tree.")
 @click.argument("run", required=False, shell_complete=complete_run)
 @workspace_option
 @json_option
 def ps(run: str | None, workspace: str, *, as_json: bool) -> None:
-    """Show the processes of a run: its hub, its workers with the step each is busy with, and its commands.
+    """Show the processes of a run as a tree: its hub, its workers with the step each is busy with, its commands and agents.
 
-    Without RUN, those of every run of the workspace that somebody runs now.
+    Of a run that nobody runs it shows the workers and how each stands. Without RUN, every run of the workspace that somebody
+    runs now.
     """
     named = [locate(run, workspace)] if run is not None else []
     runs = named or [found for found in list_runs(Path(workspace)) if is_active(found)]
-    told = [(found, processes_of(found)) for found in runs]
+    told = [look_at(found) for found in runs]
     if as_json:
-        write_json([{"run": found.id, "processes": msgspec.to_builtins(has)} for found, has in told])
+        write_json([_facts(household) for household in told])
         return
     screen = Screen(sys.stdout)
     if not told:
         screen.line("Nobody runs a run here.")
-    for found, has in told:
-        _write(screen, found, has)
+    for household in told:
+        _write(screen, household)
 
 
-def processes_of(run: RunDir) -> list[Process]:
-    """The processes of a run.
-
-    Raises:
-        RunNotActiveError: Nobody runs it.
-    """
-    with HubClient(run) as hub:
-        return msgspec.json.decode(hub.ask("ps"), type=list[Process])
-
-
-def _write(screen: Screen, run: RunDir, processes: list[Process]) -> None:
-    screen.line(screen.paint(run.id, "bold"))
-    screen.listing([(*_row(screen, process), _busy(process)) for process in processes])
+def look_at(run: RunDir) -> Household:
+    """The processes of a run, told by its hub; of one without a hub, what the journal tells of its workers."""
+    try:
+        with HubClient(run) as hub:
+            status = msgspec.json.decode(hub.ask("state"), type=RunFacts).status
+            processes = msgspec.json.decode(hub.ask("ps"), type=list[Process])
+            return Household(run, status, active=True, processes=processes)
+    except RunNotActiveError:
+        return _from_journal(run)
 
 
-def _row(screen: Screen, process: Process) -> tuple[str, ...]:
-    pid = str(process.pid or "-")
-    if process.kind == "worker":
-        depth = "  " * (process.worker.count("/") + 1)
-        again = f" (start {process.incarnation})" if process.incarnation > 1 else ""
-        return pid, f"{depth}{printable(process.worker)}{again}", paint_status(screen, process.status)
-    if process.kind == "command":
-        return pid, f"{'  ' * (process.worker.count('/') + 2)}command of {printable(process.worker)}", ""
-    return pid, process.kind if process.kind == "hub" else f"  {process.kind}", ""
+def _from_journal(run: RunDir) -> Household:
+    state = read_state(run)
+    status = status_of(run, state)
+    processes: list[Process] = []
+    for worker in state.workers.values():
+        process = Process("worker", worker=worker.path)
+        describe_worker(process, worker)
+        if not worker.ended:
+            process.status = status
+        processes.append(process)
+    return Household(run, status, active=False, processes=processes)
 
 
-def _busy(process: Process) -> str:
-    if not process.step:
-        return printable(process.about)
-    took = human_time((SystemClock().now_us() - process.since) / 1e6)
-    left = "" if process.left_s is None else f", {human_time(process.left_s)} left"
-    return printable(f"{process.step} {process.about}, {took}{left}")
+def _facts(household: Household) -> dict[str, object]:
+    return {
+        "run": household.run.id,
+        "status": household.status,
+        "active": household.active,
+        "processes": msgspec.to_builtins(household.processes),
+    }
+
+
+# For people.
+
+
+def _write(screen: Screen, household: Household) -> None:
+    status = paint_status(screen, household.status)
+    screen.line(f"{screen.paint(household.run.id, 'bold')}  {status}")
+    now_us = SystemClock().now_us()
+    below: dict[str, list[Process]] = {}
+    known = {_name(process) for process in household.processes}
+    for process in household.processes:
+        above = _above(process, known)
+        below.setdefault(above, []).append(process)
+    screen.listing([_row(screen, stem, process, now_us) for stem, process in _tree(below, "", "")])
+
+
+def _tree(below: dict[str, list[Process]], name: str, stem: str) -> list[tuple[str, Process]]:
+    """Each process behind the branches that lead to it."""
+    rows: list[tuple[str, Process]] = []
+    children = below.get(name, [])
+    for process in children:
+        last = process is children[-1]
+        rows.append((stem + ("" if not name else "└─ " if last else "├─ "), process))
+        deeper = stem + ("" if not name else "   " if last else "│  ")
+        if process.kind not in {"command", "agent"}:
+            rows += _tree(below, _name(process), deeper)
+    return rows
+
+
+def _name(process: Process) -> str:
+    return process.worker if process.kind == "worker" else process.kind
+
+
+def _above(process: Process, known: set[str]) -> str:
+    """What is shown above a process: what made it, or that one's worker if a branch of it did."""
+    above = process.under
+    while above and above not in known:
+        above = above.rpartition(".")[0]
+    return above
+
+
+def _row(screen: Screen, stem: str, process: Process, now_us: int) -> tuple[str, ...]:
+    name = (
+        process.worker
+        if process.kind == "worker"
+        else process.about
+        if process.kind == "command"
+        else process.kind
+    )
+    again = f"#{process.incarnation}" if process.incarnation else ""
+    up = human_time((now_us - process.started) / 1e6) if process.started else ""
+    return (
+        f"{stem}{screen.fit(printable(name), 60)}{again}",
+        process.kind if process.kind in {"worker", "command"} else "",
+        str(process.pid or "-"),
+        paint_status(screen, process.status),
+        up,
+        printable(_busy(process, now_us)),
+    )
+
+
+def _busy(process: Process, now_us: int) -> str:
+    parts: list[str] = []
+    if process.kind == "agent":
+        parts.append(f"{process.about} of {process.step}".strip())
+    elif process.kind == "command":
+        parts.append(f"of {process.step}")
+    elif process.step:
+        took = f", {human_time((now_us - process.since) / 1e6)}" if process.since else ""
+        parts.append(f"{process.step} {process.about}{took}")
+    if process.left_s is not None:
+        parts.append(f"{human_time(process.left_s)} left")
+    if process.restarted:
+        parts.append(f"last crash: {process.restarted}")
+    return ", ".join(parts)

@@ -25,6 +25,8 @@ from bartack.errors import StepNotFoundError
 from bartack.journal import open_reader
 from bartack.runtime.operate import Chronicle, RunDir, StepRecord, parse_step, status_of
 
+TAIL_LINES: Final = 40
+"""So many of the last lines that a crashed process wrote are shown."""
 _STYLES: Final[dict[str, Style]] = {
     "finished": "green",
     "failed": "red",
@@ -116,6 +118,9 @@ def _everything(run: RunDir, chronicle: Chronicle, steps: list[StepRecord]) -> d
         "steps": [_facts(step) for step in steps],
         "messages": msgspec.to_builtins(list(chronicle.messages.values())),
         "notes": msgspec.to_builtins(chronicle.notes),
+        "crashes": [
+            {"at": iso(crash.at), **msgspec.to_builtins(crash.report)} for crash in chronicle.crashes
+        ],
         "failure": msgspec.to_builtins(state.failure),
     }
 
@@ -135,6 +140,7 @@ def _write(screen: Screen, run: RunDir, chronicle: Chronicle, steps: list[StepRe
     screen.line(f"{run.id}  {paint_status(screen, status)}  {printable(state.run.name)}  {took}")
     _write_steps(screen, chronicle, steps, active=status in {"running", "waiting"})
     _write_messages(screen, chronicle)
+    _write_crashes(screen, chronicle)
     _write_notes(screen, chronicle)
     if state.failure is not None and status == "failed":
         screen.line()
@@ -203,6 +209,24 @@ def _write_messages(screen: Screen, chronicle: Chronicle) -> None:
 
 def _to(receiver: str) -> str:
     return f" to {receiver}" if receiver else ""
+
+
+def _write_crashes(screen: Screen, chronicle: Chronicle) -> None:
+    if not chronicle.crashes:
+        return
+    screen.line()
+    screen.line(screen.paint("Crashes", "bold"))
+    for at, report in chronicle.crashes:
+        parts = [f"up {human_time(report.uptime_s)}"]
+        if report.peak_memory_bytes:
+            parts.append(f"{human_size(report.peak_memory_bytes)} at most")
+        if report.last_step:
+            parts.append(f"at {report.last_step}")
+        then = "given up" if report.decision == "escalate" else "started again"
+        about = f"{report.path}  {report.reason}  {', '.join(parts)}; {then}"
+        screen.line(f"  {screen.paint(iso(at), 'dim')}  {printable(about)}")
+        for line in report.stderr_tail.splitlines()[-TAIL_LINES:]:
+            screen.line(f"      {printable(line)}")
 
 
 def _write_notes(screen: Screen, chronicle: Chronicle) -> None:

@@ -150,7 +150,7 @@ def start_daemon(home: str) -> None:
         return
     os.close(os.open(stamp, os.O_WRONLY | os.O_CREAT, 0o600))
     os.utime(stamp)
-    if os.fork():
+    if os.fork():  # bartack: allow[unsupervised_process] the daemon is to outlive the hook
         return
     # In the child: nothing of the hook may stay open, or the agent would wait for it.
     try:

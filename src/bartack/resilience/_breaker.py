@@ -24,7 +24,14 @@ from bartack.resilience._mirror import iso
 from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded, Outcome
 from bartack.resilience._settings import BREAKER_TIMEOUT, FAILURE_THRESHOLD, given, load_settings
 from bartack.resilience._store import INGEST_BUSY_S, StateStore
-from bartack.telemetry import NO_TELEMETRY, BreakerChanged, Telemetry
+from bartack.telemetry import (
+    NO_TELEMETRY,
+    BreakerClosed,
+    BreakerHalfOpen,
+    BreakerOpened,
+    BreakerRejected,
+    Telemetry,
+)
 
 _log = logging.getLogger("bartack.resilience")
 T = TypeVar("T")
@@ -108,10 +115,10 @@ class CircuitBreaker:
 
     async def _execute(self, func: Callable[[], T | Awaitable[T]], call_timeout: float) -> Outcome[T]:
         if self.max_in_flight and self._in_flight >= self.max_in_flight:
-            return CallRejected(0.0, self._look().record.state.value, self.name)
+            return self._reject(0.0, self._look().record.state, "busy")
         ticket = self._admit(call_timeout)
         if isinstance(ticket, Refused):
-            return CallRejected(ticket.retry_after, ticket.state.value, self.name)
+            return self._reject(ticket.retry_after, ticket.state, ticket.state.value)
         self._in_flight += 1
         try:
             return await self._run(func, ticket)
@@ -249,16 +256,31 @@ class CircuitBreaker:
         _log.log(
             level, "breaker %s: %s, was %s (%s)", self.name, after.state.value, before.state.value, cause
         )
-        if self._telemetry.wanted(BreakerChanged):
-            self._telemetry.emit(
-                BreakerChanged(
-                    failures=after.failures,
-                    breaker=self.name,
-                    before=before.state.value,
-                    after=after.state.value,
-                    reason=cause,
+        if after.state is CircuitState.OPEN:
+            if self._telemetry.wanted(BreakerOpened):
+                open_for_s = _circuit.wait_s(after, self._rules(), self._moment())
+                self._telemetry.emit(
+                    BreakerOpened(
+                        failures=after.failures,
+                        open_for_ns=round(open_for_s * 1e9),
+                        breaker=self.name,
+                        before=before.state.value,
+                        reason=cause,
+                    )
                 )
+            return
+        event = BreakerHalfOpen if after.state is CircuitState.HALF_OPEN else BreakerClosed
+        if self._telemetry.wanted(event):
+            self._telemetry.emit(
+                event(failures=after.failures, breaker=self.name, before=before.state.value, reason=cause)
             )
+
+    def _reject(self, retry_after: float, state: CircuitState, reason: str) -> CallRejected:
+        if self._telemetry.wanted(BreakerRejected):
+            self._telemetry.emit(
+                BreakerRejected(retry_after_ns=round(retry_after * 1e9), breaker=self.name, reason=reason)
+            )
+        return CallRejected(retry_after, state.value, self.name)
 
 
 def status_of(error: BaseException) -> int:

@@ -67,5 +67,6 @@ def boot_id() -> str:
         import subprocess  # noqa: PLC0415 - only here
 
         command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()  # noqa: S603 - a fixed command
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=5)  # noqa: S603 - a fixed command
+        return done.stdout.strip()
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

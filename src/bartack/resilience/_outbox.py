@@ -33,7 +33,7 @@ from bartack.resilience._backoff import Backoff
 from bartack.resilience._mirror import Mirror, Mirrored, parse_object
 from bartack.resilience._settings import Settings
 from bartack.resilience._store import BUSY_S, StateStore
-from bartack.telemetry import OutboxDropped
+from bartack.telemetry import OutboxAdded, OutboxDead, OutboxDelivered, OutboxDropped, OutboxRetried
 
 _log = logging.getLogger("bartack.resilience")
 T = TypeVar("T")
@@ -195,6 +195,7 @@ class Outbox:
             return claims
 
         claims = self.store.write(work, busy_s=busy_s)
+        self._report_added(claims, [len(data) for _, data, _ in packed])
         self._report_dropped(dropped)
         for claim, event in zip(claims, events, strict=True):
             if claim is not None and event.kind == PATTERN and event.state == "pending":
@@ -252,6 +253,8 @@ class Outbox:
         states = self.store.write(work)
         for (claim, verdict), state in zip(verdicts, states, strict=True):
             self._settle_mirror(claim, verdict, state)
+            if state is not None:
+                self._report_settled(claim, verdict, state)
         return states
 
     def replace(
@@ -529,6 +532,27 @@ class Outbox:
             bump(connection, "dropped", len(dropped))
             _forget_seen(connection, dropped)
         return dropped
+
+    def _report_added(self, claims: Sequence[Claim | None], sizes: Sequence[int]) -> None:
+        added = [size for claim, size in zip(claims, sizes, strict=True) if claim is not None]
+        if added and self.store.telemetry.wanted(OutboxAdded):
+            path = str(self.store.path)
+            self.store.telemetry.emit(OutboxAdded(events=len(added), size_bytes=sum(added), path=path))
+
+    def _report_settled(self, claim: Claim, verdict: Verdict, state: str) -> None:
+        telemetry, path = self.store.telemetry, str(self.store.path)
+        kind, recipient = claim.kind, claim.recipient
+        tried = claim.attempts + (verdict.kind != "released")
+        if state == "delivered" and telemetry.wanted(OutboxDelivered):
+            telemetry.emit(OutboxDelivered(attempts=tried, path=path, kind=kind, recipient=recipient))
+        elif state == "dead" and telemetry.wanted(OutboxDead):
+            telemetry.emit(
+                OutboxDead(attempts=tried, path=path, kind=kind, recipient=recipient, reason=verdict.error)
+            )
+        elif verdict.kind == "transient" and telemetry.wanted(OutboxRetried):
+            telemetry.emit(
+                OutboxRetried(attempts=tried, path=path, kind=kind, recipient=recipient, reason=verdict.error)
+            )
 
     def _report_dropped(self, dropped: list[str]) -> None:
         if not dropped:

@@ -556,4 +556,7 @@ class _LoopThread:
             end(None, self._asyncio.CancelledError())
         else:
             error = done.exception()
-            end(None if error is not None else done.result(), error)
+            if error is not None:
+                end(None, error)
+            else:
+                end(done.result(), None)  # bartack: allow[wait_without_deadline] it is done

@@ -280,8 +280,7 @@ class DeliveryDesk(SendDesk):
     def _check_cast(self, cast: Cast) -> None:
         """A copy came to its end: the broadcast may be over."""
         reached = sum(is_success(copy.outcome) for copy in cast.copies)
-        enough = 0 < cast.need <= reached and cast.strategy != ATOMIC
-        if enough or all(copy.outcome is not None for copy in cast.copies):
+        if 0 < cast.need <= reached or all(copy.outcome is not None for copy in cast.copies):
             self._settle_cast(cast, list(cast.copies), [])
 
     def _settle_cast(self, cast: Cast, copies: list[Copy], settled: Items) -> None:

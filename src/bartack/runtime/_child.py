@@ -6,6 +6,7 @@ It ends when the hub says so, or when the hub is gone.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import importlib.machinery
 import os
@@ -109,6 +110,11 @@ class Link:
 def worker_main(payload: bytes, fds: Sequence[int]) -> int:
     """Run a worker in this process, which was made for it; returns the exit code."""
     order = msgspec.json.decode(payload, type=f.Order)
+    for errors in fds[2:]:
+        os.dup2(errors, 2)
+        os.close(errors)
+        # A crash in C code says where the program was.
+        faulthandler.enable(2, all_threads=False)
     with socket.socket(fileno=fds[0]) as sock:
         try:
             return _live(order, Link(sock), Slate(fds[1]))
@@ -198,7 +204,9 @@ class WorkerProcess:
         link, bodies = self._link, self._bodies
         assert bodies is not None
         if bodies.busy and not link.waiting():
-            ready, _, _ = select.select([link.fileno(), bodies.fileno()], [], [])
+            ready, _, _ = select.select(  # bartack: allow[wait_without_deadline] the hub sees to it
+                [link.fileno(), bodies.fileno()], [], []
+            )
             self._slow.begin_turn()
             if bodies.fileno() in ready:
                 bodies.take_news()

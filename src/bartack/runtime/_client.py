@@ -85,7 +85,7 @@ class HubClient:
             yield
         finally:
             done.set()
-            thread.join()
+            thread.join(LEASE_S)
 
     def wait_closed(self, timeout_s: float | None) -> bool:
         """Wait until the hub is gone, or the session fails; ``False`` if neither happened in time."""

@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Callable
 from typing import Final, Literal
 
@@ -19,6 +20,7 @@ import msgspec
 from bartack.errors import BartackError
 from bartack.journal import Journal
 from bartack.runtime._effects import LIVE_LIMIT, ShellEnd, cut_front
+from bartack.runtime._foreign import PARENT_OF_COMMANDS, Process
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import StartShell
 from bartack.runtime._state import State, Value
@@ -74,6 +76,7 @@ class _Running:
         self.key = action.key
         self.status = 0
         self.size = 0
+        self.began_us = time.time_ns() // 1000
         self.tails: list[tuple[Literal["out", "err"], _Tail]] = []
         if action.args.live:
             self.tails = [("out", _Tail(stdout)), ("err", _Tail(stderr))]
@@ -126,6 +129,8 @@ class Commands:
             "BARTACK_STEP": action.key,
             "BARTACK_STEP_TOKEN": secret,
         }
+        if action.trace:
+            env["TRACEPARENT"] = action.trace
         stdin = self._input(action.stdin, journal)
         running = _Running(action, self._file(), self._file(), secret)
         number = self._new_token()
@@ -149,7 +154,12 @@ class Commands:
         if number is not None:
             keeper.stop(number, GRACE_S)
 
-    def event(self, event: ParentEvent, ended: Callable[[int, ShellEnd], None]) -> None:
+    def event(
+        self,
+        event: ParentEvent,
+        ended: Callable[[int, ShellEnd], None],
+        left_behind: Callable[[str, list[str], list[str]], None],
+    ) -> None:
         """The keeper reports."""
         match event:
             case Started(token=number, pids=pids, pidfds=pidfds):
@@ -160,9 +170,10 @@ class Commands:
             case Exited(token=number, statuses=statuses):
                 if number in self._running:
                     self._running[number].status = statuses[-1]
-            case Gone(token=number):
+            case Gone(token=number, leftovers=leftovers, survivors=survivors):
                 running = self._forget(number)
                 if running is not None:
+                    left_behind(running.path, leftovers, survivors)
                     ended(running.token, self._collect(running))
             case StartFailed(token=number, problem=problem, errno=code):
                 running = self._forget(number)
@@ -172,10 +183,18 @@ class Commands:
             case _:
                 return
 
-    def processes(self) -> list[tuple[int, str, list[str]]]:
-        """What runs: process, path of the worker, and the words of the command."""
+    def processes(self, step_of: Callable[[int], str]) -> list[Process]:
+        """What runs; ``step_of`` tells the step that commands are run for."""
         return [
-            (pid, running.path, running.args.words)
+            Process(
+                "command",
+                pid,
+                under=PARENT_OF_COMMANDS,
+                worker=running.path,
+                started=running.began_us,
+                step=step_of(running.token),
+                about=" ".join(running.args.words),
+            )
             for running in self._running.values()
             for pid in running.pids
         ]

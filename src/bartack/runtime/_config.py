@@ -37,6 +37,13 @@ from bartack.runtime._timeouts import DEFAULTS
 CONFIG_FILE = "bartack.toml"
 
 
+class TelemetryConfig(msgspec.Struct, forbid_unknown_fields=True):
+    """Who is told what happens."""
+
+    otel: bool = False
+    """Make spans and metrics of everything, for OpenTelemetry."""
+
+
 class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "state_dir"}):
     """All settings."""
 
@@ -55,6 +62,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     mailboxes: dict[str, Bounds] = {}
     """The bounds of mailboxes, by name."""
     dead_letters: LetterPolicy = LetterPolicy()
+    telemetry: TelemetryConfig = msgspec.field(default_factory=TelemetryConfig)
     durability: Literal["power", "process"] = "power"
     directory: str = ".bartack"
     """Where runs are kept."""

@@ -20,6 +20,7 @@ from bartack.errors import (
     ResumeRefusedError,
     SessionFailedError,
     StepCancelledError,
+    SupervisorExhaustedError,
     UnknownRequestError,
 )
 from bartack.journal import Journal
@@ -30,11 +31,12 @@ from bartack.runtime._blame import TIDYING
 from bartack.runtime._broadcast import STEPS as DELIVERIES
 from bartack.runtime._broadcast import DeliveryDesk
 from bartack.runtime._clockwork import Clockwork
-from bartack.runtime._crew import CrewDesk
+from bartack.runtime._crew import NOTHING_KNOWN, CrewDesk, ProcessEnd
 from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._herald import Herald
-from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Transition, describe
+from bartack.runtime._herald_run import SUPERVISOR
+from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Show, Transition, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
 from bartack.runtime._monitoring import MonitorDesk
@@ -71,7 +73,7 @@ class Core:
         self.state = state
         self.ledger = Ledger(state, journal, clock)
         if telemetry is not NO_TELEMETRY:
-            self.ledger.herald = Herald(telemetry, state)
+            self.ledger.herald = Herald(telemetry, state, clock)
         self.clockwork = Clockwork(clock)
         office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
         self.crew = CrewDesk(office)
@@ -177,6 +179,8 @@ class Core:
     def tick(self) -> None:
         """Time has passed."""
         self.clockwork.tick()
+        if self.ledger.herald is not None:
+            self.ledger.herald.run.look(self._office.now_us())
 
     # What arrives.
 
@@ -229,13 +233,47 @@ class Core:
             self.crew.expect_end(peer.worker, peer.incarnation)
 
     def process_gone(
-        self, path: str, incarnation: int, reason: str, *, counted: bool = True, busy: f.Begin | None = None
+        self,
+        path: str,
+        incarnation: int,
+        reason: str,
+        *,
+        counted: bool = True,
+        busy: f.Begin | None = None,
+        end: ProcessEnd = NOTHING_KNOWN,
     ) -> None:
         """The process of a worker is gone, with its whole tree; ``busy``: the body it was in and had not told of."""
         if busy is not None and self.crew.alive.get(path) == incarnation:
             self.effects.was_busy(self.state.workers[path], busy)
-        self.crew.process_gone(path, incarnation, reason, counted=counted)
+        self.crew.process_gone(path, incarnation, reason, counted=counted, end=end)
         self._check_pause()
+
+    def trace_of_worker(self, path: str) -> str:
+        """Where in its trace a worker is; empty if nobody traces the run."""
+        herald = self.ledger.herald
+        return "" if herald is None else herald.run.trace_of_worker(self.state.workers[path])
+
+    def left_behind(self, path: str, leftovers: list[str], survivors: list[str]) -> None:
+        """A process of a worker, or one of its commands, ended and left others behind: ended by now, or not to be ended."""
+        if leftovers:
+            text = f"left {', '.join(leftovers)} running, which was ended"
+            self.ledger.act(Show("note", path, text))
+        if survivors:
+            self.ledger.act(Show("note", path, f"{', '.join(survivors)} cannot be ended"))
+        if self.ledger.herald is not None:
+            self.ledger.herald.run.left_behind(path, leftovers, survivors)
+
+    def parent_died(self, parent: str, deaths: int, limit: tuple[int, float], *, restarted: bool) -> None:
+        """A parent program died, for the so many-th time lately, and is started again unless that is too often."""
+        herald = self.ledger.herald
+        if restarted:
+            if herald is not None:
+                herald.run.restarted(parent, deaths, "lost", deaths + 1, 0)
+            return
+        if herald is not None:
+            herald.run.escalated(parent, deaths, "lost")
+        error = SupervisorExhaustedError(SUPERVISOR, parent, "lost", *limit)
+        self.crew.fail_session(None, describe(error), None)
 
     def shell_ended(self, token: int, end: ShellEnd) -> None:
         """Commands are over."""

@@ -51,6 +51,18 @@ _ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "WorkerE
 _decode_calls = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
+class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a worker's process that is gone, besides why."""
+
+    pid: int = 0
+    uptime_s: float = 0.0
+    peak_memory_bytes: int = 0
+    stderr_tail: str = ""
+
+
+NOTHING_KNOWN: Final = ProcessEnd()
+
+
 class CrewDesk:
     """Starts, ends and restarts workers, and spreads failure."""
 
@@ -89,6 +101,8 @@ class CrewDesk:
         self._office.ledger.peers[number] = peer
         self._office.ledger.by_worker[hello.path] = peer
         worker.status = "running"
+        if self._office.herald is not None:
+            self._office.herald.process_ready(hello.path, hello.incarnation)
         self._office.ledger.act(Greet(number, hello.path, len(worker.history)))
         if self._office.state.failure is not None:
             self._tell(peer)
@@ -196,6 +210,7 @@ class CrewDesk:
         """A worker came to its end; it is over when everything it spawned is."""
         value = Value(frame.v if frame.v is not None or frame.ref is not None else NULL, frame.ref)
         if self._office.state.failure is not None or worker.ended:
+            self._see_failure(worker.path)
             self._dismiss(peer, worker)
         elif self._spawned_left(worker):
             self._finishing[worker.path] = value
@@ -208,6 +223,7 @@ class CrewDesk:
         if self._office.state.failure is not None or worker.ended:
             if name not in _ABORTS and not worker.ended:
                 self._suppress(worker, frame)
+            self._see_failure(worker.path)
             self._dismiss(peer, worker)
         elif not frame.fatal and (worker.collect or (worker.cancelled and name == "StepCancelledError")):
             self._abort_below(worker)
@@ -249,11 +265,22 @@ class CrewDesk:
 
     # Processes.
 
-    def process_gone(self, path: str, incarnation: int, reason: str, *, counted: bool = True) -> None:
+    def process_gone(
+        self,
+        path: str,
+        incarnation: int,
+        reason: str,
+        *,
+        counted: bool = True,
+        end: ProcessEnd = NOTHING_KNOWN,
+    ) -> None:
         """The process of a worker is gone, with its whole tree."""
         if self.alive.get(path) != incarnation:
             return
         del self.alive[path]
+        if self._office.herald is not None:
+            self._office.herald.process_gone(path, incarnation, reason)
+        self._see_failure(path)
         self.forgotten(path)
         arrived = self._detach(path)
         worker = self._office.state.workers[path]
@@ -264,9 +291,10 @@ class CrewDesk:
         if self._office.state.failure is not None:
             self.settle_failure()
         elif not worker.ended:
+            delay_s = WORKER_RESTARTS.wait_s(worker.crashes_in_a_row)
             if counted and not expected:
-                self._crashed(worker, incarnation, reason, arrived=arrived)
-            self._launch_again(worker)
+                delay_s = self._crashed(worker, incarnation, reason, end, arrived=arrived)
+            self._launch_again(worker, delay_s)
         else:
             self._settle_cancelled()
             self._launch_children(*worker.parent)
@@ -363,13 +391,14 @@ class CrewDesk:
         number = self._numbers.get(worker.path, 0) + 1
         self._numbers[worker.path] = number
         self.alive[worker.path] = number
+        if self._office.herald is not None:
+            self._office.herald.process_started(worker.path, number)
         self._office.ledger.act(StartWorker(worker.path, number))
 
-    def _launch_again(self, worker: Worker) -> None:
+    def _launch_again(self, worker: Worker, delay_s: float) -> None:
         if worker.ended or self._office.state.failure is not None:
             return
-        delay = WORKER_RESTARTS.wait_s(worker.crashes_in_a_row)
-        if delay == 0.0:
+        if delay_s == 0.0:
             self._launch(worker)
             return
 
@@ -377,17 +406,36 @@ class CrewDesk:
             if not worker.ended and worker.path not in self.alive and self._office.state.failure is None:
                 self._launch(worker)
 
-        self._office.clockwork.after(delay, launch)
+        self._office.clockwork.after(delay_s, launch)
 
-    def _crashed(self, worker: Worker, incarnation: int, reason: str, *, arrived: bool) -> None:
+    def _crashed(
+        self, worker: Worker, incarnation: int, reason: str, end: ProcessEnd, *, arrived: bool
+    ) -> float:
+        """Write down what is known of a crash and what follows from it; returns when it starts again, in seconds."""
         bodies = [step for step in worker.open.values() if step.step in BODIES and not step.between]
         body = bodies[0] if bodies else None
         p, n = (body.p, body.n) if body is not None else ("", 0)
+        in_a_row = 1 if arrived else worker.crashes_in_a_row + 1
+        given_up = body is None and WORKER_RESTARTS.is_over(in_a_row)
+        delay_s = WORKER_RESTARTS.wait_s(in_a_row)
         crashed = e.WorkerCrashed(
-            path=worker.path, incarnation=incarnation, reason=reason, p=p, n=n, arrived=arrived
+            path=worker.path,
+            incarnation=incarnation,
+            reason=reason,
+            p=p,
+            n=n,
+            arrived=arrived,
+            pid=end.pid,
+            last_step=_last_step(worker),
+            last_message=worker.last_message,
+            stderr_tail=end.stderr_tail,
+            uptime_s=round(end.uptime_s, 3),
+            peak_memory_bytes=end.peak_memory_bytes,
+            restarts=in_a_row,
+            decision="escalate" if given_up else "restart",
+            next_start=0 if given_up else self._office.now_us() + round(delay_s * 1e6),
         )
         self._office.ledger.record((crashed, NO_VALUE))
-        given_up = body is None and WORKER_RESTARTS.is_over(worker.crashes_in_a_row)
         then = "it is given up" if given_up else "it goes on where it was"
         self._office.ledger.act_later(Show("note", worker.path, f"crashed ({reason}); {then}"))
         if body is not None:
@@ -399,6 +447,7 @@ class CrewDesk:
         elif given_up:
             error = StepCrashedError(f"{worker.path} (between steps)", worker.crashes_in_a_row, reason)
             self._give_up(worker, describe(error, worker.path))
+        return delay_s
 
     def _give_up(self, worker: Worker, error: f.ErrorData) -> None:
         """A worker cannot be kept alive: whoever collects failures gets this one, else the session fails."""
@@ -591,6 +640,11 @@ class CrewDesk:
         self._office.ledger.say(peer, f.Leave())
         self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
 
+    def _see_failure(self, path: str) -> None:
+        """A worker has reacted to the failure of the session, if there is one."""
+        if self._office.herald is not None:
+            self._office.herald.failure_seen(path, self._office.now_us())
+
     def _suppress(self, worker: Worker, frame: f.Failed) -> None:
         """A worker failed behind the failure of the session. If a step of it failed, it is set back like the first one."""
         items: list[tuple[e.EntryData, Value]] = [
@@ -650,6 +704,16 @@ class CrewDesk:
 
 def _name(worker: str) -> str:
     return worker.rpartition(":")[2]
+
+
+def _last_step(worker: Worker) -> str:
+    """The step that a worker is in, or else the last one that has an outcome."""
+    opened = [step for step in worker.open.values() if step.step != "timeout"]
+    if opened:
+        newest = max(opened, key=lambda step: step.at)
+        return f"{newest.p}:{newest.n} {newest.step}"
+    p, n, kind = worker.last_step
+    return f"{p}:{n} {kind}" if n else ""
 
 
 def _collected(raw: bytes, error: f.ErrorData | None) -> bytes:

@@ -110,7 +110,8 @@ class EffectDesk:
         job.args = args
         self._watch(job, ShellTimeoutError("shell", limit, source, job.argv), StopShell(job.token))
         key = self._office.ledger.key(worker, step.p, step.n)
-        job.start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref))
+        trace = "" if self._office.herald is None else self._office.herald.trace_of_step(worker, opened)
+        job.start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref), trace)
         # What was printed before is shown when it is durable; what a command writes is shown behind it.
         if args.once or args.live:
             self._office.ledger.act(job.start)
@@ -441,6 +442,15 @@ class EffectDesk:
     def attach(self, worker: Worker, opened: OpenStep) -> bool:
         """Whether the work of an open step is still under way, so that a restarted worker only has to wait."""
         return (opened.p, opened.n) in self._by_step
+
+    def step_of(self, token: int) -> str:
+        """The step that work outside is done for: path and number."""
+        job = self._jobs.get(token)
+        return "" if job is None else f"{job.step.p}:{job.step.n}"
+
+    def prompts(self) -> list[tuple[str, OpenStep]]:
+        """The prompts that agents are busy with, and whose they are."""
+        return [(job.worker.path, job.step) for job in self._jobs.values() if job.step.step == "think"]
 
     # Inside.
 

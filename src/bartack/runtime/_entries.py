@@ -13,6 +13,7 @@ import msgspec
 from bartack.journal import BlobRef, Draft
 from bartack.messaging import Copy, Note, SendOutcome, Terms
 from bartack.runtime._frames import ErrorData, StackLine
+from bartack.supervision import Decision
 
 
 class EntryData(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, gc=False):
@@ -133,6 +134,20 @@ class WorkerCrashed(EntryData, frozen=True, gc=False):
     """The body it died in, if any."""
     arrived: bool = False
     """It had replayed its history and asked for something behind it."""
+    pid: int = 0
+    last_step: str = ""
+    """The step it was in, or the last one that has an outcome: path, number and kind."""
+    last_message: str = ""
+    """The last message that it received."""
+    stderr_tail: str = ""
+    """The end of what it wrote as errors, without secrets of its environment."""
+    uptime_s: float = 0.0
+    peak_memory_bytes: int = 0
+    restarts: int = 0
+    """How often in a row it has crashed, this time included."""
+    decision: Decision = "restart"
+    next_start: int = 0
+    """When it is started again: microseconds since 1970, UTC."""
 
 
 class WorkersDropped(EntryData, frozen=True, gc=False):

@@ -35,7 +35,7 @@ from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk, Waiter
 from bartack.runtime._office import Office
 from bartack.runtime._questions import QuestionDesk
-from bartack.runtime._state import NO_VALUE, Value
+from bartack.runtime._state import NO_VALUE, Value, Worker
 from bartack.runtime._steps import Held, MailboxStats
 
 STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "state", "fail", "watch"})
@@ -47,6 +47,9 @@ MESSAGES: Final = frozenset(
 
 LEASE_S: Final = 30.0
 """How long a process outside may hold a message without a sign of life."""
+
+PARENT_OF_WORKERS: Final = "parent of workers"
+PARENT_OF_COMMANDS: Final = "parent of commands"
 
 NO_RIGHTS: Final[frozenset[str]] = frozenset()
 
@@ -87,13 +90,19 @@ class RunFacts(msgspec.Struct):
 
 
 class Process(msgspec.Struct, omit_defaults=True):
-    """A process of the run, and what it is busy with."""
+    """A process of the run, or a call of an agent, and what it is busy with."""
 
     kind: Literal["hub", "parent of workers", "parent of commands", "worker", "command", "agent"]
     pid: int = 0
+    under: str = ""
+    """What it belongs to: the kind of its parent, or the path of the worker that made it."""
     worker: str = ""
     incarnation: int = 0
     status: str = ""
+    started: int = 0
+    """When it was started: microseconds since 1970, UTC."""
+    restarted: str = ""
+    """Why the process before it ended, if it did."""
     step: str = ""
     about: str = ""
     since: int = 0
@@ -319,20 +328,18 @@ class ForeignDesk:
         self._say(peer, ask, facts)
 
     def _ps(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        found = self.processes()
-        for process in found:
-            if process.kind == "worker":
-                self._describe(process)
-        self._say(peer, ask, found)
+        self._say(peer, ask, [self._described(process) for process in self.processes()])
 
-    def _describe(self, process: Process) -> None:
-        worker = self._office.state.workers[process.worker]
-        process.status = worker.status
-        opened = [step for step in worker.open.values() if step.step != "timeout"]
-        if opened:
-            newest = max(opened, key=lambda step: step.at)
-            process.step, process.about = f"{newest.p}:{newest.n}", f"{newest.step} {newest.about}".rstrip()
-            process.since, process.left_s = newest.at, self._office.left_s(newest)
+    def _described(self, process: Process) -> Process:
+        worker = self._office.state.workers.get(process.worker)
+        if worker is None:
+            return process
+        if process.kind == "worker":
+            describe_worker(process, worker)
+        opened = worker.open.get(_parse(process.step))
+        if opened is not None:
+            process.since, process.left_s = opened.at, self._office.left_s(opened)
+        return process
 
     def _watch(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         """The peer wants to be told when the session fails; every connected peer is, so there is nothing to do."""
@@ -346,6 +353,23 @@ def error_of(request: Request, verdict: SendOutcome | BroadcastResult) -> Bartac
     if isinstance(verdict, BroadcastResult):
         return None if verdict.ok else broadcast_error(verdict)
     return None if is_success(verdict) else delivery_error(request.mailbox, verdict)
+
+
+def describe_worker(process: Process, worker: Worker) -> None:
+    """Say of the process of a worker what the journal tells."""
+    process.status = worker.status
+    process.under = worker.parent[0] or PARENT_OF_WORKERS
+    process.restarted = worker.last_crash
+    opened = [step for step in worker.open.values() if step.step != "timeout"]
+    if opened:
+        newest = max(opened, key=lambda step: step.at)
+        process.step, process.about = f"{newest.p}:{newest.n}", f"{newest.step} {newest.about}".rstrip()
+        process.since = newest.at
+
+
+def _parse(step: str) -> tuple[str, int]:
+    path, _, number = step.rpartition(":")
+    return (path, int(number)) if path else ("", 0)
 
 
 def _shown(message: Message) -> dict[str, object]:

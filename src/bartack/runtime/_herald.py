@@ -6,13 +6,16 @@ Without a handler an entry costs one look into a dictionary; without telemetry n
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
+from bartack.core import Clock
 from bartack.messaging import Mailbox, Post, SendOutcome, is_success
 from bartack.runtime import _entries as e
+from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._state import State, Value
 from bartack.supervision import Monitor
 from bartack.telemetry import (
@@ -41,6 +44,9 @@ from bartack.telemetry import (
 LEVELS: Final = (50, 90)
 """Percents of a mailbox's capacity that are told when they are crossed."""
 
+TRACEPARENT: Final = "traceparent"
+"""Under which name a message carries the trace that it belongs to in its metadata."""
+
 MAX_TYPE: Final = 64
 _JSON_TYPES: Final = {
     b"{": "object",
@@ -59,11 +65,13 @@ _LETTERS: Final[Mapping[str, type[DeadLetterExpired | DeadLetterPurged]]] = {
 class Herald:
     """Makes events of entries."""
 
-    def __init__(self, telemetry: Telemetry, state: State) -> None:
+    def __init__(self, telemetry: Telemetry, state: State, clock: Clock) -> None:
         self._telemetry = telemetry
         self._state = state
-        self._waiting: list[Event] = []
-        self._hear: Mapping[type[e.EntryData], Callable[..., None]] = {
+        self._waiting: list[Event | Callable[[], Event]] = []
+        self.run = RunHerald(telemetry, state, clock, self._add)
+        """Tells of the run itself: workers, steps, processes and waits."""
+        own: Mapping[type[e.EntryData], Callable[..., None]] = {
             e.MessageSent: self._sent,
             e.MessageTaken: self._taken,
             e.MessagesDrained: self._drained,
@@ -80,38 +88,60 @@ class Herald:
             e.MonitorGone: self._monitor_gone,
             e.WorkerEnded: self._worker_ended,
         }
+        tables = (own, self.run.ears)
+        self._hear: Mapping[type[e.EntryData], tuple[Callable[..., None], ...]] = {
+            kind: tuple(table[kind] for table in tables if kind in table) for kind in {**own, **self.run.ears}
+        }
 
     def hear(self, data: e.EntryData, at: int, value: Value) -> None:
         """An entry is about to be applied to the state."""
-        hear = self._hear.get(type(data))
-        if hear is not None:
+        for hear in self._hear.get(type(data), ()):
             hear(data, at, value)
 
     def speak(self) -> None:
         """What was heard is durable: tell it."""
         waiting, self._waiting = self._waiting, []
         for event in waiting:
-            self._telemetry.emit(event)
+            self._telemetry.emit(event if isinstance(event, Event) else event())
+
+    # Traces.
+
+    @property
+    def traces(self) -> bool:
+        """Whether somebody makes spans of the events."""
+        return self._telemetry.traces
+
+    def stamp(self, items: Sequence[tuple[e.EntryData, Value]]) -> list[tuple[e.EntryData, Value]]:
+        """Have messages carry the trace that they belong to, unless they carry one already."""
+        return [(self._stamped(data, value), value) for data, value in items]
+
+    def _stamped(self, data: e.EntryData, value: Value) -> e.EntryData:
+        if isinstance(data, e.SendOpened) and TRACEPARENT not in data.terms.metadata:
+            metadata = {**data.terms.metadata, **self._trace(self._start_of(data, data.terms.ack, value))}
+            return structs.replace(data, terms=structs.replace(data.terms, metadata=metadata))
+        if isinstance(data, e.MessageSent) and TRACEPARENT not in data.metadata:
+            supervised = data.step == "send_supervised" and bool(data.n)
+            begin = self._start_of(data, "accepted", value) if supervised else self._sent_of(data, 0)
+            return structs.replace(data, metadata={**data.metadata, **self._trace(begin)})
+        return data
+
+    def _trace(self, begin: Event) -> dict[str, str]:
+        traceparent = self._telemetry.traceparent(begin)
+        return {TRACEPARENT: traceparent} if traceparent else {}
 
     # Messages.
 
     def _sent(self, data: e.MessageSent, at: int, value: Value) -> None:
         mailbox = self._state.mailbox(data.mailbox)
+        at_once = data.step == "send_supervised" and bool(data.n)
+        if at_once:
+            self._start(data, "accepted", value)
         if self._telemetry.wanted(MailboxSent):
-            self._add(
-                MailboxSent(
-                    size_bytes=data.size,
-                    queued=len(mailbox) + (not data.not_before),
-                    run=self._state.run_id,
-                    mailbox=data.mailbox,
-                    sender=data.sender,
-                )
-            )
+            self._add(self._sent_of(data, len(mailbox) + (not data.not_before)))
         if self._telemetry.wanted(MailboxLevel) and not data.not_before:
             self._level(mailbox)
-        if data.step == "send_supervised" and data.n:
-            self._start(data.mailbox, data.size, "accepted", value)
-            self._stop(SendStop, data.mailbox, 0, 1, "accepted", "accepted")
+        if at_once:
+            self._stop(SendStop, data.id, data.mailbox, 0, 1, "accepted", "accepted")
 
     def _level(self, mailbox: Mailbox) -> None:
         for percent in LEVELS:
@@ -146,7 +176,14 @@ class Herald:
         if self._telemetry.wanted(MailboxDelivered):
             wait_ns = max(at - message.at, 0) * 1000
             self._add(
-                MailboxDelivered(wait_ns=wait_ns, run=self._state.run_id, mailbox=name, receiver=receiver)
+                MailboxDelivered(
+                    wait_ns=wait_ns,
+                    run=self._state.run_id,
+                    mailbox=name,
+                    receiver=receiver,
+                    message=message_id,
+                    traceparent=str(message.metadata.get(TRACEPARENT, "")),
+                )
             )
         letter = self._state.deliveries.letters.get(message_id)
         if letter is not None and letter.state == "retrying":
@@ -166,7 +203,7 @@ class Herald:
     # Supervised sends.
 
     def _opened(self, data: e.SendOpened, at: int, value: Value) -> None:
-        self._start(data.mailbox, data.size, data.terms.ack, value)
+        self._start(data, data.terms.ack, value)
 
     def _tried(self, data: e.SendTried, at: int, value: Value) -> None:
         trial = self._state.deliveries.find(data.id)
@@ -176,6 +213,7 @@ class Herald:
                 attempt=data.attempt,
                 delay_ns=max(data.due - at, 0) * 1000,
                 run=self._state.run_id,
+                send=data.id,
                 recipient=recipient,
                 reason=data.reason,
             )
@@ -186,23 +224,39 @@ class Herald:
         if post is not None:
             event = SendStop if is_success(data.outcome) else SendException
             took_ns = max(at - post.opened_at, 0) * 1000
-            self._stop(event, post.mailbox, took_ns, post.attempt, post.terms.ack, _name(data.outcome))
+            ack, outcome = post.terms.ack, _name(data.outcome)
+            self._stop(event, data.id, post.mailbox, took_ns, post.attempt, ack, outcome)
 
-    def _start(self, recipient: str, size: int, ack: str, value: Value) -> None:
+    def _start(self, data: e.MessageSent | e.SendOpened, ack: str, value: Value) -> None:
         if self._telemetry.wanted(SendStart):
-            self._add(
-                SendStart(
-                    size_bytes=size,
-                    run=self._state.run_id,
-                    recipient=recipient,
-                    message_type=message_type(value.raw),
-                    ack=ack,
-                )
-            )
+            self._add(self._start_of(data, ack, value))
+
+    def _start_of(self, data: e.MessageSent | e.SendOpened, ack: str, value: Value) -> SendStart:
+        return SendStart(
+            size_bytes=data.size,
+            run=self._state.run_id,
+            send=data.id,
+            sender=data.sender,
+            recipient=data.mailbox,
+            message_type=message_type(value.raw),
+            ack=ack,
+        )
+
+    def _sent_of(self, data: e.MessageSent, queued: int) -> MailboxSent:
+        return MailboxSent(
+            size_bytes=data.size,
+            queued=queued,
+            run=self._state.run_id,
+            mailbox=data.mailbox,
+            sender=data.sender,
+            message=data.id,
+            send=data.id if data.step == "send_supervised" and data.n else data.track,
+        )
 
     def _stop(
         self,
         event: type[SendStop | SendException],
+        send: str,
         recipient: str,
         took_ns: int,
         attempts: int,
@@ -215,6 +269,7 @@ class Herald:
                     duration_ns=took_ns,
                     attempts=attempts,
                     run=self._state.run_id,
+                    send=send,
                     recipient=recipient,
                     ack=ack,
                     outcome=outcome,
@@ -337,7 +392,7 @@ class Herald:
             )
         )
 
-    def _add(self, event: Event) -> None:
+    def _add(self, event: Event | Callable[[], Event]) -> None:
         self._waiting.append(event)
 
 

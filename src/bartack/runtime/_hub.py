@@ -27,7 +27,7 @@ from bartack.runtime import _ledger as act
 from bartack.runtime._commands import Commands
 from bartack.runtime._core import Core
 from bartack.runtime._door import Door, silent
-from bartack.runtime._foreign import Process
+from bartack.runtime._foreign import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._host import HubHost
 from bartack.runtime._layout import RunDir
@@ -41,10 +41,12 @@ from bartack.runtime._steps import AskArgs
 from bartack.runtime._tool_desk import TalkBegins, ToolCall
 from bartack.runtime._waiting import only_people_can_help
 from bartack.runtime._wire import Connection
+from bartack.runtime._witness import Witness
 from bartack.supervision import (
     KEEPER,
     Exited,
     Gone,
+    Intensity,
     ParentClient,
     ParentDied,
     ParentEvent,
@@ -59,6 +61,8 @@ IDLE_COMMIT_S: Final = 0.05
 """Entries nobody waits for are made durable when nothing has happened for this long."""
 STAGED_LIMIT: Final = 1000
 """More entries than this are never kept waiting."""
+PARENT_RESTARTS: Final = (3, 5.0)
+"""So often within so many seconds a parent program may die and be started again; once more fails the session."""
 HEARTBEAT_S: Final = 5.0
 LOOK_S: Final = 1.0
 STUCK_S: Final = 30.0
@@ -121,6 +125,11 @@ class Hub:
         """What each worker is busy with, by its token, beside the number of its connection."""
         self._statuses: dict[int, str] = {}
         self._pids: dict[int, int] = {}
+        self._began_us = time.time_ns() // 1000
+        self._started: dict[str, int] = {}
+        """When each parent program was started: microseconds since 1970, UTC."""
+        self._witness = Witness(self.watch, self.unwatch, _write_error)
+        self._deaths = {module: Intensity(*PARENT_RESTARTS) for module in (ZYGOTE, KEEPER)}
         self._status = ""
         self._door: Door | None = None
         self._heartbeat = 0.0
@@ -354,6 +363,7 @@ class Hub:
         run = self._core.state.run
         assert run is not None
         parent = ParentClient.start(module, str(self._run.tree_lock), env, run.workspace)
+        self._started[module] = time.time_ns() // 1000
 
         def ready(events: int) -> None:
             self._parent_ready(parent)
@@ -381,6 +391,7 @@ class Hub:
         for _, slate in self._slates.values():
             slate.close()
         self._commands.close()
+        self._witness.close()
         self._selector.close()
 
     # Connections.
@@ -471,59 +482,88 @@ class Hub:
             elif parent is self._zygote:
                 self._worker_event(event)
             elif not self._host.event(event):
-                self._commands.event(event, self._core.shell_ended)
+                self._commands.event(event, self._core.shell_ended, self._core.left_behind)
 
     def _worker_event(self, event: ParentEvent) -> None:
         match event:
             case Started(token=token, pids=pids, pidfds=pidfds):
                 self._pids[token] = pids[0]
+                self._witness.started(token, pids[0])
                 for fd in pidfds:
                     os.close(fd)
-            case Exited(token=token, statuses=statuses):
+            case Exited(token=token, statuses=statuses, max_rss_kb=max_rss_kb):
                 self._pids.pop(token, None)
-                self._statuses[token] = _reason(statuses[0])
-            case Gone(token=token):
+                self._statuses[token] = self._witness.reason_of(_reason(statuses[0]))
+                self._witness.exited(token, max_rss_kb)
+            case Gone(token=token, leftovers=leftovers, survivors=survivors):
                 path, incarnation = self._workers.pop(token, ("", 0))
                 reason = self._statuses.pop(token, "lost")
-                busy = self._last_word(token)
+                busy, end = self._last_word(token), self._witness.end(token)
                 if path:
-                    self._core.process_gone(path, incarnation, reason, busy=busy)
+                    self._core.left_behind(path, leftovers, survivors)
+                    self._core.process_gone(path, incarnation, reason, busy=busy, end=end)
             case StartFailed(token=token, problem=problem):
                 path, incarnation = self._workers.pop(token, ("", 0))
                 self._last_word(token)
+                self._witness.end(token)
                 if path:
                     self._core.process_gone(path, incarnation, f"start failed: {problem}")
             case _:
                 return
 
     def _processes(self) -> list[Process]:
-        found = [Process("hub", os.getpid())]
-        if self._zygote is not None and self._keeper is not None:
-            found.append(Process("parent of workers", self._zygote.pid))
-            found.append(Process("parent of commands", self._keeper.pid))
-        for token, (path, incarnation) in self._workers.items():
-            found.append(Process("worker", self._pids.get(token, 0), path, incarnation))
-        for pid, path, argv in self._commands.processes():
-            found.append(Process("command", pid, path, about=" ".join(argv)))
+        found = [Process("hub", os.getpid(), started=self._began_us)]
+        for module, parent in ((ZYGOTE, self._zygote), (KEEPER, self._keeper)):
+            if parent is not None:
+                found.append(
+                    Process(_PARENTS[module], parent.pid, under="hub", started=self._started[module])
+                )
+        found += [
+            Process(
+                "worker",
+                self._pids.get(token, 0),
+                worker=path,
+                incarnation=incarnation,
+                started=self._witness.began_us(token),
+            )
+            for token, (path, incarnation) in self._workers.items()
+        ]
+        found += self._commands.processes(self._core.effects.step_of)
+        found += [
+            Process(
+                "agent", under=PARENT_OF_COMMANDS, worker=path, step=f"{step.p}:{step.n}", about=step.about
+            )
+            for path, step in self._core.effects.prompts()
+        ]
         if self._prompts.programs is not None:
-            found += [Process("agent", pid, about=name) for pid, name in self._prompts.programs.pids()]
+            found += [
+                Process("agent", pid, under=PARENT_OF_COMMANDS, about=name)
+                for pid, name in self._prompts.programs.pids()
+            ]
         return found
 
     def _parent_died(self, parent: ParentClient) -> None:
-        """A parent program was killed: everything below it dies with it; another takes its place."""
+        """A parent program was killed: everything below it dies with it; another takes its place, unless that is of no use."""
         self._unregister(parent)
         parent.close(0.0)
         other = self._keeper if parent is self._zygote else self._zygote
         kill_descendants(keep=[other.pid] if other is not None else [])
-        if parent is self._zygote:
+        module = ZYGOTE if parent is self._zygote else KEEPER
+        now_ns = time.monotonic_ns()
+        admitted = self._deaths[module].admit(now_ns)
+        deaths = self._deaths[module].count(now_ns)
+        self._core.parent_died(_PARENTS[module], deaths, PARENT_RESTARTS, restarted=admitted)
+        successor = self._start_parent(module) if admitted else None
+        if module == ZYGOTE:
             lost, self._workers = self._workers, {}
             self._pids.clear()
-            self._zygote = self._start_parent(ZYGOTE)
+            self._zygote = successor
             for token, (path, incarnation) in lost.items():
                 self._last_word(token)
-                self._core.process_gone(path, incarnation, "lost its parent", counted=False)
+                end = self._witness.end(token)
+                self._core.process_gone(path, incarnation, "lost its parent", counted=False, end=end)
         else:
-            self._keeper = self._start_parent(KEEPER)
+            self._keeper = successor
             for token in self._commands.all_lost():
                 self._core.shell_lost(token)
             self._host.all_lost()
@@ -561,7 +601,12 @@ class Hub:
         self._slates[token] = (self._add(ours, (action.path, action.incarnation)).number, slate)
         payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
         env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
-        self._zygote.fork(token, payload, [theirs.fileno(), slate.fileno()], env)
+        trace = self._core.trace_of_worker(action.path)
+        if trace:
+            env["TRACEPARENT"] = trace
+        errors = self._witness.begin(token)
+        self._zygote.fork(token, payload, [theirs.fileno(), slate.fileno(), errors], env)
+        os.close(errors)
         theirs.close()
 
     def _stop_worker(self, action: act.StopWorker) -> None:
@@ -573,15 +618,16 @@ class Hub:
                     self._zygote.kill(token)
 
     def _start_shell(self, action: act.StartShell) -> None:
-        assert self._keeper is not None
         try:
+            if self._keeper is None:
+                raise OSError("the program that runs commands died too often")  # noqa: TRY301 - refused like any other
             self._commands.start(self._keeper, action, self._journal)
         except (BartackError, OSError) as error:
             self._core.shell_ended(action.token, self._commands.refused(error))
 
     def _stop_shell(self, action: act.StopShell) -> None:
-        assert self._keeper is not None
-        self._commands.stop(self._keeper, action.token)
+        if self._keeper is not None:
+            self._commands.stop(self._keeper, action.token)
 
     def _start_prompt(self, action: act.StartPrompt) -> None:
         self._prompts.start(action)
@@ -647,6 +693,21 @@ class _Signals:
             # Asked twice: the parent programs end everything when this process is gone.
             os._exit(128 + number)
         self._seen.append(number)
+
+
+_PARENTS: Final[dict[str, Literal["parent of workers", "parent of commands"]]] = {
+    ZYGOTE: PARENT_OF_WORKERS,
+    KEEPER: PARENT_OF_COMMANDS,
+}
+
+
+def _write_error(data: bytes) -> None:
+    """What a worker writes as errors is seen where the hub's own are."""
+    while data:
+        try:
+            data = data[os.write(2, data) :]
+        except OSError:
+            return  # whoever was to see it is gone
 
 
 def _read_slate(slate: Slate) -> f.Begin | None:

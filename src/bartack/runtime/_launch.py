@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
 from bartack.core import DIR_MODE, SystemClock, claim_run_dir
-from bartack.errors import ResumeRefusedError, RunNotFoundError
+from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._config import Config
@@ -127,13 +129,34 @@ def drive(
         telemetry: Whom to tell what happens.
 
     Raises:
+        ConfigError: OpenTelemetry is to be told, and is not installed.
         JournalLockedError: Another process runs it.
         ResumeRefusedError: It has ended for good, or needs a decision first.
     """
+    if config.telemetry.otel:
+        with _tracing(telemetry) as traced:
+            return _drive(run, config, observer, unknown, workspace, traced)
+    return _drive(run, config, observer, unknown, workspace, telemetry)
+
+
+def _drive(
+    run: RunDir,
+    config: Config,
+    observer: Observer,
+    unknown: UnknownDecision | None,
+    workspace: str | None,
+    telemetry: Telemetry,
+) -> str:
     clock = SystemClock()
     last_life = run.last_sign_of_life_us()
     state = State()
-    journal = open_journal(run.path, durability=config.durability, at_least=_known_seq(run), each=state.add)
+    journal = open_journal(
+        run.path,
+        durability=config.durability,
+        at_least=_known_seq(run),
+        telemetry=telemetry,
+        each=state.add,
+    )
     hub: Hub | None = None
     try:
         heal_program(run.program)
@@ -183,6 +206,22 @@ def _open_prompts(run: RunDir, config: Config, place: str, state: State) -> Prom
         environment=run.environment(state),
     )
     return Prompts(scripted, config.default_agent, place, programs=programs)
+
+
+@contextmanager
+def _tracing(telemetry: Telemetry) -> Generator[Telemetry]:
+    """Have OpenTelemetry told, too, as long as the run is driven."""
+    try:
+        from bartack.telemetry.otel import attach_otel  # noqa: PLC0415 - only who asks for it has it installed
+    except ImportError as error:
+        problem = f"OpenTelemetry is not installed ({error.name}); install bartack[otel]"
+        raise ConfigError("bartack.toml: telemetry.otel", problem) from None
+    traced = Telemetry() if telemetry is NO_TELEMETRY else telemetry
+    bridge = attach_otel(traced)
+    try:
+        yield traced
+    finally:
+        bridge.close()
 
 
 def _calm_collector() -> None:

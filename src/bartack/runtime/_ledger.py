@@ -74,6 +74,8 @@ class StartShell(Action, frozen=True, gc=False):
     key: str
     args: ShellArgs
     stdin: Value
+    trace: str = ""
+    """Where in its trace the step is, if anybody traces it."""
 
 
 class StopShell(Action, frozen=True, gc=False):
@@ -199,6 +201,8 @@ class Ledger:
 
     def record(self, *items: tuple[EntryData, Value], ride: bool = False) -> int:
         """Write entries as one line and apply them; ``ride``: they wait for the next commit that somebody needs."""
+        if self.herald is not None and self.herald.traces:
+            items = tuple(self.herald.stamp(items))
         # Entries are encoded here, and what a frame carries was checked when it came in.
         drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref, sound=True) for data, value in items]
         seq = self._journal.stage(*drafts)

@@ -11,6 +11,7 @@ from bartack.messaging import CAPACITY, MAX_BYTES, LetterPolicy, Overflow
 from bartack.runtime import _frames as f
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
+from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._ledger import Ledger, Peer, describe
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._timeouts import Timeouts
@@ -50,6 +51,11 @@ class Office:
     def state(self) -> State:
         """The state of the run."""
         return self.ledger.state
+
+    @property
+    def herald(self) -> RunHerald | None:
+        """Tells telemetry of the run, if there is any."""
+        return None if self.ledger.herald is None else self.ledger.herald.run
 
     def now_us(self) -> int:
         """The clock on the wall."""

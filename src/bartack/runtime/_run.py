@@ -364,7 +364,7 @@ class Run:
         if decision is not None:
             words += [decision.choice, *([value.decode()] if value else [])]
         with self._run.log.open("ab") as log:
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            process = subprocess.Popen(  # bartack: allow[unsupervised_process] a hub outlives us  # noqa: S603 - our own interpreter and module
                 [sys.executable, "-P", "-s", "-m", "bartack.runtime._serve", *words],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -374,7 +374,9 @@ class Run:
             )
         self._wait_for_hub(process)
         # It outlives whoever started it; somebody has to take note of its end, or it stays a zombie.
-        threading.Thread(target=process.wait, name=f"bartack {self.id}", daemon=True).start()
+        threading.Thread(  # bartack: allow[unsupervised_thread] it ends with the hub, or with us
+            target=process.wait, name=f"bartack {self.id}", daemon=True
+        ).start()
 
     def _wait_for_hub(self, process: subprocess.Popen[bytes]) -> None:
         """Until somebody listens, or the process has come and gone."""
@@ -428,7 +430,7 @@ def run(
     call = program if isinstance(program, WorkerCall) else program(*args, **kwargs)
     started = Run.start(call, workspace=workspace)
     try:
-        started.wait()
+        started.wait()  # bartack: allow[wait_without_deadline] a run takes as long as it takes
     except KeyboardInterrupt:
         with contextlib.suppress(RunNotActiveError):
             started.interrupt()

@@ -41,7 +41,9 @@ class SlowWatch:
 
     def start(self) -> None:
         """Begin to look; the thread ends with ``stop``, or with the process."""
-        threading.Thread(target=self._look, name="bartack slow", daemon=True).start()
+        threading.Thread(  # bartack: allow[unsupervised_thread] stop ends it
+            target=self._look, name="bartack slow", daemon=True
+        ).start()
 
     def stop(self) -> None:
         """Look no more."""

@@ -143,6 +143,12 @@ class Worker:
         """Steps to be done once that may have happened and were set back with a failure before them: their fingerprints."""
         self.crashes: dict[tuple[str, int], int] = {}
         self.crashes_in_a_row = 0
+        self.last_crash = ""
+        """Why its process died last."""
+        self.last_step: tuple[str, int, str] = ("", 0, "")
+        """The last of its steps that has an outcome: path, number and kind."""
+        self.last_message = ""
+        """The last message that it received."""
         self.rewinds = 0
         self.result = NO_VALUE
         self.error: ErrorData | None = None
@@ -392,6 +398,7 @@ class State:
         was = worker.open.get((p, n))
         self.forget_step(worker, (p, n))
         worker.crashes_in_a_row = 0
+        worker.last_step = (p, n, step)
         if cleanup:
             return
         worker.doubted.pop((p, n), None)
@@ -511,6 +518,7 @@ def _worker_crashed(state: State, data: e.WorkerCrashed, seq: int, at: int, valu
     worker = state.workers[data.path]
     # A process that came to where its worker was did get somewhere, even if nothing has come of it yet.
     worker.crashes_in_a_row = 1 if data.arrived else worker.crashes_in_a_row + 1
+    worker.last_crash = data.reason
     if data.n:
         step = (data.p, data.n)
         worker.crashes[step] = worker.crashes.get(step, 0) + 1
@@ -654,9 +662,11 @@ def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: V
 
 def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:
     mailbox = state.mailbox(data.mailbox)
+    worker = state.worker_of(data.p)
+    if worker is not None:
+        worker.last_message = data.id
     if data.attempt:
         message = mailbox.hold(data.id, data.attempt)
-        worker = state.worker_of(data.p)
         state.held[data.id] = (data.mailbox, worker.path if worker else "")
     else:
         message = mailbox.take(data.id)

@@ -7,15 +7,17 @@ noted. A step that a rewind took out of its worker's history stays as a record, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from bartack.journal import BlobRef, Entry
 from bartack.runtime import _entries as e
 from bartack.runtime._frames import ErrorData
+from bartack.runtime._herald_run import SUPERVISOR
 from bartack.runtime._places import CallPlace
 from bartack.runtime._state import State, Value
+from bartack.supervision import CrashReport
 
 StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
 MessageStatus = Literal["scheduled", "queued", "held", "received", "dropped"]
@@ -95,6 +97,13 @@ class WorkerRecord(msgspec.Struct, omit_defaults=True):
     error: ErrorData | None = None
 
 
+class CrashRecord(NamedTuple):
+    """A crash of a worker's process: when, and what is known of it."""
+
+    at: int
+    report: CrashReport
+
+
 class Chronicle:
     """Everything that happened in a run, added up entry by entry.
 
@@ -103,6 +112,7 @@ class Chronicle:
         steps: All steps, in the order in which they began.
         messages: All messages by id, in the order in which they were sent.
         notes: What else happened, in order.
+        crashes: The crashes of workers, in order.
         workers: All workers by path.
     """
 
@@ -111,6 +121,7 @@ class Chronicle:
         self.steps: list[StepRecord] = []
         self.messages: dict[str, MessageRecord] = {}
         self.notes: list[NoteRecord] = []
+        self.crashes: list[CrashRecord] = []
         self.workers: dict[str, WorkerRecord] = {}
         self._current: dict[str, dict[tuple[str, int], StepRecord]] = {}
         """Of each worker: its steps that count."""
@@ -138,6 +149,8 @@ class Chronicle:
             e.MessagesDrained: self._drained,
             e.MessageHeld: self._held,
             e.MessageMoved: self._moved,
+            e.LetterAdded: self._letter_added,
+            e.LetterMoved: self._letter_moved,
         }
 
     def add_all(self, entries: Iterable[Entry]) -> None:
@@ -228,7 +241,9 @@ class Chronicle:
 
     def _crashed(self, data: e.WorkerCrashed, seq: int, at: int) -> None:
         self.workers[data.path].crashes += 1
-        self._note(at, "crashed", f"its process ended ({data.reason}); started again", data.path)
+        then = "given up" if data.decision == "escalate" else "started again"
+        self._note(at, "crashed", f"its process ended ({data.reason}); {then}", data.path)
+        self.crashes.append(CrashRecord(at, crash_report(data)))
 
     def _rewound(self, data: e.WorkerRewound, seq: int, at: int) -> None:
         worker = self.workers[data.path]
@@ -288,7 +303,7 @@ class Chronicle:
             data.id, data.mailbox, at, data.size, status, data.sender, seq=seq
         )
         if data.n and not data.reply_to:
-            self._end(data.p, data.n, "send", seq, at).about = data.mailbox
+            self._end(data.p, data.n, data.step, seq, at).about = data.mailbox
 
     def _taken(self, data: e.MessageTaken, seq: int, at: int) -> None:
         self._move(data.id, "held" if data.attempt else "received", data.p)
@@ -306,6 +321,22 @@ class Chronicle:
         status = _MOVES.get(data.to, "dropped")
         self._move(data.id, status, None if status in {"received", "dropped"} else "", data.reason or data.to)
 
+    def _letter_added(self, data: e.LetterAdded, seq: int, at: int) -> None:
+        self.messages[data.message] = MessageRecord(
+            data.message,
+            data.mailbox,
+            at,
+            data.size,
+            "dropped",
+            data.sender,
+            reason=data.reason,
+            seq=seq,
+        )
+
+    def _letter_moved(self, data: e.LetterMoved, seq: int, at: int) -> None:
+        if data.to == "retrying":
+            self._move(data.message, "queued", "")
+
     def _move(self, message_id: str, status: MessageStatus, receiver: str | None, reason: str = "") -> None:
         message = self.messages.get(message_id)
         if message is None:
@@ -314,6 +345,29 @@ class Chronicle:
         if receiver is not None:
             message.receiver = receiver
         message.reason = reason if status == "dropped" else ""
+
+
+def crash_report(data: e.WorkerCrashed) -> CrashReport:
+    """What the journal tells of the crash of a worker, in the form of every supervisor's reports."""
+    return CrashReport(
+        supervisor=SUPERVISOR,
+        child=data.path,
+        path=f"{data.path}#{data.incarnation}",
+        incarnation=data.incarnation,
+        pid=data.pid or None,
+        reason=data.reason,
+        exception="",
+        stack=(),
+        last_step=data.last_step,
+        last_message=data.last_message,
+        stderr_tail=data.stderr_tail,
+        uptime_s=data.uptime_s,
+        peak_memory_bytes=data.peak_memory_bytes,
+        restarts_in_window=data.restarts,
+        decision=data.decision,
+        next_start_us=data.next_start or None,
+        metadata={},
+    )
 
 
 def parse_step(text: str, first: str) -> tuple[str, int] | None:

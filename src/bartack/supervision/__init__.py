@@ -31,6 +31,7 @@ from bartack.supervision._wire import (
 
 if TYPE_CHECKING:
     from bartack.supervision._core import ChildInfo
+    from bartack.supervision._memory import count_oom_kills
     from bartack.supervision._monitors import (
         Down,
         Leak,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
         MonitorStats,
         creators_stack,
     )
-    from bartack.supervision._report import CrashReport
-    from bartack.supervision._restart import RestartPolicy
+    from bartack.supervision._report import CrashReport, Decision
+    from bartack.supervision._restart import Intensity, RestartPolicy
     from bartack.supervision._spec import CHILD_BACKOFF, ChildSpec, SupervisorSpec
     from bartack.supervision._supervisor import ChildCounts, Supervisor
     from bartack.supervision._watching import Inbox, MonitorManager, MonitorRef, monitor
@@ -51,8 +52,10 @@ _HOMES: Final = {
     "ChildInfo": "_core",
     "ChildSpec": "_spec",
     "CrashReport": "_report",
+    "Decision": "_report",
     "Down": "_monitors",
     "Inbox": "_watching",
+    "Intensity": "_restart",
     "Leak": "_monitors",
     "Monitor": "_monitors",
     "MonitorManager": "_watching",
@@ -62,6 +65,7 @@ _HOMES: Final = {
     "RestartPolicy": "_restart",
     "Supervisor": "_supervisor",
     "SupervisorSpec": "_spec",
+    "count_oom_kills": "_memory",
     "creators_stack": "_monitors",
     "monitor": "_watching",
 }
@@ -78,10 +82,12 @@ __all__ = [
     "ChildInfo",
     "ChildSpec",
     "CrashReport",
+    "Decision",
     "Down",
     "Exited",
     "Gone",
     "Inbox",
+    "Intensity",
     "Leak",
     "Monitor",
     "MonitorManager",
@@ -99,6 +105,7 @@ __all__ = [
     "Started",
     "Supervisor",
     "SupervisorSpec",
+    "count_oom_kills",
     "creators_stack",
     "descendants",
     "find_by_environment",

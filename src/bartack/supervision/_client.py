@@ -82,7 +82,7 @@ class ParentClient:
         fd = theirs.fileno()
         command = [sys.executable, "-P", "-s", "-m", module, str(fd), str(os.getpid()), lock_tree]
         with theirs:
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends when its socket does  # noqa: S603 - our own interpreter and module
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
@@ -173,7 +173,7 @@ class ParentClient:
             self._process.kill()
         self._told = True
         self._channel.close()
-        return self._process.wait()
+        return self._process.wait()  # bartack: allow[wait_without_deadline] it has ended, or was killed
 
     def _wait_end(self, timeout_s: float) -> None:
         """Hear the program out until it ends."""

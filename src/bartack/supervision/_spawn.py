@@ -246,7 +246,7 @@ def _fork() -> int:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, OWN_SIGNALS)
     pid = -1
     try:
-        pid = os.fork()
+        pid = os.fork()  # bartack: allow[unsupervised_process] this is where supervision begins
     except OSError as error:
         raise StartError(error.errno or errno.EAGAIN, f"no process can be forked: {error.strerror}") from None
     finally:

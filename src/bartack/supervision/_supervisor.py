@@ -405,7 +405,7 @@ class Supervisor:
                 closing = asyncio.get_running_loop().create_task(household.close())
             try:
                 await asyncio.wait([ending if closing is None else closing])
-            except asyncio.CancelledError:
+            except asyncio.CancelledError:  # bartack: allow[swallowed_cancel] raised again at the end
                 cancelled = True
                 team.kill()
         closing.result()

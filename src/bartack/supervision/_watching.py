@@ -394,7 +394,7 @@ def monitor(target: Target, tag: str = "untagged", into: Inbox | None = None) ->
         tag: A word of yours that the message carries.
         into: Where the message goes; without it, into an inbox of the monitor's own.
     """
-    return target.manager.monitor(target, tag, into)
+    return target.manager.monitor(target, tag, into)  # bartack: allow[missing_cleanup] for a block
 
 
 def _log_leak(leak: Leak) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from bartack.telemetry._catalogue import CATALOGUE, Event, Shape, TelemetryHandlerFailed, shape_of
 
@@ -31,6 +31,17 @@ class Handler(NamedTuple):
     config: object
 
 
+class Tracer(Protocol):
+    """Makes spans of events, and tells where in a trace they are."""
+
+    def traceparent(self, event: Event) -> str:
+        """The place in its trace of the span that ``event`` begins, as W3C Trace Context writes it; empty if it has none.
+
+        The span begins now if the event was not told yet: whoever carries it on is often there before it is durable.
+        """
+        ...
+
+
 class _Route(NamedTuple):
     shape: Shape
     handlers: tuple[Handler, ...]
@@ -44,6 +55,7 @@ class Telemetry:
         self._lock = Lock()
         self._handlers: dict[str, Handler] = {}
         self._routes: dict[type[Event], _Route] = {}
+        self._tracer: Tracer | None = None
 
     def attach(self, handler_id: str, pattern: str, function: HandlerFunction, config: object = None) -> None:
         """Call ``function`` for every event whose name matches ``pattern`` (a glob: ``journal.*``).
@@ -77,6 +89,26 @@ class Telemetry:
         """The attached handlers, in the order in which they are called."""
         with self._lock:
             return tuple(self._handlers.values())
+
+    @property
+    def traces(self) -> bool:
+        """Whether somebody makes spans of the events, so that asking for ``traceparent`` is worth the time."""
+        return self._tracer is not None
+
+    def trace_with(self, tracer: Tracer | None) -> None:
+        """Ask ``tracer`` for places in traces from here on; nobody if it is ``None``.
+
+        Raises:
+            ValueError: Another one is asked already.
+        """
+        with self._lock:
+            if tracer is not None and self._tracer is not None:
+                raise ValueError("a tracer is attached already")
+            self._tracer = tracer
+
+    def traceparent(self, event: Event) -> str:
+        """The place in its trace of the span that ``event`` begins; empty if nobody makes spans."""
+        return "" if self._tracer is None else self._tracer.traceparent(event)
 
     def wanted(self, event_type: type[Event]) -> bool:
         """Whether anybody listens to this event, so that building it is worth the time."""

@@ -81,6 +81,51 @@ class JournalBlobWritten(Event, frozen=True, kw_only=True, gc=False):
     deduplicated: Metadata[bool]
 
 
+class OutboxAdded(Event, frozen=True, kw_only=True, gc=False):
+    """Events were put into an outbox."""
+
+    name = "outbox.added"
+
+    events: Measurement[int]
+    size_bytes: Measurement[int]
+    path: Metadata[str]
+
+
+class OutboxDelivered(Event, frozen=True, kw_only=True, gc=False):
+    """An event was delivered to the service that it was for."""
+
+    name = "outbox.delivered"
+
+    attempts: Measurement[int]
+    path: Metadata[str]
+    kind: Metadata[str]
+    recipient: Metadata[str]
+
+
+class OutboxRetried(Event, frozen=True, kw_only=True, gc=False):
+    """An attempt to deliver an event failed; it is tried again."""
+
+    name = "outbox.retried"
+
+    attempts: Measurement[int]
+    path: Metadata[str]
+    kind: Metadata[str]
+    recipient: Metadata[str]
+    reason: Metadata[str]
+
+
+class OutboxDead(Event, frozen=True, kw_only=True, gc=False):
+    """An event is given up and kept for somebody to look at."""
+
+    name = "outbox.dead"
+
+    attempts: Measurement[int]
+    path: Metadata[str]
+    kind: Metadata[str]
+    recipient: Metadata[str]
+    reason: Metadata[str]
+
+
 class OutboxQuarantined(Event, frozen=True, kw_only=True, gc=False):
     """A damaged state database was put aside and replaced; ``events`` could still be read and were taken over."""
 
@@ -100,15 +145,47 @@ class OutboxDropped(Event, frozen=True, kw_only=True, gc=False):
     path: Metadata[str]
 
 
-class BreakerChanged(Event, frozen=True, kw_only=True, gc=False):
-    """A circuit breaker changed its state."""
+class BreakerOpened(Event, frozen=True, kw_only=True, gc=False):
+    """A circuit breaker lets no call pass any more, for ``open_for_ns``."""
 
-    name = "breaker.changed"
+    name = "breaker.opened"
+
+    failures: Measurement[int]
+    open_for_ns: Measurement[int]
+    breaker: Metadata[str]
+    before: Metadata[str]
+    reason: Metadata[str]
+
+
+class BreakerHalfOpen(Event, frozen=True, kw_only=True, gc=False):
+    """A circuit breaker lets some calls pass, to see how they end."""
+
+    name = "breaker.half_open"
 
     failures: Measurement[int]
     breaker: Metadata[str]
     before: Metadata[str]
-    after: Metadata[str]
+    reason: Metadata[str]
+
+
+class BreakerClosed(Event, frozen=True, kw_only=True, gc=False):
+    """A circuit breaker lets all calls pass again."""
+
+    name = "breaker.closed"
+
+    failures: Measurement[int]
+    breaker: Metadata[str]
+    before: Metadata[str]
+    reason: Metadata[str]
+
+
+class BreakerRejected(Event, frozen=True, kw_only=True, gc=False):
+    """A circuit breaker refused a call."""
+
+    name = "breaker.rejected"
+
+    retry_after_ns: Measurement[int]
+    breaker: Metadata[str]
     reason: Metadata[str]
 
 
@@ -121,6 +198,25 @@ class HealthChanged(Event, frozen=True, kw_only=True, gc=False):
     origin: Metadata[str]
     before: Metadata[str]
     after: Metadata[str]
+
+
+class DaemonStarted(Event, frozen=True, kw_only=True, gc=False):
+    """The daemon of tracking is there."""
+
+    name = "daemon.started"
+
+    home: Metadata[str]
+    pid: Metadata[int]
+
+
+class DaemonStopped(Event, frozen=True, kw_only=True, gc=False):
+    """The daemon of tracking ends."""
+
+    name = "daemon.stopped"
+
+    uptime_ns: Measurement[int]
+    home: Metadata[str]
+    reason: Metadata[str]
 
 
 class SupervisorChildStarted(Event, frozen=True, kw_only=True, gc=False):
@@ -255,8 +351,155 @@ class MonitorLeaked(Event, frozen=True, kw_only=True, gc=False):
     run: Metadata[str] = ""
 
 
+class RunStart(Event, frozen=True, kw_only=True, gc=False):
+    """A hub runs a run from here on: the first one, or one that resumes it."""
+
+    name = "run.start"
+
+    run: Metadata[str]
+    hub: Metadata[int]
+
+
+class RunStop(Event, frozen=True, kw_only=True, gc=False):
+    """A hub has nothing left to do: the run is completed, or stays to be resumed."""
+
+    name = "run.stop"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    status: Metadata[str]
+
+
+class RunException(Event, frozen=True, kw_only=True, gc=False):
+    """A run failed or was cancelled."""
+
+    name = "run.exception"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    status: Metadata[str]
+
+
+class WorkerStart(Event, frozen=True, kw_only=True, gc=False):
+    """A worker has begun, or goes on in a resumed run. ``parent`` is the step that made it."""
+
+    name = "worker.start"
+
+    run: Metadata[str]
+    worker: Metadata[str]
+    parent: Metadata[str]
+
+
+class WorkerStop(Event, frozen=True, kw_only=True, gc=False):
+    """A worker came to its end."""
+
+    name = "worker.stop"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+
+
+class WorkerException(Event, frozen=True, kw_only=True, gc=False):
+    """A worker failed."""
+
+    name = "worker.exception"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    error: Metadata[str]
+
+
+class StepStart(Event, frozen=True, kw_only=True, gc=False):
+    """A step is under way; steps that are over at once have no start."""
+
+    name = "step.start"
+
+    attempt: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    step: Metadata[str]
+    kind: Metadata[str]
+
+
+class StepStop(Event, frozen=True, kw_only=True, gc=False):
+    """A step has its outcome."""
+
+    name = "step.stop"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    step: Metadata[str]
+    kind: Metadata[str]
+
+
+class StepException(Event, frozen=True, kw_only=True, gc=False):
+    """A step failed."""
+
+    name = "step.exception"
+
+    duration_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    step: Metadata[str]
+    kind: Metadata[str]
+    error: Metadata[str]
+
+
+class SessionFailed(Event, frozen=True, kw_only=True, gc=False):
+    """The session failed; everybody was told ``latency_ns`` after that was decided."""
+
+    name = "session.failed"
+
+    latency_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    error: Metadata[str]
+
+
+class SessionFailureSeen(Event, frozen=True, kw_only=True, gc=False):
+    """A worker has seen that the session failed, and is at its end."""
+
+    name = "session.failure_seen"
+
+    latency_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    error: Metadata[str]
+
+
+class WaitSlow(Event, frozen=True, kw_only=True, gc=False):
+    """Something takes long: a step, or what a worker computes between two. ``limit_ns`` is 0 if it may take for ever."""
+
+    name = "wait.slow"
+
+    waited_ns: Measurement[int]
+    limit_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    kind: Metadata[str]
+    where: Metadata[str]
+    source: Metadata[str]
+
+
+class WaitTimeout(Event, frozen=True, kw_only=True, gc=False):
+    """A wait took longer than it was allowed to. ``source`` tells where the limit comes from."""
+
+    name = "wait.timeout"
+
+    waited_ns: Measurement[int]
+    limit_ns: Measurement[int]
+    run: Metadata[str]
+    worker: Metadata[str]
+    kind: Metadata[str]
+    where: Metadata[str]
+    source: Metadata[str]
+
+
 class MailboxSent(Event, frozen=True, kw_only=True, gc=False):
-    """A message was put into a mailbox, which holds ``queued`` now."""
+    """A message was put into a mailbox, which holds ``queued`` now; ``send`` is the supervised send it belongs to."""
 
     name = "mailbox.sent"
 
@@ -265,6 +508,8 @@ class MailboxSent(Event, frozen=True, kw_only=True, gc=False):
     run: Metadata[str]
     mailbox: Metadata[str]
     sender: Metadata[str]
+    message: Metadata[str]
+    send: Metadata[str]
 
 
 class MailboxDelivered(Event, frozen=True, kw_only=True, gc=False):
@@ -276,6 +521,8 @@ class MailboxDelivered(Event, frozen=True, kw_only=True, gc=False):
     run: Metadata[str]
     mailbox: Metadata[str]
     receiver: Metadata[str]
+    message: Metadata[str]
+    traceparent: Metadata[str]
 
 
 class MailboxDropped(Event, frozen=True, kw_only=True, gc=False):
@@ -308,6 +555,8 @@ class SendStart(Event, frozen=True, kw_only=True, gc=False):
 
     size_bytes: Measurement[int]
     run: Metadata[str]
+    send: Metadata[str]
+    sender: Metadata[str]
     recipient: Metadata[str]
     message_type: Metadata[str]
     ack: Metadata[str]
@@ -321,6 +570,7 @@ class SendStop(Event, frozen=True, kw_only=True, gc=False):
     duration_ns: Measurement[int]
     attempts: Measurement[int]
     run: Metadata[str]
+    send: Metadata[str]
     recipient: Metadata[str]
     ack: Metadata[str]
     outcome: Metadata[str]
@@ -334,6 +584,7 @@ class SendException(Event, frozen=True, kw_only=True, gc=False):
     duration_ns: Measurement[int]
     attempts: Measurement[int]
     run: Metadata[str]
+    send: Metadata[str]
     recipient: Metadata[str]
     ack: Metadata[str]
     outcome: Metadata[str]
@@ -347,6 +598,7 @@ class SendRetry(Event, frozen=True, kw_only=True, gc=False):
     attempt: Measurement[int]
     delay_ns: Measurement[int]
     run: Metadata[str]
+    send: Metadata[str]
     recipient: Metadata[str]
     reason: Metadata[str]
 

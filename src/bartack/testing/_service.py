@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Self, cast
 
+LONGEST_HOLD_S: Final = 60.0
+"""A request is held back for so long at most."""
 _BASE: Final = "/api/pattern-traceability"
 
 
@@ -57,7 +59,9 @@ class CountingService:
         """Listen."""
         if self._server is None:
             self._server = _Server(("127.0.0.1", self.port), _handler(self))
-            threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+            threading.Thread(  # bartack: allow[unsupervised_thread] go_away ends it
+                target=self._server.serve_forever, args=(0.01,), daemon=True
+            ).start()
 
     def go_away(self) -> None:
         """Refuse connections, as a service that does not run."""
@@ -90,7 +94,7 @@ class CountingService:
         with self._changed:
             self.requests[path] += 1
             self._changed.notify_all()
-        self._go_on.wait()
+        self._go_on.wait(LONGEST_HOLD_S)
         if method == "GET":
             return self.health[0], {}, self.health[1]
         if self.status != 200:

@@ -42,6 +42,7 @@ from bartack.resilience import (
     state_home,
     user_home,
 )
+from bartack.telemetry import NO_TELEMETRY, DaemonStarted, DaemonStopped, Telemetry
 from bartack.tracking._door import Ingest, SocketDoor, build_door
 from bartack.tracking._lineage_service import LineageService, open_listener
 from bartack.tracking._lineage_store import LineageStore
@@ -109,10 +110,13 @@ class Daemon:
 
     Args:
         home: The user's state home.
+        telemetry: Told when it starts and ends.
     """
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, telemetry: Telemetry = NO_TELEMETRY) -> None:
         self.home = home
+        self._telemetry = telemetry
+        self._reason = "failed"
         self.settings = load_settings(start=home)
         self._redactor = Redactor(os.environ)
         self._database = ThreadPoolExecutor(4, "database")
@@ -134,12 +138,20 @@ class Daemon:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._end)
         loop.add_signal_handler(signal.SIGHUP, self._reload)
+        began_ns = time.monotonic_ns()
         async with asyncio.TaskGroup() as group:
             try:
                 await self._open(group)
-                await self._until_done()
+                if self._telemetry.wanted(DaemonStarted):
+                    self._telemetry.emit(DaemonStarted(home=str(self.home), pid=os.getpid()))
+                self._reason = await self._until_done()
             finally:
                 await self._close()
+                if self._telemetry.wanted(DaemonStopped):
+                    uptime_ns = time.monotonic_ns() - began_ns
+                    self._telemetry.emit(
+                        DaemonStopped(uptime_ns=uptime_ns, home=str(self.home), reason=self._reason)
+                    )
 
     async def _open(self, group: asyncio.TaskGroup) -> None:
         self._group = group
@@ -159,17 +171,19 @@ class Daemon:
         }
         self._write_facts()
 
-    async def _until_done(self) -> None:
+    async def _until_done(self) -> str:
+        """Work until there is a reason to end, and say which."""
         while not self._stop.is_set():
             await self._import_spool()
             if self._is_idle():
                 _log.info("nothing to do for %g s; ended", self.settings.idle_exit)
-                return
+                return "idle"
             if _fingerprint() != self._own_files:
                 _log.info("this installation was replaced; ended, the next event starts the other one")
-                return
+                return "replaced"
             await self._wait(min(_LOOK_S, self.settings.idle_exit or _LOOK_S))
         _log.info("told to stop")
+        return "stopped"
 
     async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

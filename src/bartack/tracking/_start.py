@@ -24,7 +24,7 @@ def start_daemon(home: str | os.PathLike[str] | None = None, *, timeout_s: float
         return True
     make_private(link.home)
     command = [sys.executable, "-I", "-m", "bartack", "daemon", "run"]
-    child = subprocess.Popen(  # noqa: S603 - a fixed command
+    child = subprocess.Popen(  # bartack: allow[unsupervised_process] the daemon outlives us  # noqa: S603 - a fixed command
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

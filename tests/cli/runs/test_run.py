@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -371,6 +372,7 @@ def test_a_run_that_is_failed_from_outside_ends_with_1(gated: subprocess.Popen[s
     assert "the coast is not clear" in err
 
 
+@pytest.mark.requirement("processes-are-a-tree")
 def test_processes_are_shown_with_what_they_are_busy_with(
     gated: subprocess.Popen[str], bartack: Call
 ) -> None:
@@ -383,15 +385,44 @@ def test_processes_are_shown_with_what_they_are_busy_with(
     assert worker["about"].startswith("receive")
     assert 0 < worker["left_s"] <= 60
     assert Path(f"/proc/{worker['pid']}").exists() or not Path("/proc").exists()
-    text = bartack("ps", "latest").stdout
-    assert f"  {gated.pid}  hub" in text
+    assert {process["kind"]: process.get("under", "") for process in told["processes"]} == {
+        "hub": "",
+        "parent of workers": "hub",
+        "parent of commands": "hub",
+        "worker": "parent of workers",
+    }
+    assert (told["active"], told["status"]) == (True, "running")
+    text = bartack("ps", "latest").stdout.splitlines()
+    assert [re.sub(r"(?<=[a-z0-9])  +.*", "", line[2:]) for line in text[1:]] == [
+        "hub",
+        "├─ parent of workers",
+        "│  └─ main#1",
+        "└─ parent of commands",
+    ]
+    assert re.search(rf"main#1 +worker +{worker['pid']} +running +\d.* +main:\d+ receive .* left$", text[3])
+
+
+@pytest.mark.requirement("processes-are-a-tree")
+def test_of_a_run_that_nobody_runs_its_workers_are_shown(bartack: Call) -> None:
+    bartack("run", write("broken.py", programs.BROKEN))
+
+    shown = bartack("ps", "latest")
+
+    lines = shown.stdout.splitlines()
+    assert (shown.returncode, lines[0]) == (0, f"{only_run()}  failed")
+    assert [re.split("  +", line.strip())[:4] for line in lines[1:]] == [
+        ["main", "worker", "-", "failed"],
+        ["└─ main/2.1:divide", "worker", "-", "failed"],
+    ]
+    (told,) = json.loads(bartack("ps", "latest", "--json").stdout)
+    assert not told["active"]
+    assert {process["kind"] for process in told["processes"]} == {"worker"}
 
 
 def test_no_processes_are_shown_of_a_run_that_nobody_runs(bartack: Call) -> None:
     bartack("run", write("hello.py", programs.HELLO))
 
     assert bartack("ps").stdout == "Nobody runs a run here.\n"
-    assert bartack("ps", "latest").returncode == 9
 
 
 def test_messages_go_in_and_out_of_a_run(gated: subprocess.Popen[str], bartack: Call) -> None:

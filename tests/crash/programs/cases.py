@@ -84,6 +84,56 @@ async def dying(ctx: Context) -> None:
 
 
 @step
+def crash_in_c() -> None:
+    """Says something, and dies in C code. The second attempt lives."""
+    note("tried")
+    if len(Path("effects.txt").read_text().splitlines()) < 2:
+        os.write(2, f"the key is {os.environ['SOME_SECRET']}\n".encode())
+        os.abort()
+
+
+@worker
+async def aborting(ctx: Context) -> None:
+    await ctx.session.mailbox.orders.send("cut")
+    await ctx.session.mailbox.orders.receive()
+    await crash_in_c()
+
+
+@step
+def own_trace() -> str:
+    """Where in a trace this worker's process is."""
+    return os.environ.get("TRACEPARENT", "")
+
+
+@worker
+async def traced(ctx: Context) -> list[str]:
+    own = await own_trace()
+    of_command = str(await ctx.shell("/bin/sh", "-c", "echo $TRACEPARENT")).strip()
+    box = ctx.session.mailbox.box
+    await box.send("cloth")
+    async with box.delivery() as delivery:
+        carried = str(delivery.metadata.get("traceparent", ""))
+    return [own, of_command, carried]
+
+
+@step
+def litter() -> None:
+    """Starts a process and forgets it."""
+    subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+
+
+@worker
+async def litterer(ctx: Context) -> None:
+    await litter()
+
+
+@worker
+async def littering(ctx: Context) -> None:
+    await litterer()
+    await ctx.session.mailbox.go.receive()
+
+
+@step
 def leave_daemon() -> None:
     """Starts a process that hides from everybody, and looks after the one of the attempt before."""
     first = Path("effects.txt").read_text().split()[:1] if Path("effects.txt").exists() else []

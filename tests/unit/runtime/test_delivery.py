@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from tests.unit.runtime.stage import Puppet, Stage, delegate, fields
+from tests.unit.runtime.stage import Puppet, Stage, delegate, fields, plain, raw
 
 from bartack.errors import DeliveryOptionError
 from bartack.messaging import Copy, LetterPolicy, Terms
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
+from bartack.runtime._foreign import Request
+from bartack.runtime._ledger import Peer
 from bartack.runtime._memory_hub import MortalJournal
 from bartack.runtime._office import Bounds, Settings
 
@@ -165,6 +167,21 @@ def test_a_message_that_is_given_back_for_good_is_a_dead_letter_and_known_as_one
     settle(receiver, 2, "box", str(held["id"]), "final")
 
     assert (outcome(sender, i)["outcome"], outcome(sender, i)["reason"]) == ("dead_lettered", "nack")
+
+
+def test_a_message_that_came_back_is_queued_again_and_can_be_taken_back() -> None:
+    stage = Stage()
+    sender, receiver = pair(stage)
+    i = supervise(sender, 1, "box", ack="processed", timeout_s=5.0, retries=0)
+    held = fields(receiver.value(receive(receiver, 1, "box", hold=True)))
+    settle(receiver, 2, "box", str(held["id"]), "nack")
+    receiver.step(3, "stats", s.MailboxArgs(mailbox="other"))  # it went on: the failure was caught
+    assert len(stage.core.state.mailbox("box")) == 1
+
+    stage.wait(5.1)
+
+    assert refused(sender, i)["stage"] == "accepted"
+    assert len(stage.core.state.mailbox("box")) == 0
 
 
 # Attempts.
@@ -340,6 +357,20 @@ def test_what_a_failed_session_was_sending_stays_where_it_is_until_it_is_resumed
     assert outcome(sender, i)["outcome"] == "delivered"
 
 
+def test_a_send_behind_the_failure_that_its_worker_is_set_back_to_is_taken_back() -> None:
+    stage = Stage()
+    main = stage.begin()
+    assert main.error(receive(main, 1, "nothing")) == "ReceiveTimeoutError"
+    supervise(main, 2, "box", ack="delivered", timeout_s=50.0)
+    main.fail(origin=("main", 1))
+    assert len(stage.core.state.mailbox("box")) == 1
+
+    stage.again()
+
+    assert len(stage.core.state.mailbox("box")) == 0
+    assert stage.core.state.deliveries.posts == {}
+
+
 def test_the_same_key_is_one_message() -> None:
     stage = Stage()
     main = stage.begin()
@@ -463,6 +494,22 @@ def test_a_send_that_found_no_room_in_time_is_rejected() -> None:
 
     assert refused(main, i) == {"outcome": "rejected", "reason": "full", "attempts": 2}
     assert stage.core.mail.has_blocked is False
+
+
+def test_whoever_waits_for_room_learns_that_the_mailbox_was_closed() -> None:
+    stage = Stage()
+    sender, receiver = pair(stage)
+    declare(sender, 1, "box", capacity=1)
+    supervise(sender, 2, "box")
+    waiting = supervise(sender, 3, "box", timeout_s=50.0)
+    plain = sender.step(4, "send", s.SendArgs(mailbox="box"), 3)
+
+    receiver.value(receiver.step(1, "close", s.MailboxArgs(mailbox="box")))
+
+    assert refused(sender, waiting)["reason"] == "closed"
+    assert sender.error(plain) == "MailboxClosedError"
+    receiver.value(receive(receiver, 2, "box"))
+    assert len(stage.core.state.mailbox("box")) == 0
 
 
 def test_nobody_waits_for_room_in_a_mailbox_that_only_he_receives_from() -> None:
@@ -855,3 +902,71 @@ def test_a_send_that_waits_for_room_learns_that_the_mailbox_was_closed() -> None
     assert sender.error(together) == "BroadcastError"
     assert receiver.value(receive(receiver, 2, "box")) == "there"
     assert len(stage.core.state.mailbox("box")) == len(stage.core.state.mailbox("other")) == 0
+
+
+# Processes outside.
+
+
+def ask_outside(
+    stage: Stage, do: str, request: Request, value: object = "work"
+) -> tuple[int, list[f.ToPeer]]:
+    """Have a process outside ask for something; returns its connection, and what it hears."""
+    heard: list[f.ToPeer] = []
+    number = stage.hub.join(f.Hello(role="foreign", pid=1), heard.append, Peer(0, name="foreign:1@1"))
+    stage.hub.say(number, f.Ask(i=1, do=do, a=raw(request), v=raw(value)))
+    stage.hub.run_ready()
+    return number, heard
+
+
+def test_a_process_outside_learns_what_became_of_its_message() -> None:
+    stage = Stage()
+    main = stage.begin()
+    request = Request(mailbox="box", terms=Terms(ack="delivered", timeout_s=50.0))
+    _, heard = ask_outside(stage, "send_supervised", request)
+    assert heard == []
+
+    main.value(receive(main, 1, "box"))
+
+    (answer,) = heard
+    assert isinstance(answer, f.Answer)
+    assert fields(plain(answer.v))["receiver"] == "main"
+
+
+def test_attempts_go_on_behind_the_death_of_a_process_outside() -> None:
+    stage = Stage()
+    main = stage.begin()
+    terms = Terms(ack="delivered", timeout_s=1.0, retries=0, on_error="dead_letter")
+    number, heard = ask_outside(stage, "send_supervised", Request(mailbox="box", terms=terms))
+    stage.hub.hang_up(number)
+    stage.hub.run_ready()
+
+    stage.wait(1.1)
+
+    assert heard == []
+    assert [letter.reason for letter in stage.core.state.deliveries.letters.values()] == ["timeout"]
+    assert main.error(receive(main, 1, "box")) == "ReceiveTimeoutError"
+
+
+def test_a_process_outside_is_refused_like_a_worker() -> None:
+    stage = Stage()
+    stage.begin()
+    copies = [Copy("a", "a"), Copy("@nobody", "@nobody")]
+    request = Request(copies=copies, strategy="all_or_nothing", terms=Terms(retries=0))
+
+    _, heard = ask_outside(stage, "broadcast", request)
+
+    (answer,) = heard
+    assert isinstance(answer, f.Refusal)
+    assert answer.e.type == "bartack.errors:BroadcastError"
+
+
+def test_a_process_outside_that_waits_learns_that_the_session_failed() -> None:
+    stage = Stage()
+    main = stage.begin()
+    request = Request(mailbox="box", terms=Terms(ack="delivered", timeout_s=50.0))
+    _, heard = ask_outside(stage, "send_supervised", request)
+
+    main.fail()
+
+    refusals = [frame for frame in heard if isinstance(frame, f.Refusal)]
+    assert [frame.e.type for frame in refusals] == ["bartack.errors:SessionFailedError"]

@@ -66,12 +66,16 @@ def test_a_message_is_told_when_it_is_sent_and_when_it_is_delivered() -> None:
         "run": run,
         "mailbox": "box",
         "sender": "main",
+        "message": last(told, "mailbox.delivered")["message"],
+        "send": "",
     }
     assert last(told, "mailbox.delivered") == {
         "wait_ns": 2_000_000_000,
         "run": run,
         "mailbox": "box",
         "receiver": "main",
+        "message": last(told, "mailbox.sent")["message"],
+        "traceparent": "",
     }
     assert "secret" not in repr(told)
 

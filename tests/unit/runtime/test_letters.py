@@ -293,3 +293,17 @@ def test_nothing_is_tried_again_while_the_session_has_failed() -> None:
     stage.wait(1000.0)
 
     assert lone_letter(stage).attempts == 1
+
+
+def test_a_letter_that_somebody_tried_again_is_not_tried_again_when_it_was_due() -> None:
+    stage = Stage()
+    main = stage.begin()
+    supervise(main, 1, "box", ack="delivered", timeout_s=1.0, retries=0, on_error="dead_letter")
+    stage.wait(1.1)
+    assert lone_letter(stage).next_retry_at
+    retry(stage)
+
+    stage.wait(100.0)
+
+    assert len(stage.entries("dead_letter.moved")) == 1
+    assert len(stage.core.state.mailbox("box")) == 1

@@ -15,7 +15,7 @@ from bartack.runtime._herald import Herald
 from bartack.runtime._state import NO_VALUE, State
 from bartack.supervision import MonitorStats
 from bartack.telemetry import Telemetry
-from bartack.testing import TestRun, assert_survives_crashes, run_worker
+from bartack.testing import TestRun, VirtualClock, assert_survives_crashes, run_worker
 
 
 @worker
@@ -346,7 +346,7 @@ def test_what_happens_to_monitors_is_told_when_it_is_durable() -> None:
         heard.append((name, metadata["monitor"], metadata.get("reason", metadata.get("automatic"))))
 
     telemetry.attach("test", "monitor.*", note)
-    herald = Herald(telemetry, state)
+    herald = Herald(telemetry, state, VirtualClock())
     entries: list[e.EntryData] = [
         e.WorkerSpawned(path="main", worker="team:main"),
         *(e.MonitorMade(ref=ref, target="t", watcher="main", into="@main") for ref in "abc"),

@@ -197,3 +197,21 @@ def test_what_happened_to_the_run_is_noted_in_order(teller: Teller) -> None:
 )
 def test_a_step_is_named_by_path_and_number(text: str, meant: tuple[str, int] | None) -> None:
     assert parse_step(text, "main") == meant
+
+
+def test_a_dead_letter_that_is_tried_again_is_queued(teller: Teller) -> None:
+    teller.tell(e.LetterAdded(message="m-9", mailbox="box", reason="no_receiver"))
+    assert (teller.chronicle.messages["m-9"].status, teller.chronicle.messages["m-9"].reason) == (
+        "dropped",
+        "no_receiver",
+    )
+
+    teller.tell(e.LetterMoved(message="m-9", to="retrying"))
+    assert teller.chronicle.messages["m-9"].status == "queued"
+
+
+def test_a_supervised_send_is_a_step_of_its_kind(teller: Teller) -> None:
+    teller.tell(e.MessageSent(mailbox="box", id="m-1", size=1, p="main", n=1, fp="f", step="send_supervised"))
+
+    (step,) = teller.chronicle.steps
+    assert (step.kind, step.about, step.status) == ("send_supervised", "box", "finished")

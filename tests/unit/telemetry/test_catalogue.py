@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from bartack.telemetry import CATALOGUE, Event, JournalCommitted, JournalOpened, shape_of
 
+SRC = Path(__file__).parents[3] / "src/bartack"
 EVENTS = pytest.mark.parametrize("event_type", CATALOGUE.values(), ids=list(CATALOGUE))
 
 
@@ -53,3 +56,15 @@ def test_an_event_cannot_be_changed() -> None:
 
     with pytest.raises(AttributeError):
         event.entries = 2  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue] - the point of the test
+
+
+@cache
+def words_of_emitters() -> frozenset[str]:
+    """Every word in the code of other packages, and in that of the bus."""
+    files = [path for path in SRC.rglob("*.py") if path.parent.name != "telemetry" or path.name == "_bus.py"]
+    return frozenset(word for path in files for word in re.findall(r"\w+", path.read_text("utf-8")))
+
+
+@EVENTS
+def test_somebody_emits_every_event(event_type: type[Event]) -> None:
+    assert event_type.__name__ in words_of_emitters()

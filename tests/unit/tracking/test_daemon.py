@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +20,7 @@ import pytest
 
 from bartack.plugin import install_shim
 from bartack.resilience import DaemonLink, Header, NewEvent, Outbox, Spool, StateStore, user_home
+from bartack.telemetry import Telemetry
 from bartack.testing import CountingService
 from bartack.tracking import _daemon as daemon_module
 from bartack.tracking import stop_daemon
@@ -485,7 +486,21 @@ def test_a_replaced_installation_ends_the_daemon(idle: Daemon, monkeypatch: pyte
     monkeypatch.setattr("bartack.tracking._daemon._fingerprint", lambda: next(states))
     monkeypatch.setattr("bartack.tracking._daemon._LOOK_S", 0.05)
 
-    asyncio.run(daemon_module.Daemon(idle.home).run())
+    told: list[tuple[str, dict[str, object]]] = []
+
+    def hear(
+        name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], config: object
+    ) -> None:
+        told.append((name, dict(metadata)))
+
+    telemetry = Telemetry()
+    telemetry.attach("test", "daemon.*", hear)
+
+    asyncio.run(daemon_module.Daemon(idle.home, telemetry).run())
 
     assert next(states, "no state is left") == "no state is left"
     assert not idle.link.is_running()
+    assert told == [
+        ("daemon.started", {"home": str(idle.home), "pid": os.getpid()}),
+        ("daemon.stopped", {"home": str(idle.home), "reason": "replaced"}),
+    ]

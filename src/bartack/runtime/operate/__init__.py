@@ -36,7 +36,7 @@ if TYPE_CHECKING:
         WorkerSpawned,
         decode_entry,
     )
-    from bartack.runtime._foreign import Process, Request
+    from bartack.runtime._foreign import Process, Request, RunFacts, describe_worker
     from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
@@ -97,6 +97,7 @@ __all__ = [
     "RunCreated",
     "RunDir",
     "RunEnded",
+    "RunFacts",
     "RunFile",
     "RunSummary",
     "SnapshotConfig",
@@ -124,6 +125,7 @@ __all__ = [
     "create_run",
     "decode_entry",
     "delete_run",
+    "describe_worker",
     "differences",
     "drive",
     "fail_run",
@@ -175,7 +177,7 @@ _HOMES = {
         "WorkerSpawned",
         "decode_entry",
     ),
-    "_foreign": ("Process", "Request"),
+    "_foreign": ("Process", "Request", "RunFacts", "describe_worker"),
     "_frames": ("PATCHWORK", "TOGETHER", "ErrorData", "StackLine"),
     "_hub": ("Hub", "Observer"),
     "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
