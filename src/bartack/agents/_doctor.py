@@ -148,7 +148,7 @@ def _greet(report: DoctorReport, agent: NdjsonConfig, workspace: Path, environ: 
 def _started(
     agent: NdjsonConfig, workspace: Path, environ: Mapping[str, str]
 ) -> Generator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(  # noqa: S603 - the words that the project's own settings name
+    process = subprocess.Popen(  # noqa: S603 - the project's own words  # bartack: allow[unsupervised_process] ended below
         agent.argv,
         cwd=workspace,
         env={**environ, **agent.env, "BARTACK_PROTOCOL": "1", "BARTACK_WORKSPACE": str(workspace)},
@@ -167,7 +167,7 @@ def _started(
             process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.wait(PATIENCE_S)
         process.stdout.close()
 
 

@@ -374,7 +374,9 @@ class NdjsonCall:
             self._judged(found[0])
 
         self._agent.host.watch(ready, take)
-        threading.Thread(target=look, daemon=True).start()
+        threading.Thread(
+            target=look, daemon=True
+        ).start()  # bartack: allow[unsupervised_thread] its pipe tells
 
     def _judged(self, verdict: Verdict) -> None:
         self.talk.judged(verdict)

@@ -124,7 +124,7 @@ class Lister:
         processes, self._processes = self._processes, []
         for process in processes:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=_GIT_TIMEOUT_S)
 
     def _from_git(self, staged: bytes, untracked: bytes) -> Listing:
         listing = Listing("git", [])
@@ -188,7 +188,7 @@ def _start_git(root: str, *words: str) -> subprocess.Popen[bytes]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
-        return subprocess.Popen(  # noqa: S603 - fixed words and no shell
+        return subprocess.Popen(  # noqa: S603 - fixed words  # bartack: allow[unsupervised_process] awaited with a limit
             ["git", *words],  # noqa: S607 - the user's git, wherever it is
             cwd=root,
             env=env,
@@ -213,7 +213,7 @@ def _await(root: str, process: subprocess.Popen[bytes]) -> tuple[bytes, str]:
         out, problem = process.communicate(timeout=_GIT_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.communicate()
+        process.communicate(timeout=_GIT_TIMEOUT_S)
         raise SnapshotReadError(root, "git did not answer in time") from None
     if process.returncode == 0:
         return out, ""

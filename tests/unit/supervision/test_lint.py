@@ -164,6 +164,10 @@ def test_a_comment_with_a_reason_silences_a_line() -> None:
     )
 
 
+def test_silence_may_stand_behind_another_comment() -> None:
+    assert types("os.fork()  # noqa: S1 - why  # bartack: allow[unsupervised_process] the parent waits") == []
+
+
 def test_silence_without_a_reason_or_for_nothing_is_a_finding_itself() -> None:
     assert types("os.fork()  # bartack: allow[unsupervised_process]") == ["allow_without_reason"]
     assert types("x = 1  # bartack: allow[unsupervised] because") == ["allow_without_reason"]

@@ -38,8 +38,8 @@ class Fiber(Generator[AnyOp, object, object]):
         self._thread: threading.Thread | None = None
         self._go = threading.Lock()
         self._back = threading.Lock()
-        self._go.acquire()
-        self._back.acquire()
+        self._go.acquire()  # bartack: allow[wait_without_deadline] nobody has it yet
+        self._back.acquire()  # bartack: allow[wait_without_deadline] nobody has it yet
         self._ended = False
         self._owner: tuple[object | None, str] = (None, "")
         self._inward: tuple[object, BaseException | None] = (None, None)
@@ -95,7 +95,7 @@ class Fiber(Generator[AnyOp, object, object]):
             self._start()
         else:
             self._go.release()
-        self._back.acquire()
+        self._back.acquire()  # bartack: allow[wait_without_deadline] the other side always answers
         return self._outcome()
 
     def _outcome(self) -> AnyOp:
@@ -112,7 +112,11 @@ class Fiber(Generator[AnyOp, object, object]):
         if sys.getrecursionlimit() < DEEPEST_PYTHON:
             sys.setrecursionlimit(DEEPEST_PYTHON)
         with _stack_size(STACK_BYTES):
-            self._thread = threading.Thread(target=self._main, name="bartack-patchwork", daemon=True)
+            self._thread = (
+                threading.Thread(  # bartack: allow[unsupervised_thread] it takes turns with its owner
+                    target=self._main, name="bartack-patchwork", daemon=True
+                )
+            )
             self._thread.start()
 
     # The inside: a function.
@@ -134,7 +138,7 @@ class Fiber(Generator[AnyOp, object, object]):
         while True:
             self._op = yielded
             self._back.release()
-            self._go.acquire()
+            self._go.acquire()  # bartack: allow[wait_without_deadline] the other side always answers
             value, error = self._inward
             self._inward = None, None
             try:

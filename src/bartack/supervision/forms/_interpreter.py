@@ -286,7 +286,7 @@ class Interpreter:
         try:
             if self._stopping or signal.SIGTERM in signal.sigpending():
                 raise _AbortedError(_exit_code(-signal.SIGTERM))
-            pid = os.fork()
+            pid = os.fork()  # bartack: allow[unsupervised_process] waited for, and below the keeper
         except OSError as error:
             _complain(f"no process can be forked: {error.strerror}")
             raise _AbortedError(NOT_EXECUTABLE) from None

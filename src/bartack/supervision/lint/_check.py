@@ -63,7 +63,7 @@ def _read_allowed(text: str, file: str) -> tuple[dict[int, set[str]], list[Findi
     allowed: dict[int, set[str]] = {}
     complaints: list[Finding] = []
     for line, column, comment in _comments(text):
-        found = _ALLOW.match(comment)
+        found = _ALLOW.search(comment)
         if found is None:
             continue
         names = {name.strip() for name in found[1].split(",")}
