@@ -374,9 +374,10 @@ class NdjsonCall:
             self._judged(found[0])
 
         self._agent.host.watch(ready, take)
-        threading.Thread(
+        looking = threading.Thread(  # bartack: allow[unsupervised_thread] its pipe tells when it is through
             target=look, daemon=True
-        ).start()  # bartack: allow[unsupervised_thread] its pipe tells
+        )
+        looking.start()
 
     def _judged(self, verdict: Verdict) -> None:
         self.talk.judged(verdict)
