@@ -16,6 +16,7 @@ from bartack.messaging._mailbox import (
     Mailbox,
     Message,
     Overflow,
+    check_bounds,
     check_name,
     mailbox_of,
 )
@@ -97,6 +98,7 @@ __all__ = [
     "Trial",
     "Written",
     "broadcast_supervised",
+    "check_bounds",
     "check_distinct",
     "check_metadata",
     "check_name",

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, insort
 from collections import deque
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
 from bartack.errors import MailboxConfigError, MailboxNameError
 from bartack.journal import BlobRef
+from bartack.messaging._options import is_whole
 from bartack.messaging._post import Note
 
 CAPACITY: Final = 10_000
@@ -39,6 +40,8 @@ def check_name(name: str) -> None:
     if name.startswith("@"):
         if len(name) < 2:
             raise MailboxNameError(name, "an inbox needs the path of its worker")
+        if not is_whole(name):
+            raise MailboxNameError(name, "it has half a surrogate pair in it")
         return
     if not _NAME.fullmatch(name):
         raise MailboxNameError(name, "not a name of letters, digits, '_' and '-' that is at most 64 long")
@@ -59,6 +62,19 @@ def mailbox_of(recipient: str) -> str:
         name = _PROCESS.sub("", name)
     check_name(name)
     return name
+
+
+def check_bounds(name: str, capacity: object, max_bytes: object, overflow: object) -> None:
+    """Raise unless a mailbox can have these bounds.
+
+    Raises:
+        MailboxConfigError: It cannot.
+    """
+    if not all(type(bound) is int and 0 < bound < 1 << 63 for bound in (capacity, max_bytes)):
+        raise MailboxConfigError(name, "capacity and max_bytes must be whole numbers from 1 on")
+    if overflow not in get_args(Overflow):
+        allowed = ", ".join(get_args(Overflow))
+        raise MailboxConfigError(name, f"overflow must be one of {allowed}, not {overflow!r}")
 
 
 class Message(msgspec.Struct):
@@ -149,12 +165,11 @@ class Mailbox:
         Raises:
             MailboxConfigError: It was declared differently before.
         """
+        check_bounds(self.name, capacity, max_bytes, overflow)
         wanted = (capacity, max_bytes, overflow)
         if self.declared and wanted != (self.capacity, self.max_bytes, self.overflow):
             now = f"capacity={self.capacity}, max_bytes={self.max_bytes}, overflow={self.overflow!r}"
             raise MailboxConfigError(self.name, f"it was declared before with {now}")
-        if capacity < 1 or max_bytes < 1:
-            raise MailboxConfigError(self.name, "capacity and max_bytes must be at least 1")
         self.capacity, self.max_bytes, self.overflow = wanted
         self.declared = True
 

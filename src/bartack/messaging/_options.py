@@ -147,6 +147,15 @@ def check_metadata(metadata: object) -> dict[str, object]:
     return msgspec.json.decode(encoded, type=dict[str, object])
 
 
+def is_whole(text: str) -> bool:
+    """Whether a text can be written down: nothing of it is half a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def moment_us(option: str, moment: object, now_us: int) -> int:
     """A moment in microseconds since 1970; 0 if there is none.
 
@@ -186,6 +195,8 @@ def _text(option: str, value: object) -> str:
         return ""
     if not isinstance(value, str) or not value or len(value) > 256:
         raise DeliveryOptionError(option, f"it must be a text of 1 to 256 characters, not {value!r}")
+    if not is_whole(value):
+        raise DeliveryOptionError(option, f"it has half a surrogate pair in it: {value!r}")
     return value
 
 

@@ -8,30 +8,54 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, overload
+from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 import msgspec
 
 from bartack.core import open_watch
-from bartack.errors import DeadlineExceededError, SessionFailedError
+from bartack.errors import (
+    DeadlineExceededError,
+    MailboxClosedError,
+    ReceiveTimeoutError,
+    SessionFailedError,
+)
 from bartack.journal import Entry, open_reader
+from bartack.messaging import (
+    BroadcastResult,
+    DeadLetterQueue,
+    Moment,
+    SendOptions,
+    SendOutcome,
+    mailbox_of,
+)
+from bartack.runtime._asks import (
+    ask_broadcast,
+    ask_publish,
+    ask_send,
+    ask_subscription,
+    ask_supervised,
+    check_most,
+)
 from bartack.runtime._async_client import AsyncHubClient
+from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
 from bartack.runtime._layout import RunDir
 from bartack.runtime._run import Question, Run, RunState
 from bartack.runtime._session import ForeignDelivery, check_session, find_session, read_timestamp
-from bartack.runtime._values import codec, encode
+from bartack.runtime._steps import MailboxStats
+from bartack.runtime._values import Codec, codec, encode
 from bartack.runtime._view import MessageRecord, StepRecord, StepStatus
 from bartack.runtime._worker import Worker, WorkerCall
 
 T = TypeVar("T")
+
+_OUTCOME: Final[Codec[SendOutcome]] = codec(SendOutcome)
 
 SLICE_S: Final = 0.5
 """How long a thread may go on waiting behind a cancelled wait."""
@@ -209,10 +233,65 @@ class AsyncMailbox:
         self._client = client
         self.name = name
 
-    async def send(self, value: object, *, key: str | None = None) -> str:
+    async def send(
+        self,
+        value: object,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        not_before: Moment | None = None,
+    ) -> str:
         """Put a message into it; durable when it returns. Returns the message's id."""
-        request = Request(mailbox=self.name, key=key or secrets.token_hex(16))
+        request = ask_send(self.name, key, metadata, not_before)
         return msgspec.json.decode(await self._client.ask("send", request, encode(value)), type=str)
+
+    async def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
+        """Send a message and see to it that it arrives; the attempts go on if this process dies, or waits no longer.
+
+        Raises:
+            DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
+            DeliveryOptionError: An option cannot be used.
+        """
+        request = ask_supervised(self.name, options)
+        return _OUTCOME.decode(await self._client.ask("send_supervised", request, encode(value)))
+
+    async def subscribe(self, pattern: str) -> None:
+        """Get what is published from now on to the topics of a pattern.
+
+        Raises:
+            TopicNameError: There is no such pattern.
+        """
+        await self._client.ask("subscribe", ask_subscription(self.name, pattern))
+
+    async def unsubscribe(self, pattern: str) -> None:
+        """Get no more of what is published to the topics of a pattern."""
+        await self._client.ask("subscribe", ask_subscription(self.name, pattern, off=True))
+
+    async def drain(self, max: int | None = None) -> Sequence[object]:  # noqa: A002 - the plain word
+        """Take everything that is there now, or at most so many, and acknowledge it; never waits.
+
+        Raises:
+            ValueError: There is no such number of messages.
+        """
+        values: list[object] = []
+        with contextlib.suppress(ReceiveTimeoutError, MailboxClosedError):
+            while len(values) < check_most(max):
+                values.append(await self.receive(0))
+        return values
+
+    async def withdraw(self, message_id: str) -> bool:
+        """Take back a message that this process has sent; ``False`` if it is gone already."""
+        request = Request(mailbox=self.name, id=message_id)
+        return msgspec.json.decode(await self._client.ask("withdraw", request), type=bool)
+
+    async def close(self) -> None:
+        """Take no more messages; those that are there can still be received."""
+        await self._client.ask("close", Request(mailbox=self.name))
+
+    async def stats(self) -> MailboxStats:
+        """Counts of the mailbox."""
+        data = await self._client.ask("stats", Request(mailbox=self.name))
+        return msgspec.json.decode(data, type=MailboxStats)
 
     @overload
     async def receive(self, timeout_s: float | None = None) -> object: ...
@@ -283,6 +362,33 @@ class AsyncSession:
         client = await AsyncHubClient.open(found)
         return cls(found, client, await asyncio.to_thread(read_timestamp, found))
 
+    async def send_supervised(
+        self, recipient: str, value: object, **options: Unpack[SendOptions]
+    ) -> SendOutcome:
+        """Send a message to a mailbox or a worker, and see to it that it arrives."""
+        return await self.mailbox.get(mailbox_of(recipient)).send_supervised(value, **options)
+
+    async def broadcast(
+        self,
+        recipients: Iterable[str],
+        value: object,
+        strategy: str = "all_or_nothing",
+        **options: Unpack[SendOptions],
+    ) -> BroadcastResult:
+        """Send a message to many mailboxes or workers."""
+        return await self._cast("broadcast", ask_broadcast(recipients, strategy, options), value)
+
+    async def publish(
+        self, topic: str, value: object, strategy: str = "best_effort", **options: Unpack[SendOptions]
+    ) -> BroadcastResult:
+        """Send a message to every mailbox that is subscribed to a topic."""
+        return await self._cast("publish", ask_publish(topic, strategy, options), value)
+
+    @property
+    def dead_letters(self) -> DeadLetterQueue:
+        """The messages that could not be delivered. Its methods wait: call them in a thread."""
+        return open_letters(self._run)
+
     @property
     def id(self) -> str:
         """The run's id."""
@@ -323,6 +429,9 @@ class AsyncSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+    async def _cast(self, do: str, request: Request, value: object) -> BroadcastResult:
+        return msgspec.json.decode(await self._client.ask(do, request, encode(value)), type=BroadcastResult)
 
     def _look(self, seconds: float) -> SessionFailedError:
         """Look for a failure for so long; in a thread."""

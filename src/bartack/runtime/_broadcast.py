@@ -84,7 +84,7 @@ class DeliveryDesk(SendDesk):
             self._finish_cast(ask, terms, sum_up(strategy, need, "", copies), topic)
             return
         refused = [self._refusal(copy.recipient, ask, terms) for copy in copies]
-        if any(refused) or terms.ack != "accepted":
+        if any(refused) or terms.ack != "accepted" or self._is_over(terms):
             self._open_cast(ask, copies, strategy, need, terms, topic)
         else:
             self._accept_all(ask, copies, strategy, need, terms, topic)

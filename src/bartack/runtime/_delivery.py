@@ -96,7 +96,7 @@ class SendDesk(Ground, ABC):
         known = mailbox.id_for(terms.key)
         if known is not None:
             self._answer(ask, Accepted(known, seq_of(known)))
-        elif terms.ack == "accepted" and not self._refusal(name, ask, terms):
+        elif terms.ack == "accepted" and not self._is_over(terms) and not self._refusal(name, ask, terms):
             self._accept(ask, name, terms)
         else:
             self._open(ask, name, terms)

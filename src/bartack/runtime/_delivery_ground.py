@@ -168,7 +168,11 @@ class Ground:
         return max(left, 0.0)
 
     def _is_past(self, trial: Trial) -> bool:
-        return 0 < trial.terms.deadline <= self._office.now_us()
+        return self._is_over(trial.terms)
+
+    def _is_over(self, terms: Terms) -> bool:
+        """Whether the deadline has passed: no attempt begins any more."""
+        return 0 < terms.deadline <= self._office.now_us()
 
     def _delay_s(self, trial: Trial) -> float:
         """The pause before the next attempt: between nothing and what the backoff allows."""

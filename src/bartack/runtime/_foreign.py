@@ -42,7 +42,17 @@ STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "state", "fai
 """What a command of the program may do that carries its step's token."""
 
 MESSAGES: Final = frozenset(
-    {"send", "receive", "send_supervised", "broadcast", "publish", "subscribe", "dead.retry"}
+    {
+        "send",
+        "receive",
+        "send_supervised",
+        "broadcast",
+        "publish",
+        "subscribe",
+        "withdraw",
+        "close",
+        "dead.retry",
+    }
 )
 
 LEASE_S: Final = 30.0
@@ -142,6 +152,9 @@ class ForeignDesk:
             "broadcast": self._broadcast,
             "publish": self._publish,
             "subscribe": self._subscribe,
+            "withdraw": self._withdraw,
+            "close": self._close,
+            "stats": self._stats,
             "dead.add": self._add_letter,
             "dead.retry": self._retry_letters,
             "dead.purge": self._purge_letters,
@@ -225,6 +238,19 @@ class ForeignDesk:
         changed = self._mail.subscription(request.mailbox, request.pattern, off=request.off)
         self._office.ledger.record((changed, NO_VALUE))
         self._say(peer, ask, None)
+
+    def _withdraw(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        self._say(peer, ask, self._mail.withdraw_foreign(request.mailbox, request.id, peer.name))
+
+    def _close(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        check_name(request.mailbox)
+        self._office.ledger.record((e.MailboxChanged(mailbox=request.mailbox, closed=True), NO_VALUE))
+        self._mail.shut(request.mailbox)
+        self._say(peer, ask, None)
+
+    def _stats(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        check_name(request.mailbox)
+        self._say(peer, ask, self._mail.describe(request.mailbox))
 
     def _add_letter(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         value = Value(ask.v, ask.ref)

@@ -370,6 +370,16 @@ class MailDesk:
         self._serve(name)
         return message_id
 
+    def withdraw_foreign(self, name: str, message_id: str, sender: str) -> bool:
+        """A process outside takes back a message of its own; tells whether it was there still."""
+        message = self._office.state.mailbox(name).find(message_id)
+        if message is None or message.sender != sender:
+            return False
+        moved = e.MessageMoved(mailbox=name, id=message_id, to="withdrawn")
+        self._office.ledger.record((moved, NO_VALUE))
+        self._make_room(name)
+        return True
+
     def hold_foreign(self, peer: Peer, name: str, message: Message) -> None:
         """A foreign process is handed a message that it has to acknowledge."""
         attempt = message.attempt + 1

@@ -19,6 +19,7 @@ from bartack.messaging import (
     Overflow,
     SendOptions,
     SendOutcome,
+    check_bounds,
     check_name,
     check_options,
     check_pattern,
@@ -286,10 +287,11 @@ class Mailroom:
         """Set the bounds of a mailbox; the first declaration stands.
 
         Raises:
-            MailboxConfigError: It was declared before, differently.
+            MailboxConfigError: It was declared before, differently, or no mailbox can have these bounds.
         """
         self._scheduler.check_here("mailbox.declare")
         check_name(name)
+        check_bounds(name, capacity, max_bytes, overflow)
         args = s.DeclareArgs(mailbox=name, capacity=capacity, max_bytes=max_bytes, overflow=overflow)
         return StepOp("declare", encode_args(args), nothing, about=name)
 

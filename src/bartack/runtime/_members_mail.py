@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, Unpack
+from typing import Final, Unpack, cast
 
 import msgspec
 
+from bartack.errors import DeliveryOptionError
 from bartack.messaging import (
     BroadcastResult,
     Copy,
@@ -140,11 +141,16 @@ def copies_of(
     """The recipients of a broadcast.
 
     Raises:
-        DeliveryOptionError: One is given twice.
+        DeliveryOptionError: One is given twice, or in a way that nobody understands.
     """
+    if isinstance(recipients, str):
+        raise DeliveryOptionError("recipients", f"they are a list, not one text: {recipients!r}")
     copies: list[Copy] = []
     for given in recipients:
         if isinstance(given, tuple):
+            parts = cast("tuple[object, ...]", given)
+            if len(parts) != 3 or not isinstance(parts[0], str):
+                raise DeliveryOptionError("recipients", f"one is its id, itself and its meta, not {given!r}")
             name, recipient, meta = given
             copies.append(Copy(name, address_of(recipient), None, check_metadata(meta)))
         else:

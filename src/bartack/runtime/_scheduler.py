@@ -438,8 +438,9 @@ class Scheduler:
             return None, error
         if self._failure is not None and op.step not in CLEANUP:
             return None, revive_failure(self._failure)
-        if len(op.written) > MAX_ARGUMENTS:
-            return None, MessageTooLargeError(f"what {op.step} is asked", len(op.written), MAX_ARGUMENTS)
+        size = max(len(op.written), len(op.args) if isinstance(op, StepOp) else 0)
+        if size > MAX_ARGUMENTS:
+            return None, MessageTooLargeError(f"what {op.step} is asked", size, MAX_ARGUMENTS)
         op.fp = self._prints.of(op.step, op.site or self.facts.name, op.written, op.value)
         op.cancelled = bool(branch.pending) and self._failure is None
         if isinstance(op, NoteOp):

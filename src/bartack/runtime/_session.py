@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -15,24 +14,31 @@ from typing import Any, Final, Self, TypeVar, Unpack, overload
 
 import msgspec
 
-from bartack.core import SystemClock, open_watch
-from bartack.errors import DeadlineExceededError, NotInWorkerError, SessionFailedError
+from bartack.core import open_watch
+from bartack.errors import (
+    DeadlineExceededError,
+    MailboxClosedError,
+    NotInWorkerError,
+    ReceiveTimeoutError,
+    SessionFailedError,
+)
 from bartack.messaging import (
     BroadcastResult,
-    Copy,
     DeadLetterQueue,
     Moment,
     SendOptions,
     SendOutcome,
-    check_metadata,
-    check_options,
-    check_pattern,
-    check_topic,
     mailbox_of,
-    moment_us,
-    needed,
 )
 from bartack.runtime import _steps as s
+from bartack.runtime._asks import (
+    ask_broadcast,
+    ask_publish,
+    ask_send,
+    ask_subscription,
+    ask_supervised,
+    check_most,
+)
 from bartack.runtime._client import HubClient
 from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
@@ -74,13 +80,7 @@ class ForeignMailbox:
         not_before: Moment | None = None,
     ) -> str:
         """Put a message into it; durable when it returns. Returns the message's id."""
-        due = moment_us("not_before", not_before, SystemClock().now_us())
-        request = Request(
-            mailbox=self.name,
-            key=key or secrets.token_hex(16),
-            metadata=check_metadata(metadata),
-            not_before=due,
-        )
+        request = ask_send(self.name, key, metadata, not_before)
         return msgspec.json.decode(self._client.ask("send", request, encode(value)), type=str)
 
     def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
@@ -90,8 +90,7 @@ class ForeignMailbox:
             DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
             DeliveryOptionError: An option cannot be used.
         """
-        checked = check_options(options, SystemClock().now_us())
-        request = Request(mailbox=self.name, terms=checked.terms)
+        request = ask_supervised(self.name, options)
         return _OUTCOME.decode(self._client.ask("send_supervised", request, encode(value)))
 
     def subscribe(self, pattern: str) -> None:
@@ -100,12 +99,11 @@ class ForeignMailbox:
         Raises:
             TopicNameError: There is no such pattern.
         """
-        self._client.ask("subscribe", Request(mailbox=self.name, pattern=check_pattern(pattern)))
+        self._client.ask("subscribe", ask_subscription(self.name, pattern))
 
     def unsubscribe(self, pattern: str) -> None:
         """Get no more of what is published to the topics of a pattern."""
-        request = Request(mailbox=self.name, pattern=check_pattern(pattern), off=True)
-        self._client.ask("subscribe", request)
+        self._client.ask("subscribe", ask_subscription(self.name, pattern, off=True))
 
     @overload
     def receive(self, timeout_s: float | None = None) -> object: ...
@@ -133,6 +131,34 @@ class ForeignMailbox:
             self._client.ask("ack", Request(id=held.id, ok=False))
             raise
         self._client.ask("ack", Request(id=held.id))
+
+    def drain(self, max: int | None = None) -> list[object]:  # noqa: A002 - the plain word
+        """Take everything that is there now, or at most so many, and acknowledge it; never waits.
+
+        Raises:
+            ValueError: There is no such number of messages.
+        """
+        found: list[s.Held] = []
+        with contextlib.suppress(ReceiveTimeoutError, MailboxClosedError):
+            while len(found) < check_most(max):
+                found.append(self._hold(0))
+        values: list[object] = [msgspec.json.decode(held.value) for held in found]
+        for held in found:
+            self._client.ask("ack", Request(id=held.id))
+        return values
+
+    def withdraw(self, message_id: str) -> bool:
+        """Take back a message that this process has sent; ``False`` if it is gone already."""
+        request = Request(mailbox=self.name, id=message_id)
+        return msgspec.json.decode(self._client.ask("withdraw", request), type=bool)
+
+    def close(self) -> None:
+        """Take no more messages; those that are there can still be received."""
+        self._client.ask("close", Request(mailbox=self.name))
+
+    def stats(self) -> s.MailboxStats:
+        """Counts of the mailbox."""
+        return msgspec.json.decode(self._client.ask("stats", Request(mailbox=self.name)), type=s.MailboxStats)
 
     def _hold(self, timeout_s: float | None) -> s.Held:
         request = Request(mailbox=self.name, timeout_s=timeout_s)
@@ -211,10 +237,7 @@ class Session:
             BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
             DeliveryOptionError: An option cannot be used, or a recipient is given twice.
         """
-        names = [mailbox_of(recipient) for recipient in recipients]
-        needed(strategy, len(names))
-        request = Request(copies=[Copy(name, name) for name in names], strategy=strategy)
-        return self._cast("broadcast", request, value, options)
+        return self._cast("broadcast", ask_broadcast(recipients, strategy, options), value)
 
     def publish(
         self, topic: str, value: object, strategy: str = "best_effort", **options: Unpack[SendOptions]
@@ -225,8 +248,7 @@ class Session:
             BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
             TopicNameError: There is no such topic.
         """
-        needed(strategy, 0)
-        return self._cast("publish", Request(topic=check_topic(topic), strategy=strategy), value, options)
+        return self._cast("publish", ask_publish(topic, strategy, options), value)
 
     @property
     def dead_letters(self) -> DeadLetterQueue:
@@ -284,8 +306,7 @@ class Session:
         text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
         self._client.ask("fail", Request(message=text))
 
-    def _cast(self, do: str, request: Request, value: object, options: SendOptions) -> BroadcastResult:
-        request.terms = check_options(options, SystemClock().now_us()).terms
+    def _cast(self, do: str, request: Request, value: object) -> BroadcastResult:
         return msgspec.json.decode(self._client.ask(do, request, encode(value)), type=BroadcastResult)
 
     def close(self) -> None:

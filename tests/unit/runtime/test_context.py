@@ -18,9 +18,13 @@ from hypothesis import strategies as st
 from tests.unit.runtime.fake_hub import FakeHub, Program
 
 from bartack.errors import (
+    BartackError,
     BudgetExceededError,
+    DeliveryOptionError,
     FileAccessError,
+    MailboxConfigError,
     MailboxNameError,
+    MessageTooLargeError,
     MessageValueError,
     ReplyInvalidError,
     SessionFailedError,
@@ -550,6 +554,38 @@ def test_the_other_operations_of_a_mailbox(hub: FakeHub) -> None:
     assert [(step.step, step.about) for step in hub.said(f.Step)] == [
         (name, "q") for name in ("call", "withdraw", "drain", "stats", "close", "declare")
     ]
+
+
+ODD: list[tuple[Call, type[BartackError]]] = [
+    (lambda ctx: ctx.mailbox.declare("q", capacity=0), MailboxConfigError),
+    (lambda ctx: ctx.mailbox.declare("q", max_bytes=1 << 70), MailboxConfigError),
+    (lambda ctx: ctx.mailbox.declare("q", overflow="explode"), MailboxConfigError),
+    (lambda ctx: ctx.mailbox.q.send_supervised(1, key="\ud800"), DeliveryOptionError),
+    (lambda ctx: ctx.send_supervised("@\ud800", 1), MailboxNameError),
+    (lambda ctx: ctx.broadcast("abc", 1), DeliveryOptionError),
+    (lambda ctx: ctx.broadcast([("id", "box")], 1), DeliveryOptionError),
+    (lambda ctx: ctx.broadcast([(1, "box", {})], 1), DeliveryOptionError),
+]
+
+
+@pytest.mark.parametrize(("call", "error"), ODD)
+def test_what_makes_no_sense_is_refused_before_anybody_is_asked(
+    hub: FakeHub, call: Call, error: type[BartackError]
+) -> None:
+    async def program(ctx: Context) -> None:
+        with pytest.raises(error):
+            call(ctx)
+
+    hub.run(program)
+    assert hub.said(f.Step) == []
+
+
+def test_a_broadcast_with_too_much_beside_its_recipients_is_an_error_of_its_step(hub: FakeHub) -> None:
+    async def program(ctx: Context) -> None:
+        with pytest.raises(MessageTooLargeError):
+            await ctx.broadcast([(f"b{n}", f"b{n}", {"x": "x" * 4000}) for n in range(200)], 1)
+
+    hub.run(program)
 
 
 def test_a_mailbox_is_made_by_its_first_mention(hub: FakeHub) -> None:

@@ -266,6 +266,16 @@ def test_a_deadline_that_has_passed_is_no_attempt_at_all() -> None:
     assert (found["stage"], found["attempts"], found["id"]) == ("none", 0, "")
 
 
+def test_nothing_is_sent_behind_the_deadline() -> None:
+    stage = Stage()
+    main = stage.begin()
+
+    assert refused(main, supervise(main, 1, "box", deadline=1))["attempts"] == 0
+    assert outcomes(main, broadcast(main, 2, ["box"], "best_effort", deadline=1)) == ["TimedOut"]
+    assert outcomes(main, broadcast(main, 3, ["box"], deadline=1, on_error="ignore")) == ["Rejected"]
+    assert len(stage.core.state.mailbox("box")) == 0
+
+
 def test_the_pause_stays_within_its_bounds() -> None:
     stage = Stage()
     main = stage.begin()

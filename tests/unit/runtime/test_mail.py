@@ -924,6 +924,32 @@ def test_a_process_outside_learns_that_a_mailbox_is_closed() -> None:
     assert outside.error(outside.ask("receive", mailbox="box", timeout_s=10.0)) == "MailboxClosedError"
 
 
+def test_a_process_outside_takes_back_its_own_messages_only() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    mine = outside.value(outside.ask("send", "mine", mailbox="box"))
+    other = main.value(send(main, 1, "box", "other"))
+
+    taken = [outside.value(outside.ask("withdraw", mailbox="box", id=name)) for name in (mine, mine, other)]
+
+    assert taken == [True, False, False]
+    assert main.value(receive(main, 2, "box", 0)) == "other"
+
+
+def test_a_process_outside_closes_a_mailbox_and_counts_its_messages() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    waiting = receive(main, 1, "box")
+    assert fields(outside.value(outside.ask("stats", mailbox="box")))["waiting"] == 1
+
+    outside.value(outside.ask("close", mailbox="box"))
+
+    assert main.error(waiting) == "MailboxClosedError"
+    assert main.error(send(main, 2, "box", 1)) == "MailboxClosedError"
+
+
 @pytest.mark.parametrize(("overflow", "left"), [("drop_oldest", [2]), ("drop_newest", [1])])
 def test_bounds_apply_to_messages_from_outside(overflow: str, left: list[int]) -> None:
     stage = Stage()
