@@ -217,7 +217,7 @@ def round_half_away(value: float) -> float:
     """The nearest integer; halves go away from zero."""
     # The fraction of a double is exact; adding 0.5 is not: it would make 1 of the largest number below one half.
     fraction, whole = math.modf(value)
-    return whole + math.copysign(1, value) if abs(fraction) >= 0.5 else whole  # noqa: PLR2004 - the half
+    return whole + math.copysign(1, value) if abs(fraction) >= 0.5 else whole
 
 
 def slice_bounds(length: int, start: object, end: object) -> slice:
