@@ -112,6 +112,9 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
     """The worker to run, or several of a Patchwork program in one name."""
     if len(workers) > 1 and not program.partition(":")[0].endswith(PATCHWORK):
         raise UsageError("bartack run", "several workers run together only in a Patchwork program (.pw)")
+    named = "" if Path(program).is_file() else program.rpartition(":")[2] if ":" in program else ""
+    if named and workers:
+        raise UsageError("bartack run", f"name the worker once: {program}, or --worker {workers[0]}")
     return TOGETHER.join(workers)
 
 
@@ -134,7 +137,11 @@ def _from_here(program: str) -> str:
 def _read_input(given: str | None) -> dict[str, msgspec.Raw]:
     if given is None:
         return {}
-    text = Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
+    try:
+        text = Path(given[1:]).read_bytes() if given.startswith("@") else given.encode()
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+        raise UsageError("bartack run", f"--input {given}: {problem}") from None
     try:
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from bartack.language import _tree as tree
 from bartack.language._diagnostics import Diagnostic, diagnose
+from bartack.language._near import nearest
 from bartack.language._source import Span
 
 Part = Literal["send", "receive", "both"]
@@ -62,27 +63,36 @@ def check_mail(uses: Sequence[MailUse]) -> Iterable[Diagnostic]:
     for name, its in named.items():
         parts: set[Part] = {*(use.part for use in its), *anywhere}
         if "both" not in parts:
-            yield from _one_sided(name, its, parts)
+            yield from _one_sided(its, parts, named)
             if not anywhere:
                 yield from _lacking(name, its)
 
 
-def _one_sided(name: str, uses: list[MailUse], parts: set[Part]) -> Iterable[Diagnostic]:
+def _one_sided(
+    uses: list[MailUse], parts: set[Part], named: Mapping[str, list[MailUse]]
+) -> Iterable[Diagnostic]:
     first = uses[0]
+    name = first.name or ""
     if "receive" not in parts:
         text = f"mailbox `{name}` is sent to but never received from"
-        yield diagnose("PW210", text, first.file, first.span, helps=_receive_help(name))
+        told = _help(name, "receive()"), _meant(name, "receive", named)
+        yield diagnose("PW210", text, first.file, first.span, helps=told[:1], label=told[1])
     if "send" not in parts:
         text = f"mailbox `{name}` is received from but never sent to"
-        yield diagnose("PW211", text, first.file, first.span, helps=_send_help(name))
+        told = _help(name, "send(…)"), _meant(name, "send", named)
+        yield diagnose("PW211", text, first.file, first.span, helps=told[:1], label=told[1])
 
 
-def _receive_help(name: str) -> tuple[str, ...]:
-    return (f"some worker must call `self.session.mailbox.{name}.receive()`",)
+def _help(name: str, call: str) -> str:
+    spelled = f".{name}" if name.isidentifier() else f'["{name}"]'
+    return f"some worker must call `self.session.mailbox{spelled}.{call}`"
 
 
-def _send_help(name: str) -> tuple[str, ...]:
-    return (f"some worker must call `self.session.mailbox.{name}.send(…)`",)
+def _meant(name: str, lacking: Part, named: Mapping[str, list[MailUse]]) -> str:
+    """The mailbox with a near name that has just what this one lacks."""
+    candidates = [other for other, uses in named.items() if {use.part for use in uses} == {lacking}]
+    near = nearest(name, candidates)
+    return "" if near is None else f"did you mean `{near}`?"
 
 
 def _lacking(name: str, uses: list[MailUse]) -> Iterable[Diagnostic]:

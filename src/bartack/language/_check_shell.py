@@ -18,8 +18,37 @@ _INTERPRETERS = {
     "ruby": ("-e", "-c"),
 }
 _CARRIERS = frozenset(
-    ("env", "xargs", "find", "ssh", "sudo", "nohup", "nice", "time", "timeout", "setsid", "stdbuf", "exec")
+    (
+        "env",
+        "xargs",
+        "find",
+        "ssh",
+        "sudo",
+        "doas",
+        "nohup",
+        "nice",
+        "ionice",
+        "time",
+        "timeout",
+        "setsid",
+        "stdbuf",
+        "exec",
+        "command",
+        "chroot",
+        "unshare",
+        "flock",
+        "parallel",
+        "strace",
+        "busybox",
+        "docker",
+        "podman",
+        "kubectl",
+    )
 )
+"""Programs that run the program among their words."""
+_VALUED = frozenset(("-o", "+o", "-O", "+O", "--rcfile", "--init-file"))
+"""Options of shells with a word of their own."""
+_VALUED_OF_SSH = frozenset(f"-{letter}" for letter in "BbcDEeFIiJLlmOopQRSWw")
 
 
 def _statement(walk: Walk, node: tree.ShellStatement, _expected: Type | None) -> Type:
@@ -132,6 +161,23 @@ def _check_program_text(walk: Walk, command: tree.Command) -> None:
             if value is not None:
                 _report_code(walk, name, value)
             return
+    if first == "ssh":
+        _check_remote(walk, words)
+
+
+def _check_remote(walk: Walk, words: Sequence[tree.Word | tree.Splice]) -> None:
+    """What stands behind the host is joined and read by the shell over there."""
+    rest = iter(words[1:])
+    for word in rest:
+        text = static_text(word)
+        if text is None or not text.startswith("-"):
+            break
+        if text in _VALUED_OF_SSH:
+            next(rest, None)
+    value = next((value for word in rest for value in _values_in(word)), None)
+    if value is not None:
+        text = f"{_shown(walk, value)} becomes program text: `ssh` has a shell on the other side read it"
+        walk.report("PW220", text, value, helps=("send it through stdin, or as a file",))
 
 
 def _program(words: Sequence[tree.Word | tree.Splice], at: int) -> str | None:
@@ -150,10 +196,14 @@ def _code_after(
     words: Sequence[tree.Word | tree.Splice], flags: tuple[str, ...]
 ) -> tree.Word | tree.Splice | None:
     """The word that is run as program text."""
-    for at, word in enumerate(words):
+    rest = iter(enumerate(words))
+    for at, word in rest:
         text = static_text(word)
-        if text is None or not text.startswith("-"):
+        if text is None or not text.startswith(("-", "+")):
             return None
+        if text in _VALUED:
+            next(rest, None)
+            continue
         joined = not text.startswith("--") and len(text) > 2 and f"-{text[-1]}" in flags
         if text in flags or joined:
             return words[at + 1] if at + 1 < len(words) else None
@@ -174,15 +224,19 @@ def _values_in(word: tree.Word | tree.Splice) -> Iterator[tree.Node]:
 
 
 def _report_code(walk: Walk, name: str, value: tree.Node) -> None:
-    shown = walk.module.source[value.span]
-    shown = shown if len(shown) <= 30 and "\n" not in shown else "this"
+    shown = _shown(walk, value)
     if name in _SHELLS:
-        text = f"`{shown}` would be run as shell code by `{name} -c`"
+        text = f"{shown} would be run as shell code by `{name} -c`"
         helps = ("call the program directly, or use `unsafe_shell(text)`",)
         walk.report("PW151", text, value, helps=helps)
     else:
-        text = f"`{shown}` becomes program text of `{name}`"
+        text = f"{shown} becomes program text of `{name}`"
         walk.report("PW220", text, value, helps=("pass it as an argument behind the program text",))
+
+
+def _shown(walk: Walk, value: tree.Node) -> str:
+    shown = walk.module.source[value.span]
+    return f"`{shown}`" if len(shown) <= 30 and "\n" not in shown else "this"
 
 
 def static_text(word: tree.Word | tree.Splice) -> str | None:

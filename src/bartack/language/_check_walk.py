@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from bartack.language import _tree as tree
 from bartack.language._check_mail import MailUse
 from bartack.language._diagnostics import Diagnostic, Fix, Secondary, diagnose
-from bartack.language._near import nearest
+from bartack.language._near import OTHER_WORDS, nearest
 from bartack.language._program import Builtin, CheckedModule, DeclaredType, Local, Symbol
 from bartack.language._scope import BUILTINS, Body, ModuleScope, Scope, Undefined, World
 from bartack.language._source import Span
@@ -40,22 +40,6 @@ Handler: TypeAlias = Callable[["Walk", Any, "Type | None"], Type]
 """Checks one node, given the type that is expected of it. `Any` because each handler takes one kind of node."""
 
 _MOST_SUGGESTIONS = 100
-
-_OTHER_WORDS = {
-    "True": "true",
-    "False": "false",
-    "None": "null",
-    "nil": "null",
-    "undefined": "null",
-    "this": "self",
-    "let": "var",
-    "const": "var",
-    "function": "fun",
-    "func": "fun",
-    "def": "fun",
-    "elif": "else if",
-    "raise": "throw",
-}
 
 
 class Walk:
@@ -263,7 +247,7 @@ class Walk:
         if known is not None:
             known.more += 1
             return
-        near = _OTHER_WORDS.get(name) or self.suggest(name, self._visible())
+        near = OTHER_WORDS.get(name) or self.suggest(name, self._visible())
         self.body.undefined[name] = Undefined(node, self.in_shell, near)
 
     def _visible(self) -> Iterable[str]:

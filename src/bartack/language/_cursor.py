@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 
 from bartack.language import _tree as tree
 from bartack.language._diagnostics import Diagnostic, Fix, Secondary, diagnose
+from bartack.language._near import OTHER_WORDS
 from bartack.language._source import Source, Span
 
 WORD = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -236,6 +237,12 @@ class Cursor(ABC):
             return ("a range is written `1...3`",)
         if self.kind == "$":
             return ("in code a variable is written without `$`; a command line starts with `$` and a blank",)
+        if self.kind == "name" and self.value in OTHER_WORDS:
+            return (f"`{self.value}` is no word of Patchwork; write `{OTHER_WORDS[self.value]}`",)
+        if self.kind == "=" and self.text.endswith(("==", "!="), 0, self.start):
+            return (f"write `{self.text[self.start - 2 : self.start]}`; it never converts",)
+        if self.kind == ">" and self.text.endswith("=", 0, self.start):
+            return ("there are no functions without a name; declare a `fun`",)
         return ()
 
     def described(self) -> str:

@@ -1,10 +1,30 @@
-"""The name that was probably meant: the nearest one within distance 2."""
+"""The name that was probably meant: the nearest one within distance 2, or the word of ours for one of another language."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 _FARTHEST = 2
+
+OTHER_WORDS = {
+    "True": "true",
+    "False": "false",
+    "None": "null",
+    "nil": "null",
+    "undefined": "null",
+    "this": "self",
+    "let": "var",
+    "const": "var",
+    "function": "fun",
+    "func": "fun",
+    "def": "fun",
+    "elif": "else if",
+    "raise": "throw",
+    "and": "&&",
+    "or": "||",
+    "not": "!",
+}
+"""Words of other languages, and ours for the same."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

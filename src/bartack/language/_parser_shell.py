@@ -47,6 +47,7 @@ HINTS = {
     "while": "use Patchwork's `while`",
     "case": "use Patchwork's `if` and `else if`",
     "function": "use a `fun`",
+    "$((": "write `${1 + 1}`, or a blank behind `$(` for a group of commands",
     "$'": 'use `"…"` with its escapes',
 }
 COMMAND_WORDS = frozenset({"[[", "if", "for", "while", "case", "function"})
@@ -73,6 +74,8 @@ class ShellParser(TextParser):
         """Read the `$(…)` at `at`; leaves `at` behind it."""
         start = self.at
         shell, end = self.enclosed("$(")
+        if self.text.startswith("$((", start) and self.text.endswith("))", start, end) and _is_group(shell):
+            self.unsupported("$((", start, end)
         return tree.Capture(start, end, shell)
 
     def shell_result(self) -> tree.ShellResult:
@@ -483,3 +486,9 @@ WORD_PARTS: dict[str, Callable[[ShellParser], tree.WordPart | tree.Splice | None
 
 def _redirect(start: int, end: int, operator: str, target: tree.Word | None) -> tree.Redirect:
     return tree.Redirect(start, end, cast("tree.RedirectOperator", operator), target)
+
+
+def _is_group(shell: tree.ShellList) -> bool:
+    """Whether commands are nothing but one `( … )`."""
+    commands = shell.pipelines[0].commands
+    return len(shell.pipelines) == len(commands) == 1 and isinstance(commands[0], tree.ShellGroup)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from bartack.language import _tree as tree
 from bartack.language._cursor import DECLARATION_WORDS, WORD, cut
 from bartack.language._diagnostics import Fix, Secondary
+from bartack.language._near import OTHER_WORDS
 from bartack.language._parser_expression import ExpressionParser
 from bartack.language._parser_text import UNCLOSED
 from bartack.language._source import Span
@@ -17,6 +18,18 @@ BRACE_FOLLOWS = re.compile(r"(?:[ \t\r\n]+|#[^\n]*\n)*\{")
 CATCH_FOLLOWS = re.compile(rf"[ \t]*(?:{WORD}[ \t]*)?\{{")
 ENDS = re.compile(r"[ \t\r]*(?:[\n;}#]|\Z)")
 ARGUMENT_KINDS = frozenset({"name", "number", '"', "'", "$", "bad", "."})
+CALLS = frozenset({"print", "log", "assert"})
+"""Functions that other languages have as statements."""
+
+
+def _first_word(statement: tree.Statement) -> str | None:
+    """The name that a statement begins with, if it is one of an expression."""
+    if not isinstance(statement, tree.ExpressionStatement):
+        return None
+    value = statement.value
+    while isinstance(value, tree.Binary):
+        value = value.operands[0]
+    return value.name if isinstance(value, tree.Name) else None
 
 
 class StatementParser(ExpressionParser):
@@ -77,21 +90,23 @@ class StatementParser(ExpressionParser):
             return
         if self.kind in {")", "]"}:
             self.fail("PW104", f"`{self.kind}` closes nothing")
-        elif self.looks_like_command(statement):
-            line = cut(self.text[statement.start : statement.start + 60], 50).strip()
-            self.unexpected("the end of the statement", f"to run a program write `$ {line}`")
         else:
-            self.unexpected("the end of the statement")
+            self.unexpected("the end of the statement", *self.help_at_end(statement))
         self.skip_line()
 
-    def looks_like_command(self, statement: tree.Statement) -> bool:
-        """Whether a statement that does not end here was meant to run a program."""
-        if self.kind not in ARGUMENT_KINDS or not isinstance(statement, tree.ExpressionStatement):
-            return False
-        value = statement.value
-        while isinstance(value, tree.Binary):
-            value = value.operands[0]
-        return isinstance(value, tree.Name)
+    def help_at_end(self, statement: tree.Statement) -> tuple[str, ...]:
+        """What was probably meant by a statement that does not end here."""
+        if self.kind in STATEMENTS or self.text.endswith("}", 0, statement.end):
+            return ("begin a new line for each statement, or write `;` between them",)
+        word = _first_word(statement) if self.kind in ARGUMENT_KINDS else None
+        if word is None:
+            return ()
+        if word in OTHER_WORDS:
+            return (f"`{word}` is no word of Patchwork; write `{OTHER_WORDS[word]}`",)
+        if word in CALLS:
+            return (f"a call has parentheses: `{word}(…)`",)
+        line = cut(self.text[statement.start : statement.start + 60], 50).strip()
+        return (f"to run a program write `$ {line}`",)
 
     def statement(self) -> tree.Statement:
         """Read one statement."""
@@ -160,7 +175,13 @@ class StatementParser(ExpressionParser):
         var = self.kind == "var"
         if var:
             self.advance()
-        pattern = self.pattern()
+        if self.kind == "(":
+            self.unexpected(
+                "a name or pattern", "a loop is written `for x in xs { … }` or `for i in 1...3 { … }`"
+            )
+            pattern: tree.Pattern = tree.Error(self.before, self.before)
+        else:
+            pattern = self.pattern()
         if self.kind == "in":
             self.advance()
             iterable = self.expression()

@@ -81,6 +81,7 @@ def test_a_program_with_errors_is_reported_and_no_run_is_made(bartack: Call) -> 
         (["--", "x"], "argument 'n': expected int, found string \"x\""),
         (["--worker", "nobody"], "nobody"),
         (["--input", '{"m": 1}'], "there is no argument 'm'"),
+        (["--input", "@nowhere.json"], "--input @nowhere.json: No such file or directory"),
     ],
 )
 def test_a_call_that_does_not_fit_makes_no_run(bartack: Call, words: list[str], told: str) -> None:
@@ -97,6 +98,24 @@ def test_workers_of_the_older_style_run_together(bartack: Call) -> None:
     done = bartack("run", write("pair.pw", PAIR), "--worker", "asker", "--worker", "reader")
 
     assert (done.returncode, json.loads(done.stdout)) == (0, [3, None]), done.stderr
+
+
+def test_workers_that_run_together_get_what_is_given_behind_a_default(bartack: Call) -> None:
+    program = write(
+        "two.pw", 'worker a(x, n = 1, mode = "m") { return [x, n, mode] }\nworker b(x) { return x }\n'
+    )
+
+    done = bartack("run", program, "--worker", "a", "--worker", "b", "--", "--x=y", "--mode", "fast")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, [["y", 1, "fast"], "y"]), done.stderr
+
+
+def test_a_worker_is_named_once(bartack: Call) -> None:
+    done = bartack("run", write("pair.pw", PAIR) + ":asker", "--worker", "reader")
+
+    assert done.returncode == 2
+    assert "name the worker once: pair.pw:asker, or --worker reader" in done.stderr
+    assert no_run_was_made()
 
 
 def test_workers_of_the_older_style_are_delegated_from_a_main(bartack: Call) -> None:

@@ -70,6 +70,32 @@ SHOWN = {
             "  = help: some worker must call `self.session.mailbox.reports.receive()`\n"
         ),
     ),
+    "a mailbox whose name is nearly that of another": (
+        {
+            "main.pw": (
+                "worker main() {\n"
+                '    self.session.mailbox["to-do"].send(1)\n'
+                '    return self.session.mailbox["to-dos"].receive()\n'
+                "}\n"
+            ),
+        },
+        (
+            "warning[PW210]: mailbox `to-do` is sent to but never received from\n"
+            " --> main.pw:2:5\n"
+            "  |\n"
+            '2 |     self.session.mailbox["to-do"].send(1)\n'
+            "  |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ did you mean `to-dos`?\n"
+            "  |\n"
+            '  = help: some worker must call `self.session.mailbox["to-do"].receive()`\n'
+            "warning[PW211]: mailbox `to-dos` is received from but never sent to\n"
+            " --> main.pw:3:12\n"
+            "  |\n"
+            '3 |     return self.session.mailbox["to-dos"].receive()\n'
+            "  |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ did you mean `to-do`?\n"
+            "  |\n"
+            '  = help: some worker must call `self.session.mailbox["to-dos"].send(…)`\n'
+        ),
+    ),
     "a delegate of something else than a worker": (
         {
             "main.pw": (

@@ -176,3 +176,26 @@ def test_long_chains_are_not_deep() -> None:
 def test_old_awaits_nest_no_deeper_than_anything_else() -> None:
     assert set(codes(f"x = {'await ' * 150}a")) == {"PW294"}
     assert "PW109" in codes(f"x = {'await ' * 250}a")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("let z = 3", "`let` is no word of Patchwork; write `var`"),
+        ("def f(x) { }", "`def` is no word of Patchwork; write `fun`"),
+        ("if a and b { }", "`and` is no word of Patchwork; write `&&`"),
+        ("while a or b { }", "`or` is no word of Patchwork; write `||`"),
+        ('print "x"', "a call has parentheses: `print(…)`"),
+        ("touch x", "to run a program write `$ touch x`"),
+        ("if a { b() } return c", "begin a new line for each statement, or write `;` between them"),
+        ("if a { b() } c()", "begin a new line for each statement, or write `;` between them"),
+        ("x = y => 1", "there are no functions without a name; declare a `fun`"),
+        ("x(a === b)", "write `==`; it never converts"),
+        ("x(a !== b)", "write `!=`; it never converts"),
+        ("for (x in xs) { }", "a loop is written `for x in xs { … }` or `for i in 1...3 { … }`"),
+    ],
+)
+def test_what_other_languages_write_is_answered_with_what_is_written_here(text: str, told: str) -> None:
+    found = [diagnostic for diagnostic in parse(text, "a.pw").diagnostics if diagnostic.code == "PW105"]
+
+    assert found[0].helps == (told,)

@@ -107,7 +107,7 @@ def bind_together(
     """Arguments of workers that run together: each takes those that it has, all of them by name.
 
     Returns:
-        One list of arguments for each of them.
+        The whole arguments of each of them, as one argument.
 
     Raises:
         UsageError: One does not fit.
@@ -120,12 +120,11 @@ def bind_together(
     if rest:
         raise joined.error(f"workers that run together take arguments by name only, not {rest[0]!r}")
     _check_names(joined, given)
-    lists: list[msgspec.Raw] = []
+    calls: list[msgspec.Raw] = []
     for signature in signatures:
         own = [(found, text) for one, text in named if (found := signature.find(one.name)) is not None]
-        call = _fill(signature, own, [], given)
-        lists.append(msgspec.Raw(msgspec.json.encode(call.args)))
-    return CallArgs(lists)
+        calls.append(msgspec.Raw(msgspec.json.encode(_fill(signature, own, [], given))))
+    return CallArgs(calls)
 
 
 def _fill(

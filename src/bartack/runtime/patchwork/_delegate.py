@@ -72,7 +72,11 @@ class PatchworkShape(Shape):
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object], what: str) -> bytes:
         """See ``Shape.encode``."""
-        return b'{"args":[' + b",".join([encode(plain(value), what) for value in args]) + b"]}"
+        given = b",".join([encode(plain(value), what) for value in args])
+        if not kwargs:
+            return b'{"args":[' + given + b"]}"
+        named = {name: plain(value) for name, value in kwargs.items()}
+        return b'{"args":[' + given + b'],"kwargs":' + encode(named, what) + b"}"
 
     def decode(self, data: Buffer) -> tuple[list[object], dict[str, object]]:
         """See ``Shape.decode``."""
@@ -92,12 +96,18 @@ class SpecMaker:
 class SpecValue:
     """A worker with its arguments, to be delegated."""
 
-    __slots__ = ("arguments", "worker")
+    __slots__ = ("arguments", "named", "worker")
     kind_name: Final = "spec"
 
-    def __init__(self, worker: Worker[..., object], arguments: tuple[object, ...]) -> None:
+    def __init__(
+        self,
+        worker: Worker[..., object],
+        arguments: tuple[object, ...],
+        named: Mapping[str, object] | None = None,
+    ) -> None:
         self.worker = worker
         self.arguments = arguments
+        self.named = named or {}
 
 
 def delegate_op(specs: Sequence[SpecValue], options: object, *, single: bool = False) -> StepOp[list[object]]:
@@ -118,7 +128,8 @@ def delegate_op(specs: Sequence[SpecValue], options: object, *, single: bool = F
         single=single,
     )
     calls = [
-        spec.worker.shape.encode(spec.arguments, {}, f"the arguments of {spec.worker.name}") for spec in specs
+        spec.worker.shape.encode(spec.arguments, spec.named, f"the arguments of {spec.worker.name}")
+        for spec in specs
     ]
     names = ", ".join(spec.worker.name for spec in specs[:5])
     written = _encode_args([args.workers, on_failure])

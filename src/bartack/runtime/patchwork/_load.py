@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from bartack.errors import ProgramImportError
 from bartack.runtime._calls import Worker
 from bartack.runtime._context import Context
 from bartack.runtime._frames import PATCHWORK, TOGETHER
 from bartack.runtime._members import scheduler_of
-from bartack.runtime.patchwork._delegate import PatchworkShape, delegate_op
+from bartack.runtime.patchwork._delegate import PatchworkShape, SpecValue, delegate_op
 from bartack.runtime.patchwork._fiber import Fiber
 from bartack.runtime.patchwork._program import MAIN, MISSING, Declaration, PatchworkProgram, Unit
 from bartack.runtime.patchwork._runtime import Runtime
@@ -62,14 +64,14 @@ class LoadedProgram(PatchworkProgram):
         return made
 
     def _make_together(self, declarations: list[Declaration]) -> Worker[..., object]:
-        """A worker that runs others side by side; each gets its own list of arguments."""
+        """A worker that runs others side by side; each gets its own arguments, by position and by name."""
 
         async def run(ctx: Context, *arguments: object) -> object:
             rt = Runtime(self, ctx, scheduler_of(ctx))
+            calls = zip(declarations, arguments, strict=True)
+            specs = [self._spec(declaration, _read_call(given)) for declaration, given in calls]
 
             def delegate() -> object:
-                calls = zip(declarations, arguments, strict=True)
-                specs = [rt.spec(one.function, *_list(given)) for one, given in calls]
                 return rt.perform_at(delegate_op(specs, None), declarations[0])
 
             return await Fiber(delegate)
@@ -80,9 +82,19 @@ class LoadedProgram(PatchworkProgram):
         made.find = self.find_worker
         return made
 
+    def _spec(self, declaration: Declaration, call: _Call) -> SpecValue:
+        return SpecValue(self.worker(declaration), tuple(call.args), call.kwargs)
 
-def _list(value: object) -> list[object]:
-    return [*value] if isinstance(value, list) else []
+
+class _Call(msgspec.Struct):
+    """The arguments of one of several workers, as they were made from the command line."""
+
+    args: list[object] = []
+    kwargs: dict[str, object] = {}
+
+
+def _read_call(given: object) -> _Call:
+    return msgspec.convert(given, _Call)
 
 
 def load_program(folder: str, entry: str) -> LoadedProgram:

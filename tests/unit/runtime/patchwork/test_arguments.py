@@ -107,8 +107,19 @@ def test_workers_that_run_together_take_what_they_have_by_name() -> None:
 
     call = bind_together(signatures, ["--host", "h", "--size=2", "--o", '{"a": 1}'], {})
 
-    assert [msgspec.json.decode(part) for part in call.args] == [["h", 2], [{"a": 1}]]
+    assert [msgspec.json.decode(part) for part in call.args] == [{"args": ["h", 2]}, {"args": [{"a": 1}]}]
     with pytest.raises(UsageError, match="by name only"):
         bind_together(signatures, ["h"], {})
     with pytest.raises(UsageError, match="no argument --x"):
         bind_together(signatures, ["--x", "1"], {})
+
+
+def test_workers_that_run_together_keep_what_is_given_behind_a_default() -> None:
+    signatures = [signature_of("deploy"), signature_of("other")]
+
+    call = bind_together(signatures, ["--host=h", "--size=2", "--mode", "fast"], {})
+
+    assert [msgspec.json.decode(part) for part in call.args] == [
+        {"args": ["h"], "kwargs": {"mode": "fast"}},
+        {"args": ["h", 2]},
+    ]
