@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -24,6 +26,17 @@ COUNTED = {
     "killed_lines": "kills in memory, one after every line of a journal, same results and nothing done twice",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
+
+
+@pytest.fixture(autouse=True)
+def what_goes_over_the_wire_is_as_the_schemas_say(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Of every test that has a directory: it is looked at when nothing of the test runs any more."""
+    yield
+    folder = getattr(request.node, "funcargs", {}).get("tmp_path")
+    if isinstance(folder, Path) and folder.is_dir():
+        from tests.wire import faults_below  # noqa: PLC0415 - few tests leave anything to look at
+
+        assert faults_below(folder) == []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

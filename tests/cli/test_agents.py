@@ -91,6 +91,84 @@ def test_the_doctor_says_why_an_agent_cannot_be_used(
     assert told in done.stdout
 
 
+@pytest.mark.requirement("doctor-finds-what-is-missing")
+@pytest.mark.parametrize(("rule", "told"), [('text = "ready"', "it answered"), ('pattern = "x"', "no rule")])
+def test_the_doctor_asks_for_a_word_if_it_is_told_to(
+    rule: str, told: str, call: Callable[..., Result], workspace: Path
+) -> None:
+    (workspace / "replies.toml").write_text(f"[[prompts]]\n{rule}\n")
+
+    done = call("agents", "doctor", "program", "--live", "-C", str(workspace))
+
+    assert done.returncode == (0 if "text" in rule else 1)
+    assert told in done.stdout
+
+
+@pytest.mark.requirement("agents-get-few-variables")
+def test_the_doctor_gives_a_program_no_more_variables_than_a_run_does(
+    call: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CANARY_OF_THE_PARENT", "tweet")
+    program = "import os; open('seen', 'w').write(' '.join(os.environ))"
+    command = json.dumps([sys.executable, "-S", "-c", program])
+    (tmp_path / "bartack.toml").write_text(f"[agents.nosy]\ncommand = {command}\n")
+
+    call("agents", "doctor", "-C", str(tmp_path))
+
+    seen = (tmp_path / "seen").read_text().split()
+    assert "BARTACK_AGENT" in seen
+    assert "CANARY_OF_THE_PARENT" not in seen
+
+
+@pytest.mark.requirement("run-looks-at-agents-first")
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("ask.py", "from bartack import worker\n@worker\nasync def main(ctx):\n    await ctx.think('x')\n"),
+        ("ask.pw", "worker main() {\n  think { Hello }\n}\n"),
+        ("named.pw", '@agent "bad"\nworker main() {\n  think { Hello }\n}\n'),
+    ],
+)
+def test_a_run_whose_agent_cannot_work_is_not_made(
+    name: str, program: str, call: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(program)
+    other = "" if name != "named.pw" else '[agents.good]\nscript = "good.toml"\n[agents]\ndefault = "good"\n'
+    (tmp_path / "good.toml").write_text("[[prompts]]\ntext = 'fine'\n")
+    (tmp_path / "bartack.toml").write_text(f'[agents.bad]\ncommand = "no-such-agent"\n{other}')
+
+    done = call("run", str(tmp_path / name), "-C", str(tmp_path))
+
+    assert done.returncode == 2, done.stderr
+    assert "no-such-agent" in done.stderr
+    assert not list(tmp_path.glob(".bartack/runs/*"))
+
+
+def test_a_program_that_asks_nobody_runs_with_an_agent_that_cannot_work(
+    call: Callable[..., Result], tmp_path: Path
+) -> None:
+    (tmp_path / "quiet.pw").write_text('print("quiet")\n')
+    (tmp_path / "bartack.toml").write_text('[agents.bad]\ncommand = "no-such-agent"\n')
+
+    assert call("run", str(tmp_path / "quiet.pw"), "-C", str(tmp_path)).returncode == 0
+
+
+@pytest.mark.requirement("doctor-finds-what-is-missing")
+def test_the_doctor_of_the_machine_looks_at_the_project_too(
+    call: Callable[..., Result], workspace: Path
+) -> None:
+    fine = call("doctor", "--path", str(workspace))
+    (workspace / "bartack.toml").write_text('[agents.bad]\ncommand = "no-such-agent"\n')
+    bad = call("doctor", "--path", str(workspace))
+    (workspace / "bartack.toml").write_text("[agents.bad]\ncomand = 1\n")
+    wrong = call("doctor", "--path", str(workspace))
+
+    assert (fine.returncode, bad.returncode, wrong.returncode) == (0, 1, 1)
+    assert "agent program" in fine.stdout
+    assert "no-such-agent" in bad.stdout
+    assert "settings" in wrong.stdout
+
+
 def test_an_agent_that_is_not_there_is_refused_with_those_that_are(
     call: Callable[..., Result], workspace: Path
 ) -> None:

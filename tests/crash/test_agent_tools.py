@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import cast
 
 import pytest
 from tests.crash.asking import BeginAsking, commands, lines
@@ -112,7 +113,7 @@ def test_errors_unknown_tools_and_repeated_ids_are_answers_and_not_failures(
 
 def code_of(result: dict[str, object]) -> object:
     error = result.get("error")
-    return error["code"] if isinstance(error, dict) else ""
+    return cast("dict[str, object]", error)["code"] if isinstance(error, dict) else ""
 
 
 @pytest.mark.requirement("replies-are-read-alike")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from typing import Annotated, Final, TypeVar, cast
 
 import msgspec
@@ -12,6 +13,9 @@ from msgspec import Meta
 from bartack.agents._messages import DEADLINES_S, Role
 from bartack.core import is_secret_name
 from bartack.errors import AgentConfigError, ConfigError
+
+PASSED: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE", "HTTPS_PROXY", "NO_PROXY")
+"""Variables that every agent gets."""
 
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -78,6 +82,16 @@ class NdjsonConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag
     def argv(self) -> list[str]:
         """The words of the command."""
         return [self.command] if isinstance(self.command, str) else self.command
+
+    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """What its process gets of our variables, and those of its own; no others."""
+        names = (*PASSED, *self.pass_env)
+        passed = {
+            name: value
+            for name, value in environ.items()
+            if any(fnmatchcase(name, pattern) for pattern in names)
+        }
+        return {**passed, **self.env}
 
 
 AgentConfig = ScriptedConfig | NdjsonConfig

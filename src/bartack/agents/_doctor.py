@@ -7,22 +7,35 @@ import select
 import shutil
 import subprocess
 import time
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from bartack.agents._config import AgentConfig, AgentsConfig, NdjsonConfig, ScriptedConfig
-from bartack.agents._lines import Line, LineReader, Read
-from bartack.agents._messages import Hello
+from bartack.agents._ids import (
+    NO_SNAPSHOT,
+    command_key,
+    conversation_id,
+    correlation_id,
+    moment,
+    new_message_id,
+)
+from bartack.agents._lines import MAX_LINE, Line, LineReader, Read, write_line
+from bartack.agents._messages import Budget, Command, Event, Hello, Party, Retry, Version
 from bartack.agents._script import load_script
 from bartack.agents._scripted import read_script
+from bartack.core import SystemClock
 from bartack.errors import ScriptError
 
 PATIENCE_S: Final = 5.0
 """How long a program may take to introduce itself."""
+ASKED_S: Final = 120.0
+"""How long it may take to answer."""
+LIVE_USD: Final = 0.05
+"""What an answer may cost."""
 
 
 class DoctorReport(msgspec.Struct, kw_only=True):
@@ -52,6 +65,7 @@ def check_agents(
     names: Sequence[str] | None = None,
     *,
     start: bool = False,
+    live: bool = False,
 ) -> list[DoctorReport]:
     """Look at agents.
 
@@ -61,23 +75,27 @@ def check_agents(
         environ: The variables they would get some of.
         names: Which to look at; all of them without it.
         start: Also start each program, and wait for it to introduce itself.
+        live: Also ask each program for a word. That may cost money.
     """
+    visit = _Visit(workspace, environ, start=start or live, live=live)
     return [
-        _check(name, agent, config, workspace, environ, start=start)
+        _check(name, agent, config, visit)
         for name, agent in config.named.items()
         if names is None or name in names
     ]
 
 
-def _check(
-    name: str,
-    agent: AgentConfig,
-    config: AgentsConfig,
-    workspace: Path,
-    environ: Mapping[str, str],
-    *,
-    start: bool,
-) -> DoctorReport:
+class _Visit:
+    """How closely agents are looked at, and from where."""
+
+    def __init__(self, workspace: Path, environ: Mapping[str, str], *, start: bool, live: bool) -> None:
+        self.workspace = workspace
+        self.environ = environ
+        self.start = start
+        self.live = live
+
+
+def _check(name: str, agent: AgentConfig, config: AgentsConfig, visit: _Visit) -> DoctorReport:
     report = DoctorReport(
         name=name,
         kind="scripted" if isinstance(agent, ScriptedConfig) else "ndjson",
@@ -86,11 +104,11 @@ def _check(
         default=name == config.default_name,
     )
     if isinstance(agent, ScriptedConfig):
-        _check_script(report, workspace / agent.script)
+        _check_script(report, visit.workspace / agent.script)
     else:
-        _check_program(report, agent, workspace, environ)
-        if start and report.usable:
-            _greet(report, agent, workspace, environ)
+        _check_program(report, agent, visit.workspace, visit.environ)
+        if visit.start and report.usable:
+            _greet(report, agent, visit)
     return report
 
 
@@ -125,14 +143,19 @@ def _check_program(
     report.notes += [f"{name} is not set" for name in missing]
 
 
-def _greet(report: DoctorReport, agent: NdjsonConfig, workspace: Path, environ: Mapping[str, str]) -> None:
+def _greet(report: DoctorReport, agent: NdjsonConfig, visit: _Visit) -> None:
     """Start a program, hear how it introduces itself, and end it by the end of its input."""
     try:
-        with _started(agent, workspace, environ) as process:
-            first = _first_line(process)
+        with _started(report.name, agent, visit.workspace, visit.environ) as process:
+            lines = _lines(process, ASKED_S if visit.live else PATIENCE_S)
+            _judge_first(report, next(lines, None))
+            if visit.live and report.usable:
+                _ask(report, process, lines)
     except OSError as error:
         report.problems.append(f"it cannot be started: {error.strerror or error}")
-        return
+
+
+def _judge_first(report: DoctorReport, first: Read | None) -> None:
     if first is None:
         report.problems.append(f"it said nothing within {PATIENCE_S:g} s, or ended")
     elif not isinstance(first, Line):
@@ -144,14 +167,67 @@ def _greet(report: DoctorReport, agent: NdjsonConfig, workspace: Path, environ: 
             report.problems.append(f"it speaks protocol version {hello.protocol}, not 1")
 
 
+def _ask(report: DoctorReport, process: subprocess.Popen[bytes], lines: Iterator[Read]) -> None:
+    """Ask an agent for a word, and wait for any answer."""
+    assert process.stdin is not None
+    command = _question(report.name)
+    process.stdin.write(write_line(command))
+    process.stdin.flush()
+    for read in lines:
+        event = read.message if isinstance(read, Line) else None
+        if not isinstance(event, Event) or event.correlation_id != command.correlation_id:
+            continue
+        if event.event == "prompt.completed":
+            report.notes.append("it answered")
+            return
+        if event.event == "error":
+            told = event.payload or {}
+            report.problems.append(f"it does not answer: {told.get('code')}: {told.get('message')}"[:512])
+            return
+    report.problems.append(f"it did not answer within {ASKED_S:g} s, or ended")
+
+
+def _question(agent: str) -> Command:
+    inputs: dict[str, object] = {"text": "Reply with the word: ready", "iteration": {"epoch": 0, "step": 0}}
+    key = command_key("prompt", "doctor", NO_SNAPSHOT, inputs)
+    run = f"doctor-{new_message_id()}"
+    now = SystemClock().now_us()
+    return Command(
+        protocol=1,
+        message_id=new_message_id(),
+        correlation_id=correlation_id(run, "doctor", "prompt", "doctor", 0, 0),
+        run_id=run,
+        task_id="doctor",
+        idempotency_key=key,
+        to=Party("general", agent),
+        action="prompt",
+        inputs=inputs,
+        expected_outputs=[],
+        version=Version(NO_SNAPSHOT),
+        deadline=moment(now + int(ASKED_S * 1e6)),
+        retry=Retry(1, 1, "first"),
+        budget=Budget(usd=LIVE_USD),
+        conversation=conversation_id(run, key),
+        priority=5,
+    )
+
+
 @contextmanager
 def _started(
-    agent: NdjsonConfig, workspace: Path, environ: Mapping[str, str]
+    name: str, agent: NdjsonConfig, workspace: Path, environ: Mapping[str, str]
 ) -> Generator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(  # noqa: S603 - the project's own words  # bartack: allow[unsupervised_process] ended below
         agent.argv,
         cwd=workspace,
-        env={**environ, **agent.env, "BARTACK_PROTOCOL": "1", "BARTACK_WORKSPACE": str(workspace)},
+        env={
+            **agent.environment(environ),
+            "BARTACK_PROTOCOL": "1",
+            "BARTACK_AGENT": name,
+            "BARTACK_ROLE": "general",
+            "BARTACK_WORKSPACE": str(workspace),
+            "BARTACK_MAX_LINE": str(MAX_LINE),
+            "BARTACK_HEARTBEAT_S": f"{agent.heartbeat_s:g}",
+        },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -162,7 +238,8 @@ def _started(
     finally:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.close()
+        with suppress(BrokenPipeError):
+            process.stdin.close()
         try:
             process.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -171,16 +248,15 @@ def _started(
         process.stdout.close()
 
 
-def _first_line(process: subprocess.Popen[bytes]) -> Read | None:
+def _lines(process: subprocess.Popen[bytes], patience_s: float) -> Iterator[Read]:
+    """What a program says, as long as we listen."""
     assert process.stdout is not None
     fd = process.stdout.fileno()
     reader = LineReader()
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + patience_s
     while (left := until - time.monotonic()) > 0:
         if select.select([fd], [], [], left)[0]:
             data = os.read(fd, 65_536)
-            for read in reader.feed(data):
-                return read
+            yield from reader.feed(data)
             if not data:
-                return None
-    return None
+                return

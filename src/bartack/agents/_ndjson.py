@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -42,8 +41,6 @@ from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
 from bartack.core import DIR_MODE, FILE_MODE, Redactor
 
-PASSED: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE", "HTTPS_PROXY", "NO_PROXY")
-"""Variables that every agent gets."""
 AT_ONCE: Final = 8 * 1024 * 1024
 """Files with so many bytes together are looked at without a thread of their own."""
 REASONS: Final[dict[str, Reason]] = {
@@ -219,15 +216,8 @@ class NdjsonAgent:
 
     def _environment(self, call: NdjsonCall) -> dict[str, str]:
         request, given = call.request, self.surroundings
-        names = (*PASSED, *self.config.pass_env)
-        passed = {
-            name: value
-            for name, value in given.environ.items()
-            if any(fnmatchcase(name, pattern) for pattern in names)
-        }
         return {
-            **passed,
-            **self.config.env,
+            **self.config.environment(given.environ),
             **given.run,
             "BARTACK_WORKER": request.worker,
             "BARTACK_STEP": request.key,

@@ -45,15 +45,16 @@ def list_agents(workspace: str, *, as_json: bool) -> None:
 
 @agents.command("doctor", short_help="Check that agents can be used.")
 @click.argument("name", required=False)
+@click.option("--live", is_flag=True, help="Also ask each program for a word. That may cost up to 0.05 USD.")
 @workspace_option
 @json_option
-def check(name: str | None, workspace: str, *, as_json: bool) -> int:
+def check(name: str | None, workspace: str, *, live: bool, as_json: bool) -> int:
     """Check that agents can be used: all of the project, or the one called NAME.
 
-    Programs are found, started and heard out until they introduce themselves; scripts are read. Nothing is asked of an agent, so
-    nothing costs money. Ends with 1 if an agent cannot be used.
+    Programs are found, started and heard out until they introduce themselves; scripts are read. Without --live nothing is asked of
+    an agent, so nothing costs money. Ends with 1 if an agent cannot be used.
     """
-    reports = _look(workspace, name, start=True)
+    reports = _look(workspace, name, start=True, live=live)
     if as_json:
         write_json([_facts(report) for report in reports])
     else:
@@ -91,7 +92,7 @@ def scripted(
     return run_scripted(script, name=name, role=role, state=state, heartbeat_s=beat, materialize=materialize)
 
 
-def _look(workspace: str, name: str | None, *, start: bool = False) -> list[DoctorReport]:
+def _look(workspace: str, name: str | None, *, start: bool = False, live: bool = False) -> list[DoctorReport]:
     from bartack.agents import check_agents  # noqa: PLC0415 - a scripted agent starts faster without it
     from bartack.runtime.operate import load_config  # noqa: PLC0415 - likewise
 
@@ -101,7 +102,7 @@ def _look(workspace: str, name: str | None, *, start: bool = False) -> list[Doct
         known = ", ".join(config.named) or "none"
         raise AgentConfigError(name, f"there is no such agent (configured: {known})")
     names = None if name is None else [name]
-    return check_agents(config, place, os.environ, names, start=start)
+    return check_agents(config, place, os.environ, names, start=start, live=live)
 
 
 def _facts(report: DoctorReport) -> dict[str, object]:

@@ -17,7 +17,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import click
 
@@ -25,6 +26,10 @@ from bartack.cli._exit import Exit
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, Style, human_size, printable
 from bartack.core import RealDisk, open_watch
+from bartack.errors import BartackError
+
+if TYPE_CHECKING:
+    from bartack.agents import DoctorReport
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -73,7 +78,31 @@ def examine(path: str) -> list[Finding]:
     if directory.level != "fail":
         with tempfile.TemporaryDirectory(dir=path, prefix=".bartack-doctor-") as scratch:
             findings += [_guarded(check, scratch) for check in DIRECTORY_CHECKS]
+        findings += check_project(path)
     return findings
+
+
+def check_project(path: str) -> list[Finding]:
+    """Whether the settings of the project in a directory can be used, and each of its agents."""
+    from bartack.agents import check_agents  # noqa: PLC0415 - most of what is checked needs no agents
+    from bartack.runtime.operate import load_config  # noqa: PLC0415 - likewise
+
+    place = Path(path).resolve()
+    try:
+        config = load_config(place).agents
+    except BartackError as error:
+        return [Finding("settings", "fail", printable(error.message), error.remedy)]
+    return [_judge_agent(report) for report in check_agents(config, place, os.environ)]
+
+
+def _judge_agent(report: DoctorReport) -> Finding:
+    name = f"agent {printable(report.name)}"
+    if not report.usable:
+        remedy = f"'bartack agents doctor {printable(report.name)}' says more."
+        return Finding(name, "fail", printable("; ".join(report.problems)), remedy)
+    if report.notes and report.kind != "scripted":
+        return Finding(name, "warn", printable("; ".join(report.notes)), "Set it, or drop it from pass_env.")
+    return Finding(name, "ok", printable(report.found))
 
 
 def check_python() -> Finding:

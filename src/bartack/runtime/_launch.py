@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from bartack.core import DIR_MODE, SystemClock, claim_run_dir
-from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
+from bartack.errors import AgentConfigError, ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._config import Config
@@ -58,11 +58,13 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
     Raises:
         ProgramImportError: The program cannot run; no run was made.
         UsageError: The arguments do not fit; no run was made.
+        AgentConfigError: An agent that it may ask cannot be used; no run was made.
     """
     file, named = find_program(order.program, workspace)
     root = project_root(file, workspace)
     inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
     finding = probe(inquiry, workspace)
+    _check_agents(finding.agents, config, workspace)
     runs = config.state_dir(workspace) / "runs"
     runs.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
     run_id, path = claim_run_dir(runs)
@@ -89,6 +91,23 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
         journal.stage(e.draft(created), e.draft(spawned, value.raw, value.ref))
         journal.commit()
     return run
+
+
+def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
+    """Look at the agents of a program before anybody is paid for anything."""
+    names = {name or config.default_agent for name in wanted} - {""}
+    if not names:
+        return
+    from bartack.agents import check_agents  # noqa: PLC0415 - a run without agents starts faster without it
+
+    known = config.agents.named
+    unknown = sorted(names - set(known))
+    if unknown:
+        listed = ", ".join(known) or "none"
+        raise AgentConfigError(unknown[0], f"there is no such agent (configured: {listed})")
+    for report in check_agents(config.agents, workspace, os.environ, sorted(names)):
+        if not report.usable:
+            raise AgentConfigError(report.name, "; ".join(report.problems))
 
 
 def _pack(journal: FileJournal, encoded: bytes) -> Value:

@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import os
 import platform
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from bartack.runtime._steps import CallArgs
 from bartack.runtime._values import codec
 from bartack.runtime._worker import Worker
 
+ASKING = re.compile(rb"\.think(?:_reply)?\(")
 SKIPPED = ("site-packages", ".bartack", ".venv", "venv", "node_modules")
 
 
@@ -58,14 +60,28 @@ def inspect_program(inquiry: Inquiry) -> Finding:
     module = import_program(inquiry.file, inquiry.root)
     worker = choose_worker(module, inquiry.file, inquiry.worker)
     call = inquiry.call or bind(worker, inquiry.argv, inquiry.input)
+    files = sorted(project_files(inquiry.root))
     return Finding(
         worker=worker.ref,
         name=worker.name,
         call=call,
-        files=sorted(project_files(inquiry.root)),
+        files=files,
         environment=versions(inquiry.root),
         usage=usage(worker),
+        agents=agents_of(module, inquiry.root, files),
     )
+
+
+def agents_of(module: object, root: str, files: list[str]) -> list[str]:
+    """The agents of the workers of a module, and the default one (an empty name) if anything asks one."""
+    if not any(ASKING.search(Path(root, file).read_bytes()) for file in files):
+        return []
+    named = [
+        cast("Worker[..., object]", value).agent
+        for value in vars(module).values()
+        if isinstance(value, Worker)
+    ]
+    return sorted({"", *named})
 
 
 def import_program(file: str, root: str) -> object:

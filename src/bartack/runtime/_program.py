@@ -42,6 +42,8 @@ class Finding(msgspec.Struct, omit_defaults=True):
     files: list[str] = []
     environment: dict[str, str] = {}
     usage: str = ""
+    agents: list[str] = []
+    """The agents that it may ask, as far as that can be seen; empty names stand for the default one."""
     problem: str = ""
     is_usage: bool = False
 

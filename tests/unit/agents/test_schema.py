@@ -9,6 +9,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 from tests.unit.agents.stage import ANSWERS, Stage, request_for, valid, validator
+from tests.wire import faults_below
 
 import bartack.agents
 from bartack.agents import Budget, ToolSpec, read_line, schema, schema_names, schema_text
@@ -95,3 +96,26 @@ def test_a_script_validates_by_its_schema() -> None:
     assert not validator("script", closed=False).is_valid(
         {"responses": {"review": {"inject": [{"do": "dance"}]}}}
     )
+
+
+def test_a_line_that_a_run_leaves_and_no_schema_wants_is_found(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    notice = {"kind": "notice", "message_id": "m", "code": "late", "message": "x"}
+    more = {**notice, "mood": "good"}
+    copies = [
+        {"at": "", "dir": "out", "bytes": 1, "line": notice},
+        {"at": "", "dir": "out", "bytes": 1, "line": more},
+        {"at": "", "dir": "in", "bytes": 1, "line": {"kind": "log", "level": "info"}},
+        {"at": "", "dir": "in", "bytes": 1, "case": "malformed", "text": "{"},
+    ]
+    text = "".join(msgspec.json.encode(copy).decode() + "\n" for copy in copies)
+    (folder / "stream.ndjson").write_text(f'{text}{{"torn')
+    (folder / "transcript.ndjson").write_text('{"event": "agent.dreamt"}\n')
+
+    faults = faults_below(folder)
+
+    assert sum("mood" in fault for fault in faults) == 1
+    assert any('"message" is a required property' in fault for fault in faults)
+    assert any("agent-transcript-line" in fault for fault in faults)

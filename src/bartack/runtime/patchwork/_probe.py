@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
 from bartack._version import __version__
 from bartack.errors import ProgramFaultError, ProgramImportError, UsageError
-from bartack.language import Checked, Declared, Diagnostic, EntryPoint, find_entry
+from bartack.language import Checked, Declared, Diagnostic, EntryPoint, find_entry, tree
 from bartack.runtime._frames import PATCHWORK, TOGETHER
 from bartack.runtime._program import Finding, Inquiry
 from bartack.runtime._steps import CallArgs
@@ -39,7 +40,20 @@ def inspect_patchwork(inquiry: Inquiry) -> Finding:
         call=inquiry.call or _bind(checked, entry, inquiry),
         files=sorted(module.path for module in checked.program.modules),
         environment={"python": platform.python_version(), "bartack": __version__},
+        agents=sorted({name for module in checked.program.modules for name in _agents(module.syntax, "")}),
     )
+
+
+def _agents(node: tree.Node, agent: str) -> Iterator[str]:
+    """Whom the prompts below a node go to; an empty name is the default agent."""
+    if isinstance(node, tree.Prompt) and node.word == "think":
+        yield agent
+    for below in tree.children(node):
+        if isinstance(below, tree.Annotation) and below.name.name == "agent" and below.argument is not None:
+            argument = tree.bare(below.argument)
+            agent = (isinstance(argument, tree.String) and argument.literal) or agent
+    for below in tree.children(node):
+        yield from _agents(below, agent)
 
 
 def _entry_path(inquiry: Inquiry) -> str:
