@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from bartack.pipeline._records import PipelineOrder, Receipt, Settings, TaskRecord
     from bartack.pipeline._request import MAIN, PROGRAM, check_ready, choose_tasks
-    from bartack.pipeline._settings import choose_agents, make_settings, needed_roles, save_sets
+    from bartack.pipeline._settings import choose_agents, make_settings, needed_roles
     from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
     from bartack.pipeline._standing import Progress, read_progress
     from bartack.pipeline._task import task
@@ -66,7 +66,6 @@ __all__ = [
     "read_progress",
     "receipt_path",
     "restore_receipts",
-    "save_sets",
     "snapshot_id",
     "task",
     "verify_manifest",
@@ -84,7 +83,7 @@ _HOMES: Final = {
     "_receipts": ("iter_receipts", "load_receipt", "receipt_path", "restore_receipts", "verify_receipt"),
     "_records": ("PipelineOrder", "Receipt", "Settings", "TaskRecord"),
     "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),
-    "_settings": ("choose_agents", "make_settings", "needed_roles", "save_sets"),
+    "_settings": ("choose_agents", "make_settings", "needed_roles"),
     "_snapshot": ("Change", "Snapshot", "capture", "compare", "snapshot_id"),
     "_task": ("task",),
 }
