@@ -17,6 +17,7 @@ from bartack.errors import UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
+    Place,
     TaskRecord,
     check_ready,
     choose_tasks,
@@ -24,6 +25,8 @@ from bartack.pipeline import (
     make_order,
     make_settings,
     needed_roles,
+    note_resume,
+    read_order,
     restore_receipts,
 )
 from bartack.runtime.operate import CallArgs, Config, Order, RunDir, create_run, keep_sets, load_config
@@ -53,12 +56,16 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
 
 
 @contextmanager
-def old_run(run: RunDir, workspace: Path, config: Config, *, wait: bool) -> Generator[None]:
+def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: bool) -> Generator[None]:
     """Hold the workspace for a run of the pipeline that goes on."""
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait) as lock:
         lock.sign(run.id)
         for path in restore_receipts(run.path):
             say(f"{path} was missing and is written again")
+        order = read_order(run.path)
+        if order is not None:
+            place = Place(run_dir=str(run.path), workspace=str(workspace))
+            note_resume(place, order.settings, hub)
         yield
 
 

@@ -215,7 +215,7 @@ def _holding(
         return nullcontext()
     from bartack.cli._pipeline import old_run  # noqa: PLC0415 - other runs resume faster without it
 
-    return old_run(run, workspace, config, wait=wait)
+    return old_run(run, workspace, config, state.hub + 1, wait=wait)
 
 
 def _is_given(option: str) -> bool:
