@@ -27,7 +27,7 @@ from tests.pipeline.team import (
 
 from bartack.pipeline._records import Settings
 from bartack.runtime import ShellResult
-from bartack.runtime.operate import BudgetConfig, PipelineConfig, QuestionsConfig
+from bartack.runtime.operate import BudgetConfig, PipelineConfig, QuestionsConfig, SnapshotConfig
 
 SPEC = {"README.md": "hello\n", "SPEC.md": "# Spec\n\n## Status\n\nnew\n"}
 
@@ -394,3 +394,48 @@ def test_a_budget_of_time_counts_what_agents_took(tmp_path: Path) -> None:
     assert run.error is not None
     assert "budget.wall_s is used up" in run.error.message
     assert team.commands == []
+
+
+# Settings that only reach a step.
+
+
+@pytest.mark.parametrize("pinning", ["strict", "require", "warn"])
+def test_agents_are_pinned_to_the_version_as_configured(tmp_path: Path, pinning: str) -> None:
+    run = Team(tmp_path).run(order("T-1", using=bounds(version_pinning=pinning)))
+
+    asked = [
+        bytes(e.value or b"") for e in run.journal if e.kind == "step.started" and e.data["step"] == "think"
+    ]
+    said = [msgspec.json.decode(value)["command"].get("pinning", "strict") for value in asked]
+    assert said == [pinning, pinning]
+
+
+@pytest.mark.parametrize(
+    ("config", "changed"),
+    [
+        ({}, ["notes/b.txt", "src/a.py"]),
+        ({"exclude": ["notes/"]}, ["src/a.py"]),
+        ({"roots": ["notes"]}, ["notes/b.txt"]),
+        ({"exclude": ["notes/"], "include": ["build/"]}, ["build/c.o", "src/a.py"]),
+    ],
+)
+def test_the_snapshot_holds_what_the_settings_say(
+    tmp_path: Path, config: dict[str, object], changed: list[str]
+) -> None:
+    writes = [{"path": path, "content": "A\n"} for path in ("src/a.py", "notes/b.txt", "build/c.o")]
+    responses = {"implement": {"write": writes, "events": [{"type": "builder.completed"}]}}
+    team = Team(tmp_path, responses, files={"notes/a.txt": ""})
+    chosen = msgspec.convert({"source": "roots", **config}, type=SnapshotConfig)
+
+    run = team.run(order("T-1", using=settings(snapshot=chosen)))
+
+    assert [change.path for change in receipts(run)[0].changes] == changed
+
+
+def test_a_directory_of_runs_inside_the_workspace_is_no_part_of_it(tmp_path: Path) -> None:
+    writes = [{"path": "state/runs/x", "content": "A\n"}]
+    team = Team(tmp_path, {"implement": {"write": writes, "events": [{"type": "builder.completed"}]}})
+
+    run = team.run(order("T-1", using=settings(state_dir="state")))
+
+    assert receipts(run)[0].changes == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,18 +17,19 @@ from bartack.errors import UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
+    Place,
     TaskRecord,
-    WorkspaceLock,
     check_ready,
     choose_tasks,
     hold_workspace,
     make_order,
     make_settings,
     needed_roles,
+    note_resume,
+    read_order,
     restore_receipts,
-    save_sets,
 )
-from bartack.runtime.operate import CallArgs, Config, Order, RunDir, create_run, load_config
+from bartack.runtime.operate import CallArgs, Config, Order, RunDir, create_run, keep_sets, load_config
 
 
 @contextmanager
@@ -49,22 +50,23 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
     _warn(config)
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait) as lock:
         run = create_run(_order(order), workspace, config)
-        save_sets(run.path, wish.sets)
+        keep_sets(run.path, wish.sets)
         lock.sign(run.id)
         yield run, config
 
 
 @contextmanager
-def old_run(run: RunDir, workspace: Path, sets: Sequence[str], *, wait: bool) -> Generator[Config]:
+def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: bool) -> Generator[None]:
     """Hold the workspace for a run of the pipeline that goes on."""
-    save_sets(run.path, sets)
-    config = load_config(workspace, sets)
-    lock: WorkspaceLock
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait) as lock:
         lock.sign(run.id)
         for path in restore_receipts(run.path):
             say(f"{path} was missing and is written again")
-        yield config
+        order = read_order(run.path)
+        if order is not None:
+            place = Place(run_dir=str(run.path), workspace=str(workspace))
+            note_resume(place, order.settings, hub)
+        yield
 
 
 def _what(wish: Wish, config: Config) -> tuple[list[TaskRecord], str]:

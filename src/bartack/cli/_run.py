@@ -33,6 +33,8 @@ from bartack.runtime.operate import (
     create_run,
     differences,
     drive,
+    keep_sets,
+    kept_sets,
     list_runs,
     load_config,
     pinned_files,
@@ -104,6 +106,7 @@ def run(
         no_input=wish.no_input,
     )
     made = create_run(order, place, config)
+    keep_sets(made.path, wish.sets)
     view = _view(made, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 
@@ -198,19 +201,20 @@ def resume(
     decision = None if unknown is None else _decision(unknown)
     given = workspace if _is_given("workspace") else None
     place = found.workspace(state, given)
-    config = load_config(Path(place), sets)
+    keep_sets(found.path, sets)
+    config = load_config(Path(place), kept_sets(found.path))
     if update or program is not None:
         checked = update_program(found, None if program is None else Path(program))
         say(f"the changed program fits the {checked} steps that were done")
     else:
         _warn_of_changes(found, state)
     view = _view(found, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
-    with _holding(found, state, Path(place), sets, wait=wait):
+    with _holding(found, state, Path(place), config, wait=wait):
         return _drive(found, config, view, decision, place, as_json=as_json)
 
 
 def _holding(
-    run: RunDir, state: State, workspace: Path, sets: tuple[str, ...], *, wait: bool
+    run: RunDir, state: State, workspace: Path, config: Config, *, wait: bool
 ) -> AbstractContextManager[object]:
     """What a run needs for itself while it goes on: the workspace, if it is one of the pipeline."""
     assert state.run is not None
@@ -218,7 +222,7 @@ def _holding(
         return nullcontext()
     from bartack.cli._pipeline import old_run  # noqa: PLC0415 - other runs resume faster without it
 
-    return old_run(run, workspace, sets, wait=wait)
+    return old_run(run, workspace, config, state.hub + 1, wait=wait)
 
 
 def _is_given(option: str) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from bartack.pipeline._entry import FileEntry
+    from bartack.pipeline._facts import read_order
     from bartack.pipeline._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
     from bartack.pipeline._listing import SnapshotOptions
     from bartack.pipeline._lock import WorkspaceLock, hold_workspace
@@ -25,11 +26,12 @@ if TYPE_CHECKING:
         restore_receipts,
         verify_receipt,
     )
-    from bartack.pipeline._records import PipelineOrder, Receipt, Settings, TaskRecord
+    from bartack.pipeline._records import PipelineOrder, Place, Receipt, Settings, TaskRecord
     from bartack.pipeline._request import MAIN, PROGRAM, check_ready, choose_tasks
-    from bartack.pipeline._settings import choose_agents, make_settings, needed_roles, save_sets
+    from bartack.pipeline._settings import choose_agents, make_settings, needed_roles
     from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
     from bartack.pipeline._standing import Progress, read_progress
+    from bartack.pipeline._steps import note_resume
     from bartack.pipeline._task import task
 
 __all__ = [
@@ -41,6 +43,7 @@ __all__ = [
     "LedgerProblem",
     "Manifest",
     "PipelineOrder",
+    "Place",
     "Progress",
     "Receipt",
     "Settings",
@@ -62,11 +65,12 @@ __all__ = [
     "make_order",
     "make_settings",
     "needed_roles",
+    "note_resume",
     "read_manifest",
+    "read_order",
     "read_progress",
     "receipt_path",
     "restore_receipts",
-    "save_sets",
     "snapshot_id",
     "task",
     "verify_manifest",
@@ -76,16 +80,18 @@ __all__ = [
 _HOMES: Final = {
     "_entry": ("FileEntry",),
     "_listing": ("SnapshotOptions",),
+    "_facts": ("read_order",),
     "_ledger": ("LedgerLine", "LedgerProblem", "check_ledger", "export_ledger"),
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
     "_manifest": ("Manifest", "read_manifest", "verify_manifest"),
     "_standing": ("Progress", "read_progress"),
     "_receipts": ("iter_receipts", "load_receipt", "receipt_path", "restore_receipts", "verify_receipt"),
-    "_records": ("PipelineOrder", "Receipt", "Settings", "TaskRecord"),
+    "_records": ("PipelineOrder", "Place", "Receipt", "Settings", "TaskRecord"),
     "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),
-    "_settings": ("choose_agents", "make_settings", "needed_roles", "save_sets"),
+    "_settings": ("choose_agents", "make_settings", "needed_roles"),
     "_snapshot": ("Change", "Snapshot", "capture", "compare", "snapshot_id"),
+    "_steps": ("note_resume",),
     "_task": ("task",),
 }
 

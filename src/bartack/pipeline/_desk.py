@@ -116,7 +116,7 @@ class Desk:
         self._rounds[action] += 1
         inputs = await self._inputs(action, cause, findings, more)
         key = command_key(action, self._record.id, shot.snapshot_id, inputs)
-        base, refused, replies = shot.snapshot_id, "", 0
+        base, refused, replies = shot, "", 0
         while True:
             result = await self._command(action, inputs, shot, key, refused)
             draft = self._draft(action, cause, shot, key, result)
@@ -132,8 +132,7 @@ class Desk:
             if refused != "invalid_reply" or replies % REPLIES == 0:
                 detail = accepted.diff or self._agent(action)
                 await self.stop(refused, "answer", replies, accepted.problem, detail)
-            again = await rebase(self._place, self.settings, base, accepted.result_snapshot_id)
-            base = again.snapshot_id
+            base = await rebase(self._place, self.settings, base.snapshot_id, accepted.result_snapshot_id)
 
     async def _command(
         self, action: str, inputs: dict[str, object], shot: Shot, key: str, refused: str

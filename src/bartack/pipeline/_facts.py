@@ -73,6 +73,13 @@ def read_facts(run_dir: str | os.PathLike[str]) -> list[Fact]:
         return make_facts(reader.read(), reader.load_value)
 
 
+def read_order(run_dir: str | os.PathLike[str]) -> PipelineOrder | None:
+    """What a run was started with."""
+    found = (fact.value for fact in read_facts(run_dir) if fact.kind == "order")
+    order = next(found, None)
+    return order if isinstance(order, PipelineOrder) else None
+
+
 def make_facts(entries: Iterable[Entry], load: Callable[[Entry], bytes | None]) -> list[Fact]:
     """The facts that entries add up to.
 

@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from bartack.agents import check_path
-from bartack.core import DIR_MODE, replace_file
+from bartack.core import DIR_MODE, FILE_MODE
 from bartack.errors import FileAccessError, ReceiptConflictError, UnsafePathError
 from bartack.journal import open_reader
 from bartack.pipeline._records import Accepted, Receipt
@@ -41,11 +41,29 @@ def store_receipt(run_dir: Path, receipt: Receipt) -> str:
     file = run_dir / path
     file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
     content = encode_receipt(receipt)
-    if not file.exists():
-        replace_file(file, content)
-    elif file.read_bytes() != content:
+    there = _read(file)
+    if not there:
+        _put(file, content)
+    elif there != content:
         raise ReceiptConflictError(str(file))
     return path
+
+
+def _read(file: Path) -> bytes:
+    """What is there; nothing also if a power cut has left nothing of it."""
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _put(file: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all. It is not synced: the journal has the receipt, and gives it again."""
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    with open(fd, "wb") as stream:
+        stream.write(content)
+    os.replace(temporary, file)
 
 
 def load_receipt(path: str | os.PathLike[str]) -> Receipt:
@@ -85,7 +103,7 @@ def restore_receipts(run_dir: Path) -> list[str]:
     """
     restored: list[str] = []
     for receipt in iter_receipts(run_dir):
-        missing = not (run_dir / receipt_path(receipt)).exists()
+        missing = not _read(run_dir / receipt_path(receipt))
         path = store_receipt(run_dir, receipt)
         restored += [path] if missing else []
     return restored

@@ -106,6 +106,8 @@ class Shot(Record, frozen=True):
     changed: list[str] = []
     changed_more: int = 0
     notes: list[str] = []
+    hub: int = 0
+    """How many times the run had been started by then."""
 
 
 class FileChange(Record, frozen=True):

@@ -11,12 +11,10 @@ import msgspec
 from bartack.agents import DEADLINES_S, ROLES
 from bartack.errors import BartackError, ConfigError
 from bartack.pipeline._records import Settings
-from bartack.runtime.operate import CONFIG_FILE, Config, PipelineConfig, TestsConfig, load_config
+from bartack.runtime.operate import CONFIG_FILE, Config, PipelineConfig, TestsConfig, kept_sets, load_config
 
 PipelineRole = Literal["builder", "reviewer", "spec_maintainer", "orchestration"]
 
-SETS_FILE: Final = "work/sets.json"
-"""Settings that were given when a run was started or resumed, beside what bartack.toml says."""
 _BOUNDS: Final = (
     "max_fix_rounds",
     "max_review_rounds",
@@ -97,7 +95,7 @@ def make_settings(config: Config, roles: Sequence[PipelineRole], *, asks: bool) 
 
 def renew(settings: Settings, workspace: Path, run_dir: Path) -> Settings | None:
     """The settings of a run with those that may change on resume as they are now; ``None`` if nothing says how they are."""
-    sets = load_sets(run_dir)
+    sets = kept_sets(run_dir)
     if not sets and not (workspace / CONFIG_FILE).is_file():
         return None
     try:
@@ -122,18 +120,3 @@ def _with_bounds(pinned: PipelineConfig, now: PipelineConfig) -> PipelineConfig:
 
 def _with_times(pinned: TestsConfig, now: TestsConfig) -> TestsConfig:
     return msgspec.structs.replace(pinned, mode=now.mode, timeout_s=now.timeout_s)
-
-
-def save_sets(run_dir: Path, sets: Sequence[str]) -> None:
-    """Keep the settings that were given on the command line; later ones come behind earlier ones."""
-    if sets:
-        kept = [*load_sets(run_dir), *sets]
-        (run_dir / SETS_FILE).write_bytes(msgspec.json.encode(kept))
-
-
-def load_sets(run_dir: Path) -> list[str]:
-    """The settings that were given on the command line."""
-    try:
-        return msgspec.json.decode((run_dir / SETS_FILE).read_bytes(), type=list[str])
-    except (OSError, msgspec.DecodeError):
-        return []

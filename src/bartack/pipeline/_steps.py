@@ -78,6 +78,7 @@ def take_snapshot(place: Place, settings: Settings, since: str = "") -> Shot:
         changed=[_text(change.path) for change in changes[:MOST_CHANGED]],
         changed_more=max(len(changes) - MOST_CHANGED, 0),
         notes=list(found.notes),
+        hub=current_hub(),
     )
 
 
@@ -101,7 +102,37 @@ def rebase(place: Place, settings: Settings, base: str, refused: str) -> Shot:
     keep_spec(place, settings.spec.file)
     made = Snapshot(snapshot_id(merged), now.source, lambda: merged)
     write_manifest(snapshots_of(place), made, moment(SystemClock().now_us()))
-    return Shot(snapshot_id=made.id, files=made.count, bytes=made.size_bytes)
+    return Shot(snapshot_id=made.id, files=made.count, bytes=made.size_bytes, hub=current_hub())
+
+
+def current_hub() -> int:
+    """How many times the run was started; 0 where nobody says."""
+    number = os.environ.get("BARTACK_HUB", "")
+    return int(number) if number.isdecimal() else 0
+
+
+def note_resume(place: Place, settings: Settings, hub: int) -> None:
+    """Remember the workspace as it is when a run goes on: what changed while nobody ran it is no agent's doing."""
+    found = _capture(place, settings)
+    replace_file(_resumed(place, hub), found.id.encode())
+
+
+def _resumed(place: Place, hub: int) -> Path:
+    return Path(place.run_dir, "work", f"resumed-{hub}")
+
+
+def _base(place: Place, base: Shot) -> str:
+    """The snapshot that changes of an answer are measured from: what was there when its attempt began.
+
+    That is the one it was commanded for, unless the run was resumed meanwhile and the command sent again.
+    """
+    now = current_hub()
+    if now > base.hub:
+        try:
+            return _resumed(place, now).read_text()
+        except OSError:
+            return base.snapshot_id
+    return base.snapshot_id
 
 
 def _capture(place: Place, settings: Settings) -> Snapshot:
@@ -170,17 +201,18 @@ def _kept_spec(place: Place, digest: str) -> Path:
 
 
 @step(name="accept")
-def accept(place: Place, settings: Settings, draft: Receipt, base: str, checks: Checks) -> Accepted:
+def accept(place: Place, settings: Settings, draft: Receipt, shot: Shot, checks: Checks) -> Accepted:
     """Look at the workspace after an answer: what was changed, and whether it may have been.
 
     Args:
         place: Where.
         settings: What belongs to a snapshot.
         draft: The receipt, as far as it is known.
-        base: The snapshot that forbidden changes are measured from.
+        shot: The snapshot that forbidden changes are measured from.
         checks: What is forbidden.
     """
     found = _capture(place, settings)
+    base = _base(place, shot)
     changes = _differences(place, draft.snapshot_id, found)
     since = changes if base == draft.snapshot_id else _differences(place, base, found)
     result = Accepted(result_snapshot_id=found.id)

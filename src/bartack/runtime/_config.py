@@ -35,6 +35,8 @@ from bartack.runtime._office import Bounds
 from bartack.runtime._timeouts import DEFAULTS
 
 CONFIG_FILE = "bartack.toml"
+SETS_FILE: Final = "work/sets.json"
+"""Settings that were given on the command line when a run was started or resumed; in its directory."""
 
 
 class TelemetryConfig(msgspec.Struct, forbid_unknown_fields=True):
@@ -145,6 +147,21 @@ def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) ->
         return _read(workspace, (), os.environ if environ is None else environ).problems
     except ConfigError as error:
         return [error]
+
+
+def keep_sets(run_dir: Path, sets: Sequence[str]) -> None:
+    """Keep the settings that were given for a run; later ones stand behind earlier ones, and count."""
+    if sets:
+        kept = [*kept_sets(run_dir), *sets]
+        (run_dir / SETS_FILE).write_bytes(msgspec.json.encode(kept))
+
+
+def kept_sets(run_dir: Path) -> list[str]:
+    """The settings that were given for a run."""
+    try:
+        return msgspec.json.decode((run_dir / SETS_FILE).read_bytes(), type=list[str])
+    except (OSError, msgspec.MsgspecError):
+        return []
 
 
 class _Reading:

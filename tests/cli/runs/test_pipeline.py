@@ -50,7 +50,7 @@ def commands(run: Path) -> list[str]:
 @pytest.mark.requirement("example-runs-at-once")
 def test_the_example_runs_at_once_and_everything_it_writes_validates(bartack: Call, tmp_path: Path) -> None:
     assert bartack("init", "--example").returncode == 0
-    assert bartack("check").stdout == "bartack.toml is well.\n"
+    assert bartack("check", "bartack.toml").stdout == "no errors in bartack.toml\n"
 
     done = bartack("run")
 
@@ -111,7 +111,7 @@ def test_check_finds_everything_at_once(bartack: Call) -> None:
     Path("bartack.toml").write_text("[pipeline]\nreviw = true\n[test]\n")
 
     done = bartack("check")
-    as_json = json.loads(bartack("check", "--json").stdout)
+    as_json = [json.loads(line) for line in bartack("check", "bartack.toml", "--json").stdout.splitlines()]
 
     assert done.returncode == 1
     assert "bartack.toml:2: pipeline.reviw: there is no such key; did you mean 'review'?" in done.stdout
@@ -199,6 +199,25 @@ def test_tests_that_hang_are_ended_with_all_they_started_and_resume_may_change_s
     assert commands(only_run(tmp_path)) == ["implement goal", "implement_changes goal", "review goal"]
 
 
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("kill -9 $$", "by signal 9"),
+        ("yes | head -c 40000000", "wrote more than anybody could read"),
+        ("./nowhere", "the tests cannot be run"),
+    ],
+)
+def test_a_test_command_may_end_in_any_way(bartack: Call, tmp_path: Path, command: str, told: str) -> None:
+    workspace(f'[tests]\ncommand = "{command}"\n[pipeline]\nmax_fix_rounds = 0')
+
+    failed = bartack("run", "--goal", "do it")
+
+    assert failed.returncode == 1
+    assert "TestsGateError" in failed.stderr
+    assert told in failed.stderr
+    assert commands(only_run(tmp_path)) == ["implement goal"]
+
+
 def test_a_question_stops_a_run_that_nobody_watches_and_an_answer_lets_it_go_on(
     bartack: Call, tmp_path: Path
 ) -> None:
@@ -236,6 +255,7 @@ def test_a_run_whose_process_is_killed_while_an_agent_works_goes_on_and_pays_onc
 
     process.send_signal(signal.SIGKILL)
     process.wait()
+    Path("a.txt").write_text("a person was here\n")
     done = bartack("resume")
 
     assert done.returncode == 0, done.stderr
@@ -244,6 +264,7 @@ def test_a_run_whose_process_is_killed_while_an_agent_works_goes_on_and_pays_onc
     receipts = [json.loads(path.read_text()) for path in sorted(run.glob("receipts/goal/*.json"))]
     assert [(receipt["step"], receipt["action"]) for receipt in receipts] == [(1, "implement"), (2, "review")]
     assert [attempt["cause"] for attempt in receipts[1]["attempts"]] == ["first", "resend"]
+    assert Path("a.txt").read_text() == "a person was here\n", "which is no doing of the reviewer"
 
 
 def test_a_missing_receipt_is_written_again_with_the_same_bytes(bartack: Call, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
-    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, load_config
+    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, keep_sets, kept_sets, load_config
     from bartack.runtime._config_sections import (
         BudgetConfig,
         IntakeConfig,
@@ -132,6 +132,8 @@ __all__ = [
     "find_run",
     "fork_run",
     "is_active",
+    "keep_sets",
+    "kept_sets",
     "leave_answer",
     "leave_message",
     "left_messages",
@@ -151,7 +153,7 @@ __all__ = [
 
 _HOMES = {
     "_client": ("HubClient", "is_active"),
-    "_config": ("CONFIG_FILE", "Config", "check_settings", "load_config"),
+    "_config": ("CONFIG_FILE", "Config", "check_settings", "keep_sets", "kept_sets", "load_config"),
     "_config_sections": (
         "BudgetConfig",
         "IntakeConfig",
