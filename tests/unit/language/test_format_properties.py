@@ -85,6 +85,24 @@ def mutated(text: str, chance: random.Random) -> str:
     return text
 
 
+NESTED = {
+    "parentheses": ("x = " + "(" * 190 + "1" + ")" * 190),
+    "objects": ("x = " + "{ a: " * 190 + "1" + " }" * 190),
+    "arrays with comments": ("x = " + "[ # c\n" * 190 + "1" + "]" * 190),
+    "blocks": ("if x { " * 190 + "y()" + " }" * 190),
+    "prompts": ("x = " + "think {\n do {\n x = " * 60 + "1" + "\n}\n}" * 60),
+    "signs": ("x = " + "- " * 190 + "1"),
+    "branches": ("if a { b() }" + " else if c { d() }" * 2_000),
+    "a sum": ("x = " + " + ".join(["1"] * 5_000)),
+    "a chain": ("x = a" + ".b(1)" * 3_000),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_what_is_nested_deeply_or_very_long_stays_what_it_is(name: str) -> None:
+    assert not check_formatted(NESTED[name]).kept
+
+
 # Programs from a grammar, with blanks, newlines and comments wherever some may stand.
 
 blanks = st.sampled_from(["", " ", "   ", "\t"])
