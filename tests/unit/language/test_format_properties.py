@@ -61,6 +61,13 @@ def test_programs_that_use_the_whole_language_stay_what_they_are(name: str) -> N
     assert texts_of(parse(done.text, "t.pw").tree) == texts_of(done.parsed.tree)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_line_ends_make_no_difference(name: str) -> None:
+    plain = PROGRAMS[name].replace("\r\n", "\n")
+
+    assert reformat(plain.replace("\n", "\r\n"), "t.pw").text == reformat(plain, "t.pw").text
+
+
 @pytest.mark.requirement("format-keeps-programs")
 def test_mutants_of_programs_stay_what_they_are() -> None:
     seed = random.SystemRandom().randrange(1_000_000_000)
