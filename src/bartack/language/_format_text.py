@@ -81,7 +81,7 @@ def _raw_text(layout: Layout, node: tree.Prompt) -> str:
             pieces.extend((layout.source[at : part.start], "\0"))
             at = part.end
     pieces.append(layout.source[at : node.end - 1])
-    return "".join(pieces)
+    return "".join(pieces).replace("\r\n", "\n")
 
 
 def _begin_lead(text: _PromptText) -> None:

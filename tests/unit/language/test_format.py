@@ -244,11 +244,19 @@ def test_a_text_with_errors_is_left_alone(text: str) -> None:
     assert format(text, "t.pw") == text
 
 
-def test_text_that_could_only_be_changed_by_formatting_is_left_alone() -> None:
-    text = "try;{ a: 1 }\n"
-
+@pytest.mark.parametrize(
+    "text",
+    [
+        "try;{ a: 1 }\n",  # would become a `try` without its `catch`
+        'x = json <\n "f"\n',  # would read a file
+        ";{ a: 1 }\n",  # would become a script
+        "; # c\nworker a() {}\n",  # the comment would become the worker's description
+    ],
+)
+def test_text_that_would_mean_something_else_is_left_alone(text: str) -> None:
     done = reformat(text, "t.pw")
 
+    assert [one.code for one in done.parsed.diagnostics if one.severity == "error"] == []
     assert (done.text, done.kept) == (text, True)
 
 

@@ -61,6 +61,13 @@ def test_programs_that_use_the_whole_language_stay_what_they_are(name: str) -> N
     assert texts_of(parse(done.text, "t.pw").tree) == texts_of(done.parsed.tree)
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_line_ends_make_no_difference(name: str) -> None:
+    plain = PROGRAMS[name].replace("\r\n", "\n")
+
+    assert reformat(plain.replace("\n", "\r\n"), "t.pw").text == reformat(plain, "t.pw").text
+
+
 @pytest.mark.requirement("format-keeps-programs")
 def test_mutants_of_programs_stay_what_they_are() -> None:
     seed = random.SystemRandom().randrange(1_000_000_000)
@@ -83,6 +90,24 @@ def mutated(text: str, chance: random.Random) -> str:
         at = chance.randrange(len(text) + 1)
         text = text[:at] + chance.choice(TRIVIA) + text[at:]
     return text
+
+
+NESTED = {
+    "parentheses": ("x = " + "(" * 190 + "1" + ")" * 190),
+    "objects": ("x = " + "{ a: " * 190 + "1" + " }" * 190),
+    "arrays with comments": ("x = " + "[ # c\n" * 190 + "1" + "]" * 190),
+    "blocks": ("if x { " * 190 + "y()" + " }" * 190),
+    "prompts": ("x = " + "think {\n do {\n x = " * 60 + "1" + "\n}\n}" * 60),
+    "signs": ("x = " + "- " * 190 + "1"),
+    "branches": ("if a { b() }" + " else if c { d() }" * 2_000),
+    "a sum": ("x = " + " + ".join(["1"] * 5_000)),
+    "a chain": ("x = a" + ".b(1)" * 3_000),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_what_is_nested_deeply_or_very_long_stays_what_it_is(name: str) -> None:
+    assert not check_formatted(NESTED[name]).kept
 
 
 # Programs from a grammar, with blanks, newlines and comments wherever some may stand.
