@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bartack.runtime._serve import Quiet
     from bartack.runtime._state import OpenStep, State, Value, Worker
     from bartack.runtime._steps import AskArgs, Held
+    from bartack.runtime._timeouts import Limit, limits_in_force
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
 
@@ -52,6 +53,7 @@ __all__ = [
     "Held",
     "Hub",
     "HubClient",
+    "Limit",
     "Observer",
     "OpenStep",
     "Order",
@@ -84,6 +86,7 @@ __all__ = [
     "is_active",
     "leave_answer",
     "leave_message",
+    "limits_in_force",
     "list_runs",
     "load_config",
     "open_letters",
@@ -125,6 +128,7 @@ _HOMES = {
     "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "Held"),
+    "_timeouts": ("Limit", "limits_in_force"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
 }
