@@ -396,12 +396,14 @@ class CrewDesk:
             self._office.herald.process_started(worker.path, number)
         self._office.ledger.act(StartWorker(worker.path, number))
 
-        def late() -> None:
-            if self.alive.get(worker.path) == number and worker.path not in self._office.ledger.by_worker:
-                self._late.add((worker.path, number))
-                self._office.ledger.act(StopWorker(worker.path))
+        def is_missing() -> bool:
+            return self.alive.get(worker.path) == number and worker.path not in self._office.ledger.by_worker
 
-        self._office.clockwork.after(self._office.timeouts.limit("child_start"), late)
+        def late() -> None:
+            self._late.add((worker.path, number))
+            self._office.ledger.act(StopWorker(worker.path))
+
+        self._office.clockwork.after(self._office.timeouts.limit("child_start"), late, is_missing)
 
     def _launch_again(self, worker: Worker, delay_s: float) -> None:
         if worker.ended or self._office.state.failure is not None:
