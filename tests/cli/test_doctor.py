@@ -263,3 +263,19 @@ def test_a_finding_is_not_well_without_a_remedy(tmp_path: Path) -> None:
     findings: list[Finding] = examine(str(tmp_path / "missing"))
 
     assert [finding for finding in findings if finding.level != "ok" and not finding.remedy] == []
+
+
+def test_the_limits_in_force_are_shown_with_who_says_so(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bartack.toml").write_text("[timeouts]\nshell = 7\n")
+    monkeypatch.setenv("BARTACK_TIMEOUT_SEND", "3")
+
+    shown = call("doctor", "--timeouts", "--path", str(tmp_path))
+    told = json.loads(call("doctor", "--timeouts", "--path", str(tmp_path), "--json").stdout)
+
+    lines = [line.split(maxsplit=3) for line in shown.stdout.splitlines()]
+    assert ["shell", "7", "s", "timeouts.shell"] in lines
+    assert ["send", "3", "s", "BARTACK_TIMEOUT_SEND"] in lines
+    assert ["receive", "1800", "s", "default"] in lines
+    assert {"kind": "shell", "seconds": 7.0, "source": "timeouts.shell"} in told

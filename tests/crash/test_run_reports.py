@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from tests.crash.runs import Begin, RealRun, kill, wait_until
@@ -94,3 +95,11 @@ def test_what_a_worker_leaves_behind_is_ended_and_named(begin: Begin) -> None:
 
     run.api.send("go", None)
     assert run.wait_hub() == 0, run.story()
+
+
+def test_the_limits_of_the_project_hold_for_the_bodies_of_steps_too(begin: Begin, tmp_path: Path) -> None:
+    (tmp_path / "bartack.toml").write_text("[timeouts]\nstep = 0.05\n")
+    run = begin("dawdling")
+
+    assert run.finish() == 0, run.story()
+    assert run.api.result() == "0.05"

@@ -55,12 +55,17 @@ class Finding(NamedTuple):
 
 @click.command(short_help="Check that this machine has what Bartack needs.")
 @click.option("--path", default=".", metavar="DIR", help="Where the runs are to be kept; here by default.")
+@click.option(
+    "--timeouts", is_flag=True, help="Instead, show how long each kind of wait may take, and who says so."
+)
 @json_option
-def doctor(path: str, *, as_json: bool) -> Exit:
+def doctor(path: str, *, timeouts: bool, as_json: bool) -> Exit:
     """Check that this machine has what Bartack needs.
 
     Each line says ok, warn or fail, and what to do. The command ends with 1 if anything failed, else with 0.
     """
+    if timeouts:
+        return _show_timeouts(path, as_json=as_json)
     findings = examine(path)
     healthy = all(finding.level != "fail" for finding in findings)
     if as_json:
@@ -68,6 +73,18 @@ def doctor(path: str, *, as_json: bool) -> Exit:
     else:
         _show(findings)
     return Exit.OK if healthy else Exit.FAILED
+
+
+def _show_timeouts(path: str, *, as_json: bool) -> Exit:
+    from bartack.runtime.operate import limits_in_force, load_config  # noqa: PLC0415 - the checks need no runtime
+
+    limits = limits_in_force(os.environ, load_config(Path(path)).timeouts)
+    if as_json:
+        write_json([limit._asdict() for limit in limits])
+    else:
+        rows = [(limit.kind, f"{limit.seconds:g} s", limit.source) for limit in limits]
+        Screen(sys.stdout).table(rows)
+    return Exit.OK
 
 
 def examine(path: str) -> list[Finding]:

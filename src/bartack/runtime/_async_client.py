@@ -14,11 +14,11 @@ from bartack.core import RealDisk
 from bartack.errors import FrameError, RunNotActiveError, SessionFailedError
 from bartack.journal import INLINE_LIMIT, BlobRef, FileBlobs
 from bartack.runtime import _frames as f
-from bartack.runtime._client import JOIN_TIMEOUT_S
 from bartack.runtime._exceptions import revive_error, revive_failure
 from bartack.runtime._foreign import LEASE_S, Request
 from bartack.runtime._layout import RunDir
 from bartack.runtime._steps import Held
+from bartack.runtime._timeouts import default_limit
 
 
 class AsyncHubClient(asyncio.Protocol):
@@ -45,7 +45,7 @@ class AsyncHubClient(asyncio.Protocol):
             RunNotActiveError: Nobody runs it.
         """
         try:
-            sock = await asyncio.to_thread(run.connect, JOIN_TIMEOUT_S)
+            sock = await asyncio.to_thread(run.connect, default_limit("hub_join"))
         except OSError:
             raise RunNotActiveError(run.id, "nobody runs it") from None
         loop = asyncio.get_running_loop()

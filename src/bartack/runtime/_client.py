@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Generator
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 
@@ -19,8 +19,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime._exceptions import revive_error, revive_failure
 from bartack.runtime._foreign import LEASE_S, Request
 from bartack.runtime._layout import RunDir
-
-JOIN_TIMEOUT_S: Final = 10.0
+from bartack.runtime._timeouts import default_limit
 
 
 class HubClient:
@@ -39,7 +38,7 @@ class HubClient:
         self._sending = threading.Lock()
         self.failure: SessionFailedError | None = None
         try:
-            self._sock = run.connect(JOIN_TIMEOUT_S)
+            self._sock = run.connect(default_limit("hub_join"))
         except OSError:
             raise RunNotActiveError(run.id, "nobody runs it") from None
         self._sock.settimeout(None)

@@ -19,7 +19,7 @@ from bartack.runtime._bodies import BodyOp, FileOp, Retry
 from bartack.runtime._calls import OnFailure, Shape, StepFunction, body_options
 from bartack.runtime._groups import TaskGroup, Timeout, as_coroutine, gather, gather_outcomes
 from bartack.runtime._mailbox_client import Mailbox, Mailroom
-from bartack.runtime._members import Seconds, limit_of, moment_of, nothing, seconds_of
+from bartack.runtime._members import DefaultLimits, Seconds, limit_of, moment_of, nothing, seconds_of
 from bartack.runtime._members_agents import AgentMembers
 from bartack.runtime._members_mail import MailMembers
 from bartack.runtime._members_shell import ShellMembers
@@ -101,6 +101,17 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
             DeadlineExceededError: Leaves the block when its time is over.
         """
         return Timeout(self._scheduler, seconds_of(seconds, "seconds"))
+
+    def timeouts(self, **limits: Seconds) -> DefaultLimits:
+        """A ``with`` block in which other limits than the defaults hold, by kind, for waits that are given none.
+
+        Args:
+            limits: Seconds by kind: ``receive``, ``call``, ``shell``, ``prompt``, ``delegate``.
+
+        Raises:
+            ValueError: There is no such limit, or it is negative.
+        """
+        return DefaultLimits(self._scheduler, limits)
 
     # Time and chance.
 

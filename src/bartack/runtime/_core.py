@@ -71,6 +71,7 @@ class Core:
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
         self.state = state
+        self.timeouts = timeouts
         self.ledger = Ledger(state, journal, clock)
         if telemetry is not NO_TELEMETRY:
             self.ledger.herald = Herald(telemetry, state, clock)

@@ -82,6 +82,8 @@ class CrewDesk:
         self._cancelling: dict[tuple[str, int], tuple[Worker, OpenStep, BartackError]] = {}
         """Delegates that were given up and wait for the processes of their workers to be gone."""
         self._expected: set[str] = set()
+        self._late: set[tuple[str, int]] = set()
+        """Processes that were ended because they did not say hello in time."""
         self._told: set[str] = set()
         self.cancelled = ""
         """Why the run is being cancelled, if it is."""
@@ -277,6 +279,9 @@ class CrewDesk:
         """The process of a worker is gone, with its whole tree."""
         if self.alive.get(path) != incarnation:
             return
+        if (path, incarnation) in self._late:
+            self._late.discard((path, incarnation))
+            reason = "hello_timeout"
         del self.alive[path]
         if self._office.herald is not None:
             self._office.herald.process_gone(path, incarnation, reason)
@@ -394,6 +399,15 @@ class CrewDesk:
         if self._office.herald is not None:
             self._office.herald.process_started(worker.path, number)
         self._office.ledger.act(StartWorker(worker.path, number))
+
+        def is_missing() -> bool:
+            return self.alive.get(worker.path) == number and worker.path not in self._office.ledger.by_worker
+
+        def late() -> None:
+            self._late.add((worker.path, number))
+            self._office.ledger.act(StopWorker(worker.path))
+
+        self._office.clockwork.after(self._office.timeouts.limit("child_start"), late, is_missing)
 
     def _launch_again(self, worker: Worker, delay_s: float) -> None:
         if worker.ended or self._office.state.failure is not None:

@@ -63,6 +63,7 @@ class Bundle(Scope):
         """One branch more."""
         path = f"{self._path}.{len(self.branches) + 1}"
         branch = self._scheduler.add_branch(path, coroutine, self)
+        branch.limits = self._scheduler.current.limits
         self.branches.append(branch)
         self._left += 1
         if self.failure is not None:

@@ -165,7 +165,7 @@ class Hub:
             begin: Tells the core what to begin with: a new run, or one to resume.
         """
         set_subreaper()
-        end_leftovers(self._run, first=self._core.state.hub == 0)
+        end_leftovers(self._run, self._core.timeouts.limit("lock"), first=self._core.state.hub == 0)
         if self._observer.listens:
             self._core.ledger.listen()
         with self._catching_signals():

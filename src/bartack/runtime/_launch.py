@@ -195,7 +195,8 @@ def _drive(
         core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings, telemetry)
         prompts = _open_prompts(run, config, place, state)
         _calm_collector()
-        driver = hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
+        shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.timeouts}))
+        driver = hub = Hub(run, journal, core, prompts, observer, config=shared)
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
 
         def begin(core: Core) -> None:

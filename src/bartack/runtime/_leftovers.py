@@ -7,21 +7,18 @@ killed at once something may be left that the lock does not tell of: it is found
 from __future__ import annotations
 
 import os
-from typing import Final
 
 from bartack.errors import TreeLockedError
 from bartack.runtime._layout import RunDir
 from bartack.supervision import ProcessFacts, find_by_environment, kill_tree, read_facts, take_tree_lock
 
-WAIT_S: Final = 10.0
-"""How long the parents of an earlier hub may take to end their trees by themselves."""
 
-
-def end_leftovers(run: RunDir, *, first: bool) -> None:
+def end_leftovers(run: RunDir, wait_s: float, *, first: bool) -> None:
     """Nothing that an earlier hub of the run has started is left when this returns.
 
     Args:
         run: The run.
+        wait_s: How long the parents of an earlier hub may take to end their trees by themselves.
         first: There was no earlier hub; only the lock is looked at.
 
     Raises:
@@ -29,7 +26,7 @@ def end_leftovers(run: RunDir, *, first: bool) -> None:
     """
     lock = str(run.tree_lock)
     try:
-        os.close(take_tree_lock(lock, WAIT_S))
+        os.close(take_tree_lock(lock, wait_s))
     except TreeLockedError:
         _sweep(run)
         os.close(take_tree_lock(lock, 1.0))

@@ -25,7 +25,7 @@ from bartack.messaging import (
     check_pattern,
 )
 from bartack.runtime import _steps as s
-from bartack.runtime._members import Seconds, encode_args, limit_of, moment_of, nothing, seconds_of
+from bartack.runtime._members import Seconds, encode_args, limit_here, moment_of, nothing, seconds_of
 from bartack.runtime._op import StepOp
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._values import PLAIN, Buffer, Codec, codec, encode
@@ -109,7 +109,7 @@ class Mailbox:
 
     def call(self, value: object, timeout_s: Seconds | None = None) -> StepOp[object]:
         """Send a message and wait for the reply to it."""
-        limit = limit_of(timeout_s)
+        limit = limit_here(self._scheduler, "call", timeout_s)
         args = s.CallMailboxArgs(mailbox=self.name, timeout_s=limit)
         return self._step("call", args, PLAIN.decode, encode(value, f"a message to {self.name}"))
 
@@ -165,7 +165,7 @@ class Mailbox:
         return self._step("reply", s.ReplyArgs(mailbox=self.name, id=message_id), nothing, data)
 
     def _receive_args(self, timeout_s: Seconds | None, *, hold: bool = False) -> s.ReceiveArgs:
-        limit = limit_of(timeout_s)
+        limit = limit_here(self._scheduler, "receive", timeout_s)
         return s.ReceiveArgs(mailbox=self.name, timeout_s=limit, hold=hold)
 
     def _step(

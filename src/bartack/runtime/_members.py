@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
 
 from bartack.runtime._clockwork import LONGEST_S
-from bartack.runtime._op import StepOp
+from bartack.runtime._op import AnyBranch, StepOp
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._steps import Args
 from bartack.runtime._values import Buffer
@@ -18,6 +18,9 @@ T = TypeVar("T")
 
 Seconds = float | datetime.timedelta
 """A duration: seconds, or a ``timedelta``."""
+
+OVERRIDABLE: Final = ("receive", "call", "shell", "prompt", "delegate")
+"""Kinds of waits whose limits a block of a program may set."""
 
 encode_args: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -69,6 +72,33 @@ def seconds_of(duration: Seconds, name: str = "timeout_s") -> float:
 def limit_of(duration: Seconds | None) -> float | None:
     """A duration in seconds, if there is one."""
     return None if duration is None else seconds_of(duration)
+
+
+def limit_here(scheduler: Scheduler, kind: str, duration: Seconds | None) -> float | None:
+    """The limit of a wait: as given, or else as a block around it says; ``None`` if neither says anything."""
+    return scheduler.current.limits.get(kind) if duration is None else seconds_of(duration)
+
+
+class DefaultLimits:
+    """A ``with`` block in which other limits than the defaults hold for waits that are given none."""
+
+    def __init__(self, scheduler: Scheduler, limits: Mapping[str, Seconds]) -> None:
+        unknown = sorted(set(limits) - set(OVERRIDABLE))
+        if unknown:
+            raise ValueError(f"there is no limit {unknown[0]!r} here (there are: {', '.join(OVERRIDABLE)})")
+        self._scheduler = scheduler
+        self._limits = {kind: seconds_of(duration, kind) for kind, duration in limits.items()}
+        self._entered: list[tuple[AnyBranch, Mapping[str, float]]] = []
+
+    def __enter__(self) -> None:
+        self._scheduler.check_here("ctx.timeouts")
+        branch = self._scheduler.current
+        self._entered.append((branch, branch.limits))
+        branch.limits = {**branch.limits, **self._limits}
+
+    def __exit__(self, *problem: object) -> None:
+        branch, before = self._entered.pop()
+        branch.limits = before
 
 
 def moment_of(when: datetime.datetime) -> int:

@@ -20,7 +20,7 @@ from typing import (
 import msgspec
 
 from bartack.errors import ReplyInvalidError, TypeMismatchError
-from bartack.runtime._members import Members, Seconds, encode_args, limit_of, seconds_of
+from bartack.runtime._members import Members, Seconds, encode_args, limit_here, seconds_of
 from bartack.runtime._members_shell import check_options
 from bartack.runtime._op import StepOp
 from bartack.runtime._results import Reply
@@ -359,7 +359,7 @@ def prompt_op(
         continues="" if continues is None else continues.conversation,
         max_usd=options.get("max_usd"),
         max_turns=options.get("max_turns"),
-        timeout_s=limit_of(options.get("timeout_s")),
+        timeout_s=limit_here(scheduler, "prompt", options.get("timeout_s")),
         once=options.get("once", False),
     )
     written = encode_args(args)

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
-from bartack.runtime._members import Members, Seconds, limit_of
+from bartack.runtime._members import Members, Seconds, limit_here
 from bartack.runtime._op import StepOp
 from bartack.runtime._results import ShellBytes, ShellResult
 from bartack.runtime._steps import ShellArgs, ShellOutcome
@@ -94,7 +94,7 @@ class ShellMembers(Members):
             pipeline=pipeline,
             cwd="" if cwd is None else str(cwd),
             env=None if env is None else dict(env),
-            timeout_s=limit_of(options.get("timeout_s")),
+            timeout_s=limit_here(self._scheduler, "shell", options.get("timeout_s")),
             check=options.get("check", True),
             once=options.get("once", False),
         )

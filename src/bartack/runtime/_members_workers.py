@@ -9,7 +9,7 @@ import msgspec
 
 from bartack.runtime._calls import OnFailure, WorkerCall, delegate_op, describe_calls
 from bartack.runtime._frames import ErrorData
-from bartack.runtime._members import Members, Seconds, encode_args, limit_of, nothing
+from bartack.runtime._members import Members, Seconds, encode_args, limit_here, nothing
 from bartack.runtime._members_shell import check_options
 from bartack.runtime._op import AnyOp, StepOp
 from bartack.runtime._results import Failure, Outcome
@@ -145,7 +145,8 @@ class WorkerMembers(Members):
         self._scheduler.check_here("ctx.delegate")
         check_options(options, DelegateOptions)
         described = _calls(calls)
-        timeout_s, limit = limit_of(options.get("timeout_s")), options.get("limit")
+        timeout_s = limit_here(self._scheduler, "delegate", options.get("timeout_s"))
+        limit = options.get("limit")
         if on_failure == "collect":
             return _collecting_op(described, timeout_s, limit)
         op = delegate_op(described, "fail", timeout_s, limit)

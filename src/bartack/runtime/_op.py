@@ -8,7 +8,7 @@ place in the worker's history and, sooner or later, its outcome. Here is only wh
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Generic, Protocol, TypeVar, cast
 
 from bartack.errors import BartackError, NestedStepError, NotInWorkerError, StepCancelledError
@@ -66,6 +66,8 @@ class Branch(Generic[T_co]):
         self.result: object = None
         self.error: BaseException | None = None
         self.waiters: list[AnyBranch] = []
+        self.limits: Mapping[str, float] = {}
+        """Limits of waits, by kind, that hold where it is now instead of the defaults."""
 
     def __await__(self) -> Generator[AnyOp, object, T_co]:
         """Wait for its end; its error is raised here."""

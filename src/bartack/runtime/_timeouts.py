@@ -7,8 +7,9 @@ The first of these counts: an explicit argument, ``BARTACK_TIMEOUT_<KIND>``, the
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 DEFAULTS: Final[Mapping[str, float]] = {
     "receive": 1800.0,
@@ -47,9 +48,30 @@ class Timeouts:
         explicit = _number(self._environ.get(name))
         if explicit is not None and explicit > 0:
             return explicit, name
+        multiplied = "" if self._factor == 1.0 else f" times {self._factor:g}"
         if kind in self._settings:
-            return self._settings[kind] * self._factor, f"timeouts.{kind}"
-        return DEFAULTS[kind] * self._factor, "default"
+            return self._settings[kind] * self._factor, f"timeouts.{kind}{multiplied}"
+        return DEFAULTS[kind] * self._factor, f"default{multiplied}"
+
+
+class Limit(NamedTuple):
+    """How long a kind of wait may take, and who says so."""
+
+    kind: str
+    seconds: float
+    source: str
+    """``default``, the setting or the variable of the environment; with the factor, if it was multiplied by one."""
+
+
+def limits_in_force(environ: Mapping[str, str], settings: Mapping[str, float]) -> list[Limit]:
+    """Every limit, as it holds for a run with these settings."""
+    timeouts = Timeouts(environ, settings)
+    return [Limit(kind, *timeouts.explain(kind)) for kind in DEFAULTS]
+
+
+def default_limit(kind: str) -> float:
+    """Seconds that a wait of this kind may take, for those who know nothing but the environment."""
+    return Timeouts(os.environ).limit(kind)
 
 
 def _number(text: str | None) -> float | None:

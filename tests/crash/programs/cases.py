@@ -18,6 +18,7 @@ from bartack.errors import (
     MailboxFullError,
     SessionFailedError,
     ShellError,
+    StepTimeoutError,
 )
 from bartack.runtime import step_info
 from bartack.runtime._client import HubClient
@@ -114,6 +115,23 @@ async def traced(ctx: Context) -> list[str]:
     async with box.delivery() as delivery:
         carried = str(delivery.metadata.get("traceparent", ""))
     return [own, of_command, carried]
+
+
+@step
+async def dawdle() -> None:
+    """Takes longer than anybody waits for it."""
+    import asyncio  # noqa: PLC0415 - the other cases do without
+
+    await asyncio.sleep(600)
+
+
+@worker
+async def dawdling(ctx: Context) -> str:
+    try:
+        await dawdle()
+    except StepTimeoutError as error:
+        return f"{error.waited_s:g}"
+    return "through"
 
 
 @step

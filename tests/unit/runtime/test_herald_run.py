@@ -100,21 +100,23 @@ def test_the_step_of_a_branch_belongs_to_its_worker() -> None:
 def test_a_failure_is_told_with_how_soon_everybody_knew_and_who_saw_it() -> None:
     stage, told = listening()
     main = stage.begin()
-    calls: list[dict[str, list[int]]] = [{"args": []}, {"args": []}]
-    main.step(1, "delegate", s.DelegateArgs(workers=["m:one", "m:two"]), calls)
+    calls: list[dict[str, list[int]]] = [{"args": []}] * 3
+    main.step(1, "delegate", s.DelegateArgs(workers=["m:one", "m:two", "m:three"]), calls)
     one, two = stage.workers["main/1.1:one"], stage.workers["main/1.2:two"]
     receive(two, 1)
     one.fail()
     stage.hub.run_ready()
     stage.clock.advance(0.002)
     two.fail(f.ErrorData(type="bartack.errors:SessionFailedError", message=""))
+    stage.workers["main/1.3:three"].fail()
     stage.hub.run_ready()
+    stage.hub.flush()
 
     failed = last(told, "session.failed")
     assert (failed["worker"], failed["error"]) == ("main/1.1:one", "ValueError")
     seen = [facts for facts in only(told, "session.failure_seen") if facts["worker"] == two.path]
     assert [(facts["error"], facts["latency_ns"]) for facts in seen] == [("ValueError", 2_000_000)]
-    assert len(only(told, "session.failed")) == 1
+    assert len(only(told, "session.failed")) == 1, "what fails behind it is not the cause"
     assert last(told, "worker.exception")["worker"] == "main/1.1:one"
 
 

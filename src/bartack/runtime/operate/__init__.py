@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from bartack.runtime._serve import Quiet
     from bartack.runtime._state import OpenStep, State, Value, Worker
     from bartack.runtime._steps import AskArgs, CallArgs, Held, ThinkArgs, ThinkOutcome
+    from bartack.runtime._timeouts import Limit, limits_in_force
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
     from bartack.runtime.patchwork import Survey, compile_file, survey, upgrade_file
@@ -83,6 +84,7 @@ __all__ = [
     "HubClient",
     "IntakeConfig",
     "LeftMessage",
+    "Limit",
     "Observer",
     "OpenStep",
     "Order",
@@ -137,6 +139,7 @@ __all__ = [
     "leave_answer",
     "leave_message",
     "left_messages",
+    "limits_in_force",
     "list_runs",
     "load_config",
     "open_letters",
@@ -203,6 +206,8 @@ _HOMES = {
     "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
+    "_steps": ("AskArgs", "Held"),
+    "_timeouts": ("Limit", "limits_in_force"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
