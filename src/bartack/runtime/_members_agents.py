@@ -255,7 +255,7 @@ class AgentMembers(Members):
             agent=options.get("agent", "") or self._scheduler.facts.agent,
             max_usd=options.get("max_usd"),
             max_turns=options.get("max_turns"),
-            timeout_s=limit_of(options.get("timeout_s")),
+            timeout_s=limit_here(self._scheduler, "prompt", options.get("timeout_s")),
             once=options.get("once", False),
             command=command,
         )

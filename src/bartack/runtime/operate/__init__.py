@@ -206,7 +206,6 @@ _HOMES = {
     "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
-    "_steps": ("AskArgs", "Held"),
     "_timeouts": ("Limit", "limits_in_force"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
