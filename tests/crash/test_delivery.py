@@ -268,10 +268,14 @@ def test_nobody_ever_sees_half_of_a_broadcast_to_all() -> None:
 TIMES = 8
 
 
-def victims(parts: Parts, victim: str) -> list[int]:
+def victims(victim: str, parts: Parts) -> list[int]:
     if victim == "zygote":
         return [parts.zygote]
     return [pid for path, pid in parts.workers.items() if path.endswith(victim)]
+
+
+def is_there(victim: str, parts: Parts) -> bool:
+    return any(victims(victim, parts))
 
 
 @pytest.mark.requirement("deliveries-survive")
@@ -287,8 +291,7 @@ def test_real_processes_are_killed_while_they_deliver(begin: Begin) -> None:
             run.kill_hub()
             run.start()
         else:
-            parts = run.wait_parts(partial(lambda of, parts: bool(victims(parts, of)), victim))
-            kill(victims(parts, victim)[0])
+            kill(victims(victim, run.wait_parts(partial(is_there, victim)))[0])
     assert run.wait_hub() == 0
 
     first, second, downs, rest = run.api.result(list[list[str]])
