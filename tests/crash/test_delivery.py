@@ -5,9 +5,13 @@ Each program is run once, then once for every line of its journal with the hub, 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from functools import partial
+from random import Random
 
 import pytest
+from tests.crash.runs import Begin, Parts, kill
 
 from bartack import Context, worker
 from bartack.errors import BroadcastError, DeliveryError, ReceiveTimeoutError
@@ -257,3 +261,45 @@ def test_nobody_ever_sees_half_of_a_broadcast_to_all() -> None:
             if entry.kind == "message.sent" and entry.value is not None and bytes(entry.value) == b'"first"'
         ]
         assert sorted(copies) in ([], ["a", "b", "c"])
+
+
+# Real processes.
+
+TIMES = 8
+
+
+def victims(victim: str, parts: Parts) -> list[int]:
+    if victim == "zygote":
+        return [parts.zygote]
+    return [pid for path, pid in parts.workers.items() if path.endswith(victim)]
+
+
+def is_there(victim: str, parts: Parts) -> bool:
+    return any(victims(victim, parts))
+
+
+@pytest.mark.requirement("deliveries-survive")
+@pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
+def test_real_processes_are_killed_while_they_deliver(begin: Begin) -> None:
+    run = begin("delivering", TIMES)
+    random = Random(4)
+    run.start()
+    for victim in ("hub", "delivering", "clerk", "zygote"):
+        # Each time a few deliveries further.
+        run.wait_entry(lambda entry: entry.kind == "message.sent", run.last_seq() + random.randrange(1, 15))
+        if victim == "hub":
+            run.kill_hub()
+            run.start()
+        else:
+            kill(victims(victim, run.wait_parts(partial(is_there, victim)))[0])
+    assert run.wait_hub() == 0
+
+    first, second, downs, rest = run.api.result(list[list[str]])
+    for place, seen in enumerate((first, second)):
+        assert [value for value in seen if value[0] == "s"] == [f"s{n}" for n in range(place, TIMES, 2)]
+        for kind in "bp":
+            assert [value for value in seen if value[0] == kind] == [f"{kind}{n}" for n in range(TIMES)]
+    assert (downs, rest) == (["normal", "normal"], [])
+    letters = run.api.dead_letters
+    kept = [letters.value(letter.id) for letter in letters.list_messages().letters]
+    assert kept == [f"d{n}" for n in range(TIMES)]

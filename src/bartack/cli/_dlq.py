@@ -41,9 +41,7 @@ _FILTERS: Final = (
         metavar="S",
         help="Only what failed first within so many seconds.",
     ),
-    click.option(
-        "--min-attempts", type=click.IntRange(min=0), default=0, help="Only after so many attempts."
-    ),
+    click.option("--min-attempts", type=click.IntRange(min=0), help="Only after so many attempts."),
     click.option("--key", default="", metavar="KEY", help="Only what was sent with this key."),
 )
 
@@ -220,8 +218,8 @@ def _open(run: str, workspace: str) -> DeadLetterQueue:
 
 
 def _fields(chosen: dict[str, object]) -> dict[str, object]:
-    """The options that were given, as fields of a filter."""
-    return {name: value for name, value in chosen.items() if value not in (None, "", 0)}
+    """The options that were given, as fields of a filter. No seconds are a limit, too."""
+    return {name: value for name, value in chosen.items() if value not in (None, "")}
 
 
 def _chosen(

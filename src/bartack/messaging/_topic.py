@@ -39,6 +39,8 @@ def check_pattern(pattern: object) -> str:
 
 def matches(pattern: str, topic: str) -> bool:
     """Whether a pattern covers a topic: ``*`` is one word, ``**`` at the end any number of them."""
+    if "*" not in pattern:
+        return pattern == topic
     wanted, words = pattern.split("."), topic.split(".")
     if wanted[-1] == "**":
         wanted.pop()

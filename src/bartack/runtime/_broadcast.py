@@ -97,8 +97,8 @@ class DeliveryDesk(SendDesk):
             Copy(name, name)
             for name, mailbox in state.mailboxes.items()
             if mailbox.patterns
-            and not state.is_closed(name)
             and any(matches(pattern, topic) for pattern in mailbox.patterns)
+            and not state.is_closed(name)
         ]
         if (need := needed(strategy, 0)) > len(copies):
             # Who subscribes is not the publisher's choice: too few is a result, not a mistake.

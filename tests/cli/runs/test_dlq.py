@@ -138,6 +138,13 @@ def test_a_retry_that_is_refused_ends_with_1(call: Call, dead: Story) -> None:
     assert shown.stdout.endswith("rejected (no_receiver)\n")
 
 
+def test_no_seconds_are_a_limit_too(call: Call, dead: Story) -> None:
+    shown = call("dlq", "purge", "latest", "--mailbox", "*", "--newer-than", "0", "--yes")
+
+    assert (shown.returncode, shown.stdout) == (0, "Removed 0 dead letters.\n")
+    assert len(ids(call)) == 2
+
+
 def test_what_a_command_is_to_change_has_to_be_said(call: Call, dead: Story) -> None:
     assert call("dlq", "retry", "latest").returncode == 2
     assert call("dlq", "purge", "latest", "--yes").returncode == 2

@@ -502,3 +502,34 @@ async def echoing(ctx: Context, times: int) -> int:
     for _ in range(times):
         await ctx.mailbox.back.send(await ctx.mailbox.to.receive(60))
     return times
+
+
+@worker
+async def clerk(ctx: Context) -> list[object]:
+    """Takes what it is sent until it is told to stop."""
+    await ctx.inbox.subscribe("news.*")
+    await ctx.mailbox.ready.send(ctx.path)
+    seen: list[object] = []
+    while True:
+        async with ctx.inbox.delivery(60) as delivery:
+            if delivery.value == "stop":
+                return seen
+            seen.append(delivery.value)
+
+
+@worker
+async def delivering(ctx: Context, times: int) -> list[object]:
+    """Supervised sends, broadcasts, topics, dead letters and monitors, to two clerks."""
+    clerks = [await ctx.spawn(clerk()) for _ in range(2)]
+    paths = sorted([str(await ctx.mailbox.ready.receive(60)) for _ in clerks])
+    async with ctx.monitor(clerks[0]) as first, ctx.monitor(clerks[1]) as second:
+        for number in range(times):
+            await ctx.send_supervised(paths[number % 2], f"s{number}", ack="processed", timeout_s=60)
+            await ctx.broadcast(paths, f"b{number}", ack="delivered", timeout_s=60)
+            await ctx.publish("news.today", f"p{number}")
+            await ctx.send_supervised(
+                "void", f"d{number}", ack="delivered", timeout_s=0, retries=1, on_error="dead_letter"
+            )
+        await ctx.broadcast(paths, "stop")
+        downs = [(await watch.down(60))["reason"] for watch in (first, second)]
+    return [await clerks[0], await clerks[1], downs, await ctx.inbox.drain()]
