@@ -9,7 +9,7 @@ children is left.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -636,8 +636,12 @@ class CrewDesk:
         self._office.ledger.act(Transition())
         self.settle_failure()
 
-    def _tell(self, peer: Peer) -> None:
-        """A worker learns of the failure, and has some seconds to tidy up."""
+    def _tell(self, peer: Peer, refused: Sequence[f.Refusal] = ()) -> None:
+        """A worker learns of the failure, and has some seconds to tidy up.
+
+        It learns it before the outcome of what it delegated: otherwise that would set it going, and the failure would end the first
+        thing it does to tidy up.
+        """
         worker, failure = peer.worker, self._office.state.failure
         if worker is None or failure is None or worker.path in self._told:
             return
@@ -646,7 +650,11 @@ class CrewDesk:
         peer.awaited = {
             step: number for step, number in peer.awaited.items() if self._is_cleanup(worker, step)
         }
-        self._office.ledger.say(peer, f.SessionFailed(e=data), urgent=True)
+        self._office.ledger.say(
+            peer, f.SessionFailed(e=data, but=[refusal.i for refusal in refused]), urgent=True
+        )
+        for refusal in refused:
+            self._office.ledger.say(peer, refusal)
         self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
 
     def _dismiss(self, peer: Peer, worker: Worker) -> None:
@@ -697,8 +705,7 @@ class CrewDesk:
             ]
             if waiting:
                 continue
-            self._refuse_delegates(peer, peer.worker, failure)
-            self._tell(peer)
+            self._tell(peer, self._refused_delegates(peer, peer.worker, failure))
         if not self.alive:
             status = "cancelled" if self.cancelled else "failed"
             if self._office.state.ended is None:
@@ -707,13 +714,12 @@ class CrewDesk:
             self._office.ledger.act(Transition())
             self._office.ledger.act(EndHub(status))
 
-    def _refuse_delegates(self, peer: Peer, worker: Worker, failure: e.FailureRecorded) -> None:
+    def _refused_delegates(self, peer: Peer, worker: Worker, failure: e.FailureRecorded) -> list[f.Refusal]:
         """The outcome of the delegate, as far as this attempt goes; it is not history, so that resume can go on."""
-        for opened in worker.open.values():
-            number = peer.awaited.pop((opened.p, opened.n), None) if opened.step == "delegate" else None
-            if number is not None:
-                error = _worker_error(failure.worker, failure.error)
-                self._office.ledger.say(peer, f.Refusal(i=number, e=error))
+        opened = [step for step in worker.open.values() if step.step == "delegate"]
+        numbers = [peer.awaited.pop((step.p, step.n), None) for step in opened]
+        error = _worker_error(failure.worker, failure.error)
+        return [f.Refusal(i=number, e=error) for number in numbers if number is not None]
 
 
 def _name(worker: str) -> str:

@@ -305,9 +305,10 @@ class Fired(Frame, tag="fired"):
 
 
 class SessionFailed(Frame, tag="session_failed"):
-    """The session failed: every wait ends now."""
+    """The session failed: every wait ends now, except for those requests that are answered next with an error of their own."""
 
     e: ErrorData
+    but: list[int] = []
 
 
 class Leave(Frame, tag="leave"):

@@ -365,7 +365,8 @@ def prompt_op(
     written = encode_args(args)
     if not args.agent:
         args = msgspec.structs.replace(args, agent=facts.agent)
-    op = StepOp("think", encode_args(args), decode, about=prompt[:120], written=written)
+    # Unlike what is compared, what is sent keeps the order of the schema: agents write the fields of a reply in it.
+    op = StepOp("think", msgspec.json.encode(args), decode, about=prompt[:120], written=written)
     return PromptOp(op, tools) if tools else op
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -544,7 +544,7 @@ class Scheduler:
             # The frontier is the place to learn it: behind it, clean-up finds what it has to clean up.
             self._early = self._early or failed.e
         elif self._failure is None:
-            self._fail_all(failed.e)
+            self._fail_all(failed.e, failed.but)
 
     def _take_history(self, history: f.History) -> None:
         if self.replaying:
@@ -575,13 +575,18 @@ class Scheduler:
             deadline.fired = True
             self.cancel(deadline.branch, deadline, f"its deadline of {deadline.seconds:g} s passed")
 
-    def _fail_all(self, failure: f.ErrorData) -> None:
-        """The session failed: every wait ends now."""
+    def _fail_all(self, failure: f.ErrorData, but: Sequence[int] = ()) -> None:
+        """The session failed: every wait ends now, except for the requests that are answered next."""
         self._failure = failure
+        answered = {number: op for number, op in self._waiting.items() if number in but}
         self._waiting.clear()
+        self._waiting.update(answered)
         self.works.abandon()
+        spared = list(answered.values())
         for branch in list(self._branches.values()):
             branch.pending.clear()
+            if branch.op in spared:
+                continue
             if isinstance(branch.op, Counted) and not hold(self, branch.op, b"", revive_failure(failure)):
                 self.wake(branch, None, revive_failure(failure))
 

@@ -129,6 +129,27 @@ def test_workers_of_the_older_style_are_delegated_from_a_main(bartack: Call) -> 
     assert (done.returncode, done.stdout) == (0, "[3,null]\n"), done.stderr
 
 
+TIDY = """\
+worker broken() { throw "no" }
+worker main() {
+    try {
+        self.delegate([broken()])
+    } catch e {
+        $ echo one > tidy.txt
+        append("tidy.txt", "two\\n")
+        print(read("tidy.txt") + e.kind)
+    }
+}
+"""
+
+
+def test_a_catch_around_a_failed_delegate_tidies_up_from_its_first_step_on(bartack: Call) -> None:
+    done = bartack("run", write("tidy.pw", TIDY))
+
+    assert (done.returncode, done.stdout) == (1, "one\ntwo\nWorkerError\n"), done.stderr
+    assert "ThrownError [BT601]: no" in done.stderr
+
+
 def test_a_failure_names_the_lines_of_the_program(bartack: Call) -> None:
     program = write(
         "deep.pw",
