@@ -99,6 +99,8 @@ class AgentProcess:
         self._status: int | None = None
         self._waiting: deque[tuple[bytes, bool]] = deque()
         self._watches_input = False
+        self._paused = False
+        """It does not read, so it is not read either."""
         self._stop_at: float | None = None
         self._stopping = False
         theirs_in, self._stdin = _pipe(ours=1)
@@ -168,6 +170,8 @@ class AgentProcess:
     # Inside.
 
     def _read_lines(self) -> None:
+        if self._stdout < 0:
+            return  # closed by what was ready in the same turn
         data = _read(self._stdout)
         if data is None:
             return
@@ -176,8 +180,13 @@ class AgentProcess:
             return
         for read in self._reader.feed(data):
             self._master.heard(self, read)
+        if len(self._waiting) > WAITING_LINES and self._stdout >= 0 and not self._paused:
+            self._paused = True
+            self._host.unwatch(self._stdout)
 
     def _read_complaints(self) -> None:
+        if self._stderr < 0:
+            return
         data = _read(self._stderr)
         if data:
             self.complaints.feed(data)
@@ -186,13 +195,20 @@ class AgentProcess:
 
     def _drain(self) -> None:
         """Nobody writes any more: read what is left, up to the end."""
+        self._go_on_reading()
         while self._stdout >= 0:
             self._read_lines()
+            self._go_on_reading()
         while self._stderr >= 0:
             self._read_complaints()
         torn = self._reader.close()
         if torn is not None:
             self._master.heard(self, torn)
+
+    def _go_on_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._host.watch(self._stdout, self._read_lines)
 
     def _end_reading(self, fd: int) -> int:
         self._host.unwatch(fd)
@@ -215,6 +231,8 @@ class AgentProcess:
             else:
                 self._waiting.popleft()
         self._watch_input(wanted=bool(self._waiting) and self._stdin >= 0)
+        if not self._waiting:
+            self._go_on_reading()
 
     def _watch_input(self, *, wanted: bool) -> None:
         if wanted != self._watches_input:
@@ -226,6 +244,7 @@ class AgentProcess:
 
     def _close_input(self) -> None:
         self._waiting.clear()
+        self._go_on_reading()
         if self._stdin >= 0:
             self._watch_input(wanted=False)
             os.close(self._stdin)
