@@ -347,7 +347,7 @@ class NdjsonCall:
     def _release(self) -> None:
         process, self.process = self.process, None
         if process is not None:
-            process.idle_since = self._agent.host.clock.monotonic_ns() / 1e9
+            process.rest()
 
     def _finish(self, outcome: Outcome) -> None:
         self._agent.over(self)

@@ -48,6 +48,10 @@ class Host(Protocol):
         """Ask its whole tree to end, and end what is left of it after a while."""
         ...
 
+    def sweep(self, number: int) -> None:
+        """End what its process has left behind; the process itself goes on."""
+        ...
+
     def watch(self, fd: int, ready: Callable[[], None], *, write: bool = False) -> None:
         """Call ``ready`` whenever a descriptor can be read, or written."""
         ...
@@ -132,6 +136,11 @@ class AgentProcess:
             self._stopping = True
             self._close_input()
             self._stop_at = self._now() + EOF_GRACE_S
+
+    def rest(self) -> None:
+        """It has nothing to do from now on, and nothing of what it did goes on without it."""
+        self.idle_since = self._now()
+        self._host.sweep(self.number)
 
     def next_due(self) -> float | None:
         """When ``tick`` is to be called."""

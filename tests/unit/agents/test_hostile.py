@@ -188,6 +188,8 @@ class Pipes:
 
     def stop(self, number: int, grace_s: float) -> None: ...
 
+    def sweep(self, number: int) -> None: ...
+
     def watch(self, fd: int, ready: Callable[[], None], *, write: bool = False) -> None:
         assert fd not in self.watched
         self.watched[fd] = ready
