@@ -16,6 +16,7 @@ from bartack.errors import UnsafePathError
 
 MAX_BYTES: Final = 1024 * 1024 * 1024
 LONGEST_PATH: Final = 1024
+CHUNK: Final = 1024 * 1024
 NEVER: Final = (".git", ".bartack")
 """No agent leaves anything below these."""
 
@@ -75,6 +76,19 @@ def verify_artifacts(
     return verified
 
 
+def total_size(request: AgentRequest, artifacts: Sequence[Artifact]) -> int:
+    """How many bytes there are to be read, whatever the agent says of that."""
+    paths = {artifact.path for artifact in artifacts} | {output.path for output in request.expected_outputs}
+    return sum(_size(os.path.join(request.cwd, path)) for path in paths)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except (OSError, ValueError):
+        return 0
+
+
 def _look(request: AgentRequest, path: str, max_bytes: int) -> VerifiedArtifact | tuple[str, str]:
     try:
         real = check_path(request.cwd, path, request.refused_paths)
@@ -97,9 +111,12 @@ def _measure(fd: int, path: str, max_bytes: int) -> VerifiedArtifact | tuple[str
         return "artifact_missing", f"{path}: it is no regular file"
     if facts.st_size > max_bytes:
         return "artifact_too_large", f"{path}: {facts.st_size} bytes, at most {max_bytes} are allowed"
-    with open(fd, "rb", closefd=False) as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return VerifiedArtifact(path, f"sha256:{digest}", facts.st_size)
+    digest, left = hashlib.sha256(), facts.st_size
+    # No more than there was: somebody may go on writing for ever.
+    while left > 0 and (data := os.read(fd, min(left, CHUNK))):
+        digest.update(data)
+        left -= len(data)
+    return VerifiedArtifact(path, f"sha256:{digest.hexdigest()}", facts.st_size - left)
 
 
 def _open_resolved(root: str, real: str) -> int:

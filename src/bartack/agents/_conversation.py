@@ -85,6 +85,9 @@ LATE_S: Final = 5.0
 """A tick that comes later than this was not the agent's fault: the machine slept, or the hub was stopped."""
 TOLD: Final = 5
 """So many bad lines of each case are told in full."""
+OPEN_TOOLS: Final = 64
+"""So many calls of tools may wait for their results."""
+LONGEST_S: Final = 1e9
 WHY: Final = 512
 """Characters of why there is another attempt."""
 REPAIR: Final = 4096
@@ -566,6 +569,10 @@ class Conversation:
                 call.call_id, None, ToolProblem("unknown_tool", f"there is no tool {call.name!r}")
             )
             return
+        if len(self._open_tools) >= OPEN_TOOLS:
+            told = f"{OPEN_TOOLS} calls wait already; call again when one has its result"
+            self._answer_tool(call.call_id, None, ToolProblem("too_many_calls", told))
+            return
         self._open_tools.add(call.call_id)
         self._watch.stop()
         self._tell(CallTool(**self._stamp(), id=call.call_id, tool=call.name, phase="started"))
@@ -675,7 +682,7 @@ class Conversation:
         resets = payload.get("resets_at")
         after = payload.get("retry_after_s")
         until = resets if isinstance(resets, str) and parse_moment(resets) is not None else ""
-        least = float(after) if isinstance(after, int | float) and not isinstance(after, bool) else 0.0
+        least = float(min(after, LONGEST_S)) if isinstance(after, int | float) else 0.0
         if until and code in {"rate_limited", "quota_exhausted"} and retryable is not False:
             self._wait_for_reset(code, kind, message, until)
         else:

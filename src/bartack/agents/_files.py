@@ -26,6 +26,9 @@ STREAM_BYTES: Final = 16 * 1024 * 1024
 STDERR_BYTES: Final = 1024 * 1024
 TAIL_BYTES: Final = 8192
 TAIL_LINES: Final = 20
+COMMAND: Final = b'{"kind":"command"'
+HELD: Final = 4096
+"""So much of stderr is not stored before what follows is there: a secret may be cut in two."""
 LOOK_BACK: Final = 1024 * 1024
 
 
@@ -102,7 +105,8 @@ class CallFiles:
     def copy_out(self, line: bytes) -> None:
         """A line went to the agent."""
         text = self._redact(line.rstrip(b"\n"))
-        self._copy(Copied(moment(self._clock.now_us()), "out", len(line), line=msgspec.Raw(text)), keep=True)
+        copied = Copied(moment(self._clock.now_us()), "out", len(line), line=msgspec.Raw(text))
+        self._copy(copied, keep=line.startswith(COMMAND))
 
     def copy_in(self, read: Read, case: str) -> None:
         """A line came from the agent; secrets are out of it already."""
@@ -139,7 +143,7 @@ class Complaints:
         self._redact = redact
         self._file: int | None = None
         self._stored = 0
-        self._line = b""
+        self._held = b""
         self._tail = b""
         self.dropped = 0
 
@@ -151,27 +155,23 @@ class Complaints:
 
     def feed(self, data: bytes) -> None:
         """The program wrote something."""
-        whole, newline, rest = (self._line + data).rpartition(b"\n")
-        if not newline and len(rest) <= 65_536:
-            self._line = rest
-            return
-        # A line that never ends is cut; nothing is kept of it but what was stored.
-        text = self._redact(whole + newline) if newline else self._redact(rest) + b"\n"
-        self._line = rest[:65_536] if newline else b""
+        text = self._redact(self._held + data)
+        self._held = text[-HELD:]
+        text = text[:-HELD]
         self._tail = (self._tail + text)[-TAIL_BYTES:]
         self._store(text)
 
     def tail(self) -> tuple[str, ...]:
         """The last lines, shortened."""
-        text = (self._tail + self._redact(self._line)).decode("utf-8", "replace")
+        text = (self._tail + self._held).decode("utf-8", "replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         return tuple(line[:200] for line in lines[-TAIL_LINES:])
 
     def close(self) -> None:
         """Write no more."""
         if self._file is not None:
-            if self._line:
-                self._store(self._redact(self._line))
+            self._store(self._held)
+            self._tail, self._held = (self._tail + self._held)[-TAIL_BYTES:], b""
             os.close(self._file)
             self._file = None
 

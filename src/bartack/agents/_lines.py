@@ -7,6 +7,7 @@ which command is not decided here but in ``_conversation.py``.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, NoReturn, cast
@@ -20,6 +21,8 @@ MAX_LINE: Final = 262_144
 """Bytes of the longest line, its newline included, in both directions."""
 KEPT: Final = 4096
 """Bytes that are kept of a line that is too long."""
+OVERLAP: Final = 4096
+"""So many more are looked at for secrets first: one may begin within what is kept and end behind it."""
 EXCERPT: Final = 256
 CALM: Final = re.compile(rb'"kind"\s*:\s*"(?:log|heartbeat)"')
 """A damaged line with this in it was no answer."""
@@ -97,8 +100,8 @@ class Splitter:
             self._buffer += data[begin:end]
             return
         self._skipped = len(self._buffer) + end - begin
-        self._buffer += data[begin : begin + KEPT]
-        del self._buffer[KEPT:]
+        self._buffer += data[begin : begin + KEPT + OVERLAP]
+        del self._buffer[KEPT + OVERLAP :]
 
     def _take(self, newline: int = 1) -> bytes | BadLine:
         kept, skipped = bytes(self._buffer), self._skipped
@@ -124,7 +127,7 @@ class LineReader:
     def feed(self, data: bytes) -> Iterator[Read]:
         """What the lines say that are complete with these bytes."""
         for line in self._splitter.feed(data):
-            yield self._hide(line) if isinstance(line, BadLine) else read_line(self._redact(line))
+            yield self._hide(line) if isinstance(line, BadLine) else read_line(self._redact(_plain(line)))
 
     def close(self) -> BadLine | None:
         """The stream has ended; a last line without newline was torn by that."""
@@ -134,7 +137,17 @@ class LineReader:
         return None if rest is None else self._hide(rest)
 
     def _hide(self, fault: BadLine) -> BadLine:
-        return fault._replace(excerpt=self._redact(fault.excerpt))
+        return fault._replace(excerpt=self._redact(fault.excerpt)[:KEPT])
+
+
+def _plain(line: bytes) -> bytes:
+    """A line without escapes that it does not need: a secret must not hide in them."""
+    if b"\\u" not in line and b"\\/" not in line:
+        return line
+    try:
+        return msgspec.json.encode(load_json(line))
+    except ValueError:
+        return line
 
 
 def _as_it_is(line: bytes) -> bytes:
@@ -184,7 +197,10 @@ def load_json(line: bytes) -> object:
     """
     try:
         value: object = json.loads(
-            line.decode("utf-8"), object_pairs_hook=_members, parse_constant=_refuse_constant
+            line.decode("utf-8"),
+            object_pairs_hook=_members,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
         )
         if b"\\u" in line:
             msgspec.json.decode(line)  # half characters are let through above
@@ -198,6 +214,13 @@ def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(members) < len(pairs):
         raise ValueError("a member stands there twice")
     return members
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:40]} is too large a number")
+    return value
 
 
 def _refuse_constant(name: str) -> NoReturn:

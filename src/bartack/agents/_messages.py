@@ -23,8 +23,8 @@ Moment = Annotated[
     str, Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?Z$", description="RFC 3339, UTC")
 ]
 Sum = Annotated[str, Meta(pattern="^sha256:[0-9a-f]{64}$")]
-Count = Annotated[int, Meta(ge=0)]
-Amount = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Amount = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class Part(msgspec.Struct, omit_defaults=True, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +24,7 @@ from bartack.agents._actions import (
     Verdict,
     Warn,
 )
-from bartack.agents._artifacts import verify_artifacts
+from bartack.agents._artifacts import total_size, verify_artifacts
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
 from bartack.agents._contract import (
     AgentCapabilities,
@@ -40,6 +41,7 @@ from bartack.agents._messages import Artifact, Heartbeat, Hello, Reason
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
 from bartack.core import DIR_MODE, FILE_MODE, Redactor
+from bartack.errors import AgentStartError
 
 AT_ONCE: Final = 8 * 1024 * 1024
 """Files with so many bytes together are looked at without a thread of their own."""
@@ -102,7 +104,10 @@ class NdjsonAgent:
 
     def start(self, request: AgentRequest, sink: CallSink) -> NdjsonCall:
         """See ``Agent.start``."""
-        call = NdjsonCall(self, request, sink, self._uniform)
+        try:
+            call = NdjsonCall(self, request, sink, self._uniform)
+        except OSError as error:
+            raise AgentStartError(self.name, f"its files cannot be opened: {error}", "start_failed") from None
         self._calls.append(call)
         call.begin()
         return call
@@ -235,7 +240,8 @@ class NdjsonAgent:
             self.folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._transcript = os.open(self.folder / "transcript.ndjson", flags, FILE_MODE)
-        os.write(self._transcript, self.redact(msgspec.json.encode(event)) + b"\n")
+        with suppress(OSError):  # a full disk ends the run elsewhere; a transcript is not worth that
+            os.write(self._transcript, self.redact(msgspec.json.encode(event)) + b"\n")
 
 
 class NdjsonCall:
@@ -332,23 +338,23 @@ class NdjsonCall:
     def _attach(self) -> None:
         try:
             self.process = self._agent.attach(self)
+            self.process.complaints.store_in(self.files.folder)
         except OSError as error:
             self.talk.start_failed(f"no process can be started now: {error}")
             return
-        self.process.complaints.store_in(self.files.folder)
         self.talk.attached(self.process.link)
 
     def _release(self) -> None:
         process, self.process = self.process, None
         if process is not None:
-            process.idle_since = self._agent.host.clock.monotonic_ns() / 1e9
+            process.rest()
 
     def _finish(self, outcome: Outcome) -> None:
         self._agent.over(self)
         self._sink.done(outcome)
 
     def _judge(self, artifacts: list[Artifact]) -> None:
-        if sum(artifact.size for artifact in artifacts) <= AT_ONCE:
+        if total_size(self.request, artifacts) <= AT_ONCE:
             self._judged(verify_artifacts(self.request, artifacts))
             return
         ready, done = os.pipe()

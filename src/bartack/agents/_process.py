@@ -48,6 +48,10 @@ class Host(Protocol):
         """Ask its whole tree to end, and end what is left of it after a while."""
         ...
 
+    def sweep(self, number: int) -> None:
+        """End what its process has left behind; the process itself goes on."""
+        ...
+
     def watch(self, fd: int, ready: Callable[[], None], *, write: bool = False) -> None:
         """Call ``ready`` whenever a descriptor can be read, or written."""
         ...
@@ -99,6 +103,8 @@ class AgentProcess:
         self._status: int | None = None
         self._waiting: deque[tuple[bytes, bool]] = deque()
         self._watches_input = False
+        self._paused = False
+        """It does not read, so it is not read either."""
         self._stop_at: float | None = None
         self._stopping = False
         theirs_in, self._stdin = _pipe(ours=1)
@@ -130,6 +136,11 @@ class AgentProcess:
             self._stopping = True
             self._close_input()
             self._stop_at = self._now() + EOF_GRACE_S
+
+    def rest(self) -> None:
+        """It has nothing to do from now on, and nothing of what it did goes on without it."""
+        self.idle_since = self._now()
+        self._host.sweep(self.number)
 
     def next_due(self) -> float | None:
         """When ``tick`` is to be called."""
@@ -168,6 +179,8 @@ class AgentProcess:
     # Inside.
 
     def _read_lines(self) -> None:
+        if self._stdout < 0:
+            return  # closed by what was ready in the same turn
         data = _read(self._stdout)
         if data is None:
             return
@@ -176,8 +189,13 @@ class AgentProcess:
             return
         for read in self._reader.feed(data):
             self._master.heard(self, read)
+        if len(self._waiting) > WAITING_LINES and self._stdout >= 0 and not self._paused:
+            self._paused = True
+            self._host.unwatch(self._stdout)
 
     def _read_complaints(self) -> None:
+        if self._stderr < 0:
+            return
         data = _read(self._stderr)
         if data:
             self.complaints.feed(data)
@@ -186,13 +204,20 @@ class AgentProcess:
 
     def _drain(self) -> None:
         """Nobody writes any more: read what is left, up to the end."""
+        self._go_on_reading()
         while self._stdout >= 0:
             self._read_lines()
+            self._go_on_reading()
         while self._stderr >= 0:
             self._read_complaints()
         torn = self._reader.close()
         if torn is not None:
             self._master.heard(self, torn)
+
+    def _go_on_reading(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._host.watch(self._stdout, self._read_lines)
 
     def _end_reading(self, fd: int) -> int:
         self._host.unwatch(fd)
@@ -215,6 +240,8 @@ class AgentProcess:
             else:
                 self._waiting.popleft()
         self._watch_input(wanted=bool(self._waiting) and self._stdin >= 0)
+        if not self._waiting:
+            self._go_on_reading()
 
     def _watch_input(self, *, wanted: bool) -> None:
         if wanted != self._watches_input:
@@ -226,6 +253,7 @@ class AgentProcess:
 
     def _close_input(self) -> None:
         self._waiting.clear()
+        self._go_on_reading()
         if self._stdin >= 0:
             self._watch_input(wanted=False)
             os.close(self._stdin)

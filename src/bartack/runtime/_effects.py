@@ -53,6 +53,10 @@ _FIRED: Final = msgspec.Raw(FIRED)
 _KEPT_IN_ERRORS: Final = 16 * 1024
 
 
+LEAST_SPARE_S: Final = 0.5
+"""While a tool runs its prompt is not looked at more often than this."""
+
+
 class ShellEnd(msgspec.Struct, frozen=True):
     """How commands ended. ``problem`` says why they did not even start, or were cut short."""
 
@@ -482,7 +486,7 @@ class EffectDesk:
             # An agent is not to blame for the time that tools took which it called.
             spare = self.tools.take_time_s(job.token)
             if spare > 0:
-                job.alarm = self._office.clockwork.after(spare, late)
+                job.alarm = self._office.clockwork.after(max(spare, LEAST_SPARE_S), late)
                 return
             job.verdict = error
             self._office.ledger.act(stop)

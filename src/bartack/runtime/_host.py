@@ -58,6 +58,10 @@ class HubHost:
         """See ``Host.stop``."""
         self._keeper().stop(number, grace_s)
 
+    def sweep(self, number: int) -> None:
+        """See ``Host.sweep``."""
+        self._keeper().sweep(number)
+
     def watch(self, fd: int, ready: Callable[[], None], *, write: bool = False) -> None:
         """See ``Host.watch``."""
 

@@ -31,6 +31,7 @@ from bartack.supervision._wire import (
     Signal,
     Started,
     Stop,
+    Sweep,
 )
 
 if TYPE_CHECKING:
@@ -145,6 +146,10 @@ class ParentClient:
     def kill(self, token: int) -> None:
         """Kill every process of the child's tree."""
         self._channel.send(Kill(token))
+
+    def sweep(self, token: int) -> None:
+        """Kill orphans in the child's tree: what its own processes left behind. Those go on."""
+        self._channel.send(Sweep(token))
 
     def flush(self) -> None:
         """Send what waits, as far as the socket takes it."""

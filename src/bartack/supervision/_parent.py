@@ -62,6 +62,7 @@ from bartack.supervision._wire import (
     Started,
     StartFailed,
     Stop,
+    Sweep,
 )
 
 EXIT_HUB_DEAD: Final = 3
@@ -203,13 +204,13 @@ class Parent:
                 self._start(command, fds)
             case Bye():
                 self._leaving = 0
-            case Signal() | Stop() | Kill():
+            case Signal() | Stop() | Kill() | Sweep():
                 child = self._children.get(command.token)
                 # A child that is gone meanwhile has been reported; there is nothing left to do for it.
                 if child is not None:
                     self._control(child, command)
 
-    def _control(self, child: Child, command: Signal | Stop | Kill) -> None:
+    def _control(self, child: Child, command: Signal | Stop | Kill | Sweep) -> None:
         match command:
             case Signal():
                 for pid in child.kin.roots:
@@ -218,6 +219,8 @@ class Parent:
                 self._stop(child, command.grace_s)
             case Kill():
                 self._doom(child)
+            case Sweep():
+                strike(lambda: self._iter_orphans(child))
 
     # -- starting ---------------------------------------------------------------------------------------------------
 
@@ -413,6 +416,19 @@ class Parent:
 
     def _iter_living(self, tokens: set[int]) -> Iterator[ProcessFacts]:
         return (facts for token, facts in self._census.iter_members() if token in tokens)
+
+    def _iter_orphans(self, child: Child) -> Iterator[ProcessFacts]:
+        """Members that came to us when their parents died, and what is below them."""
+        if not system.SUBREAPER or child.ending:
+            return
+        members = {facts.pid: facts for facts in self._iter_living({child.token})}
+        me = os.getpid()
+        for facts in members.values():
+            head = facts
+            while head.ppid in members:
+                head = members[head.ppid]
+            if head.ppid == me and head.pid not in child.kin.roots:
+                yield facts
 
     def _judge(self, child: Child, living: list[ProcessFacts], now: float, *, certain: bool) -> None:
         if child.ended and not living:

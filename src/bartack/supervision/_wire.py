@@ -71,11 +71,17 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
     token: int
 
 
+class Sweep(msgspec.Struct, frozen=True, tag="sweep"):
+    """Kill what the child's own processes have left behind and have no part in any more; they go on."""
+
+    token: int
+
+
 class Bye(msgspec.Struct, frozen=True, tag="bye"):
     """Kill everything and end."""
 
 
-Command = Fork | Exec | Signal | Stop | Kill | Bye
+Command = Fork | Exec | Signal | Stop | Kill | Sweep | Bye
 
 
 class ParentReady(msgspec.Struct, frozen=True, tag="ready"):

@@ -17,7 +17,7 @@ from bartack.agents import (
     read_line,
     write_line,
 )
-from bartack.agents._lines import KEPT, Splitter, read_command
+from bartack.agents._lines import KEPT, OVERLAP, Splitter, read_command
 from bartack.agents._messages import Party, Retry
 from bartack.errors import LineTooLongError
 
@@ -102,7 +102,7 @@ def test_a_stream_without_newline_is_never_kept() -> None:
     rest = splitter.close()
 
     assert isinstance(rest, BadLine)
-    assert (rest.size, len(rest.excerpt)) == (4800 * 65_536, KEPT)
+    assert (rest.size, len(rest.excerpt)) == (4800 * 65_536, KEPT + OVERLAP)
 
 
 def test_a_line_is_the_same_however_it_is_cut_into_pieces() -> None:

@@ -266,3 +266,41 @@ def test_an_answer_that_was_refused_is_not_found_again(loop: Loop, tmp_path: Pat
     retries = [copy["line"]["retry"] for copy in sent if copy["dir"] == "out"]
     assert [retry["cause"] for retry in retries] == ["first", "rejected"]
     assert retries[1]["code"] == "spec_edit"
+
+
+LITTERING = """
+import json, subprocess, sys
+print('{"kind":"hello","protocol":[1],"name":"litter","version":"1"}', flush=True)
+for line in sys.stdin:
+    command = json.loads(line)
+    if command["kind"] == "command":
+        left = "sleep 300 > /dev/null 2>&1 < /dev/null & echo $!"
+        pid = subprocess.run(["/bin/sh", "-c", left], capture_output=True, text=True).stdout.strip()
+        kept = subprocess.Popen(["sleep", "300"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        answer = {
+            "kind": "event", "message_id": command["message_id"] + "-answer", "task_id": command["task_id"],
+            "correlation_id": command["correlation_id"], "from": {"agent_type": command["to"]["agent_type"]},
+            "event": "builder.completed", "payload": {"summary": f"{pid} {kept.pid}", "tests": {"status": "pass"}},
+            "occurred_at": "2026-01-01T00:00:00Z",
+        }
+        print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="orphans come to us as on Linux")
+def test_a_kept_process_stays_and_what_it_has_left_behind_is_ended(loop: Loop, tmp_path: Path) -> None:
+    agent = loop.agent([sys.executable, "-S", "-c", LITTERING])
+
+    result = loop.result(agent, request_for("implement", tmp_path))
+
+    orphan, child = map(int, str(result.payload["summary"]).split())
+    loop.until(lambda: not is_running(orphan))
+    assert is_running(child)
+    assert [is_running(pid) for pid in agent.pids()] == [True]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False

@@ -148,3 +148,37 @@ def test_a_worker_cannot_return_what_nobody_called() -> None:
     main.say(f.Returned(p="main/somewhere", v=raw(1)))
 
     assert e.ToolFinished.kind not in stage.kinds()
+
+
+def test_an_agent_that_begins_again_is_told_what_is_recorded_from_the_first_call_on() -> None:
+    stage = Stage()
+    main = stage.begin()
+    think(main)
+    stage.call_tool(1)
+    returns(main, "one")
+    stage.call_tool(2, "do_2")
+
+    stage.core.effects.tools.begin_again(1)
+    stage.call_tool(3)
+    stage.call_tool(4, "do_2")
+    returns(main, "two", 2)
+
+    assert called(main) == [("main/do:1.1", "do_1"), ("main/do:1.2", "do_2")]
+    assert stage.answered == [(1, "one", ""), (3, "one", ""), (4, "two", "")]
+
+
+def test_the_time_that_tools_take_does_not_count_against_the_agent() -> None:
+    stage = Stage()
+    main = stage.begin()
+    main.step(1, "think", s.ThinkArgs(prompt="?", name="main", tools=[s.ToolSpec("do_1")], timeout_s=60.0))
+    stage.wait(50.0)
+    stage.call_tool(1)
+    stage.wait(100.0)
+    returns(main, "one")
+
+    stage.wait(9.0)
+    in_time = list(stage.stopped_prompts)
+    stage.wait(2.0)
+
+    assert in_time == []
+    assert len(stage.stopped_prompts) == 1
