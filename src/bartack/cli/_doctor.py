@@ -17,16 +17,16 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, NamedTuple
+from pathlib import Path
+from typing import Final
 
 import click
 
 from bartack.cli._exit import Exit
+from bartack.cli._finding import Finding, Level
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, Style, human_size, printable
 from bartack.core import RealDisk, open_watch
-
-Level = Literal["ok", "warn", "fail"]
 
 SYNC_ROUNDS: Final = 20
 SYNC_BYTES: Final = 200
@@ -39,20 +39,11 @@ NETWORK: Final = frozenset(
 _STYLES: Final[dict[Level, Style]] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-class Finding(NamedTuple):
-    """What one check found, and what to do if it is not well."""
-
-    check: str
-    level: Level
-    sentence: str
-    remedy: str = ""
-
-
 @click.command(short_help="Check that this machine has what Bartack needs.")
 @click.option("--path", default=".", metavar="DIR", help="Where the runs are to be kept; here by default.")
 @json_option
 def doctor(path: str, *, as_json: bool) -> Exit:
-    """Check that this machine has what Bartack needs.
+    """Check that this machine has what Bartack needs, and a project with a bartack.toml what its runs need.
 
     Each line says ok, warn or fail, and what to do. The command ends with 1 if anything failed, else with 0.
     """
@@ -73,6 +64,10 @@ def examine(path: str) -> list[Finding]:
     if directory.level != "fail":
         with tempfile.TemporaryDirectory(dir=path, prefix=".bartack-doctor-") as scratch:
             findings += [_guarded(check, scratch) for check in DIRECTORY_CHECKS]
+        if os.path.isfile(os.path.join(path, "bartack.toml")):
+            from bartack.cli._doctor_project import examine_project  # noqa: PLC0415 - only projects need it
+
+            findings += examine_project(Path(path).resolve())
     return findings
 
 

@@ -95,8 +95,7 @@ def run(
     place = Path(workspace).resolve()
     if program is None:
         return _run_pipeline(wish, place, wait=wait, as_json=as_json)
-    if wish.is_there:
-        raise UsageError("bartack run", "--goal, --task, --instruction and --yes are for runs without FILE")
+    wish.check_absent()
     config = load_config(place, wish.sets)
     order = Order(
         program=_from_here(program),
