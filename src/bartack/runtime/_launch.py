@@ -19,7 +19,7 @@ from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
 from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
-from bartack.runtime._mirror import RunFile
+from bartack.runtime._mirror import Describe, RunFile
 from bartack.runtime._office import Settings
 from bartack.runtime._program import Inquiry, find_program, heal_program, pin, project_root
 from bartack.runtime._prompts import Prompts
@@ -115,6 +115,7 @@ def drive(
     unknown: UnknownDecision | None = None,
     workspace: str | None = None,
     telemetry: Telemetry = NO_TELEMETRY,
+    describe: Describe | None = None,
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
 
@@ -125,6 +126,7 @@ def drive(
         unknown: What to do with a step whose outcome is not known.
         workspace: Where its workspace is, if it is not where it was.
         telemetry: Whom to tell what happens.
+        describe: Says for run.json how far a run of the pipeline is.
 
     Raises:
         JournalLockedError: Another process runs it.
@@ -153,7 +155,9 @@ def drive(
         core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings, telemetry)
         prompts = _open_prompts(run, config, place, state)
         _calm_collector()
-        driver = hub = Hub(run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"))
+        driver = hub = Hub(
+            run, journal, core, prompts, observer, config=msgspec.Raw(b"{}"), describe=describe
+        )
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
 
         def begin(core: Core) -> None:
