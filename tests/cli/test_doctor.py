@@ -12,7 +12,6 @@ import pytest
 
 from bartack.cli import _doctor
 from bartack.cli._doctor import (
-    Finding,
     _is_installed,
     check_directory,
     check_extras,
@@ -26,6 +25,7 @@ from bartack.cli._doctor import (
     examine,
     file_system_of,
 )
+from bartack.cli._finding import Finding
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -273,7 +273,9 @@ class NdjsonCall:
 
     def begin(self) -> None:
         """Begin, with the answer that may be there already."""
-        self.talk.begin(self.files.find_answer(anew=bool(self.request.rejected)))
+        # A first attempt was never sent before: what is there belongs to a step that failed or was refused.
+        again = self.request.attempt > 1
+        self.talk.begin(self.files.find_answer(anew=bool(self.request.rejected)) if again else None)
         self.perform()
 
     def cancel(self, reason: str) -> None:

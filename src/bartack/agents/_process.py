@@ -286,6 +286,9 @@ def _pipe(*, ours: int) -> tuple[int, int]:
 
 def _read(fd: int) -> bytes | None:
     """Some bytes; none at the end; ``None`` if there are none now."""
+    if fd < 0:
+        # It was closed by what else was ready in the same turn.
+        return None
     with suppress(BlockingIOError):
         try:
             return os.read(fd, CHUNK)

@@ -18,20 +18,15 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from typing import Final
 
 import click
 
 from bartack.cli._exit import Exit
+from bartack.cli._finding import Finding, Level
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, Style, human_size, printable
 from bartack.core import RealDisk, open_watch
-from bartack.errors import BartackError
-
-if TYPE_CHECKING:
-    from bartack.agents import DoctorReport
-
-Level = Literal["ok", "warn", "fail"]
 
 SYNC_ROUNDS: Final = 20
 SYNC_BYTES: Final = 200
@@ -44,15 +39,6 @@ NETWORK: Final = frozenset(
 _STYLES: Final[dict[Level, Style]] = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-class Finding(NamedTuple):
-    """What one check found, and what to do if it is not well."""
-
-    check: str
-    level: Level
-    sentence: str
-    remedy: str = ""
-
-
 @click.command(short_help="Check that this machine has what Bartack needs.")
 @click.option("--path", default=".", metavar="DIR", help="Where the runs are to be kept; here by default.")
 @click.option(
@@ -60,7 +46,7 @@ class Finding(NamedTuple):
 )
 @json_option
 def doctor(path: str, *, timeouts: bool, as_json: bool) -> Exit:
-    """Check that this machine has what Bartack needs.
+    """Check that this machine has what Bartack needs, and a project with a bartack.toml what its runs need.
 
     Each line says ok, warn or fail, and what to do. The command ends with 1 if anything failed, else with 0.
     """
@@ -95,31 +81,11 @@ def examine(path: str) -> list[Finding]:
     if directory.level != "fail":
         with tempfile.TemporaryDirectory(dir=path, prefix=".bartack-doctor-") as scratch:
             findings += [_guarded(check, scratch) for check in DIRECTORY_CHECKS]
-        findings += check_project(path)
+        if os.path.isfile(os.path.join(path, "bartack.toml")):
+            from bartack.cli._doctor_project import examine_project  # noqa: PLC0415 - only projects need it
+
+            findings += examine_project(Path(path).resolve())
     return findings
-
-
-def check_project(path: str) -> list[Finding]:
-    """Whether the settings of the project in a directory can be used, and each of its agents."""
-    from bartack.agents import check_agents  # noqa: PLC0415 - most of what is checked needs no agents
-    from bartack.runtime.operate import load_config  # noqa: PLC0415 - likewise
-
-    place = Path(path).resolve()
-    try:
-        config = load_config(place).agents
-    except BartackError as error:
-        return [Finding("settings", "fail", printable(error.message), error.remedy)]
-    return [_judge_agent(report) for report in check_agents(config, place, os.environ)]
-
-
-def _judge_agent(report: DoctorReport) -> Finding:
-    name = f"agent {printable(report.name)}"
-    if not report.usable:
-        remedy = f"'bartack agents doctor {printable(report.name)}' says more."
-        return Finding(name, "fail", printable("; ".join(report.problems)), remedy)
-    if report.notes and report.kind != "scripted":
-        return Finding(name, "warn", printable("; ".join(report.notes)), "Set it, or drop it from pass_env.")
-    return Finding(name, "ok", printable(report.found))
 
 
 def check_python() -> Finding:

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import click
 import msgspec
 
 from bartack.cli._runs import say
 from bartack.cli._wish import Wish
-from bartack.errors import UsageError
+from bartack.errors import BartackError, UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
@@ -27,9 +28,19 @@ from bartack.pipeline import (
     needed_roles,
     note_resume,
     read_order,
+    read_progress,
     restore_receipts,
 )
-from bartack.runtime.operate import CallArgs, Config, Order, RunDir, create_run, keep_sets, load_config
+from bartack.runtime.operate import (
+    CallArgs,
+    Config,
+    Describe,
+    Order,
+    RunDir,
+    create_run,
+    keep_sets,
+    load_config,
+)
 
 
 @contextmanager
@@ -56,7 +67,7 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
 
 
 @contextmanager
-def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: bool) -> Generator[None]:
+def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: bool) -> Generator[Describe]:
     """Hold the workspace for a run of the pipeline that goes on."""
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait) as lock:
         lock.sign(run.id)
@@ -66,7 +77,20 @@ def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: boo
         if order is not None:
             place = Place(run_dir=str(run.path), workspace=str(workspace))
             note_resume(place, order.settings, hub)
-        yield
+        yield describe(run)
+
+
+def describe(run: RunDir) -> Describe:
+    """Says how far a run of the pipeline is, from its journal."""
+
+    def look() -> dict[str, object]:
+        try:
+            return cast("dict[str, object]", msgspec.to_builtins(read_progress(run.path)))
+        except BartackError:
+            # It is for people: whatever is wrong with the journal is told by who runs it.
+            return {}
+
+    return look
 
 
 def _what(wish: Wish, config: Config) -> tuple[list[TaskRecord], str]:

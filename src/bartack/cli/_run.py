@@ -25,6 +25,7 @@ from bartack.runtime.operate import (
     TERMINAL,
     TOGETHER,
     Config,
+    Describe,
     Order,
     RunDir,
     State,
@@ -95,8 +96,7 @@ def run(
     place = Path(workspace).resolve()
     if program is None:
         return _run_pipeline(wish, place, wait=wait, as_json=as_json)
-    if wish.is_there:
-        raise UsageError("bartack run", "--goal, --task, --instruction and --yes are for runs without FILE")
+    wish.check_absent()
     config = load_config(place, wish.sets)
     order = Order(
         program=_from_here(program),
@@ -122,11 +122,11 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
 
 
 def _run_pipeline(wish: Wish, workspace: Path, *, wait: bool, as_json: bool) -> Exit:
-    from bartack.cli._pipeline import new_run  # noqa: PLC0415 - a program of one's own starts faster without it
+    from bartack.cli._pipeline import describe, new_run  # noqa: PLC0415 - a program of one's own starts faster without it
 
     with new_run(wish, workspace, wait=wait) as (made, config):
         view = _view(made, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
-        return _drive(made, config, view, as_json=as_json)
+        return _drive(made, config, view, as_json=as_json, describe=describe(made))
 
 
 def _from_here(program: str) -> str:
@@ -209,13 +209,13 @@ def resume(
     else:
         _warn_of_changes(found, state)
     view = _view(found, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
-    with _holding(found, state, Path(place), config, wait=wait):
-        return _drive(found, config, view, decision, place, as_json=as_json)
+    with _holding(found, state, Path(place), config, wait=wait) as describe:
+        return _drive(found, config, view, decision, place, as_json=as_json, describe=describe)
 
 
 def _holding(
     run: RunDir, state: State, workspace: Path, config: Config, *, wait: bool
-) -> AbstractContextManager[object]:
+) -> AbstractContextManager[Describe | None]:
     """What a run needs for itself while it goes on: the workspace, if it is one of the pipeline."""
     assert state.run is not None
     if state.run.worker != PIPELINE:
@@ -285,10 +285,11 @@ def _drive(
     workspace: str | None = None,
     *,
     as_json: bool,
+    describe: Describe | None = None,
 ) -> Exit:
     with lossy_stderr():
         try:
-            status = drive(run, config, view, decision, workspace)
+            status = drive(run, config, view, decision, workspace, describe=describe)
         finally:
             view.close()
         code = Exit(EXIT_CODES[status])

@@ -9,6 +9,8 @@ from typing import Final, TypeVar
 import click
 import msgspec
 
+from bartack.errors import UsageError
+
 R = TypeVar("R")
 
 PIPELINE: Final = "bartack.pipeline._main:main"
@@ -27,10 +29,15 @@ class Wish(msgspec.Struct, kw_only=True, frozen=True):
     no_input: bool = False
     sets: tuple[str, ...] = ()
 
-    @property
-    def is_there(self) -> bool:
-        """Whether anything of it was said."""
-        return bool(self.tasks or self.yes) or self.goal is not None or self.instruction is not None
+    def check_absent(self) -> None:
+        """Raise if something was said that only the pipeline can do.
+
+        Raises:
+            UsageError: It was.
+        """
+        if self.tasks or self.yes or self.goal is not None or self.instruction is not None:
+            told = "--goal, --task, --instruction and --yes are for runs without FILE"
+            raise UsageError("bartack run", told)
 
 
 set_option = click.option(

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     )
     from bartack.pipeline._records import PipelineOrder, Place, Receipt, Settings, TaskRecord
     from bartack.pipeline._request import MAIN, PROGRAM, check_ready, choose_tasks
+    from bartack.pipeline._sections import missing_titles
     from bartack.pipeline._settings import choose_agents, make_settings, needed_roles
     from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
     from bartack.pipeline._standing import Progress, read_progress
@@ -64,6 +65,7 @@ __all__ = [
     "main",
     "make_order",
     "make_settings",
+    "missing_titles",
     "needed_roles",
     "note_resume",
     "read_manifest",
@@ -89,6 +91,7 @@ _HOMES: Final = {
     "_receipts": ("iter_receipts", "load_receipt", "receipt_path", "restore_receipts", "verify_receipt"),
     "_records": ("PipelineOrder", "Place", "Receipt", "Settings", "TaskRecord"),
     "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),
+    "_sections": ("missing_titles",),
     "_settings": ("choose_agents", "make_settings", "needed_roles"),
     "_snapshot": ("Change", "Snapshot", "capture", "compare", "snapshot_id"),
     "_steps": ("note_resume",),

@@ -67,11 +67,6 @@ class Desk:
         self._first = ""
         self._rounds: Counter[str] = Counter()
 
-    @property
-    def place(self) -> Place:
-        """Where the steps work."""
-        return self._place
-
     async def stop(
         self,
         kind: str,

@@ -34,9 +34,10 @@ ID: Final = "intake"
 
 async def negotiate(
     ctx: Context, place: Place, settings: Settings, instruction: str, *, yes: bool
-) -> list[TaskRecord]:
-    """The tasks that a person has approved."""
-    return await _Intake(ctx, place, settings, instruction, yes=yes).run()
+) -> tuple[list[TaskRecord], Spent]:
+    """The tasks that a person has approved, and what it took to find them."""
+    intake = _Intake(ctx, place, settings, instruction, yes=yes)
+    return await intake.run(), intake.spent
 
 
 class _Intake:
@@ -51,6 +52,10 @@ class _Intake:
         self._desk = Desk(ctx, settings, record, Spent())
         self._clarifications: list[Answered] = []
         self._resolutions: list[str] = []
+
+    @property
+    def spent(self) -> Spent:
+        return self._desk.spent
 
     async def run(self) -> list[TaskRecord]:
         shot = await self._desk.snapshot()

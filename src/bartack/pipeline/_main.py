@@ -32,23 +32,25 @@ from bartack.runtime import Context, step, worker
 async def main(ctx: Context, order: PipelineOrder) -> Summary:
     """Take tasks through the pipeline, one after the other."""
     place = Place(run_dir=str(ctx.session.dir.parent))
-    tasks = order.tasks
+    tasks, spent = order.tasks, Spent()
     if order.instruction:
-        tasks = await negotiate(ctx, place, order.settings, order.instruction, yes=order.yes)
+        tasks, spent = await negotiate(ctx, place, order.settings, order.instruction, yes=order.yes)
     queue = await activate(place, tasks)
-    return await _Queue(ctx, place, order.settings, queue).run()
+    return await _Queue(ctx, place, order.settings, queue, spent).run()
 
 
 class _Queue:
     """The tasks of a run, in their order."""
 
-    def __init__(self, ctx: Context, place: Place, settings: Settings, queue: Activated) -> None:
+    def __init__(
+        self, ctx: Context, place: Place, settings: Settings, queue: Activated, spent: Spent
+    ) -> None:
         self._ctx = ctx
         self._place = place
         self._settings = settings
         self._queue = queue
         self._plan = queue.plan_sha256
-        self._spent = Spent()
+        self._spent = spent
         self._results: dict[str, TaskResult] = {}
 
     async def run(self) -> Summary:

@@ -37,7 +37,8 @@ class _Task:
         self._builds = 0
         """Commands to the builder since the last grant."""
         self._report: dict[str, object] = {}
-        self._protected: list[str] = []
+        self._protected: set[str] = set()
+        """Files that the builder had to leave alone, and changed at some time."""
 
     async def run(self) -> TaskResult:
         await self._build("implement", "start", [])
@@ -163,7 +164,7 @@ class _Task:
         answer = await self._act(action, cause, findings, await self._desk.snapshot())
         tests = answer.result.payload.get("tests")
         self._report = msgspec.convert(tests, dict[str, object]) if isinstance(tests, dict) else {}
-        self._protected = answer.accepted.protected
+        self._protected |= set(answer.accepted.protected)
 
     async def _act(self, action: str, cause: Cause, findings: list[Finding], shot: Shot) -> Answer:
         inputs = base_inputs(self._record)
@@ -192,7 +193,8 @@ class _Task:
             snapshot_id=shot.snapshot_id,
         )
         ran = await self._run_tests() if mode == "command" else None
-        judged = await judge_tests(gate, ran, self._report, self._protected)
+        changed = self._protected if shot.changed_more else self._protected.intersection(shot.changed)
+        judged = await judge_tests(gate, ran, self._report, sorted(changed))
         self._ctx.log(say_gate(judged))
         return judged
 

@@ -32,7 +32,7 @@ from bartack.runtime._history import iter_greeting
 from bartack.runtime._host import HubHost
 from bartack.runtime._layout import RunDir
 from bartack.runtime._leftovers import end_leftovers
-from bartack.runtime._mirror import Mirror
+from bartack.runtime._mirror import Describe, Mirror
 from bartack.runtime._peers import Gatekeeper
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._slate import Slate
@@ -109,13 +109,14 @@ class Hub:
         observer: Observer,
         *,
         config: msgspec.Raw,
+        describe: Describe | None = None,
     ) -> None:
         self._run = run
         self._journal = journal
         self._core = core
         self._observer = observer
         self._config = config
-        self._mirror = Mirror(run, core.state)
+        self._mirror = Mirror(run, core.state, describe)
         self._selector = selectors.DefaultSelector()
         self._connections: dict[int, Connection] = {}
         self._numbers = 0

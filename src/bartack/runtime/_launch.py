@@ -21,7 +21,7 @@ from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
 from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
-from bartack.runtime._mirror import RunFile
+from bartack.runtime._mirror import Describe, RunFile
 from bartack.runtime._office import Settings
 from bartack.runtime._program import Inquiry, find_program, heal_program, pin, project_root
 from bartack.runtime._prompts import Prompts
@@ -136,6 +136,7 @@ def drive(
     unknown: UnknownDecision | None = None,
     workspace: str | None = None,
     telemetry: Telemetry = NO_TELEMETRY,
+    describe: Describe | None = None,
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
 
@@ -146,6 +147,7 @@ def drive(
         unknown: What to do with a step whose outcome is not known.
         workspace: Where its workspace is, if it is not where it was.
         telemetry: Whom to tell what happens.
+        describe: Says for run.json how far a run of the pipeline is.
 
     Raises:
         ConfigError: OpenTelemetry is to be told, and is not installed.
@@ -154,8 +156,8 @@ def drive(
     """
     if config.telemetry.otel:
         with _tracing(telemetry) as traced:
-            return _drive(run, config, observer, unknown, workspace, traced)
-    return _drive(run, config, observer, unknown, workspace, telemetry)
+            return _drive(run, config, observer, unknown, workspace, traced, describe)
+    return _drive(run, config, observer, unknown, workspace, telemetry, describe)
 
 
 def _drive(
@@ -165,6 +167,7 @@ def _drive(
     unknown: UnknownDecision | None,
     workspace: str | None,
     telemetry: Telemetry,
+    describe: Describe | None,
 ) -> str:
     clock = SystemClock()
     last_life = run.last_sign_of_life_us()
@@ -196,7 +199,7 @@ def _drive(
         prompts = _open_prompts(run, config, place, state)
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.timeouts}))
-        driver = hub = Hub(run, journal, core, prompts, observer, config=shared)
+        driver = hub = Hub(run, journal, core, prompts, observer, config=shared, describe=describe)
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
 
         def begin(core: Core) -> None:

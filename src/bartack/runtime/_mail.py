@@ -721,11 +721,13 @@ class MailDesk:
         self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
 
     def _arm_due(self, name: str) -> None:
-        due = self._office.state.mailbox(name).next_due()
+        mailbox = self._office.state.mailbox(name)
+        due = mailbox.next_due()
         alarm = self._due.get(name)
         if due is None or (alarm is not None and alarm.pending and alarm.due <= due):
             return
-        if due <= self._office.now_us():
+        now = self._office.now_us()
+        if due <= now and mailbox.due(now) is None:
             return  # it waits for room, and comes with it
         if alarm is not None:
             alarm.call_off()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -20,6 +21,10 @@ STACK_LIMIT = 50
 _LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted", "waiting": "interrupted"}
 """How a hub ended that left its run resumable."""
 MESSAGE_LIMIT = 4096
+
+
+Describe = Callable[[], dict[str, object]]
+"""Says of a run what its program knows of it."""
 
 
 class RunFile(msgspec.Struct, omit_defaults=True):
@@ -39,6 +44,8 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     """The process that runs it, while one does."""
     questions: list[str] = []
     error: str = ""
+    pipeline: dict[str, object] | None = None
+    """How far a run of the pipeline is: its stage, its tasks, and what each agent said last."""
 
 
 class FailedFile(msgspec.Struct):
@@ -56,7 +63,8 @@ class FailedFile(msgspec.Struct):
 class Mirror:
     """Writes the files of one run."""
 
-    def __init__(self, run: RunDir, state: State) -> None:
+    def __init__(self, run: RunDir, state: State, describe: Describe | None = None) -> None:
+        self._describe = describe
         self._run = run
         self._state = state
         self._transcript = -1
@@ -101,6 +109,7 @@ class Mirror:
             pid=os.getpid() if active else 0,
             questions=list(self._state.questions),
             error="" if failure is None else f"{failure.worker}: {failure.error.message}"[:MESSAGE_LIMIT],
+            pipeline=None if self._describe is None else self._describe(),
         )
 
     def _write_failed(self) -> None:

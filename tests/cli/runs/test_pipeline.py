@@ -59,6 +59,7 @@ def test_the_example_runs_at_once_and_everything_it_writes_validates(bartack: Ca
     assert Path("weeks.txt").read_text() == "52 or 53\n"
     status = json.loads(bartack("status", "latest", "--json").stdout)
     assert (status["pipeline"]["stage"], status["pipeline"]["tasks"][0]["status"]) == ("complete", "done")
+    assert json.loads((only_run(tmp_path) / "run.json").read_text())["pipeline"] == status["pipeline"]
     assert "weeks  done" in bartack("status", "latest").stdout
     verified = bartack("show", "latest", "--verify").stdout
     assert "weeks 6  update_spec round 1: spec.updated" in verified

@@ -258,13 +258,14 @@ def test_an_answer_that_was_refused_is_not_found_again(loop: Loop, tmp_path: Pat
     agent = loop.scripted(write_script(tmp_path))
     loop.result(agent, request_for("implement", tmp_path))
 
+    loop.result(agent, request_for("implement", tmp_path, rejected="spec_edit"))
     again = loop.result(agent, request_for("implement", tmp_path, rejected="spec_edit"))
     found = loop.result(agent, request_for("implement", tmp_path, rejected="spec_edit", attempt=2))
 
     assert (again.harvested, found.harvested) == (False, True)
     sent = [json.loads(line) for line in (folder_of(tmp_path) / "stream.ndjson").read_text().splitlines()]
     retries = [copy["line"]["retry"] for copy in sent if copy["dir"] == "out"]
-    assert [retry["cause"] for retry in retries] == ["first", "rejected"]
+    assert [retry["cause"] for retry in retries] == ["first", "rejected", "rejected"]
     assert retries[1]["code"] == "spec_edit"
 
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         summarise,
     )
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
-    from bartack.runtime._mirror import RunFile
+    from bartack.runtime._mirror import Describe, RunFile
     from bartack.runtime._program import differences, pinned_files
     from bartack.runtime._questions import check_answer
     from bartack.runtime._serve import Quiet
@@ -77,6 +77,7 @@ __all__ = [
     "CallArgs",
     "Chronicle",
     "Config",
+    "Describe",
     "EntryData",
     "ErrorData",
     "Held",
@@ -200,7 +201,7 @@ _HOMES = {
         "summarise",
     ),
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
-    "_mirror": ("RunFile",),
+    "_mirror": ("Describe", "RunFile"),
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
     "_serve": ("Quiet",),

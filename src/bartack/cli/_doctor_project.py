@@ -1,0 +1,116 @@
+"""What ``bartack doctor`` says about a project: its settings, its agents, its tests, its spec and its runs. Nothing is started."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from bartack.agents import DoctorReport, check_agents
+from bartack.cli._check_config import check_config
+from bartack.cli._finding import Finding
+from bartack.cli._terminal import printable
+from bartack.pipeline import missing_titles
+from bartack.runtime.operate import CONFIG_FILE, Config, list_runs, load_config, summarise
+
+GIT_TIMEOUT_S: Final = 10.0
+
+
+def examine_project(workspace: Path) -> list[Finding]:
+    """Every finding about a project; none if it has no settings."""
+    if not (workspace / CONFIG_FILE).is_file():
+        return []
+    problems = check_config(workspace)
+    if problems:
+        return [
+            Finding("settings", "fail", printable(f"{found.place}: {found.problem}"), "Correct it.")
+            for found in problems
+        ]
+    config = load_config(workspace)
+    return [
+        Finding("settings", "ok", f"{CONFIG_FILE} can be used"),
+        *_check_agents(config, workspace),
+        check_tests(config, workspace),
+        *check_spec(config, workspace),
+        *check_ignored(config, workspace),
+        check_runs(workspace),
+    ]
+
+
+def _check_agents(config: Config, workspace: Path) -> list[Finding]:
+    return [_judge_agent(report) for report in check_agents(config.agents, workspace, os.environ)]
+
+
+def _judge_agent(report: DoctorReport) -> Finding:
+    name = f"agent {printable(report.name)}"
+    if not report.usable:
+        remedy = f"'bartack agents doctor {printable(report.name)}' says more."
+        return Finding(name, "fail", printable("; ".join(report.problems)), remedy)
+    if report.notes and report.kind != "scripted":
+        return Finding(name, "warn", printable("; ".join(report.notes)), "Set it, or drop it from pass_env.")
+    return Finding(name, "ok", printable(report.found))
+
+
+def check_tests(config: Config, workspace: Path) -> Finding:
+    """Whether the tests can be run, and by whom."""
+    tests = config.tests
+    if tests.judged_by == "off":
+        return Finding(
+            "tests", "warn", "nobody checks the work", 'Set tests.command, and tests.mode = "auto".'
+        )
+    if tests.judged_by == "report":
+        remedy = "Set tests.command: Bartack then runs the tests itself."
+        return Finding("tests", "warn", "the agent's word is taken for its tests", remedy)
+    program = tests.argv[0]
+    found = (workspace / program).is_file() if "/" in program else shutil.which(program)
+    if not found:
+        return Finding("tests", "fail", f"{printable(program)} is not found", "Correct tests.command.")
+    return Finding("tests", "ok", "Bartack runs the tests itself")
+
+
+def check_spec(config: Config, workspace: Path) -> list[Finding]:
+    """Whether the spec file has the sections that may be edited."""
+    if not config.pipeline.spec:
+        return []
+    try:
+        text = (workspace / config.spec.file).read_bytes()
+    except OSError:
+        told = f"there is no {printable(config.spec.file)}: the spec is left out"
+        return [
+            Finding("spec", "warn", told, "Write one, or set spec.create = true or pipeline.spec = false.")
+        ]
+    missing = missing_titles(text, config.spec.sections)
+    if missing:
+        told = f"{printable(config.spec.file)} has no section {printable(' or '.join(missing))}"
+        return [
+            Finding("spec", "warn", told, "Correct spec.sections, or add them: nothing else may be edited.")
+        ]
+    return [Finding("spec", "ok", f"{printable(config.spec.file)} has all sections that may be edited")]
+
+
+def check_ignored(config: Config, workspace: Path) -> list[Finding]:
+    """Whether git leaves the runs alone."""
+    git = shutil.which("git")
+    if git is None:
+        return []
+    command = [git, "check-ignore", "--quiet", f"{config.directory}/runs"]
+    done = subprocess.run(command, cwd=workspace, timeout=GIT_TIMEOUT_S, capture_output=True, check=False)  # noqa: S603 - words, and a setting
+    if done.returncode == 1:
+        remedy = "Run bartack init: it adds the line to .gitignore."
+        return [Finding("git ignore", "warn", f"{printable(config.directory)} is not ignored by git", remedy)]
+    return []
+
+
+def check_runs(workspace: Path) -> Finding:
+    """Whether runs wait for somebody."""
+    left = [summary for run in list_runs(workspace) if (summary := summarise(run)).status in _WAITING]
+    if left:
+        told = ", ".join(f"{summary.run} {summary.status}" for summary in left[:3])
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        return Finding("runs", "warn", f"{told}{more}", "bartack status shows them, bartack resume goes on.")
+    return Finding("runs", "ok", "no run waits for anybody")
+
+
+_WAITING: Final = frozenset({"interrupted", "failed", "waiting", "unreadable"})
