@@ -28,6 +28,7 @@ LEAVES = [
     ("ps",),
     ("check",),
     ("compile",),
+    ("fmt",),
     ("mailbox",),
     ("mailbox", "list"),
     ("mailbox", "peek"),
