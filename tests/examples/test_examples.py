@@ -8,23 +8,29 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.crash.runs import RealRun
 from tests.docs.test_examples import Step, as_shown, check_console, console_blocks, run_commands
+from tests.language.test_run_programs import run_real
 
 from bartack.cli import main
 from bartack.runtime._config import load_config
 from bartack.runtime._frames import TOGETHER
 from bartack.runtime._launch import Order, create_run
+from bartack.runtime.rehearse import Inquiry, load_worker, probe
+from bartack.testing import ScriptedAgent, assert_survives_crashes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 KILLED_AFTER = (3, 6)
 """How many commits a hub makes before it is killed: the first one, and the one that takes over."""
 QUIET = "2>/dev/null"
+IN_MEMORY = ["hello", "mailboxes", "modules", "tools", "triage"]
+"""Those that a run in memory can run: no pipes, no redirects, and no file that grows with every run."""
 
 
 @pytest.fixture(params=NAMES)
@@ -82,6 +88,23 @@ def test_an_example_that_is_killed_again_and_again_ends_as_its_page_says(example
         told = "".join(printed(run))
         assert as_shown(expected).fullmatch(told), f"{told}\n{run.story()}"
     check_rest(steps[first + 1 :], example)
+
+
+@pytest.mark.requirement("examples-survive-kills")
+@pytest.mark.parametrize("example", IN_MEMORY, indirect=True)
+def test_an_example_that_is_killed_behind_any_step_ends_as_if_it_had_not_been(example: Path) -> None:
+    program = next(iter(sorted(example.glob("*.pw"))))
+    finding = probe(Inquiry(str(program), str(example)), example)
+    script = example / "replies.toml"
+    text = script.read_text(encoding="utf-8") if script.exists() else ""
+    rules: list[dict[str, object]] = tomllib.loads(text).get("prompts", [])
+
+    assert_survives_crashes(
+        load_worker(finding.worker, str(example))(),
+        agent=ScriptedAgent(rules),
+        answers={"*": "soon"},
+        shell=run_real,
+    )
 
 
 def end_of_hub(run: RealRun) -> int:
