@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import SystemClock
 from bartack.journal import open_reader
 from bartack.runtime import _entries as e
 from bartack.runtime._herald import Herald
@@ -64,7 +65,7 @@ def death(directory: str, size: int) -> Sample:
 def silence(directory: str, size: int) -> Sample:
     """Nanoseconds per entry that telemetry without a handler hears of."""
     del directory
-    herald = Herald(Telemetry(), State())
+    herald = Herald(Telemetry(), State(), SystemClock())
     sent = e.MessageSent(mailbox="box", id="m-1", size=3, sender="main", p="main", n=1, fp="f")
     value = Value(msgspec.Raw(b"[1]"))
     began = perf_counter_ns()
