@@ -46,6 +46,8 @@ LEVELS: Final = (50, 90)
 
 TRACEPARENT: Final = "traceparent"
 """Under which name a message carries the trace that it belongs to in its metadata."""
+TRACEPARENT_CHARS: Final = 55
+"""So long it is. Senders may put anything there, and events carry no payloads."""
 
 MAX_TYPE: Final = 64
 _JSON_TYPES: Final = {
@@ -182,7 +184,7 @@ class Herald:
                     mailbox=name,
                     receiver=receiver,
                     message=message_id,
-                    traceparent=str(message.metadata.get(TRACEPARENT, "")),
+                    traceparent=str(message.metadata.get(TRACEPARENT, ""))[:TRACEPARENT_CHARS],
                 )
             )
         letter = self._state.deliveries.letters.get(message_id)
