@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
+from bartack.supervision.lint import check_python
 
 SRC = Path(__file__).parents[2] / "src/bartack"
 
 
 def test_nothing_of_ours_waits_for_ever_or_is_left_alone() -> None:
-    lint = pytest.importorskip("bartack.supervision.lint")
-
-    found = lint.check_python([SRC]).findings
+    found = check_python([SRC]).findings
 
     assert [f"{finding.file}:{finding.line} {finding.type}: {finding.message}" for finding in found] == []

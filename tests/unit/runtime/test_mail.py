@@ -751,6 +751,16 @@ def test_overdue_messages_are_there_before_any_worker_goes_on() -> None:
     assert main.value(receive(main, 2, "box", 0)) == "overdue"
 
 
+@pytest.mark.parametrize("early_s", [0, 3600])
+def test_a_message_for_a_moment_that_has_passed_is_there_at_once(early_s: int) -> None:
+    stage = Stage()
+    main = stage.begin()
+    send(main, 1, "box", "now", not_before=stage.clock.now_us() - early_s * SECOND_US)
+    stage.wait(0.001)
+
+    assert main.value(receive(main, 2, "box", 0)) == "now"
+
+
 def test_a_message_that_comes_due_at_a_full_mailbox_waits_for_room() -> None:
     stage = Stage()
     main = stage.begin()
