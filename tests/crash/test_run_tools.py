@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 from tests.crash.runs import Begin, RealRun, kill
@@ -17,10 +18,10 @@ call = [{ tool = "more", expect = 1 }, { tool = "more", id = "t2", expect = 2 }]
 
 
 @pytest.fixture
-def run(begin: Begin) -> RealRun:
+def run(begin: Begin, tmp_path: Path) -> RealRun:
+    (tmp_path / "replies.toml").write_text(SCRIPT)
+    (tmp_path / "bartack.toml").write_text('[agents.scripted]\nscript = "replies.toml"\n')
     made = begin("tooling")
-    (made.workspace / "replies.toml").write_text(SCRIPT)
-    (made.workspace / "bartack.toml").write_text('[agents.scripted]\nscript = "replies.toml"\n')
     made.start()
     return made
 

@@ -68,20 +68,14 @@ def inspect_program(inquiry: Inquiry) -> Finding:
         files=files,
         environment=versions(inquiry.root),
         usage=usage(worker),
-        agents=agents_of(module, inquiry.root, files),
+        agents=agents_of(worker, inquiry.root, files),
     )
 
 
-def agents_of(module: object, root: str, files: list[str]) -> list[str]:
-    """The agents of the workers of a module, and the default one (an empty name) if anything asks one."""
-    if not any(ASKING.search(Path(root, file).read_bytes()) for file in files):
-        return []
-    named = [
-        cast("Worker[..., object]", value).agent
-        for value in vars(module).values()
-        if isinstance(value, Worker)
-    ]
-    return sorted({"", *named})
+def agents_of(worker: Worker[..., object], root: str, files: list[str]) -> list[str]:
+    """Whom prompts of a worker go to that name nobody, if there are prompts; an empty name is the default agent."""
+    asks = any(ASKING.search(Path(root, file).read_bytes()) for file in files)
+    return [worker.agent] if asks else []
 
 
 def import_program(file: str, root: str) -> object:
