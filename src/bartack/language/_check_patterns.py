@@ -90,8 +90,13 @@ def bind_name(walk: Walk, name: tree.Identifier, role: Role, found: Type, writte
 
 
 def report_unread(walk: Walk) -> None:
-    """Say which variables of the body nothing reads."""
+    """Say which variables of the body nothing reads; one that a wrong name seems to mean was to be read."""
+    meant = {use.near for use in walk.body.undefined.values()}
+    if walk.body.declaration is None:
+        meant |= walk.reached_for
     for local in walk.body.locals:
+        if local.name in meant:
+            continue
         if local.role != "parameter" and local not in walk.body.read and not local.name.startswith("_"):
             text = f"variable `{local.name}` is never read"
             walk.report("PW201", text, local.node, helps=(_unread_help(local),))
@@ -105,6 +110,7 @@ def _unread_help(local: Local) -> str:
 
 def report_undefined(walk: Walk) -> None:
     """Say which names of the body are not defined, each once."""
+    walk.reached_for |= walk.script_names & walk.body.undefined.keys()
     for name, use in walk.body.undefined.items():
         label = f"did you mean `{use.near}`?" if use.near and name not in walk.script_names else ""
         notes = (f"used {_times(use.more)} more below",) if use.more else ()

@@ -60,6 +60,8 @@ class Walk:
         self.risky: list[tree.Node] = []
         self.top: Scope | None = None
         self.script_names: frozenset[str] = frozenset()
+        self.reached_for: set[str] = set()
+        """Names of the script that some function uses in vain."""
         self._methods: dict[tree.Trait, dict[str, tree.Declaration]] = {}
         self.received: dict[tree.Node, MailUse] = {}
         self.status_reads: list[int] = []

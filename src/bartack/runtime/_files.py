@@ -83,7 +83,11 @@ class Files:
         """The paths that match a pattern, sorted."""
 
         def run() -> list[str]:
-            return sorted(glob.glob(pattern, root_dir=self._workspace, recursive=True))
+            found = sorted(glob.glob(pattern, root_dir=self._workspace, recursive=True))
+            for name in found:
+                if not name.isascii():
+                    _check_name(name)
+            return found
 
         return _note("list", pattern, run, _PATHS)
 
@@ -176,6 +180,13 @@ def content_of(value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     return msgspec.json.format(encode(value), indent=2) + b"\n"
+
+
+def _check_name(name: str) -> None:
+    """Refuse the name of a file that no program could be told."""
+    shown = os.fsencode(name).decode(errors="replace")
+    if shown != name:
+        raise FileAccessError(shown, "its name is not UTF-8")
 
 
 def _access(name: str, do: Callable[[], T]) -> T:

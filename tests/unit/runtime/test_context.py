@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import sys
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -718,6 +719,18 @@ def test_a_file_that_cannot_be_read_is_named(hub: FakeHub, tmp_path: Path, path:
     assert result[0] == path
     assert reason in result[1]
     assert hub.run(program) == result
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere every name of a file is text")
+def test_a_file_whose_name_is_no_text_is_named_when_files_are_listed(hub: FakeHub, tmp_path: Path) -> None:
+    os.close(os.open(os.fsencode(tmp_path) + b"/odd\xff.txt", os.O_CREAT))
+
+    async def program(ctx: Context) -> list[str]:
+        with pytest.raises(FileAccessError) as caught:
+            await ctx.list("*.txt")
+        return [caught.value.path, caught.value.reason]
+
+    assert hub.run(program) == ["odd\N{REPLACEMENT CHARACTER}.txt", "its name is not UTF-8"]
 
 
 def test_a_long_file_goes_beside_the_frame(hub: FakeHub, tmp_path: Path) -> None:
