@@ -211,14 +211,16 @@ def test_a_plan_that_changed_is_asked_about_before_the_next_task(tmp_path: Path,
         "events": [{"type": "builder.completed"}],
     }
     answers = {"*plan.md has changed*": answer, **APPROVALS}
-    responses = {"intake": proposes("one", "two"), "implement": change}
+    responses = {"intake": proposes("one", "two", "three"), "implement": change}
     team = Team(tmp_path, responses, files=FILES, answers=answers)
 
     run = team.run(instruct())
 
     assert run.status == ("completed" if answer == "keep" else "cancelled")
     done = {task for task, action, _, _ in team.actions if action == "implement"}
-    assert done == ({"one", "two"} if answer == "keep" else {"one"})
+    assert done == ({"one", "two", "three"} if answer == "keep" else {"one"})
+    asked = [step.about for step in run.steps if step.kind == "ask" and "has changed" in step.about]
+    assert len(asked) == 1, "a change is asked about once"
     assert (tmp_path / "docs/plan.md").read_text() == "# Other plan\n"
 
 
