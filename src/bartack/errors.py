@@ -549,7 +549,7 @@ class ProgramImportError(RunError):
     """The program could not be loaded."""
 
     code = "BT310"
-    remedy = "Check the path. A Python file can be run with Python by itself to see the error; its top-level code must have no effects."
+    remedy = "Check the path. Run a Python file by itself to see the error; its top-level code must have no effects."
 
     def __init__(self, program: str, problem: str) -> None:
         self.program = program
