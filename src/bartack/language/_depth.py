@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-FRAMES = 8_000
+FRAMES = 20_000
+"""As many as a running program gets: a limit that is the same wherever it is set cannot depend on who was first."""
 
 
 def make_room() -> None:
