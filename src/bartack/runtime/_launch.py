@@ -187,14 +187,7 @@ def _drive(
         check_resumable(run, state, unknown)
         place = run.workspace(state, workspace)
         moved = state.run.workspace != place
-        settings = Settings(
-            no_input=state.run.no_input,
-            max_usd=config.max_usd,
-            reserve_usd=config.reserve_usd,
-            agent=config.default_agent,
-            letters=config.dead_letters,
-            mailboxes=config.mailboxes,
-        )
+        settings = _settings_of(config, no_input=state.run.no_input)
         core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings, telemetry)
         prompts = _open_prompts(run, config, place, state)
         _calm_collector()
@@ -213,6 +206,17 @@ def _drive(
         journal.close()
         if hub is not None:
             hub.sign_off()
+
+
+def _settings_of(config: Config, *, no_input: bool) -> Settings:
+    return Settings(
+        no_input=no_input,
+        max_usd=config.max_usd,
+        reserve_usd=config.reserve_usd,
+        agent=config.default_agent,
+        letters=config.dead_letters,
+        mailboxes=config.mailboxes,
+    )
 
 
 def _open_prompts(run: RunDir, config: Config, place: str, state: State) -> Prompts:
