@@ -241,9 +241,9 @@ def test_settings_are_checked_with_everything_that_is_wrong_at_once(call: Call, 
 def test_settings_without_faults_pass(call: Call, project: Path) -> None:
     (project / "bartack.toml").write_text("[timeouts]\nshell = 5\n")
 
-    shown = call("check", "bartack.toml")
-
-    assert (shown.returncode, shown.stdout) == (0, "no errors in bartack.toml\n")
+    for path in ("bartack.toml", "."):
+        shown = call("check", path)
+        assert (shown.returncode, shown.stdout) == (0, "no errors in bartack.toml\n")
 
 
 def test_problems_of_settings_are_json_lines(call: Call, project: Path) -> None:

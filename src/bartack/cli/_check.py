@@ -58,15 +58,16 @@ def check(
     Python files.
     """
     places = paths or (Path(),)
-    problems = [problem for path in places for problem in _settings_problems(path)]
+    settings = [file for path in places if (file := _settings_file(path)) is not None]
+    problems = [problem for file in settings for problem in _settings_problems(file)]
     programs = [file for path in places for file in _patchwork_files(path)]
     python = [file for path in places for file in _python_files(path, exclude)]
-    found = survey(programs) if programs or not (python or problems or _is_settings(places)) else None
+    found = survey(programs) if programs or not (python or settings) else None
     report = check_python(python, select=select, ignore=ignore) if python else None
     if as_json:
         _write_json(problems, found, report)
     else:
-        _show_problems(problems, places)
+        _show_problems(problems, settings)
         _show(found, report)
     failed = bool(problems) or (found is not None and _fails(found, strict=strict))
     return Exit.FAILED if failed or (report is not None and report.findings) else Exit.OK
@@ -109,26 +110,23 @@ def _uses_bartack(file: Path) -> bool:
         return True
 
 
-def _is_settings(places: tuple[Path, ...]) -> bool:
-    """Whether nothing but settings were named."""
-    return all(path.name == CONFIG_FILE for path in places)
-
-
-def _settings_problems(path: Path) -> list[Problem]:
-    """What is wrong with the settings that a path names, or that are in it."""
+def _settings_file(path: Path) -> Path | None:
+    """The settings that a path names, or that are in it."""
     file = path / CONFIG_FILE if path.is_dir() else path
-    if file.name != CONFIG_FILE or not file.is_file():
-        return []
+    return file if file.name == CONFIG_FILE and file.is_file() else None
+
+
+def _settings_problems(file: Path) -> list[Problem]:
     from bartack.cli._check_config import check_config  # noqa: PLC0415 - only who has settings pays for it
 
     return check_config(file.parent.resolve())
 
 
-def _show_problems(problems: list[Problem], places: tuple[Path, ...]) -> None:
+def _show_problems(problems: list[Problem], settings: list[Path]) -> None:
     screen = Screen(sys.stdout)
     for found in problems:
         screen.line(f"error[{found.code}]: {printable(found.place)}: {printable(found.problem)}")
-    if not problems and _is_settings(places):
+    if settings and not problems:
         screen.line(f"no errors in {CONFIG_FILE}")
 
 
