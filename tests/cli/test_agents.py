@@ -157,6 +157,8 @@ def test_a_program_that_asks_nobody_runs_with_an_agent_that_cannot_work(
 def test_the_doctor_of_the_machine_looks_at_the_project_too(
     call: Callable[..., Result], workspace: Path
 ) -> None:
+    with (workspace / "bartack.toml").open("a") as settings:
+        settings.write("[pipeline]\nreview = false\nspec = false\n")
     fine = call("doctor", "--path", str(workspace))
     (workspace / "bartack.toml").write_text('[agents.bad]\ncommand = "no-such-agent"\n')
     bad = call("doctor", "--path", str(workspace))

@@ -28,7 +28,7 @@ def examine(call: Call, place: Path) -> dict[str, tuple[str, str]]:
 def test_a_project_that_is_well_is_said_to_be(call: Call, project: Path) -> None:
     found = examine(call, project)
 
-    levels = {check: found[check][0] for check in ("settings", "agent", "tests", "spec", "runs")}
+    levels = {check: found[check][0] for check in ("settings", "agent team", "tests", "spec", "runs")}
     assert set(levels.values()) == {"ok"}
 
 
@@ -40,7 +40,7 @@ def test_without_settings_there_is_no_project(call: Call, tmp_path: Path) -> Non
     ("settings", "check", "level", "told"),
     [
         ("[pipelin]\n", "settings", "fail", "did you mean 'pipeline'?"),
-        ('[agents.team]\nscript = "gone.json"\n', "agent", "fail", "team: "),
+        ('[agents.team]\nscript = "gone.json"\n', "agent team", "fail", "gone.json"),
         ('[tests]\nmode = "off"\n', "tests", "warn", "nobody checks the work"),
         ("", "tests", "warn", "the agent's word is taken"),
         ('[spec]\nsections = ["Scope"]\n', "spec", "warn", "has no section Scope"),

@@ -148,7 +148,7 @@ def test_a_command_line_that_cannot_run_makes_no_run(bartack: Call, words: list[
 def test_a_file_for_input_that_is_not_there_is_told_of(bartack: Call) -> None:
     write("hello.py", programs.HELLO)
 
-    assert bartack("run", "hello.py", "--input", "@nowhere.json").returncode == 1
+    assert bartack("run", "hello.py", "--input", "@nowhere.json").returncode == 2
 
 
 # Failure.

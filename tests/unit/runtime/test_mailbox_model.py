@@ -208,6 +208,8 @@ class MailMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_is_old_is_expired(self) -> None:
+        self.stage.hub.tick()
+        self.stage.hub.run_ready()
         for letter in self.stage.core.state.deliveries.letters.values():
             if letter.state in {"waiting", "expired"}:
                 old = self.now() - letter.first_failed_at >= 100 * SECOND_US

@@ -378,7 +378,8 @@ def test_a_program_finds_signals_as_they_are_by_default(keeper: FormKeeper) -> N
 
     done = keeper.run(form(run("cat", "/proc/self/status"), lines, run("cut", "-f2")))
 
-    assert done.stdout.split() == ["0" * 16] * 3
+    # The C library keeps 32 and 33 for itself: whoever runs these tests may hand them down as he likes.
+    assert [int(mask, 16) & ~(0b11 << 31) for mask in done.stdout.split()] == [0, 0, 0]
 
 
 # What needs no program.
