@@ -11,7 +11,6 @@ from __future__ import annotations
 import mmap
 import os
 import struct
-import tempfile
 from typing import Final
 
 SIZE: Final = 4096
@@ -71,6 +70,8 @@ class Slate:
 def _anonymous_file() -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create("bartack-slate")
+    import tempfile  # noqa: PLC0415 - only systems without memory files need it
+
     fd, name = tempfile.mkstemp()
     os.unlink(name)
     return fd
