@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -41,15 +42,15 @@ class Terminal:
         )
         os.close(theirs)
         self.written = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
 
-    def wait_for(self, text: str) -> str:
-        """Read until a text was written."""
+    def wait_for(self, *texts: str) -> None:
+        """Read until all of the texts are to be seen at once: what is written arrives in pieces."""
         until = time.monotonic() + PATIENCE_S
-        while text not in self.written:
+        while not all(text in self.screen() for text in texts):
             ready, _, _ = select.select([self._ours], [], [], max(until - time.monotonic(), 0.0))
-            assert ready, f"{text!r} was not written in time; written was {self.written!r}"
-            assert self._read(), f"the process ended without {text!r}; written was {self.written!r}"
-        return self.written
+            assert ready, f"{texts} were not shown in time; written was {self.written!r}"
+            assert self._read(), f"the process ended without {texts}; written was {self.written!r}"
 
     def type(self, text: str) -> None:
         os.write(self._ours, text.encode())
@@ -80,7 +81,7 @@ class Terminal:
             part = os.read(self._ours, 65536)
         except OSError:
             return False
-        self.written += part.decode()
+        self.written += self._decoder.decode(part)
         return bool(part)
 
 
@@ -107,10 +108,7 @@ def test_the_view_shows_the_worker_and_its_step_and_goes_when_the_run_ends(
     Path("gated.py").write_text(programs.GATED)
     terminals.append(Terminal("run", "gated.py"))
 
-    terminals[0].wait_for("receive gate")
-    live = terminals[0].screen()
-    assert "main  running" in live
-    assert "  messages queued: out 1" in live
+    terminals[0].wait_for("main  running", "receive gate", "  messages queued: out 1")
     call("mailbox", "send", "latest", "gate", '"open"')
     assert terminals[0].end() == 0
     lines = terminals[0].screen().splitlines()
