@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # The public suites assert, too; this must come before anybody imports them.
 pytest.register_assert_rewrite("bartack.testing")
@@ -16,7 +16,15 @@ pytest.register_assert_rewrite("bartack.testing")
 # A shell starts its background jobs deaf to Ctrl-C, and what the tests start would be deaf, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("bartack", deadline=None, print_blob=True)
+# A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and new ones
+# where somebody asks for them and looks at what they find.
+settings.register_profile(
+    "bartack",
+    deadline=None,
+    print_blob=True,
+    derandomize="SOAK" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("bartack")
 
 COUNTED = {

@@ -27,9 +27,9 @@ def create(workspace: Path, worker: str, script: dict[str, object], config: str 
 
 
 def copies(run: RealRun) -> list[dict[str, object]]:
-    """Everything that went over the wire, in both directions."""
+    """Everything that went over the wire, in both directions; a line that is still being written is none yet."""
     files = sorted((run.run.path / "agents").rglob("stream.ndjson"))
-    found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    found = [json.loads(line) for file in files for line in file.read_text().split("\n")[:-1]]
     return sorted(found, key=lambda copy: str(copy["at"]))
 
 

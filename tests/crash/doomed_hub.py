@@ -1,12 +1,14 @@
 """A hub that kills itself at a named point: ``python doomed_hub.py POINT TIMES RUN_DIR WORKSPACE``.
 
 A point is ``before`` or ``after`` a function of the hub; ``TIMES`` says at which of its calls. ``cut`` is in the middle: half of
-what a commit writes is written. ``never`` is nowhere, and ``impatient`` makes a hub that loses its patience soon.
+what a commit writes is written. ``never`` is nowhere, ``impatient`` makes a hub that loses its patience soon, ``unforgiving`` one
+that forgets no death of a parent program, and ``small`` one whose files have room for ``TIMES`` MiB each.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
@@ -94,6 +96,12 @@ def arm(point: str, times: int) -> None:
         return
     if when == "impatient":
         _hub.HEARTBEAT_S, _hub.STUCK_S = 0.1, 0.3  # type: ignore[misc]  # - nobody wants to wait for half a minute
+        return
+    if when == "unforgiving":
+        _hub.PARENT_RESTARTS = (_hub.PARENT_RESTARTS[0], 600.0)  # type: ignore[misc]  # - a busy machine is slow to start anything
+        return
+    if when == "small":
+        resource.setrlimit(resource.RLIMIT_FSIZE, (times << 20, times << 20))
         return
     if when == "cut":
         _arm_cut(doom)

@@ -19,7 +19,7 @@ import pytest
 from bartack.journal import open_journal, open_reader
 
 KILLS = 200
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 Record = Callable[[str, object], None]
 

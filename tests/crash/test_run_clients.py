@@ -7,7 +7,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.crash.runs import Begin, RealRun
+from tests.crash.runs import PATIENCE_S, Begin, RealRun
 
 from bartack import Session
 from bartack.errors import (
@@ -37,7 +37,7 @@ def run(begin: Begin) -> RealRun:
 def on_a_loop(run: RealRun, play: Callable[[AsyncRun], Awaitable[None]]) -> None:
     async def main() -> None:
         async with await AsyncRun.open(run.run.path) as client:
-            await asyncio.wait_for(play(client), 20)
+            await asyncio.wait_for(play(client), PATIENCE_S)
 
     asyncio.run(main())
 
@@ -50,11 +50,11 @@ def test_an_asynchronous_client_takes_part_in_a_run(run: RealRun) -> None:
             assert session.dir == client.dir / "work"
             assert await session.mailbox.names() == ["to"]
             await session.mailbox.to.send([1])
-            assert await session.mailbox["back"].receive(10, type=list[int]) == [1]
+            assert await session.mailbox["back"].receive(PATIENCE_S, type=list[int]) == [1]
             await client.send("to", "x" * 100_000)
-            async with session.mailbox.back.delivery(10) as delivery:
+            async with session.mailbox.back.delivery(PATIENCE_S) as delivery:
                 assert delivery.value == "x" * 100_000
-        assert (await client.wait(10)).status == "completed"
+        assert (await client.wait(PATIENCE_S)).status == "completed"
         assert await client.result(int) == 2
         events = [event["kind"] async for event in client.events(follow=True)]
         assert events[-1] == "run.ended"
@@ -69,7 +69,7 @@ def test_an_asynchronous_client_delivers_as_a_worker_does(run: RealRun) -> None:
         async with await client.join() as session:
             box = session.mailbox.news
             await box.subscribe("build.*")
-            outcome = await session.send_supervised("to", "paper", ack="delivered", timeout_s=10)
+            outcome = await session.send_supervised("to", "paper", ack="delivered", timeout_s=PATIENCE_S)
             assert isinstance(outcome, Delivered)
             assert (await session.broadcast(["news", "other"], 1)).succeeded == 2
             assert (await session.publish("build.done", 2)).succeeded == 1
@@ -103,13 +103,13 @@ def test_a_cancelled_receive_loses_no_message(run: RealRun) -> None:
     async def play(client: AsyncRun) -> None:
         async with await client.join() as session:
             async with asyncio.TaskGroup() as group:
-                waiting = group.create_task(session.mailbox.back.receive(10))
+                waiting = group.create_task(session.mailbox.back.receive(PATIENCE_S))
                 await session.mailbox.names()  # the hub has heard both
                 waiting.cancel()
             assert waiting.cancelled()
             await session.mailbox.to.send("kept")
 
-            assert await session.mailbox.back.receive(10) == "kept"
+            assert await session.mailbox.back.receive(PATIENCE_S) == "kept"
 
     on_a_loop(run, play)
 
@@ -120,7 +120,7 @@ def test_a_client_learns_that_the_session_failed(run: RealRun) -> None:
         with pytest.raises(DeadlineExceededError):
             await session.wait_failed(0)
         async with asyncio.TaskGroup() as group:
-            failing = group.create_task(session.wait_failed(10))
+            failing = group.create_task(session.wait_failed(PATIENCE_S))
             await session.mark_failed(ValueError("enough"))
 
         assert "enough" in failing.result().message
@@ -137,7 +137,7 @@ def test_a_client_of_a_hub_that_is_killed_is_told(run: RealRun) -> None:
 
             async def receive() -> None:
                 with pytest.raises(RunNotActiveError):
-                    await session.mailbox.back.receive(10)
+                    await session.mailbox.back.receive(PATIENCE_S)
 
             async with asyncio.TaskGroup() as group:
                 group.create_task(receive())

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.crash.runs import Begin, RealRun
+from tests.crash.runs import PATIENCE_S, Begin, RealRun
 
 from bartack.errors import ProgramImportError, ResumeRefusedError
 from bartack.runtime._layout import RunDir
@@ -115,7 +115,7 @@ def test_of_two_resumes_at_once_one_wins_and_the_other_says_why_not(begin: Begin
     run.wait_entry(lambda entry: entry.kind == "hub.started" and entry.data["hub"] == 2)
     run.api.send("go", "on")
 
-    codes = sorted(hub.wait(20) for hub in hubs)
+    codes = sorted(hub.wait(PATIENCE_S) for hub in hubs)
 
     assert codes == [0, 5], run.story()
     assert "BT" in run.run.log.read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.crash.runs import PROGRAMS, Begin, RealRun
+from tests.crash.runs import PATIENCE_S, PROGRAMS, Begin, RealRun
 from tests.crash.test_run_steps import error_of
 
 from bartack.runtime._client import HubClient
@@ -65,7 +65,7 @@ def test_a_worker_that_pretends_to_come_from_outside_is_ended(begin: Begin) -> N
 
 def connect(run: RealRun) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(10)
+    sock.settimeout(PATIENCE_S)
     sock.connect(os.path.realpath(run.run.socket))
     return sock
 
@@ -125,7 +125,7 @@ def test_a_stranger_who_asks_and_never_reads_keeps_nobody_waiting(waiting: RealR
         except BlockingIOError:
             pass
         with HubClient(waiting.run) as hub:
-            hub.ask("state", timeout_s=10)
+            hub.ask("state", timeout_s=PATIENCE_S)
 
         assert memory_kb(waiting) - before < 32 * 1024
         waiting.api.send("go", "on")

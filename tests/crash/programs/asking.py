@@ -36,7 +36,7 @@ async def counts(ctx: Context) -> list[object]:
     async def more(by: int = 1) -> int:
         nonlocal count
         await ctx.shell("/bin/sh", "-c", f"echo more {count} >> effects.txt")
-        heard.append(await ctx.mailbox.go.receive(60))
+        heard.append(await ctx.mailbox.go.receive(600))
         count += by
         return count
 

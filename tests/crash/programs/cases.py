@@ -137,7 +137,7 @@ async def dawdling(ctx: Context) -> str:
 @step
 def litter() -> None:
     """Starts a process and forgets it."""
-    subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+    subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
 
 
 @worker
@@ -158,7 +158,7 @@ def leave_daemon() -> None:
     if first:
         note("the first one lives" if is_alive(int(first[0])) else "the first one is gone")
         return
-    child = subprocess.Popen(["/bin/sleep", "60"], start_new_session=True)
+    child = subprocess.Popen(["/bin/sleep", "600"], start_new_session=True)
     note(str(child.pid))
     signal.pause()
 
@@ -200,7 +200,7 @@ async def commanding(ctx: Context) -> str:
 async def patient(ctx: Context, number: int) -> int:
     """Does something, waits for a message, does something else."""
     await shell_note(ctx, f"first {number}")
-    got = await ctx.mailbox[f"go{number}"].receive(60, type=int)
+    got = await ctx.mailbox[f"go{number}"].receive(600, type=int)
     await shell_note(ctx, f"second {number}")
     return got
 
@@ -213,7 +213,7 @@ async def eight(ctx: Context) -> list[int]:
 @worker
 async def waiting(ctx: Context) -> object:
     """Waits for one message."""
-    return await ctx.mailbox.go.receive(60)
+    return await ctx.mailbox.go.receive(600)
 
 
 @worker
@@ -253,14 +253,14 @@ async def tidying(ctx: Context) -> str:
 async def careful(ctx: Context) -> object:
     """Waits, and tidies up however that ends."""
     try:
-        return await ctx.mailbox.go.receive(60)
+        return await ctx.mailbox.go.receive(600)
     finally:
         await shell_note(ctx, "finally")
 
 
 @worker
 async def failing(ctx: Context) -> str:
-    await ctx.mailbox.fail.receive(60)
+    await ctx.mailbox.fail.receive(600)
     await need_fixed(ctx)
     return "fixed"
 
@@ -274,7 +274,7 @@ async def siblings(ctx: Context) -> tuple[object, str]:
 async def blocked(ctx: Context, number: int) -> None:
     """Says what it learns when the session fails."""
     try:
-        await ctx.mailbox[f"never{number}"].receive(60)
+        await ctx.mailbox[f"never{number}"].receive(600)
     except SessionFailedError as failure:
         await shell_note(ctx, f"{number} {type(failure).__name__} {failure.worker}")
         raise
@@ -313,7 +313,7 @@ def make_text(size: int) -> str:
 async def sending(ctx: Context, size: int) -> int:
     """A message to itself."""
     await ctx.mailbox.big.send(await make_text(size))
-    return len(await ctx.mailbox.big.receive(60, type=str))
+    return len(await ctx.mailbox.big.receive(600, type=str))
 
 
 @worker
@@ -339,7 +339,7 @@ async def consumer(ctx: Context, count: int) -> list[int]:
     """What came out of order."""
     wrong: list[int] = []
     for number in range(count):
-        got = await ctx.mailbox.flow.receive(60, type=tuple[int, str])
+        got = await ctx.mailbox.flow.receive(600, type=tuple[int, str])
         if got[0] != number:
             wrong.append(got[0])
     return wrong
@@ -356,15 +356,15 @@ async def flowing(ctx: Context, count: int) -> list[int]:
 @worker
 async def stepping(ctx: Context, count: int) -> None:
     """Many steps of every kind between two messages."""
-    await ctx.mailbox.begin.receive(60)
+    await ctx.mailbox.begin.receive(600)
     for number in range(count):
         await ctx.shell("/bin/true")
         await make_text(number)
         await ctx.mailbox.loop.send(number)
-        await ctx.mailbox.loop.receive(60)
+        await ctx.mailbox.loop.receive(600)
         await ctx.sleep(0)
         await ctx.write("file.txt", str(number))
-    await ctx.mailbox.end.receive(60)
+    await ctx.mailbox.end.receive(600)
 
 
 @worker
@@ -383,7 +383,7 @@ async def telling(ctx: Context) -> object:
     """Uses its secret and its place, then waits."""
     await ctx.shell("/bin/sh", "-c", 'echo "$1 $2" >> effects.txt', "sh", TOKEN, os.getcwd())
     await ctx.shell("/bin/sh", "-c", "echo again >> effects.txt", timeout_s=30)
-    return await ctx.mailbox.go.receive(60)
+    return await ctx.mailbox.go.receive(600)
 
 
 # Rights.
@@ -449,7 +449,7 @@ async def inside_failing(ctx: Context) -> None:
         "HubClient(RunDir(os.environ['BARTACK_RUN_DIR'])).ask('fail', Request(message='from inside'))"
     )
     await ctx.shell(sys.executable, "-c", script)
-    await ctx.mailbox.never.receive(60)
+    await ctx.mailbox.never.receive(600)
 
 
 # Long histories.
@@ -485,7 +485,7 @@ async def tooling(ctx: Context) -> list[object]:
     async def more() -> int:
         nonlocal count
         await shell_note(ctx, f"more {count}")
-        heard.append(await ctx.mailbox.go.receive(60))
+        heard.append(await ctx.mailbox.go.receive(600))
         count += 1
         return count
 
@@ -500,7 +500,7 @@ async def tooling(ctx: Context) -> list[object]:
 async def echoing(ctx: Context, times: int) -> int:
     """Sends back what it is sent."""
     for _ in range(times):
-        await ctx.mailbox.back.send(await ctx.mailbox.to.receive(60))
+        await ctx.mailbox.back.send(await ctx.mailbox.to.receive(600))
     return times
 
 
@@ -511,7 +511,7 @@ async def clerk(ctx: Context) -> list[object]:
     await ctx.mailbox.ready.send(ctx.path)
     seen: list[object] = []
     while True:
-        async with ctx.inbox.delivery(60) as delivery:
+        async with ctx.inbox.delivery(600) as delivery:
             if delivery.value == "stop":
                 return seen
             seen.append(delivery.value)
@@ -521,15 +521,15 @@ async def clerk(ctx: Context) -> list[object]:
 async def delivering(ctx: Context, times: int) -> list[object]:
     """Supervised sends, broadcasts, topics, dead letters and monitors, to two clerks."""
     clerks = [await ctx.spawn(clerk()) for _ in range(2)]
-    paths = sorted([str(await ctx.mailbox.ready.receive(60)) for _ in clerks])
+    paths = sorted([str(await ctx.mailbox.ready.receive(600)) for _ in clerks])
     async with ctx.monitor(clerks[0]) as first, ctx.monitor(clerks[1]) as second:
         for number in range(times):
-            await ctx.send_supervised(paths[number % 2], f"s{number}", ack="processed", timeout_s=60)
-            await ctx.broadcast(paths, f"b{number}", ack="delivered", timeout_s=60)
+            await ctx.send_supervised(paths[number % 2], f"s{number}", ack="processed", timeout_s=600)
+            await ctx.broadcast(paths, f"b{number}", ack="delivered", timeout_s=600)
             await ctx.publish("news.today", f"p{number}")
             await ctx.send_supervised(
                 "void", f"d{number}", ack="delivered", timeout_s=0, retries=1, on_error="dead_letter"
             )
         await ctx.broadcast(paths, "stop")
-        downs = [(await watch.down(60))["reason"] for watch in (first, second)]
+        downs = [(await watch.down(600))["reason"] for watch in (first, second)]
     return [await clerks[0], await clerks[1], downs, await ctx.inbox.drain()]

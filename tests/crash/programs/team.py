@@ -50,7 +50,7 @@ async def cutter(ctx: Context, pieces: int) -> list[str]:
     back: list[str] = []
     for number in range(pieces):
         await ctx.mailbox.pieces.send(Piece(number, await run_command(ctx, f"cut{number}")))
-        answer = await ctx.mailbox.stitched.receive(60, type=str)
+        answer = await ctx.mailbox.stitched.receive(600, type=str)
         back.append(answer)
     await ctx.mailbox.pieces.send(Piece(pieces))
     return back
@@ -60,7 +60,7 @@ async def cutter(ctx: Context, pieces: int) -> list[str]:
 async def stitcher(ctx: Context) -> int:
     """Stitches what it receives and sends it back."""
     count = 0
-    while (piece := await ctx.mailbox.pieces.receive(60, type=Piece)).name:
+    while (piece := await ctx.mailbox.pieces.receive(600, type=Piece)).name:
         done = await stitch(piece.name, piece.number)
         await ctx.mailbox.stitched.send(done)
         count += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def test_line_ends_make_no_difference(name: str) -> None:
 
 @pytest.mark.requirement("format-keeps-programs")
 def test_mutants_of_programs_stay_what_they_are() -> None:
-    seed = random.SystemRandom().randrange(1_000_000_000)
+    seed = random.SystemRandom().randrange(1_000_000_000) if "SOAK" in os.environ else 20_260_301
     chance = random.Random(seed)
     texts = [*PROGRAMS.values(), *(path.read_text(encoding="utf-8", errors="replace") for path in FILES)]
     texts = [text for text in texts if len(text) < 3_000]
