@@ -5,7 +5,7 @@
 It is copied to the user's state home and runs without the package: a hook lives for milliseconds and must work whatever has
 become of the installation. It hands the bytes to the daemon, or to the spool if the daemon does not answer at once. The bytes are
 never decoded, parsed or made part of a command. Whatever goes wrong, the agent is not bothered: nothing on stdout or stderr,
-exit code 0, one line in ``daemon.log``.
+exit code 0, one line in ``daemon.log``. On a machine too busy to keep in time what was read, a process of its own finishes that.
 """
 
 import _socket
@@ -15,6 +15,7 @@ import sys
 import time
 
 LIMIT_S = 2.0
+LATE_S = 60.0
 BODY_MOST = 16 * 1024 * 1024
 CONNECT_S = 0.05
 ANSWER_S = 0.1
@@ -191,6 +192,7 @@ def main() -> None:
     signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
     try:
         body, truncated = read_stdin()
+        signal.signal(signal.SIGALRM, lambda number, frame: _let_go(home, event))
         keep(home, make_header(event, truncated) + b"\n" + body)
     except OSError as error:
         log(home, event, error.strerror or str(error))
@@ -199,6 +201,18 @@ def main() -> None:
 def _give_up(home: str, event: str) -> None:
     log(home, event, "no time left")
     os._exit(0)
+
+
+def _let_go(home: str, event: str) -> None:
+    """Let the agent go on. What was being done when the time was over goes on as well, in a process that nobody waits for."""
+    if os.fork():  # bartack: allow[unsupervised_process] it ends by itself, and nobody may wait for it
+        os._exit(0)
+    signal.signal(signal.SIGALRM, lambda number, frame: _give_up(home, event))
+    signal.setitimer(signal.ITIMER_REAL, LATE_S)
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(null, stream)
 
 
 if __name__ == "__main__":

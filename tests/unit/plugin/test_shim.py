@@ -15,13 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.unit.plugin.conftest import Tune
 
-from bartack.core import Redactor
+from bartack.core import Redactor, open_watch
 from bartack.plugin import shim_path
 from bartack.resilience import Header, Outbox, Spool, StateStore, hook_event_id, import_spool, split_event
 
 LIMIT_S = 2.0
-SLACK_S = 1.5  # a loaded machine starts processes slowly
+PATIENCE_S = 60.0
 BODY = b'{"session_id":"s","tool_name":"Write","tool_use_id":"t1"}'
 
 
@@ -54,7 +55,7 @@ def run(
         capture_output=True,
         env=environ,
         preexec_fn=before,
-        timeout=20,
+        timeout=120,
         check=False,
     )
     return Ran(done, time.monotonic() - started)
@@ -62,7 +63,6 @@ def run(
 
 def check_silent(ran: Ran) -> None:
     assert (ran.code, ran.output) == (0, b"")
-    assert ran.took_s < LIMIT_S + SLACK_S
 
 
 def spooled(state: Path) -> list[bytes]:
@@ -114,17 +114,17 @@ def test_more_than_16_mib_is_cut_and_said_so(state: Path) -> None:
 
 
 @pytest.mark.requirement("hook-is-safe")
-def test_stdin_that_is_never_closed_is_given_up_in_time(state: Path) -> None:
+def test_stdin_that_is_never_closed_is_given_up_in_time(impatient: Path) -> None:
     reader, writer = os.pipe()
     try:
-        ran = run(state, reader)
+        ran = run(impatient, reader)
     finally:
         os.close(reader)
         os.close(writer)
 
     check_silent(ran)
     assert ran.took_s >= LIMIT_S * 0.9
-    assert ["no time left" in line for line in logged(state)] == [True]
+    assert ["no time left" in line for line in logged(impatient)] == [True]
 
 
 @pytest.mark.requirement("hook-is-safe")
@@ -220,7 +220,7 @@ def listening(state: Path, answer: bytes | None) -> Generator[list[bytes]]:
         connection, _ = server.accept()
         with connection:
             if answer is None:
-                done.wait(10)
+                done.wait(PATIENCE_S)
                 return
             length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
             frames.append(connection.recv(length, socket.MSG_WAITALL))
@@ -230,11 +230,13 @@ def listening(state: Path, answer: bytes | None) -> Generator[list[bytes]]:
     thread.start()
     yield frames
     done.set()
-    thread.join(5)
+    thread.join(PATIENCE_S)
     server.close()
 
 
-def test_with_a_daemon_the_event_goes_there_and_not_to_the_spool(state: Path) -> None:
+def test_with_a_daemon_the_event_goes_there_and_not_to_the_spool(state: Path, tune: Tune) -> None:
+    tune(CONNECT_S=PATIENCE_S, ANSWER_S=PATIENCE_S)
+
     with listening(state, b"ok hk_1\n") as frames:
         check_silent(run(state))
 
@@ -250,6 +252,25 @@ def test_a_daemon_that_does_not_take_it_leaves_it_to_the_spool(state: Path, answ
 
     check_silent(ran)
     assert len(spooled(state)) == 1
+
+
+@pytest.mark.requirement("hook-is-safe")
+def test_what_was_read_is_kept_though_the_agent_waits_no_longer(impatient: Path, tune: Tune) -> None:
+    tune(ANSWER_S=PATIENCE_S)
+    (impatient / "spool" / "new").mkdir(parents=True)
+    event = impatient / "event"
+    event.write_bytes(BODY)
+
+    with listening(impatient, None), event.open("rb") as body:
+        ran = run(impatient, body.fileno())
+        before = spooled(impatient)
+
+    check_silent(ran)
+    assert before == [], "the daemon had not answered when the agent went on"
+    with open_watch(str(impatient / "spool" / "new")) as watch:
+        assert spooled(impatient) or watch.wait(PATIENCE_S)
+    assert [split_event(data)[1] for data in spooled(impatient)] == [BODY]
+    assert logged(impatient) == []
 
 
 def test_the_run_and_the_chosen_directory_travel_with_the_event(state: Path, tmp_path: Path) -> None:
