@@ -78,12 +78,12 @@ class CountingService:
         """Answer those that hang, and all others."""
         self._go_on.set()
 
-    def wait_for(self, count: int, timeout_s: float = 20.0) -> bool:
+    def wait_for(self, count: int, timeout_s: float = 60.0) -> bool:
         """Wait until so many different events were taken; whether they were."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.received) >= count, timeout_s)
 
-    def wait_for_requests(self, path: str, count: int, timeout_s: float = 20.0) -> bool:
+    def wait_for_requests(self, path: str, count: int, timeout_s: float = 60.0) -> bool:
         """Wait until so many requests came for a path; whether they did."""
         with self._changed:
             return self._changed.wait_for(lambda: self.requests[path] >= count, timeout_s)

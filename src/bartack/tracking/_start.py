@@ -40,10 +40,14 @@ def start_daemon(home: str | os.PathLike[str] | None = None, *, timeout_s: float
 def stop_daemon(home: str | os.PathLike[str] | None = None, *, timeout_s: float = 10.0) -> bool:
     """Tell the daemon to stop; whether it is gone in time. Nothing to do if none runs."""
     place = Path(home) if home is not None else user_home()
-    if not _is_held(place):
-        return True
-    DaemonLink(place).ask("stop")
-    return _until(lambda: not _is_held(place), timeout_s)
+
+    def gone() -> bool:
+        if not _is_held(place):
+            return True
+        DaemonLink(place).ask("stop")  # again and again: one that is just starting does not listen yet
+        return False
+
+    return _until(gone, timeout_s)
 
 
 def _is_held(home: Path) -> bool:

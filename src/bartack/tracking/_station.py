@@ -18,6 +18,8 @@ T = TypeVar("T")
 _LOOK_S: Final = 5.0
 """How often a spool is looked at that nobody has rung for."""
 _EXPIRE_S: Final = 600.0
+_CALL_S: Final = 10.0
+"""How long a service may take to answer. Nobody waits for the daemon: what is given up too soon is only sent again."""
 
 
 class Station:
@@ -107,7 +109,7 @@ class Station:
         """Deliver what is due for a service; whether it takes anything now."""
         deliverer = self._deliverers.get(url)
         if deliverer is None:
-            deliverer = Deliverer(self.outbox, url, self.settings, database=self._database)
+            deliverer = Deliverer(self.outbox, url, self.settings, database=self._database, timeout_s=_CALL_S)
             self._deliverers[url] = deliverer
         if not await deliverer.probe():
             return False

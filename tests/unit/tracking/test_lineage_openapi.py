@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         thread.start()
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         running.should_exit = True
-        thread.join(10)
+        thread.join(60)
 
 
 schema = schemathesis.openapi.from_dict(openapi())

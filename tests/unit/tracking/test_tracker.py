@@ -210,7 +210,7 @@ def test_the_same_creation_in_another_process_is_known_too(tracker: PatternTrack
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=120,
     )
 
     assert done.stdout.strip() == "True"
