@@ -16,8 +16,8 @@ pytest.register_assert_rewrite("bartack.testing")
 # A shell starts its background jobs deaf to Ctrl-C, and what the tests start would be deaf, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and new ones
-# where somebody asks for them and looks at what they find.
+# A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and
+# new ones where somebody asks for them and looks at what they find.
 settings.register_profile(
     "bartack",
     deadline=None,

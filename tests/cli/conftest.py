@@ -44,7 +44,7 @@ def run() -> Callable[..., Result]:
     def run_module(*args: str, **env: str) -> Result:
         command = [sys.executable, "-m", "bartack", *args]
         return subprocess.run(
-            command, capture_output=True, text=True, timeout=30, check=False, env={**os.environ, **env}
+            command, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **env}
         )
 
     return run_module
@@ -62,7 +62,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def start_module(*args: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "bartack", *args]
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
-        watchdogs.append(threading.Timer(20, started[-1].kill))
+        watchdogs.append(threading.Timer(120, started[-1].kill))
         watchdogs[-1].start()
         return started[-1]
 

@@ -38,7 +38,7 @@ def modules_loaded_by(*args: str) -> list[str]:
         "sys.stderr.write(json.dumps(sorted(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     loaded: list[str] = json.loads(done.stderr)
     return loaded

@@ -144,7 +144,7 @@ def test_the_reader_of_the_output_may_go_away(
     process.stdout.readline()
     process.stdout.close()
 
-    assert process.wait(10) == 141
+    assert process.wait(60) == 141
     assert process.stderr.read() == ""
 
 
@@ -167,7 +167,7 @@ def test_a_full_output_is_an_error(args: tuple[str, ...], unbuffered: str) -> No
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
 
@@ -184,7 +184,7 @@ def test_closed_streams_are_no_error(closed: str) -> None:
         ["sh", "-c", f'"$0" -m bartack explain BT201 {closed}', sys.executable],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 
@@ -208,5 +208,5 @@ def test_sigterm_ends_a_command_in_order(
     assert "journal.opened" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
 
-    assert process.wait(10) == 143
+    assert process.wait(60) == 143
     assert process.stderr.read() == ""

@@ -22,7 +22,7 @@ def test_the_script_of_a_shell_says_how_to_install_it(call: Call, shell: str) ->
 def test_the_script_is_valid_bash(call: Call) -> None:
     script = call("completion", "bash").stdout
 
-    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=10)
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True, timeout=120)
 
 
 def completed(run: Call, *words: str) -> list[str]:

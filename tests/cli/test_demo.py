@@ -235,7 +235,7 @@ def test_an_interrupt_leaves_no_process_and_no_directory(
     assert process.stdout is not None
     process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=10)
+    process.communicate(timeout=60)
 
     assert process.returncode == 130
     assert list(temporary.iterdir()) == []

@@ -149,13 +149,13 @@ def test_follow_prints_entries_as_they_are_written_and_ends_with_an_interrupt(
         journal.append("note", {"text": "while it is followed"})
         assert "while it is followed" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 130
+        assert process.wait(60) == 130
     assert process.stderr.read() == ""
 
 
 def test_follow_ends_behind_the_last_entry_that_is_wanted(start: Start, journal_dir: Path) -> None:
     process = start("journal", "show", str(journal_dir), "-f", "--to", "5", "--json")
-    shown, _ = process.communicate(timeout=10)
+    shown, _ = process.communicate(timeout=60)
 
     assert [json.loads(line)["seq"] for line in shown.splitlines()] == [1, 2, 3, 4, 5]
     assert process.returncode == 0
@@ -168,7 +168,7 @@ def test_follow_ends_when_the_journal_is_deleted(start: Start, journal_dir: Path
     process.stdout.readline()
     (journal_dir / "journal.ndjson").unlink()
 
-    assert process.wait(10) == 1
+    assert process.wait(60) == 1
     assert process.stderr.read().startswith("error[BT206]: ")
 
 
@@ -434,7 +434,7 @@ def test_an_export_into_a_pipe_writes_into_it(call: Call, journal_dir: Path, tmp
         shown = call("journal", "export", str(journal_dir), "-o", str(pipe))
         if not pipe.is_fifo():
             reader.kill()
-        read, _ = reader.communicate(timeout=10)
+        read, _ = reader.communicate(timeout=60)
 
     assert shown.returncode == 0
     assert read == call("journal", "export", str(journal_dir)).stdout

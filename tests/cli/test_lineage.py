@@ -212,12 +212,12 @@ def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path, number: signal.S
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         announced = [server.stderr.readline() for _ in range(3)]
-        connection = http.client.HTTPConnection("127.0.0.1", int(announced[0].rpartition(":")[2]), timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", int(announced[0].rpartition(":")[2]), timeout=60)
         connection.request("GET", "/api/pattern-traceability/health")
         status = connection.getresponse().status
         connection.close()
         server.send_signal(number)
-        code = server.wait(10)
+        code = server.wait(60)
 
     assert status == 200
     assert str(tmp_path / "token") in announced[2]

@@ -226,7 +226,7 @@ def test_recording_by_hand_runs_the_shim(call: Call, tmp_path: Path) -> None:
         [sys.executable, "-m", "bartack", "hook", "record", "Stop"],
         input=b'{"n":1}',
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
         env=dict(os.environ),
     )

@@ -54,7 +54,7 @@ class Service:
 
     def end(self, number: signal.Signals) -> int:
         self._process.send_signal(number)
-        code = self._process.wait(20)
+        code = self._process.wait(60)
         assert self._process.stdout is not None
         self._process.stdout.close()
         return code
@@ -79,11 +79,11 @@ class Producers:
     def stop(self) -> None:
         self._stop.set()
         for thread in self._threads:
-            thread.join(30)
+            thread.join(120)
 
     def wait_for(self, count: int) -> None:
         with self._changed:
-            assert self._changed.wait_for(lambda: len(self.acknowledged) >= count, 30), "no progress"
+            assert self._changed.wait_for(lambda: len(self.acknowledged) >= count, 60), "no progress"
 
     def _produce(self, producer: int) -> None:
         number = 0
@@ -99,7 +99,7 @@ class Producers:
                 self._changed.notify_all()
 
     def _send(self, events: list[dict[str, object]]) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self._service.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self._service.port, timeout=60)
         path, body = ("/track/batch", {"events": events}) if len(events) > 1 else ("/track", events[0])
         headers = {"Authorization": f"Bearer {self._service.token}", "Content-Type": "application/json"}
         try:

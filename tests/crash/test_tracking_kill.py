@@ -103,7 +103,7 @@ class Fleet:
                 stream.close()
         if self.daemon is not None and self.daemon.poll() is None:
             self.daemon.terminate()
-            self.daemon.wait(20)
+            self.daemon.wait(60)
 
 
 @pytest.fixture
@@ -316,7 +316,7 @@ def test_a_kill_at_this_point_loses_nothing_that_was_acknowledged(
         [sys.executable, "-c", DIER, point, str(directory), service.url],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     acknowledged = done.stdout.split()
@@ -333,7 +333,7 @@ def test_a_kill_at_this_point_loses_nothing_that_was_acknowledged(
         [sys.executable, "-m", "bartack", "track", "sync", "--json"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
         env={**os.environ, "PATTERN_CACHE_DIR": str(directory)},
     )

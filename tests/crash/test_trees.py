@@ -463,7 +463,7 @@ def test_what_a_hub_said_last_before_its_death_is_not_begun(tmp_path: Path, repo
     env = {**os.environ, "PYTHONPATH": str(HERE)}
 
     done = subprocess.run(
-        command, pass_fds=[reports.writer], env=env, stdout=subprocess.PIPE, check=False, timeout=30
+        command, pass_fds=[reports.writer], env=env, stdout=subprocess.PIPE, check=False, timeout=120
     )
     os.kill(int(done.stdout), signal.SIGCONT)
 

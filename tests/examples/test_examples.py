@@ -129,7 +129,7 @@ def created(command: str, folder: Path) -> RealRun:
 def resume(folder: Path) -> None:
     command = [sys.executable, "-m", "bartack", "resume"]
     subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=60
+        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120
     )
 
 

@@ -45,7 +45,7 @@ def bartack(call: Call) -> Call:
             return call(*args)
         command = [sys.executable, "-m", "bartack", *args]
         return subprocess.run(
-            command, input=stdin or "", capture_output=True, text=True, timeout=60, check=False
+            command, input=stdin or "", capture_output=True, text=True, timeout=120, check=False
         )
 
     return run_module

@@ -201,5 +201,5 @@ def test_a_hub_that_runs_is_asked(call: Call, tmp_path: Path) -> None:
         assert queue.show(added).state == "redelivered"
         assert call("mailbox", "publish", "latest", "news.today", "7").stdout == "news\n"
         assert json.loads(call("dlq", "purge", "latest", "--all", "--yes", "--json").stdout) == {"purged": 1}
-        assert session.send_supervised("gate", "done", ack="delivered", timeout_s=20).unwrap()
-    assert run.wait(20).status == "completed"
+        assert session.send_supervised("gate", "done", ack="delivered", timeout_s=60).unwrap()
+    assert run.wait(60).status == "completed"

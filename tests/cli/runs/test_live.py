@@ -21,7 +21,7 @@ import pytest
 from tests.cli.runs import programs
 from tests.cli.runs.stories import Call
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 ERASURE = re.compile(r"\x1b\[(\d+)A\r\x1b\[J")
 STYLE = re.compile(r"\x1b\[\d*m")
 

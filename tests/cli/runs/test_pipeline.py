@@ -252,7 +252,7 @@ def test_a_run_whose_process_is_killed_while_an_agent_works_goes_on_and_pays_onc
     with open_watch(str(tmp_path)) as watch:
         while not Path("begun.txt").exists():
             assert process.poll() is None
-            watch.wait(5.0)
+            watch.wait(60.0)
 
     process.send_signal(signal.SIGKILL)
     process.wait()

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.runs import programs
 from tests.cli.runs.stories import Call, Start
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def write(name: str, text: str) -> str:
@@ -236,7 +236,7 @@ def test_a_run_goes_on_when_nobody_reads_its_stderr(options: list[str]) -> None:
     with os.fdopen(writing, "wb") as nobody:
         command = [sys.executable, "-m", "bartack", "run", *options, program]
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=nobody, timeout=60, check=False
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=nobody, timeout=120, check=False
         )
 
     assert done.returncode == 0

@@ -23,7 +23,7 @@ from bartack.agents import (
 from bartack.runtime._host import HubHost
 from bartack.supervision import KEEPER, ParentClient, kill_descendants
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def _show_nobody(channel: str, worker: str, text: str) -> None:

@@ -229,7 +229,7 @@ def test_json_is_one_object_on_stdout_and_nothing_else() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=True,
     )
 

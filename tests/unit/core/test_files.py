@@ -226,7 +226,7 @@ def test_many_writers_of_one_file_never_mix_their_contents(tmp_path: Path) -> No
     while any(writer.poll() is None for writer in writers):
         seen.append(target.read_bytes())
     for writer in writers:
-        writer.communicate(timeout=30)
+        writer.communicate(timeout=120)
 
     assert [writer.returncode for writer in writers] == [0] * 5
     assert {len(content) for content in seen} == {20_000}

@@ -135,7 +135,7 @@ def test_many_processes_in_one_microsecond_never_share_a_directory(tmp_path: Pat
         assert claimer.stdin is not None
         claimer.stdin.write("go\n")
         claimer.stdin.flush()
-    claimed = [line for claimer in claimers for line in claimer.communicate(timeout=30)[0].split()]
+    claimed = [line for claimer in claimers for line in claimer.communicate(timeout=120)[0].split()]
 
     assert [claimer.returncode for claimer in claimers] == [0] * 6
     assert len(claimed) == 150

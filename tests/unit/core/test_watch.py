@@ -77,7 +77,7 @@ def test_sees_a_change_once(root: Path, kind: WatchKind, change: Callable[[Path]
 
         change(root)
 
-        assert watch.wait(5) is True
+        assert watch.wait(60) is True
         assert watch.wait(0) is False
 
 
@@ -85,14 +85,14 @@ def test_sees_a_change_once(root: Path, kind: WatchKind, change: Callable[[Path]
 def test_sees_the_change_after_a_change(root: Path, kind: WatchKind) -> None:
     with open_watch(str(root), kind=kind) as watch:
         _create(root)
-        assert watch.wait(5)
+        assert watch.wait(60)
 
         (root / "made").write_bytes(b"content")
-        assert watch.wait(5)
+        assert watch.wait(60)
 
 
 @KINDS
-@pytest.mark.parametrize("timeout_s", [5.0, None])
+@pytest.mark.parametrize("timeout_s", [60.0, None])
 def test_wakes_up_when_a_change_comes_while_it_waits(
     root: Path, kind: WatchKind, timeout_s: float | None
 ) -> None:
@@ -120,9 +120,9 @@ def test_tells_once_that_the_directory_is_gone(root: Path, kind: WatchKind) -> N
     with open_watch(str(root), kind=kind) as watch:
         shutil.rmtree(root)
 
-        assert watch.wait(5) is True
+        assert watch.wait(60) is True
         with pytest.raises(FileNotFoundError):
-            watch.wait(5)
+            watch.wait(60)
 
 
 @KINDS
@@ -141,7 +141,7 @@ def test_has_a_descriptor_that_is_readable_after_a_change(root: Path) -> None:
 
         _append(root)
 
-        assert select.select([fd], [], [], 5)[0] == [fd]
+        assert select.select([fd], [], [], 60)[0] == [fd]
         assert watch.wait(0)
         assert select.select([fd], [], [], 0)[0] == []
 

@@ -301,7 +301,7 @@ for _ in range(100):
 def test_two_processes_count_together(tmp_path: Path) -> None:
     done = [subprocess.Popen([sys.executable, "-c", PRODUCER, str(tmp_path)]) for _ in range(2)]
 
-    assert [one.wait(30) for one in done] == [0, 0]
+    assert [one.wait(120) for one in done] == [0, 0]
 
     from bartack.resilience import PatternCache  # noqa: PLC0415 - not before the others are done
 
@@ -343,7 +343,7 @@ Outbox(StateStore(sys.argv[1])).put([NewEvent("a", "pattern", "http://x", b"{}")
 
 
 def test_the_leases_of_processes_that_are_gone_are_given_back_at_once(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", LEASER, str(tmp_path)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", LEASER, str(tmp_path)], check=True, timeout=120)
     with StateStore(tmp_path) as store:
         outbox = Outbox(store)
         outbox.put([event("mine")], lease=True)

@@ -140,7 +140,7 @@ class FakeHub:
     def await_news(self) -> None:
         """Until there is news of a body."""
         assert self.bodies is not None
-        ready, _, _ = select.select([self.bodies.fileno()], [], [], 5.0)
+        ready, _, _ = select.select([self.bodies.fileno()], [], [], 60.0)
         assert ready, "there is no news of any body"
         self.bodies.take_news()
 

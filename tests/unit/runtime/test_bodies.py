@@ -151,7 +151,7 @@ def test_sync_bodies_of_several_branches_run_side_by_side(hub: FakeHub) -> None:
     assert hub.result() == [1, 2]
 
 
-BARRIER = threading.Barrier(2, timeout=5)
+BARRIER = threading.Barrier(2, timeout=60)
 
 
 @step
@@ -213,7 +213,7 @@ RELEASE = threading.Event()
 
 @step
 def wait_for_release() -> bool:
-    return RELEASE.wait(5)
+    return RELEASE.wait(60)
 
 
 def test_a_body_can_use_asyncio_in_its_own_way(hub: FakeHub) -> None:
@@ -561,7 +561,7 @@ async def deaf() -> str:
 @step
 def busy() -> str:
     STARTED.set()
-    ENOUGH.wait(5)
+    ENOUGH.wait(60)
     return "anyway"
 
 
@@ -579,7 +579,7 @@ def test_a_cancelled_async_body_is_stopped_and_that_is_its_outcome(hub: FakeHub)
 
     hub.start(program)
     hub.settle()
-    assert STARTED.wait(5)
+    assert STARTED.wait(60)
     hub.fire("main", 1)
     hub.settle()
     hub.wait_for_bodies()
@@ -596,7 +596,7 @@ def test_the_hub_is_told_of_a_sync_body_that_nobody_wants(hub: FakeHub) -> None:
 
     hub.start(program)
     hub.settle()
-    assert STARTED.wait(5)
+    assert STARTED.wait(60)
     hub.fire("main", 1)
     hub.hand_over()
 
@@ -620,7 +620,7 @@ def test_the_hub_is_told_of_an_async_body_that_does_not_stop(
 
     hub.start(program)
     hub.settle()
-    assert STARTED.wait(5)
+    assert STARTED.wait(60)
     hub.fire("main", 1)
     hub.settle()
     hub.await_news()
@@ -668,7 +668,7 @@ def test_a_body_is_abandoned_when_the_session_fails(hub: FakeHub) -> None:
 
     hub.start(program)
     hub.settle()
-    assert STARTED.wait(5)
+    assert STARTED.wait(60)
     hub.fail_session()
     assert hub.result() == "failed"
     hub.wait_for_bodies()

@@ -34,7 +34,7 @@ class Life:
         for folder in (self.root, self.program):
             folder.mkdir(parents=True)
         self._ours, self._theirs = socket.socketpair()
-        self._ours.settimeout(10)
+        self._ours.settimeout(60)
         self.slate = Slate.create()
         self._reader = f.FrameReader()
         self._bodies: list[bytes] = []
@@ -113,7 +113,7 @@ class Life:
 
     def end(self) -> tuple[int, str]:
         assert self._process is not None
-        out, err = self._process.communicate(timeout=10)
+        out, err = self._process.communicate(timeout=60)
         assert out == ""
         return self._process.returncode, err
 
@@ -126,7 +126,7 @@ class Life:
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            self._process.communicate(timeout=10)
+            self._process.communicate(timeout=60)
         self._ours.close()
         self._theirs.close()
         self.slate.close()

@@ -44,7 +44,7 @@ def test_the_watch_looks_from_a_thread_of_its_own() -> None:
     watch.begin_turn()
     watch.start()
 
-    assert reported.wait(10)
+    assert reported.wait(60)
     watch.stop()
 
 

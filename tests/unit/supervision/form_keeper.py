@@ -33,7 +33,7 @@ from bartack.supervision.forms import (
     plain_of,
 )
 
-PATIENCE_S: Final = 20.0
+PATIENCE_S: Final = 60.0
 E = TypeVar("E", ParentReady, Started, Exited, Gone)
 
 

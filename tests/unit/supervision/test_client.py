@@ -29,7 +29,7 @@ from bartack.supervision import (
 )
 from bartack.supervision.forms import Form, Pipeline, SimpleCommand, pack_form
 
-BOUND_S = 5.0
+BOUND_S = 60.0
 E = TypeVar("E", ParentReady, Started, StartFailed, Exited, Gone, ParentDied)
 
 ZYGOTE = """

@@ -503,7 +503,7 @@ def test_nothing_of_a_form_outlives_its_keeper(tmp_path: Path) -> None:
 
         os.kill(keeper.client.pid, signal.SIGKILL)
 
-    ready, _, _ = select.select([ours], [], [], 5.0)
+    ready, _, _ = select.select([ours], [], [], 60.0)
     assert ready, "something still holds the output"
     assert os.read(ours, 100) == b""
     os.close(ours)

@@ -15,7 +15,7 @@ from bartack.errors import TreeLockedError
 from bartack.supervision import take_tree_lock
 from bartack.supervision._lock import hold_tree_lock
 
-BOUND_S = 5.0
+BOUND_S = 60.0
 
 HOLDER = (
     "import sys\nfrom bartack.supervision._lock import hold_tree_lock\n"

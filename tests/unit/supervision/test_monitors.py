@@ -32,7 +32,7 @@ from bartack.telemetry import Telemetry
 from bartack.testing import VirtualClock
 
 T = TypeVar("T")
-BOUND_S = 20.0
+BOUND_S = 60.0
 
 
 def play(scene: Callable[[], Awaitable[T]]) -> T:

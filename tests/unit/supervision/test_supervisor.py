@@ -38,7 +38,7 @@ from bartack.supervision._household import MARK, Household
 from bartack.telemetry import Telemetry
 
 T = TypeVar("T")
-BOUND_S = 20.0
+BOUND_S = 60.0
 SHAPES = Path(__file__).parents[2] / "crash/shapes.py"
 HARD = ("double_fork", "own_session", "ignores_signals", "forks_on_term", "forgets_everything", "multiplies")
 AT_ONCE = Backoff(0.0)

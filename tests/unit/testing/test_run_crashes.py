@@ -340,7 +340,7 @@ def write_program(folder: Path, *, wait: float = 0.01, change: str = "") -> Path
 @pytest.fixture
 def finished_run(tmp_path: Path) -> Run:
     run = Run.start(write_program(tmp_path), workspace=tmp_path)
-    run.wait(20)
+    run.wait(60)
     return run
 
 
@@ -367,9 +367,9 @@ def test_a_run_in_memory_has_the_result_of_the_same_program_in_processes(
 def unfinished_run(tmp_path: Path) -> Run:
     """A run that was interrupted in the middle of a step."""
     run = Run.start(write_program(tmp_path, wait=600), workspace=tmp_path)
-    wait_for(run, "step.finished", step="sleep", timeout_s=20)
+    wait_for(run, "step.finished", step="sleep", timeout_s=60)
     run.interrupt()
-    run.wait(20)
+    run.wait(60)
     return run
 
 
