@@ -54,14 +54,20 @@ class FailureText:
                 if index == half:
                     yield f"{indent}  ... {left_out} more ..."
                 continue
-            drawn = self._drawn(error, frame)
-            if drawn:
-                yield from (f"{indent}  {line}" for line in drawn)
-                continue
-            place = f"{self._source(frame.file)}:{frame.line}"
-            yield f"{indent}  {self._screen.paint(place, 'cyan')} in {printable(frame.function)}"
-            if frame.text:
-                yield f"{indent}      {printable(frame.text.strip())}"
+            yield from (f"{indent}  {line}" for line in self._frame(error, frame))
+            if frame.repeated:
+                yield f"{indent}  ... the same {_times(frame.repeated)} more ..."
+
+    def _frame(self, error: ErrorData, frame: StackLine) -> Iterator[str]:
+        """One line of a traceback: the place, and what stands there."""
+        drawn = self._drawn(error, frame)
+        if drawn:
+            yield from drawn
+            return
+        place = f"{self._source(frame.file)}:{frame.line}"
+        yield f"{self._screen.paint(place, 'cyan')} in {printable(frame.function)}"
+        if frame.text:
+            yield f"    {printable(frame.text.strip())}"
 
     def _drawn(self, error: ErrorData, frame: StackLine) -> list[str]:
         """A line of a Patchwork program as the checker shows one; nothing if its source is not there."""
@@ -87,6 +93,10 @@ class FailureText:
         if file.startswith(self._pinned):
             file = os.path.join(self._root, file.removeprefix(self._pinned))
         return printable(short_path(file))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def write_failure(screen: Screen, run: RunDir, state: State) -> None:

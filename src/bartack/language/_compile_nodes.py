@@ -104,8 +104,15 @@ class Maker:
         return ast.Tuple([ast.Constant(line, **where), ast.Constant(column, **where)], ast.Load(), **where)
 
     def runtime(self, node: tree.Node, attribute: str) -> ast.expr:
-        """An attribute of the runtime."""
-        return ast.Attribute(self.name(node, RT), attribute, ast.Load(), **self.places.of(node))
+        """An attribute of the runtime.
+
+        It is on one line: a call of an attribute that is not, Python places at the attribute's last word.
+        """
+        where = self.places.of(node)
+        if where["end_lineno"] != where["lineno"]:
+            end = where["col_offset"] + 1
+            where = Position({**where, "end_lineno": where["lineno"], "end_col_offset": end})
+        return ast.Attribute(self.name(node, RT), attribute, ast.Load(), **where)
 
     def rt(self, node: tree.Node, method: str, *arguments: ast.expr, **named: ast.expr | None) -> ast.expr:
         """A call of a method of the runtime; named arguments that are None are left out."""

@@ -116,12 +116,18 @@ def _facts_of(error: BaseException) -> dict[str, object]:
 
 
 def stack_of(trace: TracebackType | None) -> list[StackLine]:
-    """The lines of a traceback that are not Bartack's own, innermost last."""
+    """The lines of a traceback that are not Bartack's own, innermost last; equal ones in a row are one."""
     lines: list[StackLine] = []
+    last: tuple[CodeType, int] | None = None
     while trace is not None:
         code = trace.tb_frame.f_code
         if not is_own(code.co_filename):
-            lines.append(_stack_line(trace, code))
+            here = code, trace.tb_lasti
+            if here == last:
+                lines[-1].repeated += 1
+            else:
+                lines.append(_stack_line(trace, code))
+            last = here
         trace = trace.tb_next
     return lines[-_MAX_STACK:]
 

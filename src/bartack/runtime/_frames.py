@@ -80,6 +80,8 @@ class StackLine(msgspec.Struct, omit_defaults=True):
     """Where in the line it is, from 1; 0 if that is not known."""
     width: int = 0
     """How many characters of the line it is about."""
+    repeated: int = 0
+    """How many more times it follows, as in a function that calls itself."""
 
 
 class Order(msgspec.Struct, omit_defaults=True):

@@ -179,6 +179,23 @@ def test_the_stack_has_source_lines_and_none_of_bartack() -> None:
     assert stack[-1].file == __file__
 
 
+def test_a_function_that_calls_itself_is_one_line_of_the_stack() -> None:
+    def fall(levels: int) -> None:
+        if levels:
+            fall(levels - 1)
+        raise ValueError("deep")
+
+    with pytest.raises(ValueError, match="deep") as caught:
+        fall(400)
+    stack = describe_error(caught.value).stack
+
+    assert [(line.text, line.repeated) for line in stack[-3:]] == [
+        ("fall(400)", 0),
+        ("fall(levels - 1)", 399),
+        ('raise ValueError("deep")', 0),
+    ]
+
+
 def test_the_stack_of_the_place_where_it_began_is_kept() -> None:
     first = describe_error(raised(QuotaError("x")), "main/2:child")
 

@@ -68,11 +68,7 @@ def _field(value: dict[str, object], key: str, rest: list[object], place: str) -
     where = key if place == "$" else f"{place}.{key}"
     if len(rest) > 1:
         kind = as_type(cast("Written", rest[1]))
-        if (
-            t.literals_of(kind) is not None
-            and key not in value
-            and t.accepts(kind, None, kind_of) is not None
-        ):
+        if key not in value and t.literals_of(kind) is not None:
             raise PatternMismatchError(where, t.describe(kind), "no such field")
     yield from _bound(value.get(key), rest, where)
 
