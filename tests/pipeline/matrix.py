@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from tests.pipeline.players import Cast
-from tests.pipeline.team import APPROVED, GREEN, RED, Reply, edits, order, receipts, settings, wrote
+from tests.pipeline.team import APPROVED, GREEN, RED, Reply, edits, faults, order, receipts, settings, wrote
 
 from bartack.agents import correlation_id
 from bartack.pipeline import PipelineOrder, main
@@ -213,6 +213,7 @@ class Case:
         played = Played(self.story, script, self._workspace, echoes=self._echoes)
         try:
             yield played
+            assert faults(played.run) == []
         finally:
             played.close()
             os.chdir(before)
@@ -277,7 +278,7 @@ class Played:
 
     def facts(self) -> Facts:
         """What the run has to show."""
-        shown = receipts(self.run)  # type: ignore[arg-type]  # - a run that is no pipeline has none
+        shown = receipts(self.run)
         result = self.run.result
         tasks = getattr(result, "tasks", None)
         return Facts(
