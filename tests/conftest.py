@@ -32,6 +32,7 @@ COUNTED = {
     "kills": "kill -9 of a process that appends, nothing acknowledged lost",
     "chaos_kills": "kill -9 of hubs, workers and their parents, every run ended as if nothing had happened",
     "killed_lines": "kills in memory, one after every line of a journal, same results and nothing done twice",
+    "matrix_kills": "kills of runs whose agents misbehave, same results and nothing done twice",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
 

@@ -1,33 +1,83 @@
-"""Whether what runs leave behind is what the schemas say: every line to and from an agent, and every line of its transcript."""
+"""Whether what runs leave behind is what our own schemas say.
+
+Of every run: ``run.json``, every line to and from an agent, every line of its transcript. Of every run of the pipeline also its
+receipts, its manifests and its ledger, and that the ledger adds up.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
 import jsonschema_rs
 import msgspec
 
-from bartack.agents import schema
+from bartack.cli._schema import find_schema
+from bartack.errors import JournalCorruptError
+from bartack.pipeline import export_ledger
 
 
 @cache
 def validator(name: str, *, closed: bool) -> jsonschema_rs.Validator:
     """Says whether a value is what a schema wants."""
-    return jsonschema_rs.validator_for(schema(name, closed=closed))
+    return jsonschema_rs.validator_for(find_schema(name, closed=closed))
 
 
 def faults_below(folder: Path) -> list[str]:
-    """Every line below a directory that is not what its schema wants."""
-    return [f"{path}: {fault}" for path in _files(folder) for fault in _faults(path)]
-
-
-def _files(folder: Path) -> Iterator[Path]:
+    """Everything below a directory that is not what its schema wants."""
+    found: list[str] = []
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in {".git", "program", "blobs"}]
-        yield from (Path(place, name) for name in files if name in {"stream.ndjson", "transcript.ndjson"})
+        wire = (Path(place, name) for name in files if name in {"stream.ndjson", "transcript.ndjson"})
+        found += [f"{path}: {fault}" for path in wire for fault in _faults(path)]
+        if "journal.ndjson" in files:
+            found += faults_of_run(Path(place))
+    return found
+
+
+def faults_of_run(run: Path) -> list[str]:
+    """The files of a run that are not what their schemas want."""
+    found = _faults_of_file(run / "run.json", "run")
+    found += faults_of_pipeline(run)
+    if (run / "snapshots").is_dir():
+        try:
+            found += faults_of_ledger(export_ledger(run))
+        except JournalCorruptError:
+            # Somebody has damaged it on purpose.
+            return found
+    return found
+
+
+def faults_of_pipeline(run: Path) -> list[str]:
+    """The receipts and manifests in the directory of a run that are not what their schemas want."""
+    files = {"receipt": "receipts/*/*.json", "snapshot-manifest": "snapshots/*.json"}
+    return [
+        fault
+        for name, pattern in files.items()
+        for path in run.glob(pattern)
+        for fault in _faults_of_file(path, name)
+    ]
+
+
+def faults_of_ledger(lines: Iterable[bytes]) -> list[str]:
+    """The lines of a ledger that are not what their schema wants."""
+    check = validator("ledger-line", closed=True)
+    return [
+        f"ledger-line: {error.message}: {line[:500]!r}"
+        for line in lines
+        for error in check.iter_errors(msgspec.json.decode(line))
+    ]
+
+
+def _faults_of_file(path: Path, name: str) -> list[str]:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    check = validator(name, closed=True)
+    return [f"{path}: {error.message}" for error in check.iter_errors(msgspec.json.decode(content))]
 
 
 def _faults(path: Path) -> Iterator[str]:

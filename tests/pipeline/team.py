@@ -7,12 +7,17 @@ import os
 import shutil
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
+from tests.wire import faults_below, faults_of_ledger, faults_of_pipeline
 
 from bartack.agents import Command, ScriptedAgent
 from bartack.agents._scripted import read_script
+from bartack.journal import Entry
 from bartack.pipeline import PipelineOrder, Receipt, Settings, TaskRecord, main
+from bartack.pipeline._facts import Fact, make_facts
+from bartack.pipeline._ledger import iter_ledger
 from bartack.pipeline._records import Accepted, Gate, Summary
 from bartack.runtime import ShellResult
 from bartack.runtime.operate import Config, PipelineConfig, SnapshotConfig, TestsConfig
@@ -21,6 +26,8 @@ from bartack.testing import TestRun
 AGENTS = {role: role for role in ("builder", "reviewer", "spec_maintainer", "orchestration")}
 GREEN = ShellResult(["make", "test"], 0, "ok\n")
 RED = ShellResult(["make", "test"], 1, "1 failed\n", "boom\n")
+
+T = TypeVar("T")
 
 Shell = Callable[[list[str]], ShellResult | None]
 Reply = Mapping[str, object]
@@ -156,6 +163,7 @@ class Team:
         )
         try:
             yield run
+            assert faults(run) == []
         finally:
             run.close()
             os.chdir(before)
@@ -199,7 +207,7 @@ def iteration_of(command: Command) -> Iteration:
     return msgspec.convert(command.inputs["iteration"], type=Iteration)
 
 
-def outcomes(run: TestRun[Summary], about: str) -> list[bytes]:
+def outcomes(run: TestRun[T], about: str) -> list[bytes]:
     """The outcomes of the finished steps of this name."""
     seqs = [step.seq for step in run.steps if step.about == about and step.status == "finished"]
     entries = {entry.seq: entry for entry in run.journal}
@@ -216,7 +224,7 @@ def gates(run: TestRun[Summary]) -> list[Gate]:
     return [msgspec.json.decode(data, type=Gate) for data in outcomes(run, "gate")]
 
 
-def receipts(run: TestRun[Summary]) -> list[Receipt]:
+def receipts(run: TestRun[T]) -> list[Receipt]:
     """The receipts of a run."""
     found = [msgspec.json.decode(data, type=Accepted).receipt for data in outcomes(run, "accept")]
     return [receipt for receipt in found if receipt is not None]
@@ -231,3 +239,20 @@ def begin(run: TestRun[Summary]) -> None:
     """Run it from its beginning to its end, or until it is killed."""
     run.start()
     run.finish()
+
+
+def facts_of(run: TestRun[T], entries: int | None = None) -> list[Fact]:
+    """The facts of a run, or of its first entries."""
+
+    def load(entry: Entry) -> bytes | None:
+        data = run._run.store.get(entry.ref) if entry.ref is not None else entry.value
+        return None if data is None else bytes(data)
+
+    return make_facts(run.journal[:entries], load)
+
+
+def faults(run: TestRun[T]) -> list[str]:
+    """What a run has written that is not what our own schemas want."""
+    ledger = (msgspec.json.encode(line) for line in iter_ledger(facts_of(run)))
+    folder = Path(run._scratch.name)
+    return [*faults_below(folder), *faults_of_pipeline(folder), *faults_of_ledger(ledger)]

@@ -248,6 +248,7 @@ def test_a_receipt_is_a_file_that_is_never_overwritten(tmp_path: Path) -> None:
             store_receipt(folder, first)
 
         assert file.read_bytes() == b"{}"
+        file.write_bytes(encode_receipt(first))
 
 
 def test_an_artifact_is_the_same_changed_or_missing(tmp_path: Path) -> None:

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.pipeline.team import APPROVED, Team, order, settings, wants
+from tests.pipeline.team import APPROVED, Team, facts_of, order, settings, wants
 
 from bartack.agents import Command, Event, command_key
-from bartack.journal import Entry
 from bartack.pipeline import check_ledger
-from bartack.pipeline._facts import Fact, make_facts
 from bartack.pipeline._ledger import iter_ledger
 from bartack.pipeline._records import Summary
 from bartack.pipeline._standing import Progress, fold
@@ -20,14 +18,6 @@ from bartack.runtime.operate import PipelineConfig
 from bartack.testing import TestRun
 
 SPEC = {"SPEC.md": "# Spec\n\n## Status\n"}
-
-
-def facts_of(run: TestRun[Summary], entries: int | None = None) -> list[Fact]:
-    def load(entry: Entry) -> bytes | None:
-        data = run._run.store.get(entry.ref) if entry.ref is not None else entry.value
-        return None if data is None else bytes(data)
-
-    return make_facts(run.journal[:entries], load)
 
 
 def stages(run: TestRun[Summary]) -> list[str]:

@@ -844,8 +844,7 @@ class Conversation:
         return found
 
     def _deadline_over(self) -> None:
-        spent = f"it did not answer within {self.request.timeout_s:g} s"
-        self.cancel("deadline", self._own_error("deadline_exceeded", spent))
+        self.cancel("deadline")
 
     def _wall_over(self) -> None:
         spent = f"it took {self.request.budget.wall_s:g} s, all that was reserved"
@@ -891,6 +890,9 @@ class Conversation:
         return make_error(code, OWN_CODES[code], self.agent, problem, attempts=tuple(self._attempts))
 
     def _cancelled(self, reason: Reason) -> AgentError:
+        if reason == "deadline":
+            spent = f"it did not answer within {self.request.timeout_s:g} s"
+            return self._own_error("deadline_exceeded", spent)
         return AgentCancelledError(self.agent, "the call was given up", reason)
 
 

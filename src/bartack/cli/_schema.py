@@ -8,19 +8,23 @@ from pathlib import Path
 from typing import Final, cast
 
 import click
+import msgspec
 
 from bartack.agents import render_schema, schema, schema_names, schema_text
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
 from bartack.errors import UsageError
-from bartack.pipeline import LedgerLine, Manifest, Receipt
+from bartack.pipeline import LedgerLine, Manifest, Progress, Receipt
 from bartack.runtime.operate import Config, RunFile
+
+_RUN: Final = msgspec.defstruct("RunFile", [("pipeline", Progress | None, None)], bases=(RunFile,))
+"""What run.json says, with what the pipeline says in it."""
 
 OTHERS: Final[dict[str, object]] = {
     "config": Config,
     "ledger-line": LedgerLine,
     "receipt": Receipt,
-    "run": RunFile,
+    "run": _RUN,
     "snapshot-manifest": Manifest,
 }
 """Schemas of types that are not those of agents."""

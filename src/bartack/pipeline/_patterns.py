@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 
 _SPECIAL: Final = re.compile(rb"/\*\*/|\*\*/|/\*\*|\*+|\?|\[(?:!|\^)?\]?[^\]/]*\]|\\.|.", re.DOTALL)
@@ -39,6 +40,7 @@ class Patterns:
         return self._plain and self.match(path + b"/")
 
 
+@lru_cache(maxsize=1024)
 def _rule(line: str) -> tuple[bool, bytes] | None:
     """Whether a line negates, and the regular expression of what it means; ``None`` if it means nothing."""
     text = line.rstrip("\r\n")

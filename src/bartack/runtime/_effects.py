@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from bartack.errors import (
+    AgentDeadlineError,
     AgentError,
     BartackError,
     BudgetExceededError,
@@ -185,8 +186,12 @@ class EffectDesk:
         job = self._end(token)
         if job is None:
             return
-        if job.verdict is not None or isinstance(outcome, AgentError):
-            error = job.verdict or outcome
+        verdict = job.verdict
+        if isinstance(verdict, StepTimeoutError) and not _given_up(outcome):
+            # The answer was on its way, or the agent's own deadline says more than ours.
+            verdict = None
+        if verdict is not None or isinstance(outcome, AgentError):
+            error = verdict or outcome
             assert isinstance(error, BartackError)
             self._office.ledger.fail_open(job.worker, job.step, error, usd=outcome.usd)
         else:
@@ -594,6 +599,11 @@ def _shell_failure(job: Job, end: ShellEnd) -> BartackError | None:
     if job.args.form is None and size > MAX_MESSAGE:
         return _too_large(job, size)
     return None
+
+
+def _given_up(outcome: s.ThinkOutcome | AgentError) -> bool:
+    """Whether a call ended because we wanted it to."""
+    return isinstance(outcome, AgentError) and not isinstance(outcome, AgentDeadlineError)
 
 
 def _too_large(job: Job, size: int) -> BartackError:

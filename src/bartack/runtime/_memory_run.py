@@ -11,7 +11,7 @@ import select
 from collections.abc import Callable, Mapping
 from operator import methodcaller
 from random import Random
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from bartack.agents import ScriptedAgent
 from bartack.core import Clock
@@ -32,8 +32,11 @@ from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._state import NO_VALUE, OpenStep, State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
-from bartack.runtime._tool_desk import ToolCall
+from bartack.runtime._tool_desk import TalkBegins, ToolCall
 from bartack.supervision.forms import form_words
+
+if TYPE_CHECKING:
+    from bartack.runtime._programs import Programs
 
 RUN_ID: Final = "run-20260101-000000-00000000"
 BODY_PATIENCE_S: Final = 60.0
@@ -181,6 +184,7 @@ class MemoryRun:
         workspace: str = "",
         run_dir: str = "",
         max_usd: float | None = None,
+        programs: Callable[[], Programs] | None = None,
     ) -> None:
         self.load = load
         self.clock = clock
@@ -197,13 +201,15 @@ class MemoryRun:
         self._settings = Settings(max_usd=max_usd)
         self._processes: dict[str, MemoryWorker] = {}
         self._prompts: Prompts
+        self.programs = programs
+        """Makes the agents that are programs, for each hub anew; without it there are none."""
         self._timeouts = Timeouts({})
 
     # Life.
 
-    def start(self, dies_after: int | None = None) -> None:
-        """The run begins. ``dies_after``: the hub is killed when so many lines of it are durable."""
-        self._open(dies_after)
+    def start(self, dies_after: int | None = None, *, late: bool = False) -> None:
+        """The run begins. ``dies_after`` and ``late``: see ``MortalJournal``."""
+        self._open(dies_after, late=late)
         name = self._worker.rpartition(":")[2]
         created = e.RunCreated(
             run=RUN_ID,
@@ -325,10 +331,15 @@ class MemoryRun:
 
     # Inside.
 
-    def _open(self, dies_after: int | None) -> None:
-        self.journal = MortalJournal(self.store, self.clock, dies_after)
+    def _open(self, dies_after: int | None, *, late: bool = False) -> None:
+        self.journal = MortalJournal(self.store, self.clock, dies_after, late=late)
         self._prompts = Prompts(
-            self._agents, "", self._workspace, lambda: self.clock.monotonic_ns() / 1e9, run_id=RUN_ID
+            self._agents,
+            "",
+            self._workspace,
+            lambda: self.clock.monotonic_ns() / 1e9,
+            None if self.programs is None else self.programs(),
+            run_id=RUN_ID,
         )
         self.hub = MemoryHub(
             self.journal,
@@ -342,6 +353,9 @@ class MemoryRun:
     def _take_replies(self) -> bool:
         ready = self._prompts.take_ready()
         for token, what in ready:
+            if isinstance(what, TalkBegins):
+                self.hub.core.effects.tools.begin_again(token)
+                continue
             event = "tool_called" if isinstance(what, ToolCall) else "prompt_ended"
             self.hub.post(methodcaller(event, token, what))
         return bool(ready)

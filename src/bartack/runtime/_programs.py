@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -24,6 +24,7 @@ from bartack.agents import (
     Budget,
     CallStarted,
     ExpectedOutput,
+    Host,
     NdjsonAgent,
     NdjsonCall,
     NdjsonConfig,
@@ -38,7 +39,6 @@ from bartack.agents import (
 )
 from bartack.agents import Outcome as AgentOutcome
 from bartack.errors import AgentCancelledError, AgentError
-from bartack.runtime._host import HubHost
 from bartack.runtime._ledger import StartPrompt
 from bartack.runtime._steps import CommandArgs, ThinkArgs, ThinkOutcome
 from bartack.runtime._tool_desk import TalkBegins, ToolCall
@@ -47,6 +47,23 @@ WIND_DOWN_S: Final = 2.0
 """How long agents that have nothing to do may take to end when the run does."""
 
 Outcome = ThinkOutcome | AgentError
+
+
+class AgentHost(Host, Protocol):
+    """The loop that agents live in, and what else the end of a run needs of it."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process of an agent is left."""
+        ...
+
+    def show(self, channel: Literal["note"], worker: str, text: str, /) -> None:
+        """Tell people something."""
+        ...
+
+    def pump(self, timeout_s: float) -> None:
+        """Wait for agents, and for nobody else."""
+        ...
 
 
 class Programs:
@@ -66,7 +83,7 @@ class Programs:
             run=dict(environment), folder=folder, environ=dict(os.environ), protocol=protocol
         )
         self._workspace = workspace
-        self._host: HubHost | None = None
+        self._host: AgentHost | None = None
         self._agents: dict[str, NdjsonAgent] = {}
         self._calls: dict[int, NdjsonCall] = {}
         self._queue: list[tuple[StartPrompt, str]] = []
@@ -76,7 +93,7 @@ class Programs:
         self._tools: dict[tuple[int, int], str] = {}
         """What each call of a tool is called by its agent: by prompt, and number of the call."""
 
-    def attach(self, host: HubHost) -> None:
+    def attach(self, host: AgentHost) -> None:
         """From now on agents can be started."""
         self._host = host
 
@@ -134,11 +151,11 @@ class Programs:
         if self._ready or (self._queue and self._has_room()):
             return 0.0
         dues = [due for agent in self._agents.values() if (due := agent.next_due()) is not None]
-        return max(min(dues) - time.monotonic(), 0.0) if dues else None
+        return max(min(dues) - self._now(), 0.0) if dues else None
 
     def take_ready(self) -> list[tuple[int, Outcome | ToolCall | TalkBegins]]:
         """What has ended, and the tools that are called; and time goes on for the rest."""
-        now = time.monotonic()
+        now = self._now() if self._agents else 0.0
         for agent in self._agents.values():
             due = agent.next_due()
             if due is not None and due <= now:
@@ -146,6 +163,10 @@ class Programs:
         self._fill()
         ready, self._ready = self._ready, []
         return ready
+
+    def _now(self) -> float:
+        assert self._host is not None
+        return self._host.clock.monotonic_ns() / 1e9
 
     def done(self, token: int, outcome: Outcome) -> None:
         """A call has ended."""
