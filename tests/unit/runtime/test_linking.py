@@ -9,8 +9,10 @@ from tests.unit.runtime.stage import Puppet, Stage, delegate, error, fields
 
 from bartack import Context, Outcome, ShellResult, worker
 from bartack.errors import DeadlineExceededError, LinkedExitError, ReceiveTimeoutError, StepCancelledError
+from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
+from bartack.runtime._state import NO_VALUE
 from bartack.telemetry import Telemetry
 from bartack.testing import TestRun, assert_survives_crashes, run_worker
 
@@ -339,6 +341,43 @@ def test_a_body_is_ended_with_its_process() -> None:
 
     assert stage.stopped == ["main/1.1:a"]
     assert [(past.n, past.e.type.rpartition(":")[2]) for past in a.past if past.e] == [(2, "LinkedExitError")]
+
+
+def test_a_body_that_was_to_be_ended_when_the_hub_died_is_not_begun_again() -> None:
+    stage = Stage()
+    _, a, b = pair(stage)
+    a.begin(2, asked=True)
+    stage.core.ledger.record((e.LinkTold(path=a.path, by=b.path, reason="error"), NO_VALUE))
+    stage.hub.flush()
+
+    stage.again()
+    a = stage.workers["main/1.1:a"]
+
+    assert a.error(a.begin(2, asked=True)) == "LinkedExitError"
+
+
+def test_a_worker_on_its_way_out_tidies_up_before_another_link_aborts_it() -> None:
+    stage = Stage()
+    _, a, b = pair(stage)
+    c = e.WorkerSpawned(path="main/1.3:c", worker="prog:c", p="main", n=1, collect=True)
+    stage.core.ledger.record((c, NO_VALUE))
+    a.value(a.step(2, "link", s.LinkArgs(target=c.path)))
+    aborted = a.step(3, "receive", s.ReceiveArgs(mailbox="never"))
+    b.say(f.Failed(e=error()))
+    assert a.error(aborted) == "LinkedExitError"
+    tidying = a.step(4, "shell", s.ShellArgs(pipeline=[["rm"]]))
+
+    ended = e.WorkerEnded(path=c.path, error=error(), final=True)
+    stage.core.ledger.record((ended, NO_VALUE))
+    stage.core.links.ended(stage.worker(c.path))
+    stage.hub.run_ready()
+
+    assert stage.stopped_shells == []
+    stage.end_shell()
+    assert a.value(tidying)
+    assert a.answer(a.step(5, "shell", s.ShellArgs(pipeline=[["rm"]]))) is None
+    stage.end_shell()
+    assert a.error(a.step(6, "receive", s.ReceiveArgs(mailbox="never"))) == "LinkedExitError"
 
 
 def test_links_of_workers_that_were_cut_off_together_say_nothing_and_are_there_again_with_them() -> None:
