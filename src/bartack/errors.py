@@ -40,6 +40,7 @@
     │   ├── NestedStepError              BT313
     │   ├── StepError                    BT314
     │   │   ├── StepCancelledError       BT315
+    │   │   │   └── LinkedExitError      BT337
     │   │   ├── StepCrashedError         BT316
     │   │   └── OutcomeUnknownError      BT317
     │   ├── ShellError                   BT318
@@ -613,6 +614,18 @@ class StepCancelledError(StepError):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__("cancelled", reason)
+
+
+class LinkedExitError(StepCancelledError):
+    """A worker that this one is linked with ended abnormally: it failed, was cancelled, or never was there."""
+
+    code = "BT337"
+    remedy = "Tidy up and let it pass on; a worker that is to hear of such ends instead calls 'ctx.trap(True)' first."
+
+    def __init__(self, worker: str, reason: str) -> None:
+        self.worker = worker
+        self.reason = reason
+        super(StepCancelledError, self).__init__("linked exit", f"{worker} ended: {reason}")
 
 
 class StepCrashedError(StepError):

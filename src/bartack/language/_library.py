@@ -126,8 +126,8 @@ FUNCTIONS: Mapping[str, Signature] = {
     "publish": _takes(OBJECT, STRING, ANY, maybe=(OBJECT,)),
     "monitor": _takes(ANY, STRING, maybe=(ANY,)),
     "demonitor": _takes(ANY, ANY),
-    "link": _takes(ANY, STRING),
-    "unlink": _takes(ANY, STRING),
+    "link": _takes(NULL, STRING),
+    "unlink": _takes(NULL, STRING),
     "unsafe_shell": _takes(RESULT, STRING),
 }
 """The functions of the library."""

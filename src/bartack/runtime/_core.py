@@ -38,6 +38,8 @@ from bartack.runtime._herald import Herald
 from bartack.runtime._herald_run import SUPERVISOR
 from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Show, Transition, describe
 from bartack.runtime._letters import LetterDesk
+from bartack.runtime._linking import LinkDesk
+from bartack.runtime._links import Abort
 from bartack.runtime._mail import MailDesk
 from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
@@ -84,12 +86,14 @@ class Core:
         self.letters.arrived, self.letters.push_out = self.mail.arrived, self.mail.push_out
         self.delivery = DeliveryDesk(office, self.mail, self.letters)
         self.monitors = MonitorDesk(office, self.mail.arrived, self.mail.left)
+        self.links = LinkDesk(office, self.mail.arrived, self.mail.left, self._abort)
         self.questions = QuestionDesk(office)
         self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions, self.delivery, self.letters)
         self.crew.aborting = self._abort_all
         self.crew.forgotten = self.mail.forget_worker
         self.crew.died = self.effects.forget_process
         self.crew.gave_up = self._drop
+        self.crew.abort = self._abort
         self._office = office
         self._handlers = self._table()
 
@@ -105,7 +109,7 @@ class Core:
             "delegate": self.crew.delegate,
             "spawn": self.crew.spawn,
             "join": self.crew.join,
-            "stop": self._stop,
+            "stop": self.crew.stop,
             "send": self.mail.send,
             "receive": self.mail.receive,
             "ack": self.mail.ack,
@@ -126,6 +130,9 @@ class Core:
             "monitor": self.monitors.monitor,
             "demonitor": self.monitors.demonitor,
             "down": self.monitors.down,
+            "link": self.links.link,
+            "unlink": self.links.unlink,
+            "trap": self.links.trap,
             "fail": self._fail,
         }
 
@@ -147,6 +154,7 @@ class Core:
         self.delivery.arm_all()
         self.letters.arm_all()
         self.monitors.arm_all()
+        self.links.arm_all()
         self.crew.start_all()
 
     def stop(self, reason: str) -> None:
@@ -329,14 +337,19 @@ class Core:
                 return
             if known is not None:
                 self._again(peer, worker, step, known)
-            elif worker.cancel_next or step.cancelled:
-                self._office.fail(worker, step, StepCancelledError(worker.cancel_next or "cancelled"))
+            elif step.cancelled or self._is_aborted(worker, step):
+                abort = worker.abort_next or Abort("cancelled")
+                self._office.fail(worker, step, abort.error())
             elif worker.doubted.get((step.p, step.n)) == step.fp:
                 self._office.fail(worker, step, OutcomeUnknownError(f"{step.p}:{step.n}", step.about))
             else:
                 self._handler(step.step)(peer, worker, step)
         except BartackError as error:
             self._office.fail(worker, step, error)
+
+    def _is_aborted(self, worker: Worker, step: f.Step) -> bool:
+        """Whether this is the step that an abort has waited for. Who is on its way out because of a link may tidy up first."""
+        return worker.abort_next is not None and not (worker.leaving and step.step in CLEANUP)
 
     def _handler(self, kind: str) -> Handler:
         handler = self._handlers.get(kind)
@@ -363,8 +376,8 @@ class Core:
             recorded, asked = f"{known.step} {known.about}".strip(), f"{step.step} {step.about}".strip()
             mismatch = ReplayMismatchError(worker.path, f"{step.p}:{step.n}", recorded, asked)
             self.crew.fail_session(worker, describe(mismatch, worker.path), None)
-        elif step.cancelled:
-            self._give_up(worker, known, StepCancelledError("cancelled"))
+        elif known.abort is not None or step.cancelled:
+            self._give_up(worker, known, (known.abort or Abort("cancelled")).error())
         elif not self.effects.attach(worker, known):
             self._take_up(peer, worker, step, known)
 
@@ -398,8 +411,6 @@ class Core:
             return  # the failure ends every wait, and is no outcome
         if opened is not None:
             self._give_up(worker, opened, StepCancelledError(reason))
-        else:
-            self.mail.cancel_send(worker, frame.p, frame.n, reason)
 
     def _give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         self.mail.cancel(worker, opened.p, opened.n)
@@ -410,6 +421,12 @@ class Core:
         else:
             self.effects.cancel(worker, opened, error)
 
+    def _abort(self, worker: Worker) -> None:
+        """A worker is interrupted, wherever the state says so."""
+        for opened in worker.waits():
+            if opened.abort is not None:
+                self._give_up(worker, opened, opened.abort.error())
+
     def _drop(self, worker: Worker) -> None:
         """A worker has ended for good."""
         self.effects.drop(worker)
@@ -419,6 +436,7 @@ class Core:
         if inbox in self.state.mailboxes and self.state.is_closed(inbox):
             self.mail.shut(inbox)
         self.monitors.ended(worker, self.crew.alive.get(worker.path, 0))
+        self.links.ended(worker)
 
     def _abort_all(self) -> None:
         """The session failed: nothing that is under way goes on, except clean-up."""
@@ -430,9 +448,6 @@ class Core:
         self.delivery.abort_all(error)
         self.letters.stop()
         self.effects.abort_all()
-
-    def _stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:
-        self.crew.stop(peer, worker, step, self._give_up)
 
     def _fail(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """A worker fails the session on purpose. The step is never answered; the worker learns it like everybody."""

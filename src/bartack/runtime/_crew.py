@@ -47,7 +47,7 @@ WORKER_RESTARTS: Final = RestartPolicy(limit=3, backoff=CHILD_BACKOFF, free=1)
 """For crashes in a row that got a worker nowhere. The first restart comes at once: most crashes are the only one."""
 
 LAST_WORDS_S: Final = 1.0
-_ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "WorkerError"})
+_ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "LinkedExitError", "WorkerError"})
 _decode_calls = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -76,6 +76,8 @@ class CrewDesk:
         """Told of a worker whose process is gone."""
         self.gave_up: Callable[[Worker], None] = lambda worker: None
         """Told of a worker that has ended for good: what it held goes back, what was done for it ends."""
+        self.abort: Callable[[Worker], None] = lambda worker: None
+        """Interrupts a worker where the state says that it is to be."""
         self._numbers: dict[str, int] = {}
         self._finishing: dict[str, Value] = {}
         self._joins: dict[str, list[tuple[Worker, str, int]]] = {}
@@ -155,22 +157,14 @@ class CrewDesk:
                 self._office.open(step)
             self._joins.setdefault(args.path, []).append((worker, step.p, step.n))
 
-    def stop(
-        self,
-        peer: Peer,
-        worker: Worker,
-        step: f.Step,
-        cancel: Callable[[Worker, OpenStep, BartackError], None],
-    ) -> None:
+    def stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Cancel a spawned worker: at its open steps, or at its next one."""
         args = self._office.decode(step.a, s.StopArgs)
         child = self._office.state.workers.get(args.path)
         if child is not None and not child.ended:
             reason = args.reason or "cancelled"
-            waiting = [opened for opened in child.open.values() if opened.step != "timeout"]
             self._office.ledger.record((e.WorkerCancelled(path=child.path, reason=reason), NO_VALUE))
-            for opened in waiting:
-                cancel(child, opened, StepCancelledError(reason))
+            self.abort(child)
         self._office.finish_raw(worker, step, Value(NULL))
 
     def resume_delegate(self, worker: Worker, opened: OpenStep) -> None:
@@ -494,17 +488,22 @@ class CrewDesk:
         ]
 
     def _end_all(self, workers: list[Worker], error: BartackError) -> None:
-        """End workers for good, with everything below them."""
-        for worker in workers:
-            self._end_all(self._below(worker), error)
+        """End workers for good, with everything below them. Nobody hears of the end of another before all have ended."""
+        doomed = self._with_below(workers)
+        for worker in doomed:
             described = describe(error, worker.path)
             ended = e.WorkerEnded(path=worker.path, error=described, final=True, cut=True)
             self._office.ledger.record((ended, NO_VALUE))
+        for worker in doomed:
             self.forgotten(worker.path)
             self.gave_up(worker)
             if worker.path in self.alive:
                 self._detach(worker.path)
                 self._office.ledger.act(StopWorker(worker.path))
+
+    def _with_below(self, workers: list[Worker]) -> list[Worker]:
+        """Workers and all that they have started, those before them."""
+        return [one for worker in workers for one in (*self._with_below(self._below(worker)), worker)]
 
     def _dismiss_all(self, paths: list[str]) -> None:
         """End the processes of workers that are no part of the run any more, and of all below them."""

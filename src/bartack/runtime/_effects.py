@@ -40,6 +40,7 @@ from bartack.runtime._ledger import (
     StopPrompt,
     StopShell,
 )
+from bartack.runtime._links import Abort
 from bartack.runtime._office import Office
 from bartack.runtime._places import is_inside
 from bartack.runtime._state import FIRED, NO_VALUE, OpenStep, Value, Worker
@@ -332,7 +333,9 @@ class EffectDesk:
         known = worker.open.get((begin.p, begin.n))
         if begin.i:
             peer.awaited[begin.p, begin.n] = begin.i
-        if known is not None and known.between and begin.attempt < known.attempt:
+        if known is not None and known.abort is not None:
+            self._cancel_begun(worker, known, begin, known.abort)
+        elif known is not None and known.between and begin.attempt < known.attempt:
             # A restarted worker begins anew; the attempts that failed before count.
             self._say_attempt(worker, known, begin)
         elif known is not None and known.once and begin.once and begin.attempt == 1:
@@ -343,8 +346,9 @@ class EffectDesk:
             self._office.ledger.fail_open(worker, self._start_attempt(worker, begin, None), error)
         else:
             opened = self._start_attempt(worker, begin, known)
-            if worker.cancel_next:
-                self._cancel_begun(worker, opened, begin)
+            abort = worker.abort_next
+            if abort is not None and not (worker.leaving and opened.step in s.CLEANUP):
+                self._cancel_begun(worker, opened, begin, abort)
             elif begin.i:
                 self._say_begun(worker, opened)
 
@@ -368,8 +372,8 @@ class EffectDesk:
         self._watch_body(worker, opened, begin)
         return opened
 
-    def _cancel_begun(self, worker: Worker, opened: OpenStep, begin: f.Begin) -> None:
-        error = StepCancelledError(worker.cancel_next)
+    def _cancel_begun(self, worker: Worker, opened: OpenStep, begin: f.Begin, abort: Abort) -> None:
+        error = abort.error()
         if begin.i:
             self._drop_alarm(opened.p, opened.n)
             self._office.ledger.fail_open(worker, opened, error)

@@ -169,7 +169,7 @@ class WorkerRewound(EntryData, frozen=True, gc=False):
 
 
 class WorkerCancelled(EntryData, frozen=True, gc=False):
-    """A worker is to be cancelled at its next step, because none was open."""
+    """A worker is cancelled: its open steps are, or else its next one."""
 
     kind = "worker.cancelled"
 
@@ -520,6 +520,49 @@ class MonitorGone(EntryData, frozen=True, gc=False):
     ref: str
     p: str
     n: int
+
+
+class LinkMade(EntryData, frozen=True, gc=False):
+    """Two workers are linked, by a step of the first that is in the same line."""
+
+    kind = "link.made"
+
+    path: str
+    other: str
+
+
+class LinkGone(EntryData, frozen=True, gc=False):
+    """Two workers are no longer linked, by a step of the first that is in the same line."""
+
+    kind = "link.gone"
+
+    path: str
+    other: str
+
+
+class LinkTold(EntryData, frozen=True, gc=False):
+    """A worker ended abnormally, and the link acts on the other: its open steps are aborted, or else its next one.
+
+    If it traps, it gets a message instead, which is in the same line. The link is gone.
+    """
+
+    kind = "link.told"
+
+    path: str
+    """The worker that is told."""
+    by: str
+    """The worker that has ended."""
+    reason: str
+    trapped: bool = False
+
+
+class WorkerTraps(EntryData, frozen=True, gc=False):
+    """Ends of linked workers are messages to this one from here on; or no longer."""
+
+    kind = "worker.traps"
+
+    path: str
+    on: bool
 
 
 class FailureRecorded(EntryData, frozen=True, gc=False):

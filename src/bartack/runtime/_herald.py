@@ -26,6 +26,7 @@ from bartack.telemetry import (
     DeadLetterRedelivered,
     DeadLetterRetried,
     Event,
+    LinkExit,
     MailboxDelivered,
     MailboxDropped,
     MailboxLevel,
@@ -88,6 +89,7 @@ class Herald:
             e.MonitorMade: self._monitor_made,
             e.MonitorTold: self._monitor_told,
             e.MonitorGone: self._monitor_gone,
+            e.LinkTold: self._link_told,
             e.WorkerEnded: self._worker_ended,
         }
         tables = (own, self.run.ears)
@@ -375,6 +377,17 @@ class Herald:
         monitor = self._state.monitors.get(data.ref)
         if monitor is not None:
             self._cleaned(monitor, at, automatic=False)
+
+    def _link_told(self, data: e.LinkTold, at: int, value: Value) -> None:
+        exit_ = LinkExit(
+            count=1,
+            ended=data.by,
+            worker=data.path,
+            trapped=data.trapped,
+            reason=data.reason,
+            run=self._state.run_id,
+        )
+        self._add(exit_)
 
     def _worker_ended(self, data: e.WorkerEnded, at: int, value: Value) -> None:
         if data.error is None or data.final:

@@ -21,7 +21,6 @@ from bartack.errors import (
     MessageTooLargeError,
     NameTakenError,
     ReceiveTimeoutError,
-    StepCancelledError,
 )
 from bartack.journal import BlobRef
 from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, check_name, check_pattern
@@ -68,7 +67,7 @@ class Blocked(NamedTuple):
     alarm: Alarm | None = None
     path: str = ""
     """The worker whose step it is, if it is one that dies with its process."""
-    step: f.Step | None = None
+    step: tuple[str, int] = ("", 0)
 
 
 class MailDesk:
@@ -417,10 +416,7 @@ class MailDesk:
     def forget_worker(self, path: str) -> None:
         """A worker's process is gone: it waits for nothing."""
         self._forget(lambda waiter: waiter.worker == path)
-        for name, queue in self._blocked.items():
-            for blocked in [item for item in queue if item.path == path]:
-                _call_off(blocked)
-                self.unblock(name, blocked)
+        self._stop_blocking(lambda blocked: blocked.path == path)
 
     def forget_peer(self, peer: Peer) -> None:
         """A foreign process is gone: what it held goes back."""
@@ -429,18 +425,9 @@ class MailDesk:
             self.settle_foreign(peer, message_id, ok=False)
 
     def cancel(self, worker: Worker, p: str, n: int) -> None:
-        """A step waits no longer."""
+        """A step waits no longer, neither for a message nor for room."""
         self._forget(lambda waiter: waiter.worker == worker.path and waiter.step == (p, n))
-
-    def cancel_send(self, worker: Worker, p: str, n: int, reason: str) -> None:
-        """A send waits no longer for room."""
-        for name, queue in self._blocked.items():
-            for blocked in list(queue):
-                step = blocked.step
-                if step is not None and (step.p, step.n) == (p, n):
-                    _call_off(blocked)
-                    self.unblock(name, blocked)
-                    self._office.fail(worker, step, StepCancelledError(reason))
+        self._stop_blocking(lambda blocked: blocked.path == worker.path and blocked.step == (p, n))
 
     def abort_all(self, error: BartackError) -> None:
         """The session failed: nobody waits any more, and no message moves."""
@@ -533,17 +520,20 @@ class MailDesk:
         return mailbox.name == f"@{path}" or mailbox.owner == path
 
     def _block(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
+        known = worker.open.get((step.p, step.n))
+        opened = known or self._office.open(step, timeout_s=self._office.timeouts.limit("send"))
 
         def late() -> None:
             self.unblock(mailbox.name, blocked)
-            self._office.fail(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
+            error = MailboxFullError(mailbox.name, len(mailbox))
+            self._office.ledger.fail_open(worker, opened, error)
 
         def shut() -> None:
-            self._office.fail(worker, step, MailboxClosedError(mailbox.name))
+            self._office.ledger.fail_open(worker, opened, MailboxClosedError(mailbox.name))
 
-        alarm = self._office.clockwork.after(self._office.timeouts.limit("send"), late)
+        alarm = self._office.clockwork.after(self._office.left_s(opened) or 0.0, late)
         blocked = Blocked(
-            size, lambda: self._deliver(worker, step, args, size), shut, alarm, path=worker.path, step=step
+            size, lambda: self._deliver(worker, step, args, size), shut, alarm, worker.path, (step.p, step.n)
         )
         self.block(mailbox.name, blocked)
 
@@ -754,6 +744,12 @@ class MailDesk:
                     if gone(waiter):
                         self._drop_alarm(waiter)
                 self._waiters[name] = deque(waiter for waiter in waiters if not gone(waiter))
+
+    def _stop_blocking(self, gone: Callable[[Blocked], bool]) -> None:
+        for name, queue in self._blocked.items():
+            for blocked in [item for item in queue if gone(item)]:
+                _call_off(blocked)
+                self.unblock(name, blocked)
 
     def _send_away(self, name: str, owner: str) -> None:
         """A mailbox belongs to a worker now: nobody else waits for its messages any more."""

@@ -1,4 +1,4 @@
-"""The members of ``ctx`` that watch other workers."""
+"""The members of ``ctx`` that watch other workers, or are linked with them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final, Self
 
 from bartack.messaging import check_name
 from bartack.runtime._mailbox_client import Mailbox
-from bartack.runtime._members import Members, Seconds, encode_args, seconds_of
+from bartack.runtime._members import Members, Seconds, encode_args, nothing, seconds_of
 from bartack.runtime._members_workers import Handle
 from bartack.runtime._op import StepOp
 from bartack.runtime._scheduler import Scheduler
-from bartack.runtime._steps import DemonitorArgs, DownArgs, MonitorArgs
+from bartack.runtime._steps import DemonitorArgs, DownArgs, LinkArgs, MonitorArgs, TrapArgs
 from bartack.runtime._values import Codec, codec
 from bartack.supervision import creators_stack
 
@@ -67,7 +67,7 @@ class Watch:
 
 
 class WatchMembers(Members):
-    """Monitors."""
+    """Monitors and links."""
 
     def monitor(
         self, target: str | Handle[object], tag: str = "", into: Mailbox | str | None = None
@@ -84,7 +84,36 @@ class WatchMembers(Members):
             into: Another mailbox for the message.
         """
         self._scheduler.check_here("ctx.monitor")
-        name = target if isinstance(target, str) else target.path
+        name = _path(target)
         mailbox = into.name if isinstance(into, Mailbox) else into or f"@{self._scheduler.facts.path}"
         check_name(mailbox)
         return Watch(self._scheduler, name, tag, mailbox, creators_stack(__file__))
+
+    def link(self, target: str | Handle[object]) -> StepOp[None]:
+        """Link this worker with another: if one of them ends abnormally, the other is aborted.
+
+        An abort is the outcome of the steps that are open, or of the next one: ``LinkedExitError``. A worker that failed or was
+        cancelled before acts at once, and so does one that is not there; a normal end never does. Links have no direction, and
+        linking twice is the same as once.
+
+        Args:
+            target: The worker's handle or path, or a name that it has registered.
+        """
+        return self._step("link", LinkArgs(target=_path(target)), nothing, _path(target))
+
+    def unlink(self, target: str | Handle[object]) -> StepOp[None]:
+        """Undo a link. Nothing of it arrives any more; a message of it that nobody has received is taken back."""
+        return self._step("unlink", LinkArgs(target=_path(target)), nothing, _path(target))
+
+    def trap(self, on: bool = True) -> StepOp[None]:
+        """Be told of the end of linked workers instead of being aborted; or, with ``False``, no longer.
+
+        The message ``{"type": "EXIT", "from", "reason", "at"}`` goes to the inbox of this worker. ``reason`` is ``error``,
+        ``aborted``, or ``noproc`` for a worker that is not there. That this worker is cancelled, or that the session fails, cannot
+        be trapped.
+        """
+        return self._step("trap", TrapArgs(on=on), nothing, "on" if on else "off")
+
+
+def _path(target: str | Handle[object]) -> str:
+    return target if isinstance(target, str) else target.path

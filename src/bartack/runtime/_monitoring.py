@@ -45,7 +45,7 @@ class MonitorDesk:
         args = self._office.decode(step.a, s.MonitorArgs)
         check_name(args.into)
         ref = f"mon-{step.p}:{step.n}.{worker.rewinds}"
-        target = self._target(args.target)
+        target = self._office.state.path_of(args.target)
         made = e.MonitorMade(
             ref=ref, target=target, watcher=worker.path, into=args.into, tag=args.tag, stack=args.stack
         )
@@ -111,7 +111,7 @@ class MonitorDesk:
     def ended(self, worker: Worker, incarnation: int) -> None:
         """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
         if self._office.state.failure is None and self._office.state.ended is None:
-            self._tell(worker.path, _reason(worker), incarnation)
+            self._tell(worker.path, worker.end_reason, incarnation)
 
     def arm_all(self) -> None:
         """The run goes on: tell of those whose end nobody could be told of."""
@@ -119,18 +119,9 @@ class MonitorDesk:
         for target in self._office.state.monitors.targets():
             found = workers.get(target)
             if found is None or found.ended:
-                self._tell(target, "noproc" if found is None else _reason(found), 0)
+                self._tell(target, "noproc" if found is None else found.end_reason, 0)
 
     # Inside.
-
-    def _target(self, name: str) -> str:
-        """The path of the worker that is meant: by its path, its inbox, or the name that it has registered."""
-        state = self._office.state
-        path = name.removeprefix("@")
-        mailbox = state.mailboxes.get(name)
-        if path in state.workers or mailbox is None:
-            return path
-        return state.owner_of(mailbox) or mailbox.owner or path
 
     def _wait(self, worker: Worker, ref: str, opened: OpenStep) -> None:
         self._waiting[ref] = (worker, opened)
@@ -185,12 +176,3 @@ def _sent(monitor: Monitor, value: Value) -> e.MessageSent:
 
 def _taken(mailbox: str, ref: str, step: f.Step | OpenStep) -> e.MessageTaken:
     return e.MessageTaken(mailbox=mailbox, id=message_id(ref), p=step.p, n=step.n, fp=step.fp, step="down")
-
-
-def _reason(worker: Worker) -> str:
-    """How a worker ended, in a word."""
-    if worker.status == "completed":
-        return "normal"
-    if worker.error is None or worker.error.type.endswith(":StepCancelledError"):
-        return "aborted"
-    return "error"

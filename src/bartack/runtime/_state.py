@@ -19,6 +19,7 @@ from bartack.runtime import _entries as e
 from bartack.runtime._blame import Blame, Failed
 from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._frames import ErrorData
+from bartack.runtime._links import ABORTS, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime._places import CallPlace, outer
 from bartack.supervision import Monitor, MonitorRegistry
 
@@ -28,7 +29,7 @@ RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "i
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
 
-_ENDED: Final = (":StepCancelledError", ":StepTimeoutError", ":ShellTimeoutError", ":MessageTooLargeError")
+_ENDED: Final = (*ABORTS, ":StepTimeoutError", ":ShellTimeoutError", ":MessageTooLargeError")
 
 T = TypeVar("T", bound=e.EntryData)
 
@@ -68,6 +69,8 @@ class OpenStep(msgspec.Struct, gc=False):
     cleanup: bool = False
     between: bool = False
     """An attempt failed and the next one has not begun: nothing of it is under way."""
+    abort: Abort | None = None
+    """Why it is being given up, if it is."""
 
 
 class ToolRun(msgspec.Struct):
@@ -124,6 +127,11 @@ class ToolRecord:
 class Worker:
     """One worker of the run, as far as the journal tells."""
 
+    abort_next: Abort | None = None
+    """Why its next step is given up, if it is."""
+    trapping = False
+    """Whether ends of linked workers are messages to it."""
+
     def __init__(self, data: e.WorkerSpawned, seq: int, arguments: Value) -> None:
         self.path = data.path
         self.seq = seq
@@ -159,8 +167,8 @@ class Worker:
         """Whether it failed because nobody knows whether a step of it happened: a person has to decide."""
         self.origin_facts: tuple[str, str] = ("", "")
         """Kind and fingerprint of the step that an uncaught error came from."""
-        self.cancel_next = ""
-        """Why its next step is cancelled, if it is."""
+        self.exits: set[tuple[str, int]] = set()
+        """Steps that a link has aborted."""
         self.cancelled = False
         """Whether it was told to stop: that it ends with a cancellation is then no failure."""
         self.blame = Blame()
@@ -180,6 +188,22 @@ class Worker:
     def ended(self) -> bool:
         """Whether nothing of it is left to do."""
         return self.status in {"completed", "failed", "cancelled"}
+
+    @property
+    def leaving(self) -> bool:
+        """Whether a link has aborted it and it has done nothing since but tidy up."""
+        return not self.exits.isdisjoint(self.blame.steps)
+
+    @property
+    def end_reason(self) -> str:
+        """How it ended, in a word."""
+        if self.status == "completed":
+            return "normal"
+        return "aborted" if self.error is None or self.error.type.endswith(ABORTS) else "error"
+
+    def waits(self) -> list[OpenStep]:
+        """Its open steps, without the blocks that have a deadline."""
+        return [step for step in self.open.values() if step.step != "timeout"]
 
     def awaits_tool(self, step: OpenStep) -> bool:
         """Whether a prompt waits for a tool of this worker, and not for its agent."""
@@ -214,6 +238,7 @@ class State:
         """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
         self.deliveries = Deliveries()
         self.monitors = MonitorRegistry()
+        self.links = LinkRegistry()
         self.told: dict[str, Monitor] = {}
         """Monitors that have reported and that their watchers have not let go of."""
         self.failure: e.FailureRecorded | None = None
@@ -279,6 +304,14 @@ class State:
         """The worker whose name a mailbox is, as long as it lives."""
         owner = self.workers.get(mailbox.owner) if mailbox.owner else None
         return "" if owner is None or owner.ended else owner.path
+
+    def path_of(self, name: str) -> str:
+        """The path of the worker that is meant: by its path, its inbox, or the name that it has registered."""
+        path = name.removeprefix("@")
+        mailbox = self.mailboxes.get(name)
+        if path in self.workers or mailbox is None:
+            return path
+        return self.owner_of(mailbox) or mailbox.owner or path
 
     def has_nobody(self, name: str) -> bool:
         """Whether a mailbox belongs to one worker, and there is none: its inbox, or the name that it had registered."""
@@ -371,6 +404,7 @@ class State:
         for path in [path for path in self.workers if path in made or path.startswith(below(made))]:
             gone = self.workers.pop(path)
             self.stop_watching(path)
+            self.links.forget(path)
             # Their keys must not come again.
             self.undone[path] = gone.rewinds + 1
             self.children.pop(gone.parent, None)
@@ -380,6 +414,24 @@ class State:
         """A worker has ended: its monitors go with it."""
         self.told = {ref: monitor for ref, monitor in self.told.items() if monitor.watcher != watcher}
         return self.monitors.watcher_gone(watcher)
+
+    def abort(self, worker: Worker, abort: Abort) -> None:
+        """A worker is interrupted from outside: in its open steps, or else in its next one.
+
+        One that a link has aborted already is left to tidy up.
+        """
+        waiting = [] if abort.by and worker.leaving else worker.waits()
+        for step in waiting:
+            step.abort = _first(step.abort, abort)
+        if not waiting:
+            worker.abort_next = _first(worker.abort_next, abort)
+
+    def _unlink_ended(self, worker: Worker) -> None:
+        """A worker ended abnormally: nobody is told of it who has ended, too, unless that one may go on."""
+        for other in self.links.of(worker.path):
+            found = self.workers.get(other)
+            if found is None or (found.ended and found.suspended is None):
+                self.links.remove(worker.path, other)
 
     def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
         """A step is no longer open."""
@@ -397,6 +449,9 @@ class State:
             return
         was = worker.open.get((p, n))
         self.forget_step(worker, (p, n))
+        if was is not None and was.abort is not None and not (failed and _is_cancellation(failed)):
+            # It came too late for this step.
+            worker.abort_next = _first(worker.abort_next, was.abort)
         worker.crashes_in_a_row = 0
         worker.last_step = (p, n, step)
         if cleanup:
@@ -413,6 +468,15 @@ class State:
             cut_short = was is not None and was.once and not was.between and _was_ended(failed)
             unknown = cut_short or is_unknown(failed.error)
             worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=cancelled)
+            if failed.error.type.endswith(LINKED_EXIT):
+                worker.exits.add((p, n))
+            else:
+                worker.exits.discard((p, n))
+
+
+def _first(known: Abort | None, new: Abort) -> Abort:
+    """Of two aborts the first counts; but a cancellation is for certain, whatever links do."""
+    return new if known is None or (known.by and not new.by) else known
 
 
 def is_unknown(error: ErrorData) -> bool:
@@ -421,7 +485,7 @@ def is_unknown(error: ErrorData) -> bool:
 
 
 def _is_cancellation(failed: e.StepFailed) -> bool:
-    return failed.error.type.endswith(":StepCancelledError")
+    return failed.error.type.endswith(ABORTS)
 
 
 def _was_ended(failed: e.StepFailed) -> bool:
@@ -505,6 +569,10 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
     if data.error is None or data.final:
         watching = state.stop_watching(worker.path)
         worker.watching = watching if data.cut else []
+    if data.error is None:
+        state.links.forget(worker.path)
+    elif data.final and not data.cut:
+        state._unlink_ended(worker)  # noqa: SLF001 - the appliers are the state's own
     # The program may have raised something of its own instead: what it goes back to is as unknown as before.
     unknown = failed.unknown if failed is not None else data.error is not None and is_unknown(data.error)
     worker.in_doubt = unknown and not data.final
@@ -568,7 +636,7 @@ def _workers_dropped(state: State, data: e.WorkersDropped, seq: int, at: int, va
 
 def _worker_cancelled(state: State, data: e.WorkerCancelled, seq: int, at: int, value: Value) -> None:
     worker = state.workers[data.path]
-    worker.cancel_next = data.reason
+    state.abort(worker, Abort(data.reason))
     worker.cancelled = True
 
 
@@ -598,8 +666,10 @@ def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Val
     state.spent_usd += data.usd
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data)
     worker = state.worker_of(data.p)
-    if worker is not None and _is_cancellation(data):
-        worker.cancel_next = ""
+    pending = worker.abort_next if worker is not None else None
+    if worker is not None and pending is not None and _is_cancellation(data):
+        linked = data.error.type.endswith(LINKED_EXIT)
+        worker.abort_next = None if bool(pending.by) == linked else pending
 
 
 def _tool_called(state: State, data: e.ToolCalled, seq: int, at: int, value: Value) -> None:
@@ -797,6 +867,24 @@ def _monitor_gone(state: State, data: e.MonitorGone, seq: int, at: int, value: V
         worker.let_go[data.ref] = (seq - 1, monitor)
 
 
+def _link_made(state: State, data: e.LinkMade, seq: int, at: int, value: Value) -> None:
+    state.links.add(data.path, data.other)
+
+
+def _link_gone(state: State, data: e.LinkGone, seq: int, at: int, value: Value) -> None:
+    state.links.remove(data.path, data.other)
+
+
+def _link_told(state: State, data: e.LinkTold, seq: int, at: int, value: Value) -> None:
+    state.links.remove(data.path, data.by)
+    if not data.trapped:
+        state.abort(state.workers[data.path], Abort(data.reason, data.by))
+
+
+def _worker_traps(state: State, data: e.WorkerTraps, seq: int, at: int, value: Value) -> None:
+    state.workers[data.path].trapping = data.on
+
+
 def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:
     if data.suppressed or state.failure is not None:
         state.suppressed += 1
@@ -850,6 +938,10 @@ _APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.MonitorMade: _monitor_made,
     e.MonitorTold: _monitor_told,
     e.MonitorGone: _monitor_gone,
+    e.LinkMade: _link_made,
+    e.LinkGone: _link_gone,
+    e.LinkTold: _link_told,
+    e.WorkerTraps: _worker_traps,
     e.FailureRecorded: _session_failed,
     e.PeerJoined: _for_people,
     e.WaitSlow: _for_people,

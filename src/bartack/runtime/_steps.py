@@ -29,6 +29,8 @@ close      hub      ``MailboxArgs``                              null
 monitor    hub      ``MonitorArgs``                              the name of the monitor
 demonitor  hub      ``DemonitorArgs``                            bool; undone if its worker is set back behind a failure
 down       hub      ``DownArgs``                                 the DOWN message of a monitor
+link unlink hub     ``LinkArgs``                                 null
+trap       hub      ``TrapArgs``                                 null
 stats      hub      ``MailboxArgs``                              ``MailboxStats``
 fail       hub      ``FailArgs``                                 never answered: the session fails
 left       hub      ``{}``                                       seconds left of the innermost deadline, or null
@@ -363,6 +365,18 @@ class DownArgs(Args, frozen=True):
     ref: str
     into: str
     timeout_s: float
+
+
+class LinkArgs(Args, frozen=True):
+    """Link with a worker, or undo that: its path, or a name that one has registered."""
+
+    target: str
+
+
+class TrapArgs(Args, frozen=True):
+    """Whether ends of linked workers are messages."""
+
+    on: bool
 
 
 class FailArgs(Args, frozen=True):

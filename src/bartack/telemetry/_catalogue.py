@@ -351,6 +351,19 @@ class MonitorLeaked(Event, frozen=True, kw_only=True, gc=False):
     run: Metadata[str] = ""
 
 
+class LinkExit(Event, frozen=True, kw_only=True, gc=False):
+    """A worker ended abnormally, and one that is linked with it was aborted; or was sent a message, if it had ``trapped``."""
+
+    name = "link.exit"
+
+    count: Measurement[int]
+    ended: Metadata[str]
+    worker: Metadata[str]
+    trapped: Metadata[bool]
+    reason: Metadata[str]
+    run: Metadata[str] = ""
+
+
 class RunStart(Event, frozen=True, kw_only=True, gc=False):
     """A hub runs a run from here on: the first one, or one that resumes it."""
 

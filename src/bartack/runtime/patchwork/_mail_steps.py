@@ -1,4 +1,4 @@
-"""Messages to many, and monitors: functions of the library that are steps."""
+"""Messages to many, monitors and links: functions of the library that are steps."""
 
 from __future__ import annotations
 
@@ -84,3 +84,13 @@ def demonitor(rt: Caller, ref: object) -> object:
         raise TypeMismatchError("the ref of demonitor()", "what monitor() gave", repr(name))
     args = DemonitorArgs(ref=name, into=into)
     return rt.perform(StepOp("demonitor", encode_args(args), _FLAG.decode, about=name))
+
+
+def link(rt: Caller, path: object) -> None:
+    """``link(path)``: the abnormal end of one of two workers is thrown in the other."""
+    rt.perform(rt.ctx.link(string_of(path, "the path of link()")))
+
+
+def unlink(rt: Caller, path: object) -> None:
+    """``unlink(path)``: not any more."""
+    rt.perform(rt.ctx.unlink(string_of(path, "the path of unlink()")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from bartack.errors import TypeMismatchError, UnknownRequestError
+from bartack.errors import TypeMismatchError
 from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork import _mail_steps
 from bartack.runtime.patchwork._caller import Caller
@@ -109,10 +109,6 @@ def _unsafe_shell(rt: Caller, written: object) -> object:
     return rt.unsafe_shell(_text(written, "the text of unsafe_shell()"))
 
 
-def _link(_rt: Caller, *_arguments: object) -> None:
-    raise UnknownRequestError("link")
-
-
 STEPS: Final[Mapping[str, Callable[..., object]]] = {
     "print": _print,
     "log": _log,
@@ -134,7 +130,7 @@ STEPS: Final[Mapping[str, Callable[..., object]]] = {
     "publish": _mail_steps.publish,
     "monitor": _mail_steps.monitor,
     "demonitor": _mail_steps.demonitor,
-    "link": _link,
-    "unlink": _link,
+    "link": _mail_steps.link,
+    "unlink": _mail_steps.unlink,
 }
 """The functions by their names. The two for whole lines are what ``>`` and ``>>`` with a file mean."""
