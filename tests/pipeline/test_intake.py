@@ -136,7 +136,7 @@ def test_a_proposal_that_is_denied_ends_the_run(tmp_path: Path, answers: dict[st
 
     run = team.run(instruct())
 
-    assert run.status == "cancelled"
+    assert run.status == "aborted"
     assert [action for _, action, _, _ in team.actions] == ["intake"]
 
 
@@ -216,7 +216,7 @@ def test_a_plan_that_changed_is_asked_about_before_the_next_task(tmp_path: Path,
 
     run = team.run(instruct())
 
-    assert run.status == ("completed" if answer == "keep" else "cancelled")
+    assert run.status == ("completed" if answer == "keep" else "aborted")
     done = {task for task, action, _, _ in team.actions if action == "implement"}
     assert done == ({"one", "two", "three"} if answer == "keep" else {"one"})
     asked = [step.about for step in run.steps if step.kind == "ask" and "has changed" in step.about]

@@ -295,7 +295,7 @@ def test_a_person_may_abort_and_the_run_is_over(tmp_path: Path) -> None:
 
     run = team.run(order("T-1", using=bounds(on_limit="ask", max_review_rounds=1)))
 
-    assert run.status == "cancelled"
+    assert run.status == "aborted"
 
 
 def test_a_question_at_a_bound_may_time_out(tmp_path: Path) -> None:

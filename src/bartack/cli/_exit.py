@@ -31,7 +31,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.FAILED: "the command or the run failed, or a fault was found",
     Exit.USAGE: "the command line or a setting cannot be used",
     Exit.WAITING: "the run was stopped because it waits for an answer; it can be resumed",
-    Exit.CANCELLED: "the run was cancelled",
+    Exit.CANCELLED: "the run was cancelled or aborted",
     Exit.OWNED: "another process owns the run",
     Exit.DISK: "the disk is full, not writable or could not sync; nothing acknowledged is lost",
     Exit.NOT_FOUND: "what was named does not exist",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -16,11 +18,14 @@ import msgspec
 from bartack.cli._app import PlainGroup
 from bartack.cli._exit import Exit
 from bartack.cli._export import encode_entry, open_output
-from bartack.cli._options import json_option, write_json
+from bartack.cli._options import json_option, workspace_option, write_json
 from bartack.cli._terminal import Screen, human_size, printable
+from bartack.errors import UsageError
 from bartack.journal import Entry, FileReader, JournalReport, open_reader, verify_journal
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_RUN_NAME: Final = re.compile(r"latest|(run-)?[0-9][0-9a-f-]*|run-")
+"""What may be meant as a run, where no such file is there."""
 
 path_argument = click.argument("path", metavar="PATH")
 
@@ -29,7 +34,8 @@ path_argument = click.argument("path", metavar="PATH")
 def journal() -> None:
     """Read, check and export the journal of a run.
 
-    PATH is the journal file or the directory that holds it. Nothing is changed, and no owner is disturbed.
+    PATH is the journal file or the directory that holds it; or a run: its id, a unique beginning of it, or 'latest'. Nothing is
+    changed, and no owner is disturbed.
     """
 
 
@@ -42,12 +48,14 @@ def journal() -> None:
 @click.option("--kind", "kinds", multiple=True, metavar="GLOB", help="Only kinds like this; may be repeated.")
 @click.option("-f", "--follow", is_flag=True, help="Wait for more entries until Ctrl-C.")
 @click.option("--full", is_flag=True, help="Do not shorten, and print large values too.")
+@workspace_option
 @json_option
 def show(
     path: str,
     first: int,
     last: int | None,
     kinds: tuple[str, ...],
+    workspace: str,
     *,
     follow: bool,
     full: bool,
@@ -59,7 +67,7 @@ def show(
     --full is given.
     """
     screen = Screen(sys.stdout)
-    with open_reader(path) as reader:
+    with open_reader(_find(path, workspace)) as reader:
         put = _json_writer(reader, full=full) if as_json else _text_writer(reader, screen, full=full)
         for entry in _selected(reader, first, last, kinds, follow=follow):
             put(entry)
@@ -69,14 +77,15 @@ def show(
 
 @journal.command(short_help="Check every line and every large value.")
 @path_argument
+@workspace_option
 @json_option
-def verify(path: str, *, as_json: bool) -> Exit:
+def verify(path: str, workspace: str, *, as_json: bool) -> Exit:
     """Check every line of a journal and every large value it refers to; change nothing.
 
     The command ends with 0 if everything that was acknowledged is whole, and with 10 if not. A line that was still being
     written when its owner died was never acknowledged and is no damage: the next owner cuts it off and keeps it in a file.
     """
-    report = verify_journal(path)
+    report = verify_journal(_find(path, workspace))
     if as_json:
         write_json({"ok": report.ok, **msgspec.to_builtins(report)})
     else:
@@ -91,7 +100,8 @@ def verify(path: str, *, as_json: bool) -> Exit:
     "--ledger", is_flag=True, help="Print a run of the pipeline as messages of the line protocol instead."
 )
 @click.option("--check", is_flag=True, help="PATH is such a ledger: say what is wrong with it.")
-def export(path: str, output: str | None, *, ledger: bool, check: bool) -> Exit:
+@workspace_option
+def export(path: str, output: str | None, workspace: str, *, ledger: bool, check: bool) -> Exit:
     """Print all entries as JSON, one object a line, in their order.
 
     Each line has seq, commit, at (microseconds since 1970, UTC), kind and data, and value if the entry has one; entries that
@@ -100,15 +110,32 @@ def export(path: str, output: str | None, *, ledger: bool, check: bool) -> Exit:
     """
     if check:
         return _check_ledger(path)
+    path = _find(path, workspace)
     with open_reader(path) as reader, open_output(output, beside=reader.path) as stream:
         if ledger:
-            from bartack.pipeline import export_ledger  # noqa: PLC0415 - most exports do not need it
-
-            stream.writelines(export_ledger(path))
+            stream.writelines(_ledger(reader, path))
             return Exit.OK
         for entry in reader.read():
             stream.write(encode_entry(entry, reader.load_value(entry)))
     return Exit.OK
+
+
+def _ledger(reader: FileReader, path: str) -> Iterator[bytes]:
+    from bartack.pipeline import MAIN, export_ledger  # noqa: PLC0415 - most exports do not need it
+
+    created = next((entry.data for entry in reader.read() if entry.kind == "run.created"), {})
+    if created.get("worker") != MAIN:
+        raise UsageError("bartack journal export", f"{path} is no run of the pipeline: it has no ledger")
+    yield from export_ledger(path)
+
+
+def _find(asked: str, workspace: str) -> str:
+    """The journal that is meant: one that is there, else that of a run."""
+    if os.path.lexists(asked) or not _RUN_NAME.fullmatch(asked):
+        return asked
+    from bartack.cli._runs import locate  # noqa: PLC0415 - a journal can be read without knowing of runs
+
+    return str(locate(asked, workspace).path)
 
 
 def _check_ledger(path: str) -> Exit:

@@ -189,8 +189,8 @@ def resume(
 ) -> Exit:
     """Let a run go on where it was, whether it was interrupted, killed or has failed.
 
-    Without RUN it is the newest one that is neither completed nor cancelled. Steps that are finished are not done again. A failed
-    worker goes on at its failing step.
+    Without RUN it is the newest one that is neither completed nor cancelled or aborted. Steps that are finished are not done
+    again. A failed worker goes on at its failing step.
 
     The run executes the program that it was started with, also if the source was changed since. With --update the steps that
     were done are first compared with what the changed source asks for; if they differ, nothing is executed or changed.
@@ -327,9 +327,9 @@ def _write_end(run: RunDir, view: View, status: str) -> None:
                 screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
             else:
                 _write_hint(screen, run, "when the cause is gone")
-        case "cancelled":
+        case "cancelled" | "aborted":
             reason = state.ended.reason if state.ended else ""
-            screen.line(f"{run.id} was cancelled after {took}: {printable(reason)}")
+            screen.line(f"{run.id} was {status} after {took}: {printable(reason)}")
         case "waiting":
             _write_questions(screen, run, state)
             screen.line(f"{run.id} waits for an answer and was stopped")

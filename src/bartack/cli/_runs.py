@@ -35,6 +35,7 @@ STYLES: Final[dict[str, Style]] = {
     "failed": "red",
     "unreadable": "red",
     "cancelled": "dim",
+    "aborted": "dim",
     "done": "green",
     "skipped": "yellow",
 }

@@ -269,7 +269,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
         return self._step("budget", Args(), _decode_budget)
 
     async def abort(self, message: str) -> NoReturn:
-        """End the run for good, because a person wants it: it is cancelled, and cannot be resumed.
+        """End the run for good, because a person wants it: it is aborted, and cannot be resumed.
 
         Raises:
             SessionFailedError: Always.

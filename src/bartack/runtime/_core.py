@@ -461,7 +461,7 @@ class Core:
         )
         del peer.awaited[step.p, step.n]
         if args.final:
-            self.crew.cancel_run(args.message)
+            self.crew.cancel_run(args.message, aborted=True)
         else:
             self.crew.fail_session(None, error, None)
 

@@ -89,6 +89,8 @@ class CrewDesk:
         self._told: set[str] = set()
         self.cancelled = ""
         """Why the run is being cancelled, if it is."""
+        self._aborted = False
+        """A person wants its end, and said so to its program."""
 
     # Starting.
 
@@ -245,9 +247,10 @@ class CrewDesk:
         self._office.ledger.record(*items)
         self._spread(worker)
 
-    def cancel_run(self, reason: str) -> None:
-        """End the run in order; it will not be resumed."""
+    def cancel_run(self, reason: str, *, aborted: bool = False) -> None:
+        """End the run in order; it will not be resumed. It is aborted if its program ends it because a person said so."""
         self.cancelled = reason or "cancelled"
+        self._aborted = aborted
         error = describe(StepCancelledError(self.cancelled))
         self.fail_session(None, error, None)
 
@@ -706,7 +709,7 @@ class CrewDesk:
                 continue
             self._tell(peer, self._refused_delegates(peer, peer.worker, failure))
         if not self.alive:
-            status = "cancelled" if self.cancelled else "failed"
+            status = "failed" if not self.cancelled else "aborted" if self._aborted else "cancelled"
             if self._office.state.ended is None:
                 ended = e.RunEnded(status=status, reason=self.cancelled)
                 self._office.ledger.record((ended, NO_VALUE))

@@ -76,7 +76,7 @@ class HubStarted(EntryData, frozen=True, gc=False):
 
 
 class RunEnded(EntryData, frozen=True, gc=False):
-    """The run is over: completed, failed or cancelled. Its value: the result."""
+    """The run is over: completed, failed, cancelled or aborted. Its value: the result."""
 
     kind = "run.ended"
 

@@ -21,6 +21,7 @@ from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
 from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
+from bartack.runtime._locate import TERMINAL
 from bartack.runtime._mirror import Describe, RunFile
 from bartack.runtime._office import Settings
 from bartack.runtime._program import Inquiry, find_program, heal_program, pin, project_root
@@ -35,6 +36,7 @@ EXIT_CODES = {
     "failed": 1,
     "waiting": 3,
     "cancelled": 4,
+    "aborted": 4,
     "disk": 6,
     "interrupted": 130,
     "terminated": 143,
@@ -260,7 +262,7 @@ def _calm_collector() -> None:
 
 def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) -> None:
     """Raise unless a run has something left to do."""
-    if state.ended is not None and state.ended.status in {"completed", "cancelled"}:
+    if state.ended is not None and state.ended.status in TERMINAL:
         raise ResumeRefusedError(run.id, f"it is {state.ended.status}")
     check_decided(run.id, state, unknown)
 

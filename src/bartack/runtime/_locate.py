@@ -16,10 +16,10 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile
 from bartack.runtime._state import State
 
-Status = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
+Status = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
 
-ENDED: Final[frozenset[str]] = frozenset({"completed", "failed", "cancelled", "interrupted"})
-TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled"})
+ENDED: Final[frozenset[str]] = frozenset({"completed", "failed", "cancelled", "aborted", "interrupted"})
+TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled", "aborted"})
 
 
 def runs_dir(workspace: Path) -> Path:

@@ -24,7 +24,9 @@ from bartack.runtime._places import CallPlace, outer
 from bartack.supervision import Monitor, MonitorRegistry
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
-RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
+RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
+_ENDS: Final[dict[str, RunStatus]] = {"completed": "completed", "failed": "failed", "aborted": "aborted"}
+"""How a run has ended, by what its last entry says; else it is cancelled."""
 
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
@@ -260,13 +262,7 @@ class State:
     def status(self) -> RunStatus:
         """What the run is doing, as far as the journal can tell."""
         if self.ended is not None:
-            return (
-                "completed"
-                if self.ended.status == "completed"
-                else "failed"
-                if self.ended.status == "failed"
-                else "cancelled"
-            )
+            return _ENDS.get(self.ended.status, "cancelled")
         if self.stopped:
             return "interrupted"
         return "waiting" if self.questions else "running"

@@ -384,7 +384,7 @@ class RunStop(Event, frozen=True, kw_only=True, gc=False):
 
 
 class RunException(Event, frozen=True, kw_only=True, gc=False):
-    """A run failed or was cancelled."""
+    """A run failed, or was cancelled or aborted."""
 
     name = "run.exception"
 
