@@ -154,7 +154,10 @@
     │   │   └── PlanPathError            BT915
     │   ├── NoCandidatesError            BT916
     │   ├── ProposalError                BT917
-    │   └── TasksFailedError             BT918
+    │   ├── TasksFailedError             BT918
+    │   └── GitError                     BT920
+    │       ├── WorktreeError            BT921
+    │       └── WorktreeDirtyError       BT922
     ├── UnknownCodeError                 BT1001
     └── UsageError                       BT1002
 
@@ -1903,6 +1906,40 @@ class TasksFailedError(PipelineError):
     def __init__(self, summary: str) -> None:
         self.summary = summary
         super().__init__(summary)
+
+
+class GitError(PipelineError):
+    """Tasks side by side need git, and it is missing, too old, or refused what was asked of it."""
+
+    code = "BT920"
+    remedy = "Mend what git complains about and resume, or do one task at a time with parallel.tasks = 1."
+
+    def __init__(self, command: str, problem: str) -> None:
+        self.command = command
+        self.problem = problem
+        super().__init__(f"{command}: {problem}")
+
+
+class WorktreeError(GitError):
+    """The repository, or the worktree of a task, is not in a state in which the task can be done. Nothing was changed."""
+
+    code = "BT921"
+    remedy = "Bring it into the state that the message names, then run or resume."
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        super().__init__(place, problem)
+
+
+class WorktreeDirtyError(GitError):
+    """A worktree was not removed: it may hold something that is nowhere else."""
+
+    code = "BT922"
+    remedy = "Look into the worktree that the message names; commit what is there, or copy it elsewhere, then try again."
+
+    def __init__(self, place: str, problem: str) -> None:
+        self.place = place
+        super().__init__(place, problem)
 
 
 class UnknownCodeError(BartackError):

@@ -1,4 +1,7 @@
-"""``bartack clean``: delete runs that have ended. What could still be resumed is left alone unless it is named."""
+"""``bartack clean``: delete runs that have ended. What could still be resumed is left alone unless it is named.
+
+Worktrees of runs go first, and only where all that is in them is saved elsewhere (``_clean_trees.py``).
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,20 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
 
+from bartack.cli._clean_trees import clear_trees, count_trees, write_cleared
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import ago, complete_run, locate, paint_status, workspace_option
 from bartack.cli._terminal import Screen, human_size
 from bartack.errors import UsageError
 from bartack.runtime.operate import TERMINAL, RunDir, RunSummary, delete_run, is_active, list_runs, summarise
+
+if TYPE_CHECKING:
+    from bartack.pipeline import Cleared
 
 _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGE: Final = re.compile(r"(\d+)([smhdw])")
@@ -29,6 +36,7 @@ class Doomed(msgspec.Struct):
     status: str
     updated_at: str
     size_bytes: int
+    worktrees: int = 0
 
 
 @click.command(short_help="Delete runs that have ended.")
@@ -37,6 +45,7 @@ class Doomed(msgspec.Struct):
     "--older-than", "age", metavar="AGE", help="Only runs that changed longer ago: 30m, 12h, 7d, 4w."
 )
 @click.option("--unfinished", is_flag=True, help="Also the named runs that could still be resumed.")
+@click.option("--worktrees", is_flag=True, help="Only the worktrees of these runs; the runs stay.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @workspace_option
@@ -47,6 +56,7 @@ def clean(
     workspace: str,
     *,
     unfinished: bool,
+    worktrees: bool,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -55,24 +65,35 @@ def clean(
 
     A run that failed or was interrupted can still be resumed and is left alone, unless it is named and --unfinished is given.
     A run that somebody runs is never deleted. The list is shown first, and nothing is deleted without a yes.
+
+    Before the worktrees of a run go, everything in them is committed to their branches, and ignored files are put into an archive.
+    A worktree that may hold something that is nowhere else stays, and its run with it.
     """
     if unfinished and not runs:
         raise UsageError("bartack clean", "--unfinished needs the runs to be named")
     chosen = _choose(runs, workspace, unfinished=unfinished)
     before = None if age is None else datetime.now(UTC) - parse_age(age)
     doomed = [
-        (run, Doomed(run.id, summary.status, summary.updated_at, _size(run.path)))
+        (run, Doomed(run.id, summary.status, summary.updated_at, _size(run.path), count_trees(run)))
         for run, summary in chosen
         if before is None or _is_older(summary.updated_at, before)
     ]
+    doomed = [(run, facts) for run, facts in doomed if facts.worktrees or not worktrees]
     if not as_json:
         _write(Screen(sys.stdout), [facts for _, facts in doomed])
-    agreed = bool(doomed) and not dry_run and (yes or _ask(len(doomed), as_json=as_json))
+    what = "the worktrees of " if worktrees else ""
+    agreed = bool(doomed) and not dry_run and (yes or _ask(what, len(doomed), as_json=as_json))
+    cleared: dict[str, Cleared] = {}
     if agreed:
+        cleared = {run.id: found for run, _ in doomed if (found := clear_trees(run)) is not None}
         for run, _ in doomed:
-            delete_run(run)
+            if not worktrees and not (run.id in cleared and cleared[run.id].kept):
+                delete_run(run)
     if as_json:
-        write_json({"deleted": agreed, "runs": msgspec.to_builtins([facts for _, facts in doomed])})
+        runs = msgspec.to_builtins([facts for _, facts in doomed])
+        write_json({"deleted": agreed, "runs": runs, "worktrees": msgspec.to_builtins(cleared)})
+    else:
+        write_cleared(Screen(sys.stdout), cleared)
 
 
 def parse_age(text: str) -> timedelta:
@@ -125,6 +146,7 @@ def _write(screen: Screen, doomed: list[Doomed]) -> None:
                 paint_status(screen, facts.status),
                 ago(facts.updated_at),
                 human_size(facts.size_bytes),
+                f"{facts.worktrees} worktree{'s' if facts.worktrees > 1 else ''}" if facts.worktrees else "",
             )
             for facts in doomed
         ],
@@ -132,8 +154,8 @@ def _write(screen: Screen, doomed: list[Doomed]) -> None:
     )
 
 
-def _ask(count: int, *, as_json: bool) -> bool:
+def _ask(what: str, count: int, *, as_json: bool) -> bool:
     if as_json or not sys.stdin.isatty():
         raise UsageError("bartack clean", "nobody is there to ask; --yes deletes without asking")
     runs = "this run" if count == 1 else f"these {count} runs"
-    return click.confirm(f"Delete {runs} with everything in them?", err=True)
+    return click.confirm(f"Delete {what}{runs} with everything in them?", err=True)

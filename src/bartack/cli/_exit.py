@@ -84,6 +84,8 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.LineageMissingError: Exit.NOT_FOUND,
     errors.TaskNotFoundError: Exit.NOT_FOUND,
     errors.WorkspaceBusyError: Exit.OWNED,
+    errors.GitError: Exit.USAGE,
+    errors.WorktreeDirtyError: Exit.FAILED,
 }
 
 

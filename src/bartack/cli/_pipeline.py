@@ -18,7 +18,6 @@ from bartack.errors import BartackError, UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
-    Place,
     TaskRecord,
     check_ready,
     choose_tasks,
@@ -30,6 +29,7 @@ from bartack.pipeline import (
     read_order,
     read_progress,
     restore_receipts,
+    resumed_places,
 )
 from bartack.runtime.operate import (
     CallArgs,
@@ -59,7 +59,8 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
     order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
     check_ready(config, workspace, os.environ, roles)
     _warn(config)
-    with hold_workspace(workspace, config.state_dir(workspace), wait=wait) as lock:
+    shared = settings.parallel.tasks > 1
+    with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
         run = create_run(_order(order), workspace, config)
         keep_sets(run.path, wish.sets)
         lock.sign(run.id)
@@ -69,14 +70,15 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
 @contextmanager
 def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: bool) -> Generator[Describe]:
     """Hold the workspace for a run of the pipeline that goes on."""
-    with hold_workspace(workspace, config.state_dir(workspace), wait=wait) as lock:
+    order = read_order(run.path)
+    shared = order is not None and order.settings.parallel.tasks > 1
+    with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
         lock.sign(run.id)
         for path in restore_receipts(run.path):
             say(f"{path} was missing and is written again")
-        order = read_order(run.path)
         if order is not None:
-            place = Place(run_dir=str(run.path), workspace=str(workspace))
-            note_resume(place, order.settings, hub)
+            for place in resumed_places(run.path, workspace, order.settings):
+                note_resume(place, order.settings, hub)
         yield describe(run)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from bartack.pipeline._entry import FileEntry
     from bartack.pipeline._facts import read_order
+    from bartack.pipeline._kept import Cleared, clear_trees, count_trees, has_trees, resumed_places
     from bartack.pipeline._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
     from bartack.pipeline._listing import SnapshotOptions
     from bartack.pipeline._lock import WorkspaceLock, hold_workspace
@@ -39,6 +40,7 @@ __all__ = [
     "MAIN",
     "PROGRAM",
     "Change",
+    "Cleared",
     "FileEntry",
     "LedgerLine",
     "LedgerProblem",
@@ -57,8 +59,11 @@ __all__ = [
     "check_ready",
     "choose_agents",
     "choose_tasks",
+    "clear_trees",
     "compare",
+    "count_trees",
     "export_ledger",
+    "has_trees",
     "hold_workspace",
     "iter_receipts",
     "load_receipt",
@@ -73,6 +78,7 @@ __all__ = [
     "read_progress",
     "receipt_path",
     "restore_receipts",
+    "resumed_places",
     "snapshot_id",
     "task",
     "verify_manifest",
@@ -83,6 +89,7 @@ _HOMES: Final = {
     "_entry": ("FileEntry",),
     "_listing": ("SnapshotOptions",),
     "_facts": ("read_order",),
+    "_kept": ("Cleared", "clear_trees", "count_trees", "has_trees", "resumed_places"),
     "_ledger": ("LedgerLine", "LedgerProblem", "check_ledger", "export_ledger"),
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),

@@ -13,9 +13,11 @@ from bartack.journal import Entry, open_reader
 from bartack.pipeline._records import (
     Accepted,
     Activated,
+    Base,
     Decision,
     Gate,
     Grant,
+    Merged,
     PipelineOrder,
     Shot,
     TaskRecord,
@@ -39,7 +41,7 @@ from bartack.runtime.operate import (
 
 Kind = Literal[
     "started", "order", "task", "task_ended", "snapshot", "activated", "command", "answer", "accepted", "refused",
-    "attempt_failed", "gate", "limit", "granted", "question", "answered", "decision", "ended",
+    "attempt_failed", "gate", "limit", "granted", "question", "answered", "decision", "base", "merged", "ended",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -64,6 +66,8 @@ _BODIES: Final[dict[str, tuple[Kind, type[msgspec.Struct]]]] = {
     "gate": ("gate", Gate),
     "limit": ("granted", Grant),
     "decide": ("decision", Decision),
+    "base": ("base", Base),
+    "merge": ("merged", Merged),
 }
 
 

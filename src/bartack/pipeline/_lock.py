@@ -1,4 +1,7 @@
-"""One run at a time works in a workspace: whoever holds this lock. It dies with the process that holds it."""
+"""One run at a time works in a workspace: whoever holds this lock. It dies with the process that holds it.
+
+Runs whose tasks have worktrees of their own share it: they only need that nobody else works in the workspace meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +31,16 @@ class WorkspaceLock:
 
 
 @contextmanager
-def hold_workspace(workspace: Path, state_dir: Path, *, wait: bool = False) -> Generator[WorkspaceLock]:
+def hold_workspace(
+    workspace: Path, state_dir: Path, *, wait: bool = False, shared: bool = False
+) -> Generator[WorkspaceLock]:
     """Hold the lock of a workspace.
 
     Args:
         workspace: The workspace, for messages.
         state_dir: Where its runs are.
         wait: Whether to wait for another owner to end.
+        shared: Whether others may hold it at the same time, who share it as well.
 
     Raises:
         WorkspaceBusyError: Another process holds it.
@@ -43,7 +49,8 @@ def hold_workspace(workspace: Path, state_dir: Path, *, wait: bool = False) -> G
     fd = os.open(state_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(fd, kind | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             owner = os.pread(fd, 200, 0).decode("utf-8", "replace").strip()
             raise WorkspaceBusyError(str(workspace), owner) from None

@@ -11,6 +11,7 @@ from pathlib import Path
 from bartack.agents import check_path
 from bartack.errors import PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
+from bartack.pipeline._parallel import SideBySide
 from bartack.pipeline._proposal import sort_tasks
 from bartack.pipeline._records import (
     Activated,
@@ -30,7 +31,7 @@ from bartack.runtime import Context, step, worker
 
 @worker
 async def main(ctx: Context, order: PipelineOrder) -> Summary:
-    """Take tasks through the pipeline, one after the other."""
+    """Take tasks through the pipeline, one after the other, or several at a time in worktrees of their own."""
     place = Place(run_dir=str(ctx.session.dir.parent))
     tasks, spent = order.tasks, Spent()
     if order.instruction:
@@ -48,21 +49,47 @@ class _Queue:
         self._ctx = ctx
         self._place = place
         self._settings = settings
+        self._parallel = settings.parallel.tasks > 1
         self._queue = queue
         self._plan = queue.plan_sha256
         self._spent = spent
         self._results: dict[str, TaskResult] = {}
 
     async def run(self) -> Summary:
+        # What a run begins with, it goes on with: only how many tasks there are at a time may change.
+        lanes = SideBySide(self._ctx, self._place, self._settings, self._spent)
+        if self._parallel:
+            await lanes.begin()
         while True:
-            for record in self._queue.tasks:
-                if self._is_open(record):
-                    await self._check_plan()
-                    self._results[record.id] = await self._do(record)
+            if self._parallel:
+                await self._do_waves(lanes)
+            else:
+                await self._do_all()
             left = [result for result in self._results.values() if result.status != "done"]
             if not left:
-                return Summary(tasks=[self._results[record.id] for record in self._queue.tasks])
+                results = [self._results[record.id] for record in self._queue.tasks]
+                return await lanes.end(results) if self._parallel else Summary(tasks=results)
             await self._stop(left)
+
+    async def _do_all(self) -> None:
+        for record in self._queue.tasks:
+            if self._is_open(record):
+                await self._check_plan()
+                self._results[record.id] = await self._do(record)
+
+    async def _do_waves(self, lanes: SideBySide) -> None:
+        """Do tasks side by side, those that wait for nothing first; what waits for a failed one is skipped."""
+        left = [record for record in self._queue.tasks if self._is_open(record)]
+        while wave := [record for record in left if all(map(self._is_done, record.depends_on))]:
+            await self._check_plan()
+            lanes.settings = self._settings
+            self._results |= {result.id: result for result in await lanes.do(wave)}
+            left = [record for record in left if record not in wave]
+        for record in left:
+            missing = next(name for name in record.depends_on if not self._is_done(name))
+            self._results[record.id] = TaskResult(
+                id=record.id, status="skipped", problem=f"{missing} is not done"
+            )
 
     def _is_open(self, record: TaskRecord) -> bool:
         known = self._results.get(record.id)

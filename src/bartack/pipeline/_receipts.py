@@ -22,8 +22,16 @@ Verified = Literal["same", "changed", "missing"]
 
 def receipt_path(receipt: Receipt) -> str:
     """Where a receipt is, in the directory of its run."""
-    task = receipt.task_id.replace("%", "%25").replace("/", "%2F").replace(":", "%3A")
-    return f"receipts/{task}/step-{receipt.step}.json"
+    return f"receipts/{_folder(receipt.task_id)}/step-{receipt.step}.json"
+
+
+def receipts_of(run_dir: Path, task: str) -> int:
+    """How many receipts a task has so far."""
+    return sum(1 for _ in (run_dir / "receipts" / _folder(task)).glob("step-*.json"))
+
+
+def _folder(task: str) -> str:
+    return task.replace("%", "%25").replace("/", "%2F").replace(":", "%3A")
 
 
 def encode_receipt(receipt: Receipt) -> bytes:

@@ -10,6 +10,7 @@ from bartack.agents import Finding, Usage, VerifiedArtifact
 from bartack.runtime.operate import (
     BudgetConfig,
     IntakeConfig,
+    ParallelConfig,
     PipelineConfig,
     QuestionsConfig,
     ReviewConfig,
@@ -44,6 +45,7 @@ class Settings(Record, frozen=True):
     snapshot: SnapshotConfig = SnapshotConfig()
     intake: IntakeConfig = IntakeConfig()
     questions: QuestionsConfig = QuestionsConfig()
+    parallel: ParallelConfig = ParallelConfig()
     budget: BudgetConfig = BudgetConfig()
     agents: dict[str, str] = {}
     deadlines: dict[str, float] = {}
@@ -52,10 +54,19 @@ class Settings(Record, frozen=True):
 
 
 class Place(Record, frozen=True):
-    """Where a step works."""
+    """Where a step works.
+
+    Attributes:
+        run_dir: The run.
+        workspace: Where agents work: the user's workspace, or what stands for it in a worktree.
+        root: The user's workspace, with its settings.
+        lane: The name of the worktree, where it is one.
+    """
 
     run_dir: str
     workspace: str = "."
+    root: str = "."
+    lane: str = ""
 
 
 class Answered(Record, frozen=True):
@@ -272,6 +283,14 @@ class Spent(Record, frozen=True):
     turns: int = 0
     wall_s: float = 0.0
 
+    def __add__(self, other: Spent) -> Spent:
+        """Both together."""
+        return Spent(
+            tokens=self.tokens + other.tokens,
+            turns=self.turns + other.turns,
+            wall_s=self.wall_s + other.wall_s,
+        )
+
 
 class TaskResult(Record, frozen=True):
     """How a task ended."""
@@ -285,10 +304,104 @@ class TaskResult(Record, frozen=True):
     spent: Spent = Spent()
 
 
+class Base(Record, frozen=True):
+    """What tasks side by side begin with.
+
+    Attributes:
+        commit: The commit.
+        head: The commit that the user's workspace had checked out; empty if there was none yet.
+        branch: The branch of that; empty if it was on none.
+        prefix: Where the workspace is in its repository.
+        dirty: The commit holds what was not committed in the workspace.
+    """
+
+    commit: str
+    head: str = ""
+    branch: str = ""
+    prefix: str = ""
+    dirty: bool = False
+
+
+class Lane(Record, frozen=True):
+    """Where a task works that is done side by side with others.
+
+    Attributes:
+        name: Of its worktree.
+        start: The commit that its branch begins at.
+        prefix: Where the workspace is in the worktree.
+        width: How many tasks are done at a time.
+        conflicts: Files whose conflicts with the result are marked, and are to be settled.
+    """
+
+    name: str
+    start: str
+    prefix: str = ""
+    width: int = 1
+    conflicts: list[str] = []
+
+
+class Opened(Record, frozen=True):
+    """A worktree that is there. ``ready``: it was prepared before; ``receipts``: what the task has so far."""
+
+    ready: bool = False
+    receipts: int = 0
+
+
+class Committed(Record, frozen=True):
+    """What a branch is at, after everything was committed."""
+
+    task_id: str
+    commit: str
+
+
+class Merged(Record, frozen=True):
+    """What became of a merge: the result's new commit, or the paths that are in conflict.
+
+    Attributes:
+        commit: The result; empty if there are conflicts.
+        conflicts: Paths that both sides have changed.
+        tree: The files with the conflicts marked in them.
+        ours: The result as it was.
+        theirs: The commit that was to be merged.
+        task_id: The task whose work it is.
+    """
+
+    commit: str = ""
+    conflicts: list[str] = []
+    tree: str = ""
+    ours: str = ""
+    theirs: str = ""
+    task_id: str = ""
+
+
+class Delivered(Record, frozen=True):
+    """Where the work of all tasks is.
+
+    Attributes:
+        branch: The branch that has it.
+        commit: The commit.
+        moved: The user's own branch was moved there.
+        problem: Why it was not, where it should have been.
+        dirty: The workspace had changes that were not committed: they are part of it.
+    """
+
+    branch: str
+    commit: str
+    moved: bool = False
+    problem: str = ""
+    dirty: bool = False
+
+    @property
+    def command(self) -> str:
+        """What brings the work into the user's workspace; empty if it is there."""
+        return "" if self.moved else f"git merge {self.branch}"
+
+
 class Summary(Record, frozen=True):
-    """How a run of the pipeline ended."""
+    """How a run of the pipeline ended. ``result``: where the work of tasks side by side is."""
 
     tasks: list[TaskResult]
+    result: Delivered | None = None
 
 
 class PlanCandidate(Record, frozen=True):

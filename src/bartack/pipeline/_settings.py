@@ -85,6 +85,7 @@ def make_settings(config: Config, roles: Sequence[PipelineRole], *, asks: bool) 
         snapshot=config.snapshot,
         intake=config.intake,
         questions=config.questions,
+        parallel=config.parallel,
         budget=config.budget,
         agents=agents,
         deadlines=deadlines,
@@ -110,6 +111,7 @@ def renew(settings: Settings, workspace: Path, run_dir: Path) -> Settings | None
         snapshot=msgspec.structs.replace(settings.snapshot, threads=config.snapshot.threads),
         intake=msgspec.structs.replace(settings.intake, max_rounds=config.intake.max_rounds),
         questions=config.questions,
+        parallel=msgspec.structs.replace(settings.parallel, tasks=config.parallel.tasks),
         budget=config.budget,
     )
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Final, Literal, cast
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
 from bartack.errors import StepCancelledError
 from bartack.pipeline._facts import Fact, read_facts
-from bartack.pipeline._records import Accepted, Activated, PipelineOrder, Record, Shot, TaskRecord
+from bartack.pipeline._records import Accepted, Activated, Merged, PipelineOrder, Record, Shot, TaskRecord
 from bartack.runtime.operate import RunEnded, ThinkArgs
 
-Stage = Literal["intake", "activate", "implement", "tests", "review", "spec", "complete"]
-TaskStatus = Literal["waiting", "running", "done", "failed", "skipped"]
+Stage = Literal["intake", "activate", "implement", "tests", "review", "spec", "merge", "complete"]
+TaskStatus = Literal["waiting", "running", "done", "failed", "conflict", "skipped"]
 
 _STAGES: Final[dict[str, Stage]] = {
     "intake": "intake",
@@ -24,6 +24,9 @@ _STAGES: Final[dict[str, Stage]] = {
     "review": "review",
     "update_spec": "spec",
 }
+
+
+_ORDER: Final[tuple[Stage, ...]] = get_args(Stage)
 
 
 class TaskProgress(msgspec.Struct):
@@ -74,6 +77,8 @@ class _Fold:
         self.progress = Progress()
         self._tasks: dict[str, TaskProgress] = {}
         self._paths: dict[str, TaskProgress] = {}
+        self._stages: dict[str, Stage] = {}
+        """How far each task is that is under way: the one that is least far tells how far the run is."""
 
     def take(self, fact: Fact) -> None:
         progress = self.progress
@@ -87,9 +92,11 @@ class _Fold:
             case Shot(snapshot_id=snapshot):
                 progress.snapshot_id = snapshot
             case ThinkArgs(command=command) if command is not None:
-                progress.stage = _STAGES.get(command.action, progress.stage)
+                self._reach(command.task_id, _STAGES.get(command.action, progress.stage))
             case Accepted() as accepted:
                 self._accept(accepted)
+            case Merged() as merged:
+                self._merge(merged)
             case RunEnded(status="completed"):
                 progress.stage, progress.task_id = "complete", ""
             case _:
@@ -106,11 +113,25 @@ class _Fold:
         task.status = "running"
         self._paths[path] = task
         self.progress.task_id = record.id
+        self._stages[record.id] = "implement"
+
+    def _reach(self, task_id: str, stage: Stage) -> None:
+        if task_id in self._tasks:
+            self._stages[task_id] = stage
+        under_way = set(self._stages.values()) or {stage}
+        self.progress.stage = next(stage for stage in _ORDER if stage in under_way)
+
+    def _merge(self, merged: Merged) -> None:
+        task = self._tasks.get(merged.task_id)
+        if task is not None:
+            task.status = "done" if merged.commit else "conflict"
+        self.progress.stage, self.progress.task_id = "merge", merged.task_id
 
     def _end(self, fact: Fact) -> None:
         task = self._paths.get(cast("str", fact.value))
         if task is None:
             return
+        self._stages.pop(task.id, None)
         if fact.error is None:
             task.status = "done"
         elif not fact.error.type.endswith(f":{StepCancelledError.__name__}"):
@@ -121,7 +142,7 @@ class _Fold:
         if receipt is None:
             return
         if receipt.action in {"implement", "implement_changes"}:
-            self.progress.stage = "tests"
+            self._reach(receipt.task_id, "tests")
         task = self._tasks.get(receipt.task_id)
         if task is not None:
             task.receipts = receipt.step

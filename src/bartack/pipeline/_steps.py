@@ -53,6 +53,7 @@ from bartack.pipeline._records import (
 from bartack.pipeline._sections import check_edit
 from bartack.pipeline._settings import renew
 from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
+from bartack.pipeline._worktrees import Trees
 from bartack.runtime import step, step_info
 
 MOST_CHANGED: Final = 2000
@@ -112,13 +113,17 @@ def current_hub() -> int:
 
 
 def note_resume(place: Place, settings: Settings, hub: int) -> None:
-    """Remember the workspace as it is when a run goes on: what changed while nobody ran it is no agent's doing."""
+    """Remember the workspace as it is when a run goes on: what changed while nobody ran it is no agent's doing.
+
+    Of a run whose tasks are side by side it is the worktree that is remembered.
+    """
     found = _capture(place, settings)
     replace_file(_resumed(place, hub), found.id.encode())
 
 
 def _resumed(place: Place, hub: int) -> Path:
-    return Path(place.run_dir, "work", f"resumed-{hub}")
+    lane = f"-{place.lane}" if place.lane else ""
+    return Path(place.run_dir, "work", f"resumed-{hub}{lane}")
 
 
 def _base(place: Place, base: Shot) -> str:
@@ -136,6 +141,9 @@ def _base(place: Place, base: Shot) -> str:
 
 
 def _capture(place: Place, settings: Settings) -> Snapshot:
+    if place.lane:
+        # Without its .git file it would be taken for a part of the repository above it.
+        Trees(place.root, place.run_dir).inside(place.lane)
     chosen = settings.snapshot
     inside = settings.state_dir.strip("/")
     own = [] if os.path.isabs(settings.state_dir) or inside.startswith("..") else [f"/{inside}/"]
@@ -159,7 +167,7 @@ def _cache(place: Place) -> Path | None:
         return None
     folder = runs.parent / "cache"
     folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    return folder / "stat-1"
+    return folder / (f"stat-1-{os.path.basename(place.run_dir)}-{place.lane}" if place.lane else "stat-1")
 
 
 def snapshots_of(place: Place) -> Path:
@@ -336,7 +344,13 @@ def write_findings(place: Place, name: str, findings: list[Finding]) -> Findings
 
 
 @step(name="gate")
-def judge_tests(gate: Gate, ran: TestRun | None, report: dict[str, object], protected: list[str]) -> Gate:
+def judge_tests(
+    gate: Gate,
+    ran: TestRun | None,
+    report: dict[str, object],
+    protected: list[str],
+    marks: list[str] | None = None,
+) -> Gate:
     """The verdict on the tests of a task.
 
     Args:
@@ -344,6 +358,7 @@ def judge_tests(gate: Gate, ran: TestRun | None, report: dict[str, object], prot
         ran: How the test command ended, where one was run.
         report: What the builder says of its tests.
         protected: Files that it had to leave alone, and changed.
+        marks: Files in which conflicts are still marked.
     """
     said = report.get("status")
     reported = said if isinstance(said, str) else ""
@@ -356,10 +371,13 @@ def judge_tests(gate: Gate, ran: TestRun | None, report: dict[str, object], prot
         gate = _judge_report(gate, report)
     if gate.verdict == "waived" and report.get("allowed_failures") is not True:
         gate = msgspec.structs.replace(gate, verdict="fail")
-    if protected:
-        shown = ", ".join(protected[:50])
-        finding = Finding(f"these files must be left as they were: {shown}", severity="blocker")
-        gate = msgspec.structs.replace(gate, verdict="fail", findings=[*gate.findings, finding])
+    for told, paths in (
+        ("these files must be left as they were", protected),
+        ("these files still have conflicts marked in them", marks),
+    ):
+        if paths:
+            finding = Finding(f"{told}: {', '.join(paths[:50])}", severity="blocker")
+            gate = msgspec.structs.replace(gate, verdict="fail", findings=[*gate.findings, finding])
     return gate
 
 
@@ -409,7 +427,7 @@ def count_rewinds() -> int:
 def stop_here(place: Place, settings: Settings, stop: Stop, seen: int) -> Grant:
     """Fail the first time; executed anew by a resume, let the run go on with the settings as they are then."""
     if step_info().rewinds > seen:
-        return Grant(settings=renew(settings, Path(place.workspace), Path(place.run_dir)))
+        return Grant(settings=renew(settings, Path(place.root), Path(place.run_dir)))
     raise _error_of(stop)
 
 

@@ -13,7 +13,19 @@ import msgspec
 from bartack.agents import Finding
 from bartack.errors import MessageTooLargeError, ShellError, ShellTimeoutError
 from bartack.pipeline._desk import Answer, Cause, Desk
-from bartack.pipeline._records import Gate, Settings, Shot, Spent, TaskRecord, TaskResult, TestRun
+from bartack.pipeline._lane_work import conflict_findings, enter
+from bartack.pipeline._lanes import commit_work, look_for_marks
+from bartack.pipeline._records import (
+    Gate,
+    Lane,
+    Place,
+    Settings,
+    Shot,
+    Spent,
+    TaskRecord,
+    TaskResult,
+    TestRun,
+)
 from bartack.pipeline._steps import CANNOT_RUN, judge_tests
 from bartack.pipeline._words import say_gate
 from bartack.runtime import Context, worker
@@ -22,15 +34,25 @@ Choice = Literal["retry", "accept"]
 
 
 @worker
-async def task(ctx: Context, settings: Settings, record: TaskRecord, spent: Spent) -> TaskResult:
-    """Take one task through the pipeline."""
-    return await _Task(ctx, settings, record, spent).run()
+async def task(
+    ctx: Context, settings: Settings, record: TaskRecord, spent: Spent, lane: Lane | None = None
+) -> TaskResult:
+    """Take one task through the pipeline, in the workspace or in a worktree of its own."""
+    return await _Task(ctx, settings, record, spent, lane).run()
+
+
+async def check_result(ctx: Context, settings: Settings, record: TaskRecord, lane: Lane) -> Settings:
+    """Run the tests on the work of all tasks together, until they pass; returns the settings as they are then."""
+    return await _Task(ctx, settings, record, Spent(), lane).check()
 
 
 class _Task:
-    def __init__(self, ctx: Context, settings: Settings, record: TaskRecord, spent: Spent) -> None:
-        self._desk = Desk(ctx, settings, record, spent)
+    def __init__(
+        self, ctx: Context, settings: Settings, record: TaskRecord, spent: Spent, lane: Lane | None
+    ) -> None:
+        self._desk = Desk(ctx, settings, record, spent, lane)
         self._ctx = ctx
+        self._lane = lane
         self._record = record
         self._gates = 0
         self._accepted: list[str] = []
@@ -41,9 +63,15 @@ class _Task:
         """Files that the builder had to leave alone, and changed at some time."""
 
     async def run(self) -> TaskResult:
-        await self._build("implement", "start", [])
+        if self._lane is not None:
+            self._desk.receipts = await enter(self._ctx, self._desk.settings, self._record.id, self._lane)
+        if self._lane is not None and self._lane.conflicts:
+            await self._build("implement_changes", "conflict", conflict_findings(self._lane))
+        else:
+            await self._build("implement", "start", [])
         await self._tests()
         await self._spec_loop()
+        await self._commit("what was left", "")
         return TaskResult(
             id=self._record.id,
             status="done",
@@ -51,6 +79,18 @@ class _Task:
             accepted=self._accepted,
             spent=self._desk.spent,
         )
+
+    async def check(self) -> Settings:
+        assert self._lane is not None
+        await enter(self._ctx, self._desk.settings, self._record.id, self._lane)
+        while True:
+            # What a person has mended there belongs to the result.
+            await self._commit("what was mended", "")
+            gate = await self._gate()
+            if gate.verdict == "pass":
+                return self._desk.settings
+            problem = gate.stuck or "the tests fail on the work of all tasks together"
+            await self._desk.stop("tests", "tests", self._gates, problem, _list(gate.findings))
 
     # Loops.
 
@@ -175,7 +215,16 @@ class _Task:
         if action == "update_spec":
             inputs["spec_file"] = self._desk.settings.spec.file
             inputs["editable_sections"] = self._desk.settings.spec.sections
-        return await self._desk.act(action, cause, findings, shot, inputs)
+        answer = await self._desk.act(action, cause, findings, shot, inputs)
+        receipt = answer.accepted.receipt
+        if action != "review" and receipt is not None:
+            await self._commit(f"{action} round {receipt.round}", receipt.idempotency_key)
+        return answer
+
+    async def _commit(self, what: str, key: str) -> None:
+        """Commit what is in the worktree, where there is one."""
+        if self._lane is not None:
+            await commit_work(Place(run_dir=self._desk.place.run_dir), self._lane, self._record, what, key)
 
     # The gate.
 
@@ -194,7 +243,11 @@ class _Task:
         )
         ran = await self._run_tests() if mode == "command" else None
         changed = self._protected if shot.changed_more else self._protected.intersection(shot.changed)
-        judged = await judge_tests(gate, ran, self._report, sorted(changed))
+        if self._lane is not None and self._lane.conflicts:
+            marks = await look_for_marks(Place(run_dir=self._desk.place.run_dir), self._lane)
+            judged = await judge_tests(gate, ran, self._report, sorted(changed), marks)
+        else:
+            judged = await judge_tests(gate, ran, self._report, sorted(changed))
         self._ctx.log(say_gate(judged))
         return judged
 
@@ -204,7 +257,11 @@ class _Task:
         began = await self._ctx.now()
         try:
             done = await self._ctx.shell(
-                *tests.argv, check=False, env=tests.env or None, timeout_s=tests.timeout_s
+                *tests.argv,
+                check=False,
+                cwd=None if self._lane is None else self._desk.place.workspace,
+                env=tests.env or None,
+                timeout_s=tests.timeout_s,
             )
             ran = TestRun(
                 command=command,

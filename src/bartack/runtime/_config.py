@@ -23,6 +23,7 @@ from bartack.messaging import LetterPolicy, check_name
 from bartack.runtime._config_sections import (
     BudgetConfig,
     IntakeConfig,
+    ParallelConfig,
     PipelineConfig,
     QuestionsConfig,
     ReviewConfig,
@@ -59,6 +60,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     snapshot: SnapshotConfig = SnapshotConfig()
     intake: IntakeConfig = IntakeConfig()
     questions: QuestionsConfig = QuestionsConfig()
+    parallel: ParallelConfig = ParallelConfig()
     tasks: list[TaskConfig] = []
     timeouts: dict[str, float] = {}
     mailboxes: dict[str, Bounds] = {}
@@ -115,6 +117,7 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "snapshot": SnapshotConfig,
     "intake": IntakeConfig,
     "questions": QuestionsConfig,
+    "parallel": ParallelConfig,
 }
 """The tables whose keys are fixed."""
 

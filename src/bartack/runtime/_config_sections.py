@@ -168,6 +168,22 @@ class QuestionsConfig(Section, frozen=True):
     on_timeout: Literal["fail", "default"] = "fail"
 
 
+class ParallelConfig(Section, frozen=True):
+    """The section ``parallel``: tasks side by side, each in a git worktree of its own.
+
+    Attributes:
+        tasks: How many at a time; 1: one after the other, in the workspace itself.
+        merge: What becomes of the result: a branch to merge, or the user's own branch is moved to it where that is safe.
+        keep: Whether worktrees stay when the run is completed.
+        setup: Words of a command that is run once in every new worktree.
+    """
+
+    tasks: Many = 1
+    merge: Literal["branch", "fast-forward"] = "branch"
+    keep: bool = True
+    setup: list[Text] = []
+
+
 class TaskConfig(Section, frozen=True):
     """One of ``[[tasks]]``."""
 

@@ -82,7 +82,7 @@ class CommandOptions(TypedDict, total=False):
         specs_hash: The checksum of the spec file.
         pinning: What is done about an answer that saw other files.
         key: The idempotency key; else that of the step.
-        cwd: Where it works; else in the workspace.
+        cwd: Where it works, relative to the workspace; else in the workspace itself.
         refused_paths: Below which it must not leave anything.
         rejected: Why an earlier answer to the same key was refused: a code of the line protocol.
         max_usd: What it may cost.

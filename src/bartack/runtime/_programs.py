@@ -46,6 +46,9 @@ from bartack.runtime._tool_desk import TalkBegins, ToolCall
 WIND_DOWN_S: Final = 2.0
 """How long agents that have nothing to do may take to end when the run does."""
 
+IDLE_ELSEWHERE_S: Final = 2.0
+"""How long an agent is kept that works outside of the workspace, and has nothing to do."""
+
 Outcome = ThinkOutcome | AgentError
 
 
@@ -84,7 +87,8 @@ class Programs:
         )
         self._workspace = workspace
         self._host: AgentHost | None = None
-        self._agents: dict[str, NdjsonAgent] = {}
+        self._agents: dict[tuple[str, str], NdjsonAgent] = {}
+        """By name, and directory: a process that is kept stays where it works."""
         self._calls: dict[int, NdjsonCall] = {}
         self._queue: list[tuple[StartPrompt, str]] = []
         """What waits because too many calls are under way."""
@@ -129,7 +133,7 @@ class Programs:
     def _begin(self, action: StartPrompt, name: str) -> None:
         request = make_request(action, self._surroundings.run["BARTACK_RUN"], self._workspace)
         sink = _Sink(self, action, name)
-        self._calls[action.token] = self._agent(name).start(request, sink)
+        self._calls[action.token] = self._agent(name, request.cwd).start(request, sink)
         if sink.over:
             del self._calls[action.token]
 
@@ -205,7 +209,7 @@ class Programs:
 
     def pids(self) -> list[tuple[int, str]]:
         """The processes of agents, each with the agent's name."""
-        return [(pid, name) for name, agent in self._agents.items() for pid in agent.pids()]
+        return [(pid, name) for (name, _), agent in self._agents.items() for pid in agent.pids()]
 
     def wind_down(self) -> None:
         """Let the agents end in order, all at the same time, and then let go of them."""
@@ -223,22 +227,29 @@ class Programs:
         if self._host is not None:
             self._host.show("note", worker, text)
 
-    def _agent(self, name: str) -> NdjsonAgent:
-        agent = self._agents.get(name)
+    def _agent(self, name: str, cwd: str) -> NdjsonAgent:
+        agent = self._agents.get((name, cwd))
         if agent is None:
             assert self._host is not None
             config = self._config.named[name]
-            settings = config if isinstance(config, NdjsonConfig) else self._scripted(name, config)
+            settings = config if isinstance(config, NdjsonConfig) else self._scripted(name, config, cwd)
             kind = "ndjson" if isinstance(config, NdjsonConfig) else "scripted"
-            agent = self._agents[name] = NdjsonAgent(
+            if cwd != self._workspace:
+                # Nobody knows whether anything else is to be done there: it may be removed soon.
+                idle_s = min(settings.idle_stop_s, IDLE_ELSEWHERE_S)
+                settings = msgspec.structs.replace(settings, idle_stop_s=idle_s)
+            agent = self._agents[name, cwd] = NdjsonAgent(
                 name, settings, self._host, self._surroundings, kind=kind
             )
         return agent
 
-    def _scripted(self, name: str, config: ScriptedConfig) -> NdjsonConfig:
+    def _scripted(self, name: str, config: ScriptedConfig, cwd: str) -> NdjsonConfig:
         folder = self._surroundings.folder / name
         script = os.path.join(self._workspace, config.script)
-        return program_config(scripted_argv(sys.executable, script, str(folder / "state.json")))
+        # One memory for each directory: side by side, processes would write over each other's.
+        beside = os.path.relpath(cwd, self._workspace).replace(os.sep, "%")
+        place = "" if cwd == self._workspace else f"-{beside}"
+        return program_config(scripted_argv(sys.executable, script, str(folder / f"state{place}.json")))
 
 
 class _Sink:
@@ -306,7 +317,7 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
         expected_outputs=_outputs(command),
         version=Version(command.snapshot_id, command.specs_hash or None),
         pinning=command.pinning,
-        cwd=command.cwd or workspace,
+        cwd=os.path.normpath(os.path.join(workspace, command.cwd)) if command.cwd else workspace,
         name=args.name,
         budget=msgspec.structs.replace(budget, tokens=command.max_tokens),
         timeout_s=action.timeout_s,

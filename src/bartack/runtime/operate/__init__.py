@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bartack.runtime._config_sections import (
         BudgetConfig,
         IntakeConfig,
+        ParallelConfig,
         PipelineConfig,
         QuestionsConfig,
         ReviewConfig,
@@ -90,6 +91,7 @@ __all__ = [
     "OpenStep",
     "Order",
     "Output",
+    "ParallelConfig",
     "PipelineConfig",
     "Process",
     "QuestionsConfig",
@@ -161,6 +163,7 @@ _HOMES = {
     "_config_sections": (
         "BudgetConfig",
         "IntakeConfig",
+        "ParallelConfig",
         "PipelineConfig",
         "QuestionsConfig",
         "ReviewConfig",

@@ -1,0 +1,235 @@
+"""Git, called with exact words and without surprises: no hook, alias, pager, editor or prompt of the user's has a say.
+
+Knows how a command is run and what a lock means that a killed one has left. What is done with git is in ``_worktrees.py``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from bartack.errors import GitError
+
+NEEDED: Final = (2, 38)
+"""The first version that merges without a work tree, which is what makes a merge safe to kill."""
+TIMEOUT_S: Final = 600.0
+PATIENCE_S: Final = 10.0
+"""How long a lock of somebody else is waited for."""
+MOST_SHOWN: Final = 2000
+NOBODY: Final = ("user.name=Bartack", "user.email=bartack@localhost")
+
+_SETTINGS: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.editor=true",
+    "core.pager=cat",
+    "color.ui=false",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    # A resolution that git remembers would settle a conflict behind everybody's back.
+    "rerere.enabled=false",
+    "submodule.recurse=false",
+)
+_LEFT_OUT: Final = frozenset(
+    {
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_ASKPASS",
+        "GIT_COMMON_DIR",
+        "GIT_CONFIG",
+        "GIT_CONFIG_COUNT",
+        "GIT_CONFIG_PARAMETERS",
+        "GIT_DIR",
+        "GIT_EDITOR",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_INDEX_FILE",
+        "GIT_NAMESPACE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PAGER",
+        "GIT_PREFIX",
+        "GIT_WORK_TREE",
+        "SSH_ASKPASS",
+    }
+)
+"""Variables that would lead git to another repository, or to somebody at a keyboard: a hook that starts a run has many of them."""
+_LOCKED: Final = re.compile(rb"Unable to create '(.+?\.lock)': File exists", re.DOTALL)
+_BEGAN: Final = time.time()
+"""A lock that is older than this process was not left by anything that it runs."""
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+    @property
+    def problem(self) -> str:
+        """What it complained about."""
+        return self.err.decode("utf-8", "replace").strip()[:MOST_SHOWN]
+
+    @property
+    def line(self) -> str:
+        """What it wrote, without the line break at the end."""
+        return os.fsdecode(self.out.removesuffix(b"\n"))
+
+
+class Git:
+    """Git in one directory.
+
+    Args:
+        place: The directory.
+        own: Parts of paths of locks that only Bartack takes: one that a dead process has left is removed.
+    """
+
+    def __init__(self, place: str, own: Sequence[str] = ()) -> None:
+        self.place = place
+        self._own = [os.fsencode(part) for part in own]
+        self._identity: tuple[str, ...] | None = None
+
+    def __call__(self, *words: str, **more: str) -> str:
+        """What a command writes, without the line break at the end.
+
+        Args:
+            words: The command.
+            more: Variables of its environment.
+
+        Raises:
+            GitError: It failed.
+        """
+        return self.done(*words, env=more).line
+
+    def test(self, *words: str) -> bool:
+        """Whether a command that answers yes or no says yes.
+
+        Raises:
+            GitError: It says neither.
+        """
+        return self.done(*words, fine=(0, 1)).status == 0
+
+    def find(self, *words: str) -> str:
+        """What a command writes; nothing if there is nothing to be found.
+
+        Raises:
+            GitError: It failed for another reason.
+        """
+        found = self.done(*words, fine=(0, 1))
+        return "" if found.status else found.line
+
+    def done(
+        self,
+        *words: str,
+        given: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        fine: Sequence[int] = (0,),
+        author: bool = False,
+    ) -> Done:
+        """Run a command to its end.
+
+        Args:
+            words: The command.
+            given: What it reads.
+            env: Variables of its environment.
+            fine: The statuses that are no failure.
+            author: It makes a commit, and somebody has to have made it.
+
+        Raises:
+            GitError: It failed, cannot be run, or took too long.
+        """
+        first = self._who() if author else ()
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            done = self._run(first, words, given, env or {})
+            if done.status in fine:
+                return done
+            if not self._is_worth_another_try(done, until):
+                raise GitError(_shown(words), done.problem or f"it ended with {done.status}")
+
+    def _run(self, first: Sequence[str], words: Sequence[str], given: bytes, env: Mapping[str, str]) -> Done:
+        settings = [word for setting in (*_SETTINGS, *first) for word in ("-c", setting)]
+        try:
+            ran = subprocess.run(  # noqa: S603 - exact words, no shell
+                [find_git(), *settings, *words],
+                cwd=self.place,
+                env={**_environment(), **env},
+                input=given,
+                capture_output=True,
+                timeout=TIMEOUT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise GitError(_shown(words), f"not over within {TIMEOUT_S:g} s, and ended") from None
+        except OSError as error:
+            raise GitError(_shown(words), f"it cannot be run in {self.place!r}: {error.strerror}") from None
+        return Done(ran.returncode, ran.stdout, ran.stderr)
+
+    def _who(self) -> tuple[str, ...]:
+        """Settings that name an author, where the user's name none."""
+        if self._identity is None:
+            known = self._run(("user.useConfigOnly=true",), ("var", "GIT_COMMITTER_IDENT"), b"", {})
+            self._identity = () if known.status == 0 else NOBODY
+        return self._identity
+
+    def _is_worth_another_try(self, done: Done, until: float) -> bool:
+        """Whether a lock was in the way, and is gone or may go."""
+        found = _LOCKED.search(done.err)
+        if found is None:
+            return False
+        lock = found[1]
+        if any(part in lock for part in self._own) and _is_left_over(lock):
+            with suppress(FileNotFoundError):
+                os.unlink(lock)
+            return True
+        if time.monotonic() >= until:
+            return False
+        select.select([], [], [], 0.05)
+        return True
+
+
+def find_git() -> str:
+    """The program.
+
+    Raises:
+        GitError: There is none.
+    """
+    found = shutil.which("git")
+    if found is None:
+        raise GitError("git", "it is not installed, and tasks side by side need it (parallel.tasks)")
+    return found
+
+
+def check_version(told: str) -> None:
+    """Raise unless a version, as ``git --version`` tells it, is one that can be used.
+
+    Raises:
+        GitError: It is too old.
+    """
+    found = re.search(r"(\d+)\.(\d+)", told)
+    if found is None or (int(found[1]), int(found[2])) < NEEDED:
+        raise GitError(
+            "git", f"tasks side by side need version {NEEDED[0]}.{NEEDED[1]} or newer; this is {told!r}"
+        )
+
+
+def _is_left_over(lock: bytes) -> bool:
+    try:
+        return os.stat(lock).st_mtime < _BEGAN
+    except FileNotFoundError:
+        return True
+
+
+def _environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
+    return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
+
+
+def _shown(words: Sequence[str]) -> str:
+    return "git " + " ".join(word for word in words[:3] if not word.startswith("/"))

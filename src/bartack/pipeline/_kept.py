@@ -1,0 +1,91 @@
+"""The worktrees that runs have left: where they are when a run goes on, and how they go when nobody needs them any more."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from bartack.errors import GitError, WorktreeDirtyError
+from bartack.pipeline._facts import read_facts
+from bartack.pipeline._lanes import place_of
+from bartack.pipeline._records import Base, Lane, Place, Settings
+from bartack.pipeline._removal import LEFT, drop_branches, list_trees, remove_tree
+from bartack.pipeline._worktrees import Trees, trees_of
+
+
+class Cleared(msgspec.Struct):
+    """What became of the worktrees of a run.
+
+    Attributes:
+        removed: Those that are gone.
+        archives: Where the ignored files of those are.
+        kept: Those that stay, each with the reason.
+        branches: Branches that stay, because their work is on no other one.
+        left: What killed commands have left, and nobody has looked into.
+    """
+
+    removed: list[str] = []
+    archives: list[str] = []
+    kept: dict[str, str] = {}
+    branches: list[str] = []
+    left: list[str] = []
+
+
+def resumed_places(run_dir: Path, workspace: Path, settings: Settings) -> list[Place]:
+    """Where agents of a run work that goes on: in the workspace, or in the worktrees that are there.
+
+    A worktree that was moved, with everything around it, is made known to git at its new place.
+    """
+    if settings.parallel.tasks < 2:
+        return [Place(run_dir=str(run_dir), workspace=str(workspace), root=str(workspace))]
+    base = next((fact.value for fact in read_facts(run_dir) if isinstance(fact.value, Base)), None)
+    trees = Trees(str(workspace), str(run_dir))
+    places: list[Place] = []
+    for name in list_trees(trees):
+        with suppress(GitError):  # the task whose worktree it is will say what is wrong with it
+            trees.mend(name)
+            lane = Lane(name=name, start="", prefix="" if base is None else base.prefix)
+            places.append(msgspec.structs.replace(place_of(str(run_dir), lane), root=str(workspace)))
+    return places
+
+
+def has_trees(run_dir: Path) -> bool:
+    """Whether a run has, or had, worktrees."""
+    return os.path.isdir(trees_of(str(run_dir)))
+
+
+def count_trees(run_dir: Path) -> int:
+    """How many worktrees a run has now."""
+    return len(list_trees(Trees("", str(run_dir))))
+
+
+def clear_trees(run_dir: Path, workspace: Path) -> Cleared:
+    """Remove the worktrees of a run, and the branches whose work others have, too. What could be lost stays."""
+    trees = Trees(str(workspace), str(run_dir))
+    cleared = Cleared()
+    for name in list_trees(trees):
+        path = trees.path(name)
+        try:
+            archive = remove_tree(trees, name)
+        except WorktreeDirtyError as error:
+            cleared.kept[path] = error.problem
+            continue
+        except GitError as error:
+            cleared.kept[path] = str(error)
+            continue
+        cleared.removed.append(path)
+        cleared.archives += [archive] if archive else []
+    if not cleared.kept:
+        try:
+            cleared.branches = drop_branches(trees)
+        except GitError as error:
+            cleared.branches = [str(error)]
+    folder = Path(os.path.abspath(trees_of(str(run_dir))))
+    cleared.left = sorted(str(path) for path in folder.glob(f"*{LEFT}*"))
+    with suppress(OSError):  # what is still in it is told above
+        folder.rmdir()
+        folder.parent.rmdir()
+    return cleared

@@ -1,0 +1,34 @@
+"""What a task does before its first command when it has a worktree of its own, and what it is told of conflicts."""
+
+from __future__ import annotations
+
+from bartack.agents import Finding
+from bartack.errors import ShellError, WorktreeError
+from bartack.pipeline._lanes import note_prepared, open_worktree, place_of
+from bartack.pipeline._records import Lane, Place, Settings
+from bartack.runtime import Context
+
+
+async def enter(ctx: Context, settings: Settings, task_id: str, lane: Lane) -> int:
+    """Make the worktree of a task and prepare it, once; returns how many receipts the task has already.
+
+    Raises:
+        GitError: It cannot be made.
+        WorktreeError: The command that prepares it fails.
+    """
+    here = Place(run_dir=str(ctx.session.dir.parent))
+    opened = await open_worktree(here, lane, task_id)
+    if settings.parallel.setup and not opened.ready:
+        folder = place_of(here.run_dir, lane).workspace
+        try:
+            await ctx.shell(*settings.parallel.setup, cwd=folder, timeout_s=settings.tests.timeout_s)
+        except ShellError as error:
+            raise WorktreeError(lane.name, f"parallel.setup: {error.message}") from None
+        await note_prepared(here, lane)
+    return opened.receipts
+
+
+def conflict_findings(lane: Lane) -> list[Finding]:
+    """What the builder is told of the conflicts of its work with that of other tasks."""
+    told = "other tasks have changed this, too: both versions stand in the file, marked; make one of them that does both"
+    return [Finding(told, path=path, severity="blocker") for path in lane.conflicts]

@@ -1,0 +1,177 @@
+"""Tasks side by side: each in a git worktree of its own, so many at a time, and their work brought together in their order.
+
+Worker code, like ``_main.py``: what is decided here is decided from what is journaled. Tasks go in waves: all whose
+dependencies are merged are delegated together, and when the last of them is over their work is merged, one after the other. A
+task that depends on others begins with their work.
+"""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from bartack.pipeline._lanes import (
+    deliver,
+    make_base,
+    mark_conflicts,
+    merge_task,
+    remove_worktrees,
+    result_lane,
+)
+from bartack.pipeline._records import (
+    Base,
+    Delivered,
+    Lane,
+    Merged,
+    Place,
+    Settings,
+    Spent,
+    Summary,
+    TaskRecord,
+    TaskResult,
+)
+from bartack.pipeline._task import check_result, task
+from bartack.pipeline._worktrees import RESULT, branch_of, lane_name
+from bartack.runtime import Context
+
+
+class SideBySide:
+    """The tasks of a run, as many at a time as the settings say."""
+
+    def __init__(self, ctx: Context, place: Place, settings: Settings, spent: Spent) -> None:
+        self.settings = settings
+        self._ctx = ctx
+        self._place = place
+        self._spent = spent
+        self._base: Base | None = None
+        self._result = ""
+        """The commit that the result is at."""
+        self._lanes: dict[str, Lane] = {}
+        self._attempts: dict[str, int] = {}
+
+    async def begin(self) -> None:
+        """Find out what all tasks begin with."""
+        self._base = await make_base(self._place, self.settings)
+        self._result = self._base.commit
+
+    async def do(self, records: list[TaskRecord]) -> list[TaskResult]:
+        """Do tasks that wait for nothing, and merge the work of those that are done."""
+        calls = [task(self.settings, record, self._spent, self._lane(record)) for record in records]
+        width = self.settings.parallel.tasks
+        if self.settings.pipeline.on_task_failure == "stop":
+            results = await self._ctx.delegate(calls, limit=width)
+        else:
+            outcomes = await self._ctx.delegate(calls, on_failure="collect", limit=width)
+            results = [
+                outcome.unwrap()
+                if outcome.error is None
+                else TaskResult(
+                    id=record.id,
+                    status="failed",
+                    problem=f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}",
+                )
+                for record, outcome in zip(records, outcomes, strict=True)
+            ]
+        return [
+            await self._merge(record, result) if result.status == "done" else result
+            for record, result in zip(records, results, strict=True)
+        ]
+
+    async def end(self, results: list[TaskResult]) -> Summary:
+        """Check the work of all tasks together, and say where it is."""
+        base = self._known_base()
+        if self.settings.tests.judged_by == "command":
+            record = TaskRecord(id=RESULT, goal="the work of all tasks together")
+            lane = result_lane(base, self._result)
+            self.settings = await check_result(self._ctx, self.settings, record, lane)
+        delivered = await deliver(self._place, self.settings, base)
+        self._ctx.log(say_delivered(delivered))
+        if not self.settings.parallel.keep:
+            for problem in await remove_worktrees(self._place):
+                self._ctx.log(f"the worktree stays: {problem}")
+        return Summary(tasks=results, result=delivered)
+
+    def _known_base(self) -> Base:
+        assert self._base is not None, "begin comes first"
+        return self._base
+
+    def _lane(self, record: TaskRecord) -> Lane:
+        """Where a task works: where it did before, or in a new worktree that has the work it depends on."""
+        known = self._lanes.get(record.id)
+        base = self._known_base()
+        if known is None:
+            start = self._result if record.depends_on else base.commit
+            known = Lane(name=lane_name(record.id), start=start, prefix=base.prefix)
+        self._lanes[record.id] = msgspec.structs.replace(known, width=self.settings.parallel.tasks)
+        return self._lanes[record.id]
+
+    # Merging.
+
+    async def _merge(self, record: TaskRecord, result: TaskResult) -> TaskResult:
+        """Bring the work of a task into the result; if it is in conflict with that, as often as it takes."""
+        while True:
+            merged = await merge_task(self._place, self._known_base(), self._lanes[record.id], record.id)
+            if merged.commit:
+                self._result = merged.commit
+                self._ctx.log(f"merged {record.id} into {self._branch(RESULT)} {merged.commit[:12]}")
+                return result
+            self._ctx.log(f"{record.id} is in conflict: {_listed(merged.conflicts)}")
+            answer = await self._ask(record, merged)
+            if answer == "builder":
+                again = await self._settle(record, merged)
+                result = msgspec.structs.replace(again, accepted=[*result.accepted, *again.accepted])
+            elif answer == "manual":
+                await self._wait_for_a_person(record)
+            else:
+                await self._ctx.abort(f"aborted by a person: task {record.id} is in conflict")
+
+    async def _ask(self, record: TaskRecord, merged: Merged) -> str:
+        text = (
+            f"task {record.id} has changed what other tasks have changed, too: {_listed(merged.conflicts)}\n"
+            "builder: its builder makes one of both; manual: you do; abort: the run ends, and nothing is deleted"
+        )
+        asked = self.settings.questions
+        return await self._ctx.ask(text, options=["builder", "manual", "abort"], timeout_s=asked.timeout_s)
+
+    async def _wait_for_a_person(self, record: TaskRecord) -> None:
+        lane = self._lanes[record.id]
+        folder = f"{self.settings.state_dir}/worktrees/{os.path.basename(self._place.run_dir)}/{lane.name}"
+        text = (
+            f"task {record.id}: in {folder} type: git merge {self._branch(RESULT)}\n"
+            "settle the conflicts, commit, and say done"
+        )
+        answer = await self._ctx.ask(
+            text, options=["done", "abort"], timeout_s=self.settings.questions.timeout_s
+        )
+        if answer == "abort":
+            await self._ctx.abort(f"aborted by a person: task {record.id} is in conflict")
+
+    async def _settle(self, record: TaskRecord, merged: Merged) -> TaskResult:
+        """Have the builder settle a conflict, in a worktree in which it is marked."""
+        attempt = self._attempts[record.id] = self._attempts.get(record.id, 1) + 1
+        lane = Lane(
+            name=lane_name(record.id, attempt),
+            start=await mark_conflicts(self._place, merged),
+            prefix=self._known_base().prefix,
+            width=self.settings.parallel.tasks,
+            conflicts=merged.conflicts,
+        )
+        self._lanes[record.id] = lane
+        return await task(self.settings, record, self._spent, lane)
+
+    def _branch(self, name: str) -> str:
+        return branch_of(self._place.run_dir, name)
+
+
+def say_delivered(delivered: Delivered) -> str:
+    """Where the work is, and the one command that brings it into the workspace."""
+    if delivered.moved:
+        return f"your branch is at the work of all tasks: {delivered.commit[:12]}"
+    first = "commit your own changes first, then " if delivered.dirty else ""
+    why = f" (your branch was not moved: {delivered.problem})" if delivered.problem else ""
+    return f"the work is on {delivered.branch}; {first}type: {delivered.command}{why}"
+
+
+def _listed(paths: list[str]) -> str:
+    return ", ".join(paths[:10]) + (f" and {len(paths) - 10} more" if len(paths) > 10 else "")
