@@ -15,6 +15,9 @@ pytest.register_assert_rewrite("bartack.testing")
 
 # A shell starts its background jobs deaf to Ctrl-C, and what the tests start would be deaf, too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# So would they be deaf to the end of a terminal if nohup started us. A program that is started never inherits a function.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 # A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and
 # new ones where somebody asks for them and looks at what they find.

@@ -92,6 +92,19 @@ def test_the_doctor_says_why_an_agent_cannot_be_used(
 
 
 @pytest.mark.requirement("doctor-finds-what-is-missing")
+def test_the_doctor_waits_for_the_first_word_as_long_as_a_run_does(
+    call: Callable[..., Result], workspace: Path
+) -> None:
+    command = [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"]
+    (workspace / "bartack.toml").write_text(f"[agents.bad]\ncommand = {json.dumps(command)}\nstart_s = 0.2\n")
+
+    done = call("agents", "doctor", "bad", "-C", str(workspace))
+
+    assert done.returncode == 1
+    assert "it said nothing within 0.2 s" in done.stdout
+
+
+@pytest.mark.requirement("doctor-finds-what-is-missing")
 @pytest.mark.parametrize(("rule", "told"), [('text = "ready"', "it answered"), ('pattern = "x"', "no rule")])
 def test_the_doctor_asks_for_a_word_if_it_is_told_to(
     rule: str, told: str, call: Callable[..., Result], workspace: Path

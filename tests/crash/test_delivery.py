@@ -285,8 +285,10 @@ def test_real_processes_are_killed_while_they_deliver(begin: Begin) -> None:
     random = Random(4)
     run.start()
     for victim in ("hub", "delivering", "clerk", "zygote"):
-        # Each time a few deliveries further.
-        run.wait_entry(lambda entry: entry.kind == "message.sent", run.last_seq() + random.randrange(1, 15))
+        # Each time a few deliveries further, and never behind the last.
+        last = run.last_seq()
+        run.api.send("go", victim)
+        run.wait_entry(lambda entry: entry.kind == "message.sent", last + random.randrange(2, 16))
         if victim == "hub":
             run.kill_hub()
             run.start()

@@ -32,6 +32,12 @@ def result_of(run: RealRun) -> object:
     return run.api.result()
 
 
+def hangs(run: RealRun) -> bool:
+    """Whether the agent hangs, and remembers that it need not do so again."""
+    state = run.workspace / "state.json"
+    return bool(commands(run)) and state.exists() and "inject 0" in state.read_text()
+
+
 def working(*inject: dict[str, object], dedupe: bool = True) -> dict[str, object]:
     reply = {"write": WORK, "inject": list(inject), "events": [ANSWER]}
     return {"dedupe": dedupe, "responses": {"implement": reply}}
@@ -51,8 +57,7 @@ def test_prompts_and_commands_reach_an_agent_of_the_project(begin: BeginAsking) 
 def test_a_hub_that_dies_while_an_agent_works_asks_again_under_the_same_key(begin: BeginAsking) -> None:
     run = begin("commands", working({"do": "hang", "at": "start"}))
     run.start()
-    wait_until(lambda: bool(commands(run)))
-    wait_until((run.workspace / "state.json").exists)
+    wait_until(lambda: hangs(run))
     run.kill_hub()
 
     code = run.finish()

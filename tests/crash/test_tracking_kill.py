@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -19,6 +18,7 @@ import pytest
 
 from bartack.resilience import DaemonLink, PatternCache, Spool, register_outbox, user_home
 from bartack.testing import CountingService
+from bartack.testing._service import hold_port
 
 PRODUCER = Path(__file__).with_name("producer.py")
 SOAK = bool(os.environ.get("SOAK"))
@@ -27,7 +27,7 @@ EVENTS = 200 if SOAK else 6
 KILLS = 2000 if SOAK else 200
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
+def until(condition: Callable[[], bool], timeout_s: float = 60.0) -> bool:
     deadline, pause = time.monotonic() + timeout_s, threading.Event()
     while not condition():
         if time.monotonic() > deadline:
@@ -178,9 +178,7 @@ class RealService:
     """The lineage service as a process that can be killed."""
 
     def __init__(self, home: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port, self._place = hold_port()
         self.database = home / "lineage.db"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -192,6 +190,10 @@ class RealService:
         if self.process is not None:
             self.process.kill()
             self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        self._place.close()
 
     def events(self) -> list[str]:
         try:
@@ -210,7 +212,7 @@ AT_ONCE = 4
 def kill_some_producers(fleet: Fleet, chance: random.Random) -> None:
     producers = [fleet.produce(1000) for _ in range(AT_ONCE)]
     wanted = fleet.acknowledged.stat().st_size + 45 * chance.randrange(1, 12)
-    until(lambda: fleet.acknowledged.stat().st_size >= wanted, 2.0)
+    until(lambda: fleet.acknowledged.stat().st_size >= wanted, 60.0)
     for pid in producers:
         os.kill(pid, signal.SIGKILL)
 
@@ -247,7 +249,7 @@ def test_nothing_is_lost_when_producers_daemon_and_service_are_killed(home: Path
         assert len(service.events()) == len(set(service.events()))
     finally:
         fleet.close()
-        service.kill()
+        service.close()
 
 
 DIER = """

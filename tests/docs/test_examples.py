@@ -104,7 +104,7 @@ def run_commands(commands: list[str], folder: Path) -> list[Result]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     parts = done.stdout.split(MARK)

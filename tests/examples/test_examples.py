@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import select
 import shlex
 import shutil
 import signal
@@ -13,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.crash.runs import RealRun
+from tests.crash.runs import PATIENCE_S, RealRun
 from tests.docs.test_examples import Step, as_shown, check_console, console_blocks, run_commands
 from tests.language.test_run_programs import run_real
 
 from bartack.cli import main
+from bartack.core import open_watch
 from bartack.runtime._config import load_config
 from bartack.runtime._frames import TOGETHER
 from bartack.runtime._launch import Order, create_run
@@ -29,6 +32,8 @@ NAMES = sorted(path.parent.name for path in EXAMPLES.glob("*/README.md"))
 KILLED_AFTER = (3, 6)
 """How many commits a hub makes before it is killed: the first one, and the one that takes over."""
 QUIET = "2>/dev/null"
+QUIET_S = 1.0
+"""A run with an open question that does nothing for so long waits for the answer; if it is only slow, a kill does no harm."""
 IN_MEMORY = ["hello", "mailboxes", "modules", "tools", "triage"]
 """Those that a run in memory can run: no pipes, no redirects, and no file that grows with every run."""
 
@@ -109,11 +114,20 @@ def test_an_example_that_is_killed_behind_any_step_ends_as_if_it_had_not_been(ex
 
 def end_of_hub(run: RealRun) -> int:
     """How the hub of a run ended; one that waits for an answer instead of making its last commit is killed here."""
-    try:
-        return run.wait_hub()
-    except subprocess.TimeoutExpired:
-        run.kill_hub()
-        return -signal.SIGKILL
+    assert run.hub is not None
+    pidfd = os.pidfd_open(run.hub.pid)
+    with open_watch(str(run.run.path)) as watch:
+        changes = watch.fileno()
+        assert changes is not None
+        while run.hub.poll() is None:
+            asks = bool(run.api.questions())
+            ready, _, _ = select.select([pidfd, changes], [], [], QUIET_S if asks else PATIENCE_S)
+            assert ready or asks, run.story()
+            if not ready:
+                run.kill_hub()
+            watch.wait(0)
+    os.close(pidfd)
+    return run.hub.returncode
 
 
 def created(command: str, folder: Path) -> RealRun:
@@ -129,7 +143,7 @@ def created(command: str, folder: Path) -> RealRun:
 def resume(folder: Path) -> None:
     command = [sys.executable, "-m", "bartack", "resume"]
     subprocess.run(
-        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=120
+        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=300
     )
 
 

@@ -30,8 +30,8 @@ from bartack.agents._scripted import read_script
 from bartack.core import SystemClock
 from bartack.errors import ScriptError
 
-PATIENCE_S: Final = 5.0
-"""How long a program may take to introduce itself."""
+END_S: Final = 5.0
+"""How long a program may take to end when it is told that there is nothing to do."""
 ASKED_S: Final = 120.0
 """How long it may take to answer."""
 LIVE_USD: Final = 0.05
@@ -147,17 +147,17 @@ def _greet(report: DoctorReport, agent: NdjsonConfig, visit: _Visit) -> None:
     """Start a program, hear how it introduces itself, and end it by the end of its input."""
     try:
         with _started(report.name, agent, visit.workspace, visit.environ) as process:
-            lines = _lines(process, ASKED_S if visit.live else PATIENCE_S)
-            _judge_first(report, next(lines, None))
+            lines = _lines(process, max(ASKED_S, agent.start_s) if visit.live else agent.start_s)
+            _judge_first(report, next(lines, None), agent.start_s)
             if visit.live and report.usable:
                 _ask(report, process, lines)
     except OSError as error:
         report.problems.append(f"it cannot be started: {error.strerror or error}")
 
 
-def _judge_first(report: DoctorReport, first: Read | None) -> None:
+def _judge_first(report: DoctorReport, first: Read | None, start_s: float) -> None:
     if first is None:
-        report.problems.append(f"it said nothing within {PATIENCE_S:g} s, or ended")
+        report.problems.append(f"it said nothing within {start_s:g} s, or ended")
     elif not isinstance(first, Line):
         report.problems.append(f"its first line is not of the line protocol ({first.case})")
     elif isinstance(first.message, Hello):
@@ -241,10 +241,10 @@ def _started(
         with suppress(BrokenPipeError):
             process.stdin.close()
         try:
-            process.wait(PATIENCE_S)
+            process.wait(END_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(PATIENCE_S)
+            process.wait(END_S)
         process.stdout.close()
 
 

@@ -28,7 +28,7 @@ from bartack import Context, worker
 async def main(ctx: Context) -> object:
     ctx.print("before")
     await ctx.mailbox.out.send({"ready": True})
-    value = await ctx.mailbox.gate.receive(timeout_s=60)
+    value = await ctx.mailbox.gate.receive(timeout_s=600)
     ctx.print("behind")
     return value
 """
@@ -47,7 +47,7 @@ async def lenient(ctx: Context) -> bool:
 
 @worker
 async def later(ctx: Context) -> bool:
-    await ctx.mailbox.gate.receive(timeout_s=60)
+    await ctx.mailbox.gate.receive(timeout_s=600)
     return await ctx.ask("Publish?", type=bool)
 
 @worker

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import re
@@ -14,6 +15,9 @@ import pytest
 from tests.cli.runs import programs
 from tests.cli.runs.stories import Call, Start
 
+from bartack import Run
+from bartack.testing import wait_for as wait_for_entry
+
 PATIENCE_S = 60.0
 
 
@@ -27,12 +31,13 @@ def wait_for(process: subprocess.Popen[str], text: str, *, stdout: bool = False)
     stream = process.stdout if stdout else process.stderr
     assert stream is not None
     said, until = "", time.monotonic() + PATIENCE_S
+    decoder = codecs.getincrementaldecoder("utf-8")()
     while text not in said:
         ready, _, _ = select.select([stream], [], [], max(until - time.monotonic(), 0.0))
         assert ready, f"{text!r} was not said in time; said was: {said}"
-        part = os.read(stream.fileno(), 65536).decode()
+        part = os.read(stream.fileno(), 65536)
         assert part, f"the process ended without {text!r}; said was: {said}"
-        said += part
+        said += decoder.decode(part)
     return said
 
 
@@ -48,6 +53,7 @@ def gated(start: Start, bartack: Call) -> subprocess.Popen[str]:
     wait_for(process, "started")
     received = bartack("mailbox", "receive", "latest", "out")
     assert json.loads(received.stdout) == {"ready": True}, received.stderr
+    wait_for_entry(Run.open("latest"), "step.started", step="receive", timeout_s=PATIENCE_S)
     return process
 
 
@@ -383,7 +389,7 @@ def test_processes_are_shown_with_what_they_are_busy_with(
     worker = kinds["worker"]
     assert (worker["worker"], worker["incarnation"], worker["status"]) == ("main", 1, "running")
     assert worker["about"].startswith("receive")
-    assert 0 < worker["left_s"] <= 60
+    assert 0 < worker["left_s"] <= 600
     assert Path(f"/proc/{worker['pid']}").exists() or not Path("/proc").exists()
     assert {process["kind"]: process.get("under", "") for process in told["processes"]} == {
         "hub": "",

@@ -519,11 +519,13 @@ async def clerk(ctx: Context) -> list[object]:
 
 @worker
 async def delivering(ctx: Context, times: int) -> list[object]:
-    """Supervised sends, broadcasts, topics, dead letters and monitors, to two clerks."""
+    """Supervised sends, broadcasts, topics, dead letters and monitors, to two clerks; every second time when told to go on."""
     clerks = [await ctx.spawn(clerk()) for _ in range(2)]
     paths = sorted([str(await ctx.mailbox.ready.receive(600)) for _ in clerks])
     async with ctx.monitor(clerks[0]) as first, ctx.monitor(clerks[1]) as second:
         for number in range(times):
+            if number % 2 == 0:
+                await ctx.mailbox.go.receive(600)
             await ctx.send_supervised(paths[number % 2], f"s{number}", ack="processed", timeout_s=600)
             await ctx.broadcast(paths, f"b{number}", ack="delivered", timeout_s=600)
             await ctx.publish("news.today", f"p{number}")

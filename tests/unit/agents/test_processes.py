@@ -60,7 +60,7 @@ def test_a_process_that_fails_once_is_asked_again_under_the_same_key(
 ) -> None:
     script = write_script(tmp_path, inject)
     state = str(tmp_path / "state.json")
-    agent = loop.scripted(script, "--state", state, heartbeat_s=0.2, missed_heartbeats=5)
+    agent = loop.scripted(script, "--state", state, heartbeat_s=0.2, missed_heartbeats=25)
 
     result = loop.result(agent, request_for("implement", tmp_path))
 

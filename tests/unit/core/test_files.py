@@ -222,7 +222,7 @@ def test_many_writers_of_one_file_never_mix_their_contents(tmp_path: Path) -> No
         assert writer.stdin is not None
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    seen: list[bytes] = []
+    seen = [target.read_bytes()]
     while any(writer.poll() is None for writer in writers):
         seen.append(target.read_bytes())
     for writer in writers:

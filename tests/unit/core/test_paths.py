@@ -205,14 +205,14 @@ def test_says_as_the_system_does_what_is_not_there(root: Path, relative: str, er
 
 def test_leaves_no_descriptor_open(root: Path) -> None:
     (root / "link").symlink_to("inside")
-    before = os.listdir("/dev/fd")
+    before = set(os.listdir("/dev/fd"))
 
     for relative in ("link/file", "none/x", "inside/none", "inside/file/x"):
         with pytest.raises((UnsafePathError, OSError)):
             open_below(root, relative)
     os.close(open_below(root, "inside/file"))
 
-    assert os.listdir("/dev/fd") == before
+    assert set(os.listdir("/dev/fd")) <= before  # others of this process may close what is theirs
 
 
 SWAPPER = """

@@ -153,7 +153,7 @@ def test_has_no_descriptor_where_it_has_to_look(root: Path) -> None:
 
 @KINDS
 def test_lets_go_of_its_descriptor(root: Path, kind: WatchKind) -> None:
-    before = os.listdir("/dev/fd")
+    before = set(os.listdir("/dev/fd"))
 
     watch = open_watch(str(root), kind=kind)
     watch.close()
@@ -161,7 +161,7 @@ def test_lets_go_of_its_descriptor(root: Path, kind: WatchKind) -> None:
     with pytest.raises(FileNotFoundError):
         open_watch(str(root / "none"), kind=kind)
 
-    assert os.listdir("/dev/fd") == before
+    assert set(os.listdir("/dev/fd")) <= before  # others of this process may close what is theirs
 
 
 def test_takes_the_best_means_there_is(root: Path) -> None:

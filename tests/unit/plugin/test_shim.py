@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -224,7 +224,8 @@ def listening(state: Path, answer: bytes | None) -> Generator[list[bytes]]:
                 return
             length = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
             frames.append(connection.recv(length, socket.MSG_WAITALL))
-            connection.sendall(answer)
+            with suppress(BrokenPipeError):  # who was slow to be answered has gone
+                connection.sendall(answer)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()

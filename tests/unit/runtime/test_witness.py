@@ -105,4 +105,4 @@ def test_everything_is_let_go_of_at_the_end() -> None:
     assert hub.passed == b"last words"
     for writer in writers:
         os.close(writer)
-    assert len(list(Path("/dev/fd").iterdir())) == before
+    assert len(list(Path("/dev/fd").iterdir())) <= before

@@ -75,11 +75,11 @@ def test_a_lock_is_there_as_soon_as_the_last_holder_is_dead(tmp_path: Path) -> N
 
 
 def test_a_failed_try_leaves_nothing_behind(tmp_path: Path) -> None:
-    before = os.listdir("/dev/fd")
+    before = set(os.listdir("/dev/fd"))
     with holder(tmp_path / "lock.tree"), pytest.raises(TreeLockedError):
         take_tree_lock(str(tmp_path / "lock.tree"), 0.05)
 
-    assert os.listdir("/dev/fd") == before
+    assert set(os.listdir("/dev/fd")) <= before  # others of this process may close what is theirs
     os.close(take_tree_lock(str(tmp_path / "lock.tree"), 0))
 
 

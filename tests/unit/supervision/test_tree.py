@@ -161,13 +161,14 @@ def test_a_subreaper_ends_what_is_below_it_but_those_it_keeps() -> None:
 
 
 def test_processes_are_found_by_their_environment() -> None:
-    with sleeper(BARTACK_RUN_DIR="here") as here, sleeper(BARTACK_RUN_DIR="here-too"):
-        found = find_by_environment("BARTACK_RUN_DIR", "here")
+    place = f"here-{os.getpid()}"  # the same tests may run elsewhere on this machine
+    with sleeper(BARTACK_RUN_DIR=place) as here, sleeper(BARTACK_RUN_DIR=f"{place}-too"):
+        found = find_by_environment("BARTACK_RUN_DIR", place)
 
         assert [facts.pid for facts in found] == [here.pid]
         here.kill()
         os.waitid(os.P_PID, here.pid, os.WEXITED | os.WNOWAIT)
-        assert find_by_environment("BARTACK_RUN_DIR", "here") == []
+        assert find_by_environment("BARTACK_RUN_DIR", place) == []
 
 
 def test_descendants_are_those_below_without_the_spared() -> None:
