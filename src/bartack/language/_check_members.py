@@ -9,6 +9,7 @@ from bartack.language._check_functions import (
     check_arguments,
     check_freely,
     function_argument,
+    function_named,
     refuse_unsendable,
 )
 from bartack.language._check_mail import SENDING
@@ -41,9 +42,11 @@ def follow(walk: Walk, node: tree.Chain, start: int, kind: Type) -> Type:
 
 
 def _bad_call(walk: Walk, call: tree.Call, kind: Type) -> Type:
-    check_freely(walk, call.arguments)
+    check_freely(walk, (*((call.old_self,) if call.old_self else ()), *call.arguments))
     if is_known(kind):
-        walk.report("PW141", f"`{describe(kind)}` cannot be called", call)
+        mailbox = definition_of(kind) is MAILBOX
+        helps = ("it is a mailbox; write `self.session.mailbox.name.send(…)`",) if mailbox else ()
+        walk.report("PW141", f"`{describe(kind)}` cannot be called", call, helps=helps)
     return ANY
 
 
@@ -88,7 +91,8 @@ def _no_member(walk: Walk, plural: str, link: tree.Member, known: Sequence[str])
     near = other if other in known else walk.suggest(name, known)
     text = f"{plural} have no `{name}`" if plural != "null" else f"null has no `{name}`"
     label = f"did you mean `{near}`?" if near else ""
-    walk.report("PW146", text, link.name, label=label)
+    helps = ("a loop is written `for x in xs { … }`",) if name in {"forEach", "each"} else ()
+    walk.report("PW146", text, link.name, label=label, helps=helps)
     return ANY
 
 
@@ -116,6 +120,9 @@ _OTHER_MEMBERS = {
 
 def _method(walk: Walk, kind: Type, link: tree.Member, call: tree.Call) -> Type:
     name = link.name.name
+    if call.old_self is not None:
+        check_freely(walk, (call.old_self, *call.arguments))
+        return ANY
     if name in TAKES_FUNCTION and len(call.arguments) == 1:
         return _method_with_function(walk, kind, link, call)
     table = members(definition_of(kind))
@@ -129,9 +136,10 @@ def _method(walk: Walk, kind: Type, link: tree.Member, call: tree.Call) -> Type:
         if definition_of(kind) is MAILBOX:
             _check_message(walk, name, call, kinds)
         return found.result
-    check_freely(walk, call.arguments)
     if found is None:
+        check_freely(walk, [one for one in call.arguments if function_named(walk, tree.bare(one)) is None])
         return _no_member(walk, plural, link, list(known))
+    check_freely(walk, call.arguments)
     walk.report("PW146", f"`{name}` is not a function; write `.{name}`", link.name)
     return found
 

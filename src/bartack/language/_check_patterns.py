@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from bartack.language import _tree as tree
 from bartack.language._check_types import resolve
 from bartack.language._check_walk import Walk
+from bartack.language._near import OTHER_NAMES
 from bartack.language._program import Local
+from bartack.language._scope import Undefined
 from bartack.language._types import ANY, ARRAY, Field, Record, Type, literals_of
+
+_ASSIGNED = re.compile(r"[ \t]*=(?![=>])")
+_COMMAND = re.compile(r"[a-z][a-z0-9_]{0,30}(?:[ \t]+--?[A-Za-z][A-Za-z0-9_-]{0,30})+[ \t]*(?=[#\r\n]|\Z)")
+_FAR = 200
+_BRACED = re.compile(r"(?<!\$)(?<!\$@)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 Role: TypeAlias = Literal["parameter", "variable", "loop", "error"]
 
@@ -94,18 +102,29 @@ def report_unread(walk: Walk) -> None:
     meant = {use.near for use in walk.body.undefined.values()}
     if walk.body.declaration is None:
         meant |= walk.reached_for
+    braced: set[str] | None = None
     for local in walk.body.locals:
         if local.name in meant:
             continue
         if local.role != "parameter" and local not in walk.body.read and not local.name.startswith("_"):
             text = f"variable `{local.name}` is never read"
-            walk.report("PW201", text, local.node, helps=(_unread_help(local),))
+            braced = _braced_names(walk) if braced is None else braced
+            inserted = local.name in braced
+            help_ = f"in text its value is written `${{{local.name}}}`" if inserted else _unread_help(local)
+            walk.report("PW201", text, local.node, helps=(help_,))
 
 
 def _unread_help(local: Local) -> str:
     if local.role == "error":
         return "write `catch {` when the error does not matter"
     return f"write `_{local.name}` when that is meant" if local.role == "variable" else "write `_` instead"
+
+
+def _braced_names(walk: Walk) -> set[str]:
+    """The names that stand in plain braces in texts of the body, where other languages insert a value."""
+    declaration = walk.body.declaration
+    start, end = (0, walk.module.syntax.end) if declaration is None else declaration.span
+    return set(_BRACED.findall(walk.module.source.text, start, end))
 
 
 def report_undefined(walk: Walk) -> None:
@@ -119,7 +138,7 @@ def report_undefined(walk: Walk) -> None:
             f"`{name}` is not defined",
             use.node,
             label=label,
-            helps=_undefined_helps(walk, name, in_shell=use.in_shell),
+            helps=_undefined_helps(walk, name, use),
             notes=notes,
         )
 
@@ -128,11 +147,35 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _undefined_helps(walk: Walk, name: str, *, in_shell: bool) -> tuple[str, ...]:
+def _undefined_helps(walk: Walk, name: str, use: Undefined) -> tuple[str, ...]:
     if name in walk.names.types or walk.find_type(name) is not None:
         return (f"`{name}` is a type, not a value",)
     if name in walk.script_names:
         return (f"`{name}` is a variable of the script; hand it over as an argument",)
-    if in_shell or (name.isupper() and len(name) > 1):
+    if use.in_shell or (name.isupper() and len(name) > 1 and name not in OTHER_NAMES):
         return (f'to read an environment variable write `env("{name}")`',)
-    return ()
+    command = written_command(walk, use.node)
+    if command is not None:
+        return (f"to run a program write `$ {command}`",)
+    if not use.near and _is_first_assignment(walk, use.node):
+        return (f"a variable is declared by `var {name} = …`",)
+    return (OTHER_NAMES[name],) if name in OTHER_NAMES else ()
+
+
+def written_command(walk: Walk, node: tree.Node) -> str | None:
+    """The line that begins with a name, if it looks like a program with its options."""
+    text = walk.module.source.text
+    found = _COMMAND.match(text, node.start)
+    return found[0].rstrip() if found and _begins_line(text, node.start) else None
+
+
+def _is_first_assignment(walk: Walk, node: tree.Node) -> bool:
+    """Whether a name begins its line and is assigned to."""
+    text = walk.module.source.text
+    return bool(_ASSIGNED.match(text, node.end)) and _begins_line(text, node.start)
+
+
+def _begins_line(text: str, at: int) -> bool:
+    """Whether only blanks stand before an offset on its line, and not too many."""
+    before = text[max(0, at - _FAR) : at]
+    return not before.rpartition("\n")[2].strip(" \t") and (at <= _FAR or "\n" in before)

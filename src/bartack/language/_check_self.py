@@ -43,6 +43,8 @@ _SELF_VALUES: dict[str, Type] = {"path": STRING, "inbox": MAILBOX}
 
 def _no_self_member(walk: Walk, owner: str, link: tree.Member, known: Sequence[str]) -> None:
     near = walk.suggest(link.name.name, known)
+    if owner == "self" and link.name.name in SESSION_MEMBERS:
+        near = f"session.{link.name.name}"
     label = f"did you mean `{near}`?" if near else ""
     has = ", ".join(f"`{name}`" for name in known)
     walk.report("PW124", f"`{owner}` has no `{link.name.name}`; it has {has}", link.name, label=label)
@@ -86,6 +88,11 @@ def _mailbox(walk: Walk, node: tree.Chain) -> Type:
         name = index.literal if isinstance(index, tree.String) else None
     else:
         note_mail(walk, None, "both", node, None)
+        if isinstance(which, tree.Call):
+            helps = (
+                'write `self.session.mailbox.name`, or `self.session.mailbox["name"]` for a computed name',
+            )
+            walk.report("PW141", "`self.session.mailbox` cannot be called", which, helps=helps)
         return follow(walk, node, 2, ANY)
     if name != "":
         _note_use(walk, node, name)

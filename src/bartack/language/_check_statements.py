@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from bartack.language import _tree as tree
 from bartack.language._check_mail import pattern_fields
-from bartack.language._check_patterns import bind, bind_name, bound_names, pattern_type
+from bartack.language._check_patterns import bind, bind_name, bound_names, pattern_type, written_command
 from bartack.language._check_types import declare_type, define_types
 from bartack.language._check_walk import Handler, Walk, found_name, may_be
 from bartack.language._diagnostics import Secondary
@@ -170,8 +170,20 @@ def _value_of(walk: Walk, value: tree.Expression) -> None:
     inner = tree.bare(value)
     if isinstance(inner, tree.Assign):
         assign(walk, inner)
+    elif isinstance(inner, tree.Binary) and _is_command(walk, inner):
+        walk.expression(inner.operands[0])
     else:
         walk.expression(value)
+
+
+def _is_command(walk: Walk, node: tree.Binary) -> bool:
+    """Whether a difference looks like a program with options that was written without its `$`."""
+    program = node.operands[0]
+    return (
+        isinstance(program, tree.Name)
+        and walk.find(program.name) is None
+        and written_command(walk, program) is not None
+    )
 
 
 def _no_effect(walk: Walk, node: tree.ExpressionStatement) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from bartack.language import _tree as tree
 from bartack.language._check_walk import Walk
 from bartack.language._docs import read_doc
+from bartack.language._near import OTHER_TYPES
 from bartack.language._program import DeclaredType, Namespace
 from bartack.language._types import (
     ANY,
@@ -125,7 +126,7 @@ def _generic(walk: Walk, node: tree.NamedType, name: str, argument: Type) -> Typ
 def _unknown(walk: Walk, node: tree.NamedType, name: str, *, generic: bool) -> Type:
     shown = f"{name}<…>" if generic or node.argument is not None else name
     known = (*BUILT_IN, *walk.names.types, *walk.names.imports)
-    near = None if generic else walk.suggest(name, known)
+    near = OTHER_TYPES.get(name) or (None if generic else walk.suggest(name, known))
     label = f"did you mean `{near}`?" if near else ""
     walk.report("PW133", f"unknown type `{shown}`", node, label=label)
     return ANY

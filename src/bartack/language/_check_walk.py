@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from bartack.language import _tree as tree
 from bartack.language._check_mail import MailUse
 from bartack.language._diagnostics import Diagnostic, Fix, Secondary, diagnose
-from bartack.language._near import OTHER_WORDS, nearest
+from bartack.language._near import OTHER_NAMES, OTHER_WORDS, nearest
 from bartack.language._program import Builtin, CheckedModule, DeclaredType, Local, Symbol
 from bartack.language._scope import BUILTINS, Body, ModuleScope, Scope, Undefined, World
 from bartack.language._source import Span
@@ -249,7 +249,7 @@ class Walk:
         if known is not None:
             known.more += 1
             return
-        near = OTHER_WORDS.get(name) or self.suggest(name, self._visible())
+        near = OTHER_WORDS.get(name) or (None if name in OTHER_NAMES else self.suggest(name, self._visible()))
         self.body.undefined[name] = Undefined(node, self.in_shell, near)
 
     def _visible(self) -> Iterable[str]:

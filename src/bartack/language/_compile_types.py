@@ -55,6 +55,8 @@ class TypeTable:
         self._keys = keys
         self._top = top
         self._names: dict[int, str] = {}
+        self._written: dict[str, str] = {}
+        self._taken: set[str] = set()
         self._kept: list[Type] = []
         self.constants: list[ast.stmt] = []
 
@@ -64,11 +66,23 @@ class TypeTable:
             return self._make.constant(node, kind.name)
         name = self._names.get(id(kind))
         if name is None:
-            made = self._structure(kind)
-            name = self._names[id(kind)] = f"type_{len(self._names) + 1}"
+            name = self._names[id(kind)] = self._constant(kind)
             self._kept.append(kind)
-            self.constants.append(self._make.assign(self._top, name, made))
         return self._make.name(node, name)
+
+    def _constant(self, kind: Type) -> str:
+        """The name of a constant for a type; equal types have the same."""
+        made = self._structure(kind)
+        written = ast.dump(made)
+        name = self._written.get(written)
+        if name is None:
+            name = f"type_{kind.name}" if isinstance(kind, Named) else f"type_{len(self._written) + 1}"
+            while name in self._taken:
+                name = f"{name}_"
+            self._taken.add(name)
+            self._written[written] = name
+            self.constants.append(self._make.assign(self._top, name, made))
+        return name
 
     def define(self, named: Named) -> ast.stmt:
         """The definition of a declared type of this module."""

@@ -27,7 +27,7 @@ CODE = re.compile(
     (?:
       ({WORD})
     | ({NUMBER})(?![A-Za-z0-9_])(?!\.(?![.A-Za-z_]))
-    | (\.\.\.?|==|!=|<=|>=|&&|\|\||\+\+|\+=|--|-=|->|\*=|/=|%=|>>
+    | (\.\.\.?|===?|!==?|=>|<=|>=|&&=?|\|\|=?|\+\+|\+=|--|-=|->|\*=|//|/\*|/=|%=|>>
        |\(\$(?![(?])|\$\(|\$\?|\.(?![0-9])|[-+*/%=<>!|&?,:;@()\[\]{{}}$"'])
     | (\#[^\n]*)
     | ((?:[0-9]|\.[0-9])[A-Za-z0-9_.]*)
@@ -35,7 +35,7 @@ CODE = re.compile(
     )?""",
     re.VERBOSE,
 )
-BLANK, NAME, NUMERAL, SIGN, COMMENT, BAD_NUMBER = 1, 2, 3, 4, 5, 6
+BLANK, NAME, NUMERAL, SIGN, COMMENT, BAD_NUMBER, BAD_CHARACTER = 1, 2, 3, 4, 5, 6, 7
 
 BAD = "bad"
 """The kind of a token that has been reported while it was read."""
@@ -50,12 +50,38 @@ NEXT_DECLARATION = re.compile(
 )
 KEY_ENDS = re.compile(r"[ \t]*(?:[:?,}\r\n]|\Z)")
 CLOSERS = {"(": ")", "[": "]", "{": "}", "$(": ")", "($": ")"}
+ADVICE = {
+    **dict.fromkeys(
+        ("=>", "fun"), ("there are no functions without a name; declare a `fun` and hand over its name",)
+    ),
+    **dict.fromkeys(("//", "/*"), ("a comment begins with `#`",)),
+    ";": ("elements are separated by `,`",),
+}
+"""What is usually meant by a token that stands in a wrong place."""
 TEXT_OPENERS = frozenset({'"', "'", "$(", "($", "think", "ask"})
 RESERVED = {
-    "?": "a default is written `x || y`",
+    "?": "a choice is made by `if`; a default is written `x || y`",
     "->": "a result type is written behind `:`",
     "&": "write `&&`",
 }
+DOUBLE, SINGLE = "\u201c\u201d\u201e", "\u2018\u2019\u201a"
+QUOTED = re.compile(
+    rf"[{DOUBLE}][^{DOUBLE}\n]{{0,200}}[{DOUBLE}]|[{SINGLE}][^{SINGLE}\n]{{0,200}}[{SINGLE}]"
+    rf"|«[^»\n]{{0,200}}»|`[^`]{{0,400}}`"
+)
+QUOTES = frozenset((*DOUBLE, *SINGLE, *"«»`"))
+PLAINER = {
+    **dict.fromkeys(("\u2013", "\u2014", "\u2212"), "-"),
+    "…": "...",
+    "\u00d7": "*",
+    "÷": "/",
+    "≠": "!=",
+    "≤": "<=",
+    "≥": ">=",
+}
+"""Signs that editors make of ours, and ours."""
+ODD_BLANKS = frozenset({"Zs", "Zl", "Zp", "Cf"})
+"""Unicode's categories of what looks like a blank, or like nothing."""
 LONGEST_NAME = 255
 
 
@@ -120,10 +146,13 @@ class Cursor(ABC):
             assert matched is not None, "the pattern matches everywhere"
             group = matched.lastindex
             newline = newline or matched.start(BLANK) >= 0
-            if group != COMMENT:
+            if group == COMMENT:
+                pos = matched.end()
+                self.comment(matched.start(COMMENT), pos, alone=newline or self.before == 0)
+            elif group == BAD_CHARACTER and self.is_odd_blank(matched.start(group)):
+                pos = self.skip_odd_blanks(matched.start(group))
+            else:
                 break
-            pos = matched.end()
-            self.comment(matched.start(COMMENT), pos, alone=newline or self.before == 0)
         self.newline = newline
         self.end = matched.end()
         if group == NAME:
@@ -172,9 +201,34 @@ class Cursor(ABC):
             self.say("PW107", message, self.start, self.end)
             return
         character = spelled[0]
+        helps: tuple[str, ...] = ()
+        if character in QUOTES:
+            quoted = QUOTED.match(self.text, self.start)
+            self.end = quoted.end() if quoted else self.end
+            helps = ('text is written in plain quotes: `"…"`',)
+        elif character in PLAINER:
+            helps = (f"write `{PLAINER[character]}`",)
+        self.odd_character(character, helps)
+
+    def odd_character(self, character: str, helps: tuple[str, ...]) -> None:
+        """Report a character that means nothing in code."""
         name = "" if character.isascii() else f" ({unicodedata.name(character, 'no name').lower()})"
         shown = character if character.isprintable() else f"U+{ord(character):04X}"
-        self.say("PW101", f"unexpected character `{shown}`{name}", self.start, self.start + 1)
+        message = "unexpected back quote" if shown == "`" else f"unexpected character `{shown}`{name}"
+        self.say("PW101", message, self.start, self.start + 1, helps=helps)
+
+    def is_odd_blank(self, at: int) -> bool:
+        """Whether a character at `at` looks like a blank, or like nothing, and is none of ours."""
+        character = self.text[at]
+        return not character.isascii() and unicodedata.category(character) in ODD_BLANKS
+
+    def skip_odd_blanks(self, at: int) -> int:
+        """Report what looks like blanks at `at`; gives the end of it."""
+        self.start = self.end = at
+        while self.end < len(self.text) and self.is_odd_blank(self.end):
+            self.end += 1
+        self.odd_character(self.text[at], ("it looks like a blank, or like nothing; write a plain blank",))
+        return self.end
 
     def long_name(self) -> None:
         """Report a name that could not be used for a file, mailbox or plugin."""
@@ -223,27 +277,37 @@ class Cursor(ABC):
         """Report that the token here is not what must stand here."""
         kind = self.kind
         if kind in RESERVED:
-            self.fail("PW111", f"`{kind}` has no meaning here", helps=(RESERVED[kind],))
+            advice = (
+                "a missing field is null; write `.`"
+                if self.text.startswith("?.", self.start)
+                else RESERVED[kind]
+            )
+            self.fail("PW111", f"`{kind}` has no meaning here", helps=(advice,))
         elif kind in {")", "]", "}"} and kind not in self.closers:
             self.fail("PW104", f"`{kind}` closes nothing")
         elif kind == "else":
             self.fail("PW106", "`else` must follow the `}` of an `if`")
         else:
-            self.fail("PW105", f"expected {expected}, found {self.described()}", helps=helps or self.advice())
+            end = min(self.before + 1, len(self.text))
+            span = (
+                None if kind else Span(min(self.before, end), end)
+            )  # behind the last word, not on an empty line
+            found = f"expected {expected}, found {self.described()}"
+            self.fail("PW105", found, span=span, helps=helps or self.advice())
 
     def advice(self) -> tuple[str, ...]:
         """What people usually mean by a token that stands in a wrong place."""
         if self.kind == "..":
             return ("a range is written `1...3`",)
+        if self.kind == "$" and self.text.startswith((" ", "\t"), self.end):
+            return ("what a command prints is `$(…)`, its result `($ …)`; `$ …` alone is a statement",)
         if self.kind == "$":
             return ("in code a variable is written without `$`; a command line starts with `$` and a blank",)
         if self.kind == "name" and self.value in OTHER_WORDS:
             return (f"`{self.value}` is no word of Patchwork; write `{OTHER_WORDS[self.value]}`",)
-        if self.kind == "=" and self.text.endswith(("==", "!="), 0, self.start):
-            return (f"write `{self.text[self.start - 2 : self.start]}`; it never converts",)
-        if self.kind == ">" and self.text.endswith("=", 0, self.start):
-            return ("there are no functions without a name; declare a `fun`",)
-        return ()
+        if self.kind in {"name", '"'} and self.text.endswith('"', 0, self.start):
+            return ('a quote inside of text is written `\\"`',)
+        return ADVICE.get(self.kind, ())
 
     def described(self) -> str:
         """The token here, in words."""
@@ -285,7 +349,7 @@ class Cursor(ABC):
                 secondary=(Secondary(place, "opened here"),),
             )
         else:
-            self.unexpected(expected)
+            self.missing_closer(expected, place)
             if self.kind != "{" or closer == "}":  # a brace is where the body begins
                 self.skip_to(closer)
             if self.kind != closer:
@@ -294,12 +358,20 @@ class Cursor(ABC):
         self.advance()
         return end
 
+    def missing_closer(self, expected: str, opener: Span) -> None:
+        """Report what is found instead of a closing bracket; shows the one it belongs to if that is on another line."""
+        before = len(self.found)
+        self.unexpected(expected)
+        if len(self.found) > before and self.text.find("\n", opener.end, self.start) >= 0:
+            last = self.found.pop()
+            self.found.append(last._replace(secondary=(Secondary(opener, "opened here"),)))
+
     def never_closes(self, closer: str) -> bool:
         """Whether what stands here shows that a bracket was forgotten: it belongs to what is around it."""
         kind = self.kind
         if kind in {")", "]", "}"}:
             return kind != closer and kind in self.closers
-        return kind == "" or (self.at_declaration() if closer == "}" else self.starts_statement())
+        return kind == "" or self.at_declaration() or self.starts_statement()
 
     # Skipping
 

@@ -200,7 +200,7 @@ def settle(found: Iterable[Diagnostic], source: Source, module: tree.Module) -> 
     `# pw: ignore[PW201]` silences its own line when it stands behind code, and the line below when it stands alone.
     Errors are never silenced.
     """
-    silenced = _silenced(source, module)
+    silenced = silenced_lines(source, module.comments)
     ordered = sorted(found, key=lambda diagnostic: (diagnostic.span, diagnostic.code))
     if not silenced:
         return tuple(ordered)
@@ -212,9 +212,10 @@ def settle(found: Iterable[Diagnostic], source: Source, module: tree.Module) -> 
     )
 
 
-def _silenced(source: Source, module: tree.Module) -> dict[int, set[str]]:
+def silenced_lines(source: Source, comments: Iterable[tree.Comment]) -> dict[int, set[str]]:
+    """The lines for which comments silence something, and the codes that they name."""
     silenced: dict[int, set[str]] = {}
-    for comment in module.comments:
+    for comment in comments:
         matched = _IGNORE.match(comment.text)
         if matched:
             line = source.line_of(comment.start) + comment.alone

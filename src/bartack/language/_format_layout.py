@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from bartack.language import _tree as tree
+from bartack.language._format_kept import Kept
 from bartack.language._format_sheet import BLANK, LINE, NONE, SOFT, SOFT_BLANK, Group, Sep, Sheet
 from bartack.language._source import Source
 
@@ -31,6 +32,7 @@ class Layout:
         self.next_comment = comments[0].start if comments else len(self.source) + 1
         self.last = 0
         self.sheet = Sheet()
+        self.kept = Kept(source, comments)
 
     # Texts, separators and comments
 
@@ -51,10 +53,14 @@ class Layout:
 
     def verbatim(self, node: tree.Node, sep: Sep = NONE) -> None:
         """Write what the source has, with the comments in it."""
-        text = self.source[node.start : node.end]
-        self.put(CRLF.sub("\n", text) if "\r" in text else text, node.start, sep)
-        self.last = node.end
-        while self.next_comment < node.end:
+        self.stretch(node.start, node.end, sep)
+
+    def stretch(self, start: int, end: int, sep: Sep = NONE) -> None:
+        """Write a stretch of the source as it is, with the comments in it."""
+        text = self.source[start:end]
+        self.put(CRLF.sub("\n", text) if "\r" in text else text, start, sep)
+        self.last = end
+        while self.next_comment < end:
             self.step()
 
     def flush(self, before: int, sep: Sep, *, blank: bool = False) -> None:
@@ -108,6 +114,9 @@ class Layout:
     ) -> None:
         """Write elements in brackets; `padded` for a blank inside of them."""
         start, end = node
+        if self.kept.list(node, elements, broken=broken):
+            self.stretch(start, end, sep)
+            return
         self.put(brackets[0], start, sep)
         if not elements and not self.has_comment(start, end):
             self.put(brackets[1], end - 1)
@@ -115,7 +124,7 @@ class Layout:
         edge = SOFT_BLANK if padded else SOFT
         hugs = len(elements) == 1 and isinstance(elements[0], tree.Array | tree.Object)
         several = broken or self.has_comment(start, end)
-        self.sheet.open_group(Group(several, hugs))
+        self.sheet.open_group(Group(several, hugs, kept=self.kept.has(start)))
         self.elements(elements, edge)
         if elements:
             self.sheet.last_comma()
@@ -152,23 +161,32 @@ class Layout:
         self.flush(len(self.source) + 1, LINE)
 
     def statements(
-        self, units: Iterable[tree.Node], items: tuple[type[tree.Node], ...] = (tree.Declaration,)
+        self, units: Sequence[tree.Node], items: tuple[type[tree.Node], ...] = (tree.Declaration,)
     ) -> None:
         """Write statements, each on a line of its own; a blank line stands around those that are `items`."""
         before: tree.Node | None = None
-        for unit in units:
+        index = 0
+        while index < len(units):
+            unit, last = units[index], self.kept.together(units, index)
             apart = before is not None and _apart(before, unit, items)
-            self.statement(unit, blank=apart)
-            before = unit
+            self.statement(unit, blank=apart, end=units[last].end if last > index else None)
+            before = units[last]
+            index = last + 1
 
-    def statement(self, unit: tree.Node, *, blank: bool) -> None:
-        """Write one statement or declaration; `blank` asks for a blank line before it and its comments."""
+    def statement(self, unit: tree.Node, *, blank: bool, end: int | None = None) -> None:
+        """Write one statement or declaration; `blank` asks for a blank line before it and its comments.
+
+        All up to `end` is written as it is.
+        """
         if self.next_comment < unit.start:
             self.flush(unit.start, LINE, blank=blank)
             blank = False
         self.sheet.separate(LINE, blank=blank or self.blank_before(unit.start))
-        self.node(unit)
-        self.last = unit.end
+        if end is None:
+            self.node(unit)
+            self.last = unit.end
+        else:
+            self.stretch(unit.start, end)
 
     def import_(self, node: tree.Import, _sep: Sep) -> None:
         """Write `import a, b`."""
@@ -290,6 +308,9 @@ class Layout:
     def braced(self, span: tuple[int, int], statements: Sequence[tree.Node], sep: Sep) -> None:
         """Write statements in braces."""
         start, end = span
+        if self.kept.block(span, statements):
+            self.stretch(start, end, sep)
+            return
         self.put("{", start, sep)
         if not statements and not self.has_comment(start, end):
             self.put("}", end - 1)

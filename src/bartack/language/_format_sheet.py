@@ -50,6 +50,8 @@ class Group(NamedTuple):
     """It has several lines, however short it is."""
     hugs: bool
     """Its one element has brackets of its own, and is broken instead of it."""
+    kept: bool = False
+    """It stays on its line, however long that becomes."""
 
 
 class Sheet:
@@ -185,8 +187,8 @@ class _Printer:
         self.column = len(self.indents[-1])
 
     def open(self, _piece: Piece, index: int) -> None:
-        broken, hugs = self.sheet.groups[index]
-        if not broken and not hugs:
+        broken, hugs, kept = self.sheet.groups[index]
+        if not broken and not hugs and not kept:
             broken = self.column + self.width(index) > WIDTH
         self.broken.append(broken)
         self.indents.append(self.indents[-1] + STEP if broken else self.indents[-1])

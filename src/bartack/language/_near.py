@@ -18,13 +18,61 @@ OTHER_WORDS = {
     "function": "fun",
     "func": "fun",
     "def": "fun",
+    "fn": "fun",
     "elif": "else if",
+    "elseif": "else if",
+    "elsif": "else if",
+    "foreach": "for",
     "raise": "throw",
     "and": "&&",
     "or": "||",
     "not": "!",
 }
 """Words of other languages, and ours for the same."""
+
+OTHER_STATEMENTS = {
+    **dict.fromkeys(("switch", "match", "case"), "there is no `{}`; use `if` and `else if`"),
+    **dict.fromkeys(("class", "struct", "interface"), "there is no `{}`; use objects, `type` and `fun`"),
+    **dict.fromkeys(("do", "loop", "until", "repeat"), "there is no `{}`; use `while` or `for`"),
+    "async": "leave `async` out; all waiting is implicit",
+    "new": "leave `new` out; any value can be thrown, and objects are written `{{ … }}`",
+    "finally": "there is no `finally`; what must be done in any case stands behind the `catch`",
+    "unless": "there is no `unless`; use `if !…`",
+    "public": "write `export`",
+}
+"""Statements of other languages, and what is done here."""
+
+OTHER_TYPES = {
+    **dict.fromkeys(("list", "List", "Array", "vector"), "[T]"),
+    **dict.fromkeys(("dict", "map", "Map", "Record", "hash"), "object<T>"),
+    **dict.fromkeys(("str", "String", "char", "text"), "string"),
+    **dict.fromkeys(("double", "Number", "decimal"), "number"),
+    **dict.fromkeys(("integer", "Integer", "long"), "int"),
+    **dict.fromkeys(("None", "nil", "undefined", "unit"), "null"),
+    **dict.fromkeys(("unknown", "Any", "mixed"), "any"),
+}
+"""Types of other languages, and ours."""
+
+OTHER_NAMES = {
+    "range": "a range is written `1...3`, with both ends",
+    **dict.fromkeys(("println", "printf", "puts", "echo", "console"), "to show something write `print(…)`"),
+    "str": 'to make text of a value write `string(…)` or `"${…}"`',
+    **dict.fromkeys(("float", "parseInt", "parseFloat"), "to make a number of text write `number(…)`"),
+    "JSON": "write `json(…)`: it reads text, and writes any other value",
+    "input": "to ask a person write `ask { … }`",
+    **dict.fromkeys(("prompt", "llm", "agent"), "to ask an agent write `think { … }`"),
+    "open": "files are read by `read(path)` and written by `write(path, value)`",
+    "exit": "leave by `return`, end the worker by `succeed`, fail by `throw`",
+    "length": "the length of a value is `len(x)` or `x.length`",
+    **dict.fromkeys(("process", "os"), 'a variable of the environment is read by `env("NAME")`'),
+    **dict.fromkeys(("mailbox", "session"), "write `self.session` and `self.session.mailbox.name`"),
+    "inbox": "write `self.inbox`",
+    "delegate": "write `self.delegate([…])`",
+    **dict.fromkeys(
+        ("send", "receive"), "messages go through mailboxes: `self.session.mailbox.name.send(…)`"
+    ),
+}
+"""Names that other languages know, and what is written here."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

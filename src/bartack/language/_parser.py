@@ -17,6 +17,7 @@ from bartack.language import _tree as tree
 from bartack.language._cursor import NEXT_DECLARATION, WORD, Brackets, TooDeep
 from bartack.language._depth import make_room
 from bartack.language._diagnostics import Diagnostic, Fix, diagnose, settle
+from bartack.language._near import OTHER_WORDS
 from bartack.language._parser_statement import StatementParser
 from bartack.language._source import MAX_BYTES, Source, Span, Undecodable, decode, faults_of
 
@@ -104,13 +105,13 @@ class Parser(StatementParser):
             self.advance()
             return
         at = self.start
+        self.late = None
         if self.kind == "}":
             self.fail("PW104", "`}` closes nothing")
             self.advance()
             return
         unit = self.safely(self.unit)
-        units.append(unit)
-        self.safely(lambda: self.end_unit(unit))
+        units.append(self.safely(lambda: self.end_unit(unit)))
         if self.start == at and self.kind:
             self.safely(self.skip_unit)
 
@@ -120,15 +121,15 @@ class Parser(StatementParser):
         self.skip_line()
         return tree.Error(start, self.before)
 
-    def end_unit(self, unit: tree.Unit) -> tree.Error:
-        """Expect the end of a unit."""
+    def end_unit(self, unit: tree.Unit) -> tree.Unit:
+        """Expect the end of a unit; gives what is left of it."""
         if not isinstance(unit, tree.Import | tree.Declaration | tree.Trait):
-            self.end_statement(unit)
-        elif not (self.newline or self.kind in {";", "}", ""}):
+            return self.ended(unit)
+        if not (self.newline or self.kind in {";", "}", ""}):
             self.unexpected("the end of the line")
             if self.kind not in DECLARATIONS:
                 self.skip_line()
-        return tree.Error(self.before, self.before)
+        return unit
 
     def safely(self, read: Callable[[], tree.Node]) -> tree.Unit:
         """Read something; when it is nested too deeply, go on at the next declaration."""
@@ -147,6 +148,14 @@ class Parser(StatementParser):
     def unit(self) -> tree.Unit:
         """Read a declaration or a statement at the top of the file."""
         if self.kind in DECLARATIONS or self.is_old_worker():
+            return self.declaration()
+        if (
+            self.kind == "name"
+            and OTHER_WORDS.get(self.value) == "fun"
+            and OLD_WORKER.match(self.text, self.end)
+        ):
+            self.unexpected("a declaration", *self.advice())
+            self.kind = "fun"
             return self.declaration()
         return self.statement()
 
@@ -246,12 +255,12 @@ class Parser(StatementParser):
             self.say("PW290", f"`{spelled}` is an old word; write `worker`", self.start, self.end, fix=fix)
         self.advance()
         name = self.identifier(f"the name of the {word}")
-        parameters = self.parameters()
+        parameters = self.parameters(f"{word} {name.name or 'name'}")
         result = None
         if self.kind == ":":
             self.advance()
             result = self.type()
-        body = self.block(f"the head of the {word}")
+        body = self.block(f"the head of the {word}", before.start)
         kind = cast('Literal["worker", "skill", "fun"]', word)
         start, doc, annotations, export, default = before
         end = max(body.end, self.before)
@@ -259,11 +268,11 @@ class Parser(StatementParser):
             start, end, kind, name, parameters, result, body, annotations, export, default, doc, spelled
         )
 
-    def parameters(self) -> tree.Parameters:
-        """Read parameters in their parentheses."""
+    def parameters(self, head: str) -> tree.Parameters:
+        """Read the parameters of a declaration in their parentheses."""
         start = self.start
         if self.kind != "(":
-            self.unexpected("`(`")
+            self.unexpected("`(`", f"parameters stand in parentheses, also if there are none: `{head}()`")
             return tree.Parameters(self.before, self.before, (), False)
         state = self.enter(")", free=True)
         broken = self.newline
@@ -281,6 +290,9 @@ class Parser(StatementParser):
     def parameter(self) -> tree.Parameter:
         """Read `name: type = default`."""
         name = self.identifier("a parameter")
+        if self.kind == "name" and not self.newline:
+            self.unexpected("`,` or `)`", f"a type stands behind the name: `{self.value}: {name.name}`")
+            name = self.identifier("a parameter")
         found: tree.Type | None = None
         default: tree.Expression | None = None
         if self.kind == ":":
@@ -383,7 +395,7 @@ class Parser(StatementParser):
         while self.kind == "." and not self.newline:
             self.advance()
             names.append(self.identifier())
-        if self.kind == "/" and not self.newline:
+        if self.kind in {"/", "from"} and not self.newline:
             return self.no_path(start)
         return tree.DottedPath(start, self.before, tuple(names))
 
@@ -399,8 +411,10 @@ class Parser(StatementParser):
                 self.advance()
             end = self.before
         if not silent:
-            helps = ('write `./a`, `../lib/a`, `a.b` or `{x} from "./m"`',)
-            self.say("PW114", "not an import path", start, max(end, start + 1), helps=helps)
+            end = max(end, start + 1)
+            suffixed = self.text.endswith(".pw", start, end) and self.kind != '"'
+            helps = ("leave `.pw` out" if suffixed else 'write `./a`, `../lib/a`, `a.b` or `{x} from "./m"`',)
+            self.say("PW114", "not an import path", start, end, helps=helps)
             self.error_at = self.start
         return tree.Error(min(start, self.before), self.before)
 

@@ -6,27 +6,33 @@ Operators are read with a stack of open levels instead of a call per level. What
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Literal, cast
 
 from bartack.language import _tree as tree
-from bartack.language._cursor import BAD, DECLARATION_WORDS, WORD
+from bartack.language._cursor import BAD, DECLARATION_WORDS, WORD, cut
 from bartack.language._diagnostics import Fix
 from bartack.language._parser_type import TypeParser
+from bartack.language._source import Span
 
 FILTER, OR, AND, COMPARE, RANGE, ADD, MULTIPLY = range(1, 8)
 LEVELS = {
     "|": FILTER,
     "||": OR,
     "&&": AND,
-    **dict.fromkeys(("==", "!=", "<", ">", "<=", ">=", ">>"), COMPARE),
+    **dict.fromkeys(("==", "!=", "<", ">", "<=", ">=", ">>", "===", "!=="), COMPARE),
     "...": RANGE,
     "..": RANGE,
     "+": ADD,
     "-": ADD,
     **dict.fromkeys(("*", "/", "%"), MULTIPLY),
 }
-ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%="})
+ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "||=", "&&="})
+WORD_LEVELS = {"and": AND, "or": OR}
+"""Operators that are words in other languages."""
+OTHER_PREFIXES = frozenset({"not", "f", "r", "b", "u", "F", "R", "B", "U", "rf", "fr"})
+"""What stands before a value, or before a string, in other languages."""
 PREFIXES = frozenset({"!", "-", "await"})
 READERS = frozenset({"json", "cat", "read"})
 STRING_FOLLOWS = re.compile(r"[ \t]*[\"']")
@@ -47,7 +53,7 @@ class ExpressionParser(TypeParser):
             return self.throw()
         operand = self.operand()
         level = self.level(whole=whole)
-        if level < 0:
+        if level < 0 and self.kind != "=>":
             return operand
         stack: list[Level] = []
         while level > 0:
@@ -61,6 +67,8 @@ class ExpressionParser(TypeParser):
             operand = self.throw() if self.kind == "throw" and level in {OR, AND} else self.operand()
             level = self.level(whole=whole)
         operand = self.reduced(stack, operand, 0)
+        if self.kind == "=>":
+            return self.nameless_function(operand.start)
         return self.assignment(operand) if level == 0 else operand
 
     def level(self, *, whole: bool) -> int:
@@ -68,9 +76,11 @@ class ExpressionParser(TypeParser):
         kind = self.kind
         level = LEVELS.get(kind)
         if level is None:
-            if kind not in ASSIGNMENTS or (self.newline and not self.free):
+            if self.newline and not self.free:
                 return -1
-            return COMPARE if self.equality and kind == "=" else 0
+            if kind in ASSIGNMENTS:
+                return COMPARE if self.equality and kind == "=" else 0
+            return WORD_LEVELS.get(self.value, -1) if kind == "name" else -1
         if self.newline and not self.free and level not in {OR, AND}:
             return -1
         return -1 if kind == ">>" and not whole else level
@@ -82,11 +92,21 @@ class ExpressionParser(TypeParser):
             fix = Fix(start, end, "==")
             self.say("PW200", "`=` in a condition compares; write `==`", start, end, fix=fix)
             symbol = "=="
-        elif symbol == "..":
-            self.fail("PW105", "expected `...`, found `..`", helps=("a range is written `1...3`",))
-            symbol = "..."
+        elif symbol in FOREIGN or symbol == "name":
+            symbol = self.foreign_operator(self.text[start:end])
         self.advance()
         return tree.Operator(start, end, symbol)
+
+    def foreign_operator(self, found: str) -> str:
+        """Report an operator of another language; gives ours for the same."""
+        ours, advice = FOREIGN[found]
+        self.fail(
+            "PW105",
+            f"expected `{ours}`, found `{found}`",
+            helps=(advice,),
+            fix=Fix(self.start, self.end, ours),
+        )
+        return ours
 
     def reduced(self, stack: list[Level], operand: tree.Expression, level: int) -> tree.Expression:
         """Finish all levels that bind stronger than `level`."""
@@ -97,6 +117,7 @@ class ExpressionParser(TypeParser):
                 operand = tree.Range(start, operand.end, operands[0], operand)
                 if level == RANGE:
                     self.fail("PW105", "a range has two ends", span=operand.span)
+                    operand = tree.Error(operand.start, operand.end)
                 continue
             operands.append(operand)
             operand = tree.Binary(start, operand.end, tuple(operands), tuple(operators))
@@ -108,12 +129,36 @@ class ExpressionParser(TypeParser):
     def assignment(self, target: tree.Expression) -> tree.Expression:
         """Read the assignment whose operator is here."""
         operator = tree.Operator(self.start, self.end, self.kind)
+        known = len(operator.symbol) < 3
+        if not known:
+            written = self.text[target.start : target.end]
+            better = f"write `{cut(written)} = {cut(written)} {operator.symbol[:2]} …`"
+            self.fail("PW105", f"expected `=`, found `{operator.symbol}`", helps=(better,))
         depth = self.depth
         self.deeper(self.start)
         self.advance()
         value = self.expression()
         self.depth = depth
+        if not known:
+            return tree.Error(target.start, value.end)
         return tree.Assign(target.start, value.end, target, operator, value)
+
+    def nameless_function(self, start: int) -> tree.Error:
+        """Report a function without a name whose `=>` is here, and go past it."""
+        self.unexpected("an operator")
+        depth = self.depth
+        self.deeper(self.start)
+        self.advance()
+        if self.kind == "{":
+            self.block("`=>`")
+        else:
+            self.expression()
+        self.depth = depth
+        return tree.Error(start, self.before)
+
+    @abstractmethod
+    def block(self, after: str, head: int = -1) -> tree.Block | tree.Error:
+        """Read the block that must stand here."""
 
     def throw(self) -> tree.Expression:
         """Read `throw` and everything to its right."""
@@ -192,7 +237,10 @@ class ExpressionParser(TypeParser):
         self.advance()
         if self.kind == "{":
             return self.prompt(kind, start)
-        self.unexpected(f"`{{` after `{kind}`")
+        self.unexpected(f"`{{` after `{kind}`", f"the text stands in braces: `{kind} {{ … }}`")
+        if self.kind in {"(", '"', "'"} and not self.newline:
+            self.operand()
+            end = self.before
         return tree.Error(start, end)
 
     def shell_value(self) -> tree.Expression:
@@ -215,11 +263,44 @@ class ExpressionParser(TypeParser):
             return tree.Error(start, self.before)
         if kind == "throw":
             return tree.Error(start, self.throw().end)
+        if kind in {"//", "/*"}:
+            self.skip_comment()
+            return tree.Error(start, self.before)
         if kind == "$" and NAME_ADJACENT.match(self.text, self.end):
             self.advance()
             self.advance()
             return tree.Error(start, self.before)
         return tree.Error(self.before, self.before)
+
+    def skip_comment(self) -> None:
+        """Go past a comment of another language."""
+        closed = self.text.find("*/", self.end, self.end + FAR) if self.kind == "/*" else -1
+        ended = self.text.find("\n", self.end)
+        self.resume(closed + 2 if closed >= 0 else ended if ended >= 0 else len(self.text))
+
+    def other_prefix(self, name: str, start: int, end: int) -> tree.Error | None:
+        """Report a name that stands before a value in other languages; none when it is just a name."""
+        if name == "not":
+            return self.word_not() if self.kind in OPERANDS and not self.newline else None
+        return self.lettered_string(start) if self.kind in {'"', "'"} and self.start == end else None
+
+    def lettered_string(self, start: int) -> tree.Error:
+        """Report a string with a letter before it, and go past it."""
+        letter = self.text[start : self.start]
+        advice = f'text with values has no `{letter}` before it: `"… ${{x}} …"`'
+        self.fail("PW105", "expected an operator, found a string", helps=(advice,))
+        return tree.Error(start, self.code_string().end)
+
+    def word_not(self) -> tree.Error:
+        """Report a `not` before its operand, and go past both."""
+        start, depth = self.before - 3, self.depth
+        self.deeper(start)
+        self.fail(
+            "PW105", "expected `!`, found `not`", span=Span(start, self.before), helps=(FOREIGN["not"][1],)
+        )
+        end = self.operand().end
+        self.depth = depth
+        return tree.Error(start, end)
 
     def name(self) -> tree.Expression:
         """Read a name, and what some names mean by what follows them."""
@@ -227,6 +308,8 @@ class ExpressionParser(TypeParser):
         if name == "fail" and self.fails_with():
             return self.fail_with()
         self.advance()
+        if name in OTHER_PREFIXES and (habit := self.other_prefix(name, start, end)):
+            return habit
         if name == "null":
             return tree.Null(start, end)
         if name in READERS and self.kind == "<" and STRING_FOLLOWS.match(self.text, self.end):
@@ -305,6 +388,10 @@ class ExpressionParser(TypeParser):
             self.advance()
             value = self.expression()
             return tree.ObjectField(start, value.end, key, value, False)
+        if self.kind == "=":
+            self.unexpected("`:`", f"a field is written `{self.text[start:end]}: …`")
+            self.advance()
+            return tree.ObjectField(start, self.expression().end, key, tree.Error(end, end), False)
         if key.quoted or self.kind not in {",", "}"}:
             self.unexpected("`:`" if key.quoted else "`:`, `,` or `}`")
             return None
@@ -358,13 +445,24 @@ class ExpressionParser(TypeParser):
         arguments: list[tree.Expression] = []
         follows = self.follows(")")
         while follows:
-            arguments.append(self.expression())
+            told = any(isinstance(argument, tree.Error) for argument in arguments[:1])
+            arguments.append(self.argument(told=told))
             follows = self.more(")")
         self.leave(state)
         end = self.close("(", start, "`,` or `)`")
         if arguments and isinstance(arguments[0], tree.SelfValue):
             return tree.Call(start, end, tuple(arguments[1:]), arguments[0], broken)
         return tree.Call(start, end, tuple(arguments), None, broken)
+
+    def argument(self, *, told: bool) -> tree.Expression:
+        """Read an argument; one that is given by name is reported, unless that has been `told`."""
+        value = self.expression()
+        if self.kind != ":" or not isinstance(value, tree.Name):
+            return value
+        if not told:
+            self.unexpected("`,` or `)`", "arguments are given by their position, not by name")
+        self.advance()
+        return tree.Error(value.start, self.expression().end)
 
     def index(self) -> tree.Index:
         """Read `[index]`."""
@@ -450,6 +548,18 @@ class ExpressionParser(TypeParser):
 
 
 NAME_ADJACENT = re.compile(WORD)
+FAR = 4_000
+"""How far the end of something that is not ours is looked for."""
+OPERANDS = frozenset({"name", "number", '"', "'", "!", "true", "false", "self", "$("})
+FOREIGN = {
+    "..": ("...", "a range is written `1...3`"),
+    "===": ("==", "write `==`; it never converts"),
+    "!==": ("!=", "write `!=`; it never converts"),
+    "and": ("&&", "`and` is no word of Patchwork; write `&&`"),
+    "or": ("||", "`or` is no word of Patchwork; write `||`"),
+    "not": ("!", "`not` is no word of Patchwork; write `!`"),
+}
+"""Operators of other languages: ours for the same, and what to say."""
 OWN_SPAWN = re.compile(r"\b(?:fun|worker|skill|task|agent|var)[ \t]+spawn\b|\bimport\b[^\n]*\bspawn\b")
 
 VALUES: dict[str, Callable[[ExpressionParser], tree.Expression]] = {

@@ -61,6 +61,7 @@ BUILTINS = {
     "unset": "write `env -u NAME` before the command",
     "alias": "use a `fun`",
 }
+COMPOUND = re.compile(r"(?:if|for|while|case|function)(?=[ \t])")
 CODE_WORDS = frozenset({"throw", "return", "break", "continue", "succeed"})
 
 
@@ -112,6 +113,9 @@ class ShellParser(TextParser):
     def unclosed_shell(self, opener: str, opened: int) -> None:
         """Report that commands in parentheses do not end here."""
         self.start, self.end = self.at, self.at + 1
+        while self.found and self.found[-1].span.start > opened:
+            self.found.pop()  # what was found in it is probably not meant to be in it
+            self.error_at = -1
         self.fail("PW104", f"this `{opener}` is never closed", span=Span(opened, opened + len(opener)))
 
     def shell_line(self) -> tree.ShellStatement:
@@ -222,6 +226,9 @@ class ShellParser(TextParser):
         start = self.at
         if self.text.startswith("(", start):
             return self.group(start)
+        compound = COMPOUND.match(self.text, start) if self.in_line else None
+        if compound:
+            return self.skip_compound(compound)
         assignments = self.assignments()
         words: list[tree.Word | tree.Splice] = []
         redirects: list[tree.Redirect] = []
@@ -235,6 +242,13 @@ class ShellParser(TextParser):
             return tree.Error(start, max(start, end))
         self.judge(words[0])
         return tree.Command(start, end, tuple(assignments), tuple(words), tuple(redirects))
+
+    def skip_compound(self, matched: re.Match[str]) -> tree.Error:
+        """Report a statement of the shell, and go past its line."""
+        self.unsupported(matched[0], *matched.span())
+        ended = END_OF_LINE.search(self.text, matched.end())
+        self.at = ended.start() if ended else len(self.text)
+        return tree.Error(matched.start(), self.at)
 
     def command_part(self, words: list[tree.Word | tree.Splice], redirects: list[tree.Redirect]) -> None:
         """Read the next word or redirect of a command."""
@@ -407,7 +421,8 @@ class ShellParser(TextParser):
         if end < 0:
             ended = END_OF_LINE.search(self.text, start)
             end = ended.start() if ended else len(self.text)
-            self.say("PW102", "this string is never closed", start, end)
+            helps = ('a `\'` begins text; text that has one in it is written `"…"`',)
+            self.say("PW102", "this string is never closed", start, end, helps=helps)
             self.at = end
         else:
             self.at = end + 1

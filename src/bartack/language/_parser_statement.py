@@ -7,17 +7,24 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 from bartack.language import _tree as tree
-from bartack.language._cursor import DECLARATION_WORDS, WORD, cut
+from bartack.language._cursor import DECLARATION_WORDS, WORD, Brackets, cut
 from bartack.language._diagnostics import Fix, Secondary
-from bartack.language._near import OTHER_WORDS
-from bartack.language._parser_expression import ExpressionParser
+from bartack.language._near import OTHER_STATEMENTS, OTHER_WORDS
+from bartack.language._parser_expression import NAME_ADJACENT, ExpressionParser
 from bartack.language._parser_text import UNCLOSED
 from bartack.language._source import Span
 
+INDENTATION = re.compile(r"[ \t]{0,200}")
 BRACE_FOLLOWS = re.compile(r"(?:[ \t\r\n]+|#[^\n]*\n)*\{")
 CATCH_FOLLOWS = re.compile(rf"[ \t]*(?:{WORD}[ \t]*)?\{{")
 ENDS = re.compile(r"[ \t\r]*(?:[\n;}#]|\Z)")
 ARGUMENT_KINDS = frozenset({"name", "number", '"', "'", "$", "bad", "."})
+ROUNDED = re.compile(rf"\([ \t]*({WORD})[ \t]*\)")
+COUNTER = re.compile(rf"\([ \t]*(?:(?:var|let|int)[ \t]+)?({WORD})[ \t]*=")
+VARIABLE_FOLLOWS = re.compile(rf"[ \t]+(?:{WORD}|[\[{{])")
+CONDITIONS = frozenset({"name", "number", "(", "!", "true", "false", "self", '"', "'", "$(", "($", "$?"})
+BRACES = ("a body stands in braces: `{ … }`",)
+LOOP = "a loop is written `for x in xs { … }` or `for i in 1...3 { … }`"
 CALLS = frozenset({"print", "log", "assert"})
 """Functions that other languages have as statements."""
 
@@ -27,19 +34,43 @@ def _first_word(statement: tree.Statement) -> str | None:
     if not isinstance(statement, tree.ExpressionStatement):
         return None
     value = statement.value
-    while isinstance(value, tree.Binary):
-        value = value.operands[0]
+    while isinstance(value, tree.Binary | tree.Throw):
+        value = value.operands[0] if isinstance(value, tree.Binary) else value.value
     return value.name if isinstance(value, tree.Name) else None
 
 
-class StatementParser(ExpressionParser):
-    """Reads statements and blocks."""
+def _is_call(statement: tree.Statement) -> bool:
+    """Whether a statement is nothing but the call of a name."""
+    value = statement.value if isinstance(statement, tree.ExpressionStatement) else None
+    return (
+        isinstance(value, tree.Chain)
+        and isinstance(value.base, tree.Name)
+        and len(value.links) == 1
+        and isinstance(value.links[0], tree.Call)
+    )
 
-    def block(self, after: str) -> tree.Block | tree.Error:
-        """Read the block that must stand here."""
+
+def _without_value(statement: tree.Statement) -> tree.Statement:
+    """A statement that does not end where it should: nothing is said of what it seemed to be."""
+    start, end = statement.span
+    if isinstance(statement, tree.ExpressionStatement | tree.Write):
+        return tree.Error(start, end)
+    if isinstance(statement, tree.Var):
+        return tree.Var(start, end, statement.pattern, tree.Error(end, end))
+    if isinstance(statement, tree.Return):
+        return tree.Return(start, end, tree.Error(end, end))
+    return statement
+
+
+class StatementParser(ExpressionParser):
+    """Reads statements and blocks. `late` is a block whose `}` may belong to another one, and that `}`."""
+
+    late: tuple[int, int] | None = None
+
+    def block(self, after: str, head: int = -1) -> tree.Block | tree.Error:
+        """Read the block that must stand here; `head` is where that begins which it belongs to."""
         if self.kind != "{":
-            self.unexpected(f"`{{` after {after}")
-            return tree.Error(self.before, self.before)
+            return self.no_block(after, head)
         body, closed = self.braced_statements()
         if closed:
             self.advance()
@@ -54,6 +85,8 @@ class StatementParser(ExpressionParser):
         closed = self.kind == "}"
         if not closed:
             self.unclosed_block(start)
+        elif not self.late and self.closes_left(start):
+            self.late = (start, self.start)
         return tree.Block(start, self.end if closed else self.before, tuple(statements)), closed
 
     def unclosed_block(self, start: int) -> None:
@@ -61,10 +94,51 @@ class StatementParser(ExpressionParser):
         suspect, self.suspect = self.suspect, None
         if suspect and suspect[1] > start:
             word, opener, brace = suspect
-            secondary = (Secondary(Span(brace, brace + 1), "this brace has none of its own"),)
-            self.fail("PW103", UNCLOSED.format(word), span=Span(opener, opener + 1), secondary=secondary)
-        else:
-            self.fail("PW104", "this `{` is never closed", span=Span(start, start + 1))
+            taken = (Secondary(Span(brace, brace + 1), "this brace has none of its own"),)
+            self.fail("PW103", UNCLOSED.format(word), span=Span(opener, opener + 1), secondary=taken)
+            return
+        late, self.late = self.late, None
+        secondary: tuple[Secondary, ...] = ()
+        if late and late[0] > start:
+            start, brace = late
+            secondary = (Secondary(Span(brace, brace + 1), "this brace stands too far left to be its own"),)
+        self.fail("PW104", "this `{` is never closed", span=Span(start, start + 1), secondary=secondary)
+
+    def closes_left(self, opener: int) -> bool:
+        """Whether the `}` here stands further left than the line of its `{`, so that it may belong to another one."""
+        return self.newline and self.column(self.start) < self.indentation(opener)
+
+    def column(self, at: int) -> int:
+        """How many characters stand before an offset on its line."""
+        return at - self.source.line_starts[self.source.line_of(at) - 1]
+
+    def line_column(self) -> int:
+        """How many blanks stand before the token here, if it begins its line; else -1."""
+        return self.column(self.start) if self.newline else -1
+
+    def indentation(self, at: int) -> int:
+        """How many blanks the line of an offset begins with."""
+        blanks = INDENTATION.match(self.text, self.source.line_starts[self.source.line_of(at) - 1])
+        return len(blanks[0]) if blanks else 0
+
+    def no_block(self, after: str, head: int) -> tree.Block | tree.Error:
+        """Report that a block is missing, and read the lines below that are further right as its statements."""
+        self.unexpected(f"`{{` after {after}", *BRACES)
+        if self.kind == ":" and not self.newline and ENDS.match(self.text, self.end):
+            self.advance()
+        if head < 0 or not self.newline or self.embedded:
+            return tree.Error(self.before, self.before)
+        margin, depth = self.indentation(head), self.depth
+        self.deeper(self.start)
+        found: list[tree.Statement] = []
+        while self.kind not in {"}", ""} and self.line_column() > margin:
+            self.next_statement(found)
+        self.depth = depth
+        if not found:
+            return tree.Error(self.before, self.before)
+        if self.kind == "}" and self.line_column() == margin:
+            self.advance()
+        return tree.Block(found[0].start, max(found[-1].end, self.before), tuple(found))
 
     def statements(self) -> list[tree.Statement]:
         """Read statements up to a `}`, the end of the text or a declaration at the start of a line."""
@@ -73,39 +147,61 @@ class StatementParser(ExpressionParser):
             if self.kind == ";":
                 self.advance()
                 continue
-            at = self.start
-            found.append(self.statement())
-            self.end_statement(found[-1])
-            if self.start == at and self.kind:
-                self.skip_line()
+            self.next_statement(found)
         return found
+
+    def next_statement(self, found: list[tree.Statement]) -> None:
+        """Read one statement and what ends it; goes past at least one token."""
+        at = self.start
+        found.append(self.ended(self.statement()))
+        if self.start == at and self.kind:
+            self.skip_line()
 
     def at_module_level(self) -> bool:
         """Whether a declaration starts here that cannot be inside of a block."""
         return self.kind != "type" and self.at_declaration()
 
-    def end_statement(self, statement: tree.Statement) -> None:
-        """Expect the end of a statement; skips to it when there is more."""
+    def ended(self, statement: tree.Statement) -> tree.Statement:
+        """Expect the end of a statement; skips to it when there is more, and gives what is then left of the statement."""
         if self.newline or self.kind in {";", "}", ""}:
-            return
+            return statement
+        if self.kind in {"//", "/*"}:
+            self.unexpected("the end of the statement")
+            self.skip_comment()
+            return self.ended(statement) if self.kind not in {"//", "/*"} else statement
         if self.kind in {")", "]"}:
             self.fail("PW104", f"`{self.kind}` closes nothing")
+        elif self.kind == "{" and _is_call(statement):
+            text = cut(self.text[statement.start : statement.end], 30)
+            helps = (f"a function is declared by `fun {text} {{ … }}`, a worker by `worker {text} {{ … }}`",)
+            self.fail("PW105", "expected the end of the statement, found `{`", helps=helps)
         else:
             self.unexpected("the end of the statement", *self.help_at_end(statement))
         self.skip_line()
+        return _without_value(statement)
 
     def help_at_end(self, statement: tree.Statement) -> tuple[str, ...]:
         """What was probably meant by a statement that does not end here."""
-        if self.kind in STATEMENTS or self.text.endswith("}", 0, statement.end):
-            return ("begin a new line for each statement, or write `;` between them",)
-        word = _first_word(statement) if self.kind in ARGUMENT_KINDS else None
-        if word is None:
+        if self.kind == "name" and self.value in OTHER_WORDS:
             return ()
+        word = _first_word(statement)
+        if word in OTHER_STATEMENTS:
+            return (OTHER_STATEMENTS[word].format(word),)
+        if (
+            self.kind in STATEMENTS
+            or self.text.endswith("}", 0, statement.end)
+            or (self.kind == "name" and word is None and self.text.endswith(")", 0, statement.end))
+        ):
+            return ("begin a new line for each statement, or write `;` between them",)
+        return self.help_with_words(word, statement.start) if word and self.kind in ARGUMENT_KINDS else ()
+
+    def help_with_words(self, word: str, start: int) -> tuple[str, ...]:
+        """What was probably meant by a word, at the start of a statement, that something else just follows."""
         if word in OTHER_WORDS:
             return (f"`{word}` is no word of Patchwork; write `{OTHER_WORDS[word]}`",)
         if word in CALLS:
             return (f"a call has parentheses: `{word}(…)`",)
-        line = cut(self.text[statement.start : statement.start + 60], 50).strip()
+        line = cut(self.text[start : start + 60], 50).strip()
         return (f"to run a program write `$ {line}`",)
 
     def statement(self) -> tree.Statement:
@@ -149,24 +245,40 @@ class StatementParser(ExpressionParser):
     def if_statement(self) -> tree.Statement:
         """Read `if` with all its `else if`s and its `else`."""
         start = self.start
-        branches = [self.branch()]
+        branches = [self.branch(start)]
         otherwise: tree.Block | tree.Error | None = None
-        while self.kind == "else":
-            self.advance()
-            if self.kind == "if":
-                branches.append(self.branch())
+        while self.kind == "else" or self.is_other_else():
+            other = self.kind != "else"
+            if other:
+                self.unexpected("`else if`", *self.advice())
             else:
-                otherwise = self.block("`else`")
+                self.advance()
+            if self.kind == "if" or other:
+                branches.append(self.branch(start))
+            else:
+                otherwise = self.else_block(start)
                 break
         return tree.If(start, (otherwise or branches[-1]).end, tuple(branches), otherwise)
 
-    def branch(self) -> tree.Branch:
-        """Read `if condition { … }`."""
+    def is_other_else(self) -> bool:
+        """Whether another language's word for `else if` stands here."""
+        return self.kind == "name" and OTHER_WORDS.get(self.value) == "else if"
+
+    def else_block(self, head: int) -> tree.Block | tree.Error:
+        """Read the block behind `else`; a condition there is reported, and read with its block."""
+        if self.kind == "{" or self.newline or self.kind not in CONDITIONS:
+            return self.block("`else`", head)
+        self.unexpected("`{` after `else`", "a condition follows `else if`")
+        self.condition()
+        return self.block("the condition") if self.kind == "{" else tree.Error(self.before, self.before)
+
+    def branch(self, head: int) -> tree.Branch:
+        """Read `if condition { … }` of the statement that begins at `head`."""
         start = self.start
         self.advance()
         condition = self.condition()
-        body = self.block("the condition")
-        return tree.Branch(start, body.end, condition, body)
+        body = self.block("the condition", head)
+        return tree.Branch(start, max(body.end, condition.end), condition, body)
 
     def for_statement(self) -> tree.Statement:
         """Read `for pattern in iterable { … }`."""
@@ -176,27 +288,40 @@ class StatementParser(ExpressionParser):
         if var:
             self.advance()
         if self.kind == "(":
-            self.unexpected(
-                "a name or pattern", "a loop is written `for x in xs { … }` or `for i in 1...3 { … }`"
+            self.unexpected("a name or pattern", LOOP)
+            counter = COUNTER.match(self.text, self.start)
+            name = tree.Identifier(*counter.span(1), counter[1]) if counter else None
+            pattern: tree.Pattern = (
+                tree.Binding(name.start, name.end, name, None)
+                if name
+                else tree.Error(self.before, self.before)
             )
-            pattern: tree.Pattern = tree.Error(self.before, self.before)
         else:
             pattern = self.pattern()
         if self.kind == "in":
             self.advance()
             iterable = self.expression()
         else:
-            self.unexpected("`in`")
+            self.unexpected("`in`", LOOP)
             iterable = tree.Error(self.before, self.before)
-        body = self.block("what `for` goes through")
+            self.skip_to_body()
+        body = self.block("what `for` goes through", start)
         return tree.For(start, body.end, var, pattern, iterable, body)
+
+    def skip_to_body(self) -> None:
+        """Skip to the `{` of a block on this line, if there is one."""
+        nested = Brackets()
+        while nested.stack or self.kind not in {"{", "}", ";"}:
+            if not self.kind or self.newline:
+                return
+            self.skip_token(nested)
 
     def while_statement(self) -> tree.Statement:
         """Read `while condition { … }`."""
         start = self.start
         self.advance()
         condition = self.condition()
-        body = self.block("the condition")
+        body = self.block("the condition", start)
         return tree.While(start, body.end, condition, body)
 
     def var_statement(self) -> tree.Statement:
@@ -282,15 +407,29 @@ class StatementParser(ExpressionParser):
             return None
         start = self.start
         self.advance()
-        body = self.block("`try`")
+        body = self.block("`try`", start)
         if self.kind != "name" or self.value != "catch":
-            self.unexpected("`catch`")
-            missing = tree.Error(self.before, self.before)
-            return tree.Try(start, self.before, body, None, missing)
+            return tree.Try(start, max(body.end, self.before), body, None, self.no_catch())
         self.advance()
+        rounded = ROUNDED.match(self.text, self.start) if self.kind == "(" else None
+        if rounded:
+            self.unexpected("a name or `{`", f"write `catch {rounded[1]} {{`")
+            self.advance()
         name = None if self.kind == "{" else self.identifier()
-        handler = self.block("`catch`")
+        if rounded and self.kind == ")":
+            self.advance()
+        handler = self.block("`catch`", start)
         return tree.Try(start, handler.end, body, name, handler)
+
+    def no_catch(self) -> tree.Error:
+        """Report a `try` without its `catch`; goes past a `finally`."""
+        start, is_finally = self.before, self.kind == "name" and self.value == "finally"
+        help_ = OTHER_STATEMENTS["finally"] if is_finally else "a `try` has its `catch { … }`"
+        self.unexpected("`catch`", help_)
+        if is_finally and BRACE_FOLLOWS.match(self.text, self.end):
+            self.advance()
+            self.block("`finally`")
+        return tree.Error(start, self.before)
 
     def stray_catch(self) -> tree.Statement | None:
         """Report a `catch` without its `try`; none when it is a name."""
@@ -319,6 +458,42 @@ class StatementParser(ExpressionParser):
         string = tree.String(start, end, (tree.Text(start, end, "failed"),), False)
         return tree.ExpressionStatement(start, end, tree.Throw(start, end, string, "fail"))
 
+    def other_var(self) -> tree.Statement | None:
+        """Read a variable that is declared by a word of another language; none when that word is a name."""
+        if not VARIABLE_FOLLOWS.match(self.text, self.end):
+            return None
+        self.fail(
+            "PW105",
+            f"expected a statement, found `{self.value}`",
+            helps=self.advice(),
+            fix=Fix(self.start, self.end, "var"),
+        )
+        return self.var_statement()
+
+    def prefix_step(self) -> tree.Statement:
+        """Report a `++` or `--` that begins a statement."""
+        start, sign = self.start, self.kind
+        word = NAME_ADJACENT.match(self.text, self.end)
+        help_ = f"write `{word[0]}{sign}`" if word else "a comment begins with `#`"
+        self.unexpected("a statement", help_)
+        self.skip_line()
+        return tree.Error(start, self.before)
+
+    def path_statement(self) -> tree.Statement:
+        """Report a program that is named by its path, without the `$` before it."""
+        start = self.start
+        line = cut(self.text[start : start + 60], 50).strip()
+        self.unexpected("a statement", f"to run a program write `$ {line}`")
+        self.skip_line()
+        return tree.Error(start, self.before)
+
+    def from_import(self) -> tree.Statement:
+        """Report an import that begins with `from`."""
+        start = self.start
+        self.unexpected("a statement", 'write `import {x} from "./m"`')
+        self.skip_line()
+        return tree.Error(start, self.before)
+
     def misplaced(self) -> tree.Statement:
         """Report a declaration inside of a block, and read it all the same."""
         start = self.start
@@ -345,6 +520,9 @@ STATEMENTS: dict[str, Reader] = {
     "succeed": lambda parser: parser.simple(tree.Succeed),
     "break": lambda parser: parser.simple(tree.Break),
     "else": StatementParser.stray_else,
+    "from": StatementParser.from_import,
+    **dict.fromkeys(("++", "--"), StatementParser.prefix_step),
+    **dict.fromkeys((".", "..", "/"), StatementParser.path_statement),
     "$": StatementParser.dollar_statement,
     **dict.fromkeys(DECLARATION_WORDS, StatementParser.misplaced),
 }
@@ -353,4 +531,5 @@ CONTEXTUAL: dict[str, Callable[[StatementParser], tree.Statement | None]] = {
     "catch": StatementParser.stray_catch,
     "continue": StatementParser.continue_statement,
     "fail": StatementParser.lone_fail,
+    **dict.fromkeys(("let", "const"), StatementParser.other_var),
 }

@@ -17,6 +17,7 @@ from bartack.language._source import Span
 
 STRING = re.compile(r'[^"\\$\r]+')
 RAW = re.compile(r"[^'\\\n]+")
+RAW_GOES_ON = re.compile(r"(?:\n[^'\n]{0,200}){1,20}'(?=[ \t]*(?:[;,)\]}.+]|\r?\n|\Z))")
 PROMPT = re.compile(r"[{}$]|(?<!\w)do(?=[ \t\r\n]*\{)")
 VALUE = re.compile(rf"\$(?:({WORD})|(\{{)|(@\{{)|(\())")
 LITERAL = re.compile(r"\$'(.)'", re.DOTALL)
@@ -177,9 +178,21 @@ class TextParser(Cursor):
             self.at = end + 1
         else:
             value = value.removesuffix("\r")
-            self.say("PW102", "this string is never closed", start, max(end, start + 1))
+            self.unclosed_raw(start, end)
         parts = (tree.Text(start + 1, end, value),) if value else ()
         return tree.String(start, self.at, parts, True)
+
+    def unclosed_raw(self, start: int, end: int) -> None:
+        """Report a `'…'` without its end on its line; lines below that seem to be the rest of it are gone past."""
+        rest = RAW_GOES_ON.match(self.text, end)
+        helps = ('a text over several lines is written `"…"`',) if rest else ()
+        if not rest and '"' in self.text[start:end]:
+            helps = ("it begins with `'`, so it must end with `'`",)
+        if self.found and self.found[-1].span.start == start:
+            self.found.pop()  # that a string is not expected here matters less
+        self.say("PW102", "this string is never closed", start, max(end, start + 1), helps=helps)
+        self.at = rest.end() if rest else end
+        self.hushed = True
 
     # Values inside of text
 
@@ -232,8 +245,11 @@ class TextParser(Cursor):
             self.fail("PW104", f"this `{opener}` is never closed", span=Span(start, inside))
             self.at = len(self.text)
             return
-        self.unexpected("`}`")
         closing = CLOSING_BRACE.match(self.text, self.start)
+        if self.kind == '"' and not closing:
+            self.fail("PW104", f"this `{opener}` is never closed", span=Span(start, inside))
+        else:
+            self.unexpected("`}`")
         self.at = closing.end() if closing else self.start
 
     # Prompts

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from bartack.language import _tree as tree
-from bartack.language._cursor import BAD, CLOSERS
+from bartack.language._cursor import BAD, CLOSERS, WORD
 from bartack.language._diagnostics import Fix
 from bartack.language._parser_shell import ShellParser
 
@@ -239,7 +240,8 @@ class TypeParser(ShellParser):
             self.advance()
             return tree.Discard(start, self.before)
         if not self.is_word():
-            self.unexpected("a name or pattern")
+            rest = "there is no rest in a pattern; take the whole array and `xs.slice(1)`"
+            self.unexpected("a name or pattern", *((rest,) if kind == "..." else ()))
             return tree.Error(self.before, self.before)
         name = self.identifier()
         found = None
@@ -247,6 +249,17 @@ class TypeParser(ShellParser):
             self.advance()
             found = self.type()
         return tree.Binding(name.start, found.end if found else name.end, name, found)
+
+    def inner_pattern(self) -> tree.Error | None:
+        """Report a pattern that stands where the type of a field does, and go past it; none when it is a type."""
+        if self.kind != "{" or not INNER_PATTERN.match(self.text, self.start):
+            return None
+        start = self.start
+        self.unexpected(
+            "a type", "behind `:` stands a type; take the field first: `var {a} = o`, `var {b} = a`"
+        )
+        self.object_pattern()
+        return tree.Error(start, self.before)
 
     def array_pattern(self, opener: str) -> tree.Pattern:
         """Read `[a, _, b]`, or the old `(a, _, b)`."""
@@ -281,7 +294,8 @@ class TypeParser(ShellParser):
             found = None
             if self.kind == ":":
                 self.advance()
-                found = self.type()
+                inside = self.inner_pattern()
+                found = self.type() if inside is None else inside
             fields.append(tree.PatternField(key.start, found.end if found else key.end, key, found))
             follows = self.more("}")
         self.leave(state)
@@ -289,6 +303,7 @@ class TypeParser(ShellParser):
         return tree.ObjectPattern(start, end, tuple(fields), broken)
 
 
+INNER_PATTERN = re.compile(rf"\{{[ \t]*{WORD}[ \t]*[,}}]")
 TYPES: dict[str, Callable[[TypeParser], tree.Type]] = {
     "name": TypeParser.named_type,
     **dict.fromkeys(("number", "true", "false"), TypeParser.plain_literal_type),

@@ -235,7 +235,8 @@ def test_compile_shows_python_and_trees(bartack: Call) -> None:
     tree = bartack("compile", program, "--emit", "ast", "-o", "tree.json")
 
     assert python.returncode == tree.returncode == 0
-    assert python.stdout.startswith("# module use\n\ndef main(rt):\n    # use.pw:2\n")
+    assert python.stdout.startswith("# use.pw, as Bartack runs it.")
+    assert "\n\n# module use\n\ndef main(rt):\n    # use.pw:2\n" in python.stdout
     assert "# module lib\n\ndef pw_f(rt, pw_n):\n" in python.stdout
     assert [module["file"] for module in json.loads(Path("tree.json").read_text())["modules"]] == [
         "use.pw",

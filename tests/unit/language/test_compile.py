@@ -169,6 +169,13 @@ def test_the_methods_of_a_trait_have_functions_of_their_own() -> None:
     assert 'method = rt_method("T.a", pw1_T_a, params=["n"])' in text
 
 
+def test_equal_types_are_made_once_and_declared_ones_keep_their_names() -> None:
+    text = python_of("type Part = {n: int}\nfun f(a: [Part], b: [Part], c: Part): [Part] { return a }")
+
+    assert text.startswith('type_Part = rt_named("net:Part")\ntype_2 = rt_array(type_Part)\n')
+    assert text.count("rt_array(") == text.count("rt_named(") == 1
+
+
 def test_do_blocks_are_functions_that_change_the_variables_around_them() -> None:
     text = python_of("var n = 0\nprint(think { Count\n  do { n = n + 1 }\n})")
 

@@ -306,3 +306,24 @@ def test_an_upgrade_knows_the_workers_of_other_modules() -> None:
 
     assert upgrade(text, "t.pw") == text
     assert upgrade(text, "t.pw", load) == "import ./lib\n\nlib.look(1)\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'if x = 2 { print("y") }  # pw: ignore[PW200]\n',
+        "# pw: ignore[PW291]\nif x { fail }\n",
+        "var a = 1; var b = 2  # pw: ignore[PW201]\n",
+        'try {\n    f()\n} catch e { print("y") }  # pw: ignore[PW201]\n',
+        'while x {\n    f()\n    print("y") }  # pw: ignore[PW201]\n',
+        f"var a = [{'1, ' * 40}2]  # pw: ignore[PW201]\n",
+        "f(a,\n    b = 1)  # pw: ignore[PW225]\n",
+        "f(\n    a = 1, b = 1,  # pw: ignore[PW225]\n)\n",
+        "worker main() { return a(self, 1) }  # pw: ignore[PW292]\n",
+    ],
+)
+def test_a_line_with_a_silenced_warning_stays_together(text: str) -> None:
+    plain = text.replace("pw: ignore", "ignored")
+
+    assert format(text, "a.pw") == text
+    assert format(plain, "a.pw") != plain

@@ -189,7 +189,7 @@ def test_old_awaits_nest_no_deeper_than_anything_else() -> None:
         ("touch x", "to run a program write `$ touch x`"),
         ("if a { b() } return c", "begin a new line for each statement, or write `;` between them"),
         ("if a { b() } c()", "begin a new line for each statement, or write `;` between them"),
-        ("x = y => 1", "there are no functions without a name; declare a `fun`"),
+        ("x = y => 1", "there are no functions without a name; declare a `fun` and hand over its name"),
         ("x(a === b)", "write `==`; it never converts"),
         ("x(a !== b)", "write `!=`; it never converts"),
         ("for (x in xs) { }", "a loop is written `for x in xs { … }` or `for i in 1...3 { … }`"),

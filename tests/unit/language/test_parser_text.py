@@ -94,7 +94,7 @@ def test_spans_of_parts_lie_in_the_source() -> None:
 
 
 def test_an_error_inside_of_an_inserted_value_is_an_error() -> None:
-    assert said('x = "a ${b c} d"\ny = 1 +\n') == [("PW105", "c"), ("PW105", "")]
+    assert said('x = "a ${b c} d"\ny = 1 +\n') == [("PW105", "c"), ("PW105", "\n")]
     assert said("think { a ${b +} c }") == [("PW105", "}")]
     assert said("think { a $(b ;) c }") == [("PW155", ";")]
     assert codes('x = "${}"') == ["PW105"]

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from bartack.language import tree_json
 from bartack.runtime._program import project_root
 from bartack.runtime.patchwork._build import check_file, compile_checked
+
+_HEAD: Final = """\
+# {}, as Bartack runs it. `rt` is the runtime of the worker that calls a function; what begins with `rt_` is there when
+# the module is executed: it registers functions and makes types. Comments and `at` say where something stands in the source.
+"""
 
 
 def compile_file(file: Path, emit: Literal["python", "ast"]) -> str:
@@ -23,6 +28,7 @@ def compile_file(file: Path, emit: Literal["python", "ast"]) -> str:
     compiled = compile_checked(checked, entry)
     if emit == "ast":
         return tree_json(checked.program)
+    head = _HEAD.format(entry)
     if len(compiled.modules) == 1:
-        return compiled.modules[0].text
-    return "\n".join(f"# module {module.id}\n\n{module.text}" for module in compiled.modules)
+        return f"{head}\n{compiled.modules[0].text}"
+    return "\n".join((head, *(f"# module {module.id}\n\n{module.text}" for module in compiled.modules)))

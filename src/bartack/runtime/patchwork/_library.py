@@ -124,7 +124,8 @@ def parse_json(written: str) -> object:
         found: object = json.loads(written, parse_constant=_refuse)
     except json.JSONDecodeError as error:
         place = f"json() at line {error.lineno}, column {error.colno}"
-        raise TypeMismatchError(place, "JSON", error.msg) from None
+        rest = error.doc[error.pos : error.pos + 1]
+        raise TypeMismatchError(place, "JSON", repr(rest) if rest else "the end of the text") from None
     except ValueError as error:
         raise TypeMismatchError("json()", "JSON", str(error)) from None
     except RecursionError:

@@ -17,6 +17,7 @@ from bartack.runtime.patchwork._values import (
     is_array,
     is_number,
     is_object,
+    kind_of,
     mismatch,
     text,
     truth,
@@ -298,7 +299,8 @@ def _sort(value: list[object], given: _Arguments) -> object:
         return sorted(numbers)
     if len(texts) == len(value):
         return sorted(texts)
-    raise TypeMismatchError("sort()", "all numbers or all strings", "a mixture of kinds")
+    kinds = " and ".join(dict.fromkeys(map(kind_of, value)))
+    raise TypeMismatchError("sort()", "all numbers or all strings", kinds)
 
 
 def _unique(value: list[object], given: _Arguments) -> object:
