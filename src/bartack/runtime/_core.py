@@ -396,7 +396,7 @@ class Core:
             case "receive":
                 self.mail.resume_receive(peer, worker, step, known)
             case "call":
-                self.mail.watch_call(worker, known)
+                self.mail.resume_call(peer, worker, step, known)
             case "delegate":
                 self.crew.resume_delegate(worker, known)
             case kind if kind in DELIVERIES and self.delivery.is_open(known):

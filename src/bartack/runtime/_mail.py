@@ -103,9 +103,9 @@ class MailDesk:
         known = mailbox.id_for(args.key)
         if known is not None:
             self._office.finish(worker, step, known)
-        elif self._office.state.is_closed(args.mailbox):
-            self._office.fail(worker, step, MailboxClosedError(args.mailbox))
-        elif args.not_before or self.has_room(mailbox, size, worker.path):
+            return
+        self._check_open(args.mailbox)
+        if args.not_before or self.has_room(mailbox, size, worker.path):
             self._deliver(worker, step, args, size)
         else:
             self._overflow(worker, step, args, size, mailbox)
@@ -159,26 +159,67 @@ class MailDesk:
         """Send a message and wait for the reply."""
         args = self._office.decode(step.a, s.CallMailboxArgs)
         check_name(args.mailbox)
-        mailbox = self._office.state.mailbox(args.mailbox)
-        size = _size(step.v, step.ref)
-        if self._office.state.is_closed(args.mailbox):
-            raise MailboxClosedError(args.mailbox)
-        if not mailbox.has_room(size):
-            raise MailboxFullError(args.mailbox, len(mailbox))
+        self._check_open(args.mailbox)
         limit, source = self._limit("call", args.timeout_s)
-        sent = self._sent(worker, step, s.SendArgs(mailbox=args.mailbox), size, reply_to=f"{step.p} {step.n}")
         started = e.StepStarted(
             p=step.p, n=step.n, step="call", fp=step.fp, about=step.about, timeout_s=limit
         )
-        self._office.ledger.record((started, NO_VALUE), (sent, Value(step.v, step.ref)))
-        self.watch_call(worker, worker.open[step.p, step.n], source)
-        self._serve(args.mailbox)
+        if self._may_call(worker, args.mailbox, _size(step.v, step.ref)):
+            self._put_call(worker, step, args.mailbox, (started, NO_VALUE))
+        else:
+            self._office.ledger.record((started, NO_VALUE), ride=True)
+            self._block_call(worker, step, args.mailbox)
+        self._watch_call(worker, worker.open[step.p, step.n], source)
 
-    def watch_call(self, worker: Worker, opened: OpenStep, source: str = "explicit") -> None:
-        """The reply to an open call has a deadline."""
+    def resume_call(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+        """A worker that was restarted waits again: for the reply or, if its call found no room, for that."""
+        args = self._office.decode(step.a, s.CallMailboxArgs)
+        if not opened.sent:
+            self._check_open(args.mailbox)
+            if self._may_call(worker, args.mailbox, _size(step.v, step.ref)):
+                self._put_call(worker, step, args.mailbox)
+            else:
+                self._block_call(worker, step, args.mailbox)
+        self._watch_call(worker, opened, self._limit("call", args.timeout_s)[1])
+
+    def _may_call(self, worker: Worker, name: str, size: int) -> bool:
+        """Whether there is room for a call; or else whether it may wait for that.
+
+        Raises:
+            MailboxFullError: There is none, and waiting would be in vain.
+        """
+        mailbox = self._office.state.mailbox(name)
+        if self.has_room(mailbox, size, worker.path) or (
+            mailbox.overflow == "drop_oldest" and self._drop_oldest(mailbox, size)
+        ):
+            return True
+        if mailbox.overflow != "block" or self.is_own(mailbox, worker.path):
+            raise MailboxFullError(name, len(mailbox))
+        return False
+
+    def _put_call(self, worker: Worker, step: f.Step, name: str, *items: tuple[e.EntryData, Value]) -> None:
+        size = _size(step.v, step.ref)
+        sent = self._sent(worker, step, s.SendArgs(mailbox=name), size, reply_to=f"{step.p} {step.n}")
+        self._office.ledger.record(*items, (sent, Value(step.v, step.ref)))
+        self._serve(name)
+
+    def _block_call(self, worker: Worker, step: f.Step, name: str) -> None:
+        opened = worker.open[step.p, step.n]
+        blocked = Blocked(
+            _size(step.v, step.ref),
+            lambda: self._put_call(worker, step, name),
+            lambda: self._office.ledger.fail_open(worker, opened, MailboxClosedError(name)),
+            path=worker.path,
+            step=(step.p, step.n),
+        )
+        self.block(name, blocked)
+
+    def _watch_call(self, worker: Worker, opened: OpenStep, source: str) -> None:
+        """A call has a deadline."""
         left = self._office.left_s(opened)
 
         def late() -> None:
+            self.cancel(worker, opened.p, opened.n)
             error = DeadlineExceededError("call", opened.timeout_s or 0.0, source)
             self._office.ledger.fail_open(worker, opened, error)
 
@@ -346,8 +387,7 @@ class MailDesk:
         if known is not None:
             return known
         size = _size(value.raw, value.ref)
-        if self._office.state.is_closed(name):
-            raise MailboxClosedError(name)
+        self._check_open(name)
         message_id = f"m-{self._office.ledger.next_message()}"
         sent = e.MessageSent(
             mailbox=name,
@@ -561,10 +601,7 @@ class MailDesk:
             blocked.shut()
         if name in self.gated:
             self.room(name)
-        if not len(self._office.state.mailbox(name)):
-            for waiter in self._waiters.pop(name, ()):
-                self._drop_alarm(waiter)
-                waiter.give_up(MailboxClosedError(name))
+        self._turn_away(name)
 
     def arrived(self, name: str) -> None:
         """A message was put into a mailbox: those who wait for one are served."""
@@ -579,6 +616,14 @@ class MailDesk:
         """Messages left a mailbox: those who wait for room are served in the order in which they came."""
         self._come_due(name)
         self._let_in(name)
+        self._turn_away(name)
+
+    def _turn_away(self, name: str) -> None:
+        """If nothing will ever come, those who wait for it are told."""
+        if self._waiters.get(name) and self._is_finished(name):
+            for waiter in self._waiters.pop(name):
+                self._drop_alarm(waiter)
+                waiter.give_up(MailboxClosedError(name))
 
     def _let_in(self, name: str) -> None:
         blocked = self._blocked.get(name)
@@ -668,8 +713,21 @@ class MailDesk:
         return None if self._waiters.get(name) else self._office.state.mailbox(name).oldest()
 
     def _is_finished(self, name: str) -> bool:
-        """Whether nothing will ever come."""
-        return self._office.state.is_closed(name) and not len(self._office.state.mailbox(name))
+        """Whether nothing will ever come: no message is there, and none is scheduled."""
+        mailbox = self._office.state.mailbox(name)
+        return self._office.state.is_closed(name) and not len(mailbox) and not mailbox.scheduled
+
+    def _check_open(self, name: str) -> None:
+        """Raise unless a mailbox takes messages.
+
+        Raises:
+            MailboxClosedError: It was closed, or is the inbox of a worker that has ended.
+            MailboxNameError: It is the inbox of a worker that never was.
+        """
+        if self._office.state.is_closed(name):
+            raise MailboxClosedError(name)
+        if name.startswith("@") and name[1:] not in self._office.state.workers:
+            raise MailboxNameError(name, "there is no worker of this path")
 
     def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
         args = self._office.decode(step.a, s.AckArgs)

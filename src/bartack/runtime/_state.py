@@ -71,6 +71,8 @@ class OpenStep(msgspec.Struct, gc=False):
     """An attempt failed and the next one has not begun: nothing of it is under way."""
     abort: Abort | None = None
     """Why it is being given up, if it is."""
+    sent: bool = False
+    """The message of a call is in its mailbox."""
 
 
 class ToolRun(msgspec.Struct):
@@ -728,6 +730,11 @@ def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: V
         state.deliveries.queued(data.track, data.id)
     if data.n and not data.reply_to:
         state.close_step(data.p, data.n, data.step, seq, cleanup=False)
+    elif data.n:
+        caller = state.worker_of(data.p)
+        called = caller.open.get((data.p, data.n)) if caller is not None else None
+        if called is not None:
+            called.sent = True
 
 
 def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:
@@ -828,6 +835,7 @@ def _cast_settled(state: State, data: e.CastSettled, seq: int, at: int, value: V
 
 def _letter_added(state: State, data: e.LetterAdded, seq: int, at: int, value: Value) -> None:
     state.deliveries.letter_added(state.run_id, data, at, value.raw, value.ref)
+    state.mailbox(data.mailbox).reserve(data.key, data.message)
 
 
 def _letter_moved(state: State, data: e.LetterMoved, seq: int, at: int, value: Value) -> None:
