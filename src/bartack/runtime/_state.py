@@ -241,6 +241,8 @@ class State:
         self.deliveries = Deliveries()
         self.monitors = MonitorRegistry()
         self.links = LinkRegistry()
+        self.prompts_over: dict[str, str] = {}
+        """Prompts that are over and whose watchers have not been told: how, by step."""
         self.told: dict[str, Monitor] = {}
         """Monitors that have reported and that their watchers have not let go of."""
         self.failure: e.FailureRecorded | None = None
@@ -314,6 +316,13 @@ class State:
         if path in self.workers or mailbox is None:
             return path
         return self.owner_of(mailbox) or mailbox.owner or path
+
+    def prompt_at(self, place: str) -> OpenStep | None:
+        """The open prompt of a step, given as ``PATH:NUMBER``."""
+        p, _, n = place.rpartition(":")
+        worker = self.worker_of(p) if is_step(place) else None
+        found = worker.open.get((p, int(n))) if worker is not None else None
+        return found if found is not None and found.step == "think" else None
 
     def has_nobody(self, name: str) -> bool:
         """Whether a mailbox belongs to one worker, and there is none: its inbox, or the name that it had registered."""
@@ -451,6 +460,9 @@ class State:
             return
         was = worker.open.get((p, n))
         self.forget_step(worker, (p, n))
+        if step == "think" and self.monitors.is_target(f"{p}:{n}"):
+            cut = failed is not None and _is_cancellation(failed)
+            self.prompts_over[f"{p}:{n}"] = "aborted" if cut else "error" if failed else "normal"
         if was is not None and was.abort is not None and not (failed and _is_cancellation(failed)):
             # It came too late for this step.
             worker.abort_next = _first(worker.abort_next, was.abort)
@@ -493,6 +505,12 @@ def _is_cancellation(failed: e.StepFailed) -> bool:
 def _was_ended(failed: e.StepFailed) -> bool:
     """Whether a step failed because it was ended from outside: what it had done by then nobody knows."""
     return failed.error.type.endswith(_ENDED)
+
+
+def is_step(place: str) -> bool:
+    """Whether a text looks like a step: a path and a number."""
+    path, _, number = place.rpartition(":")
+    return bool(path) and number.isascii() and number.isdigit()
 
 
 def below(paths: Iterable[str]) -> tuple[str, ...]:
@@ -866,6 +884,8 @@ def _monitor_told(state: State, data: e.MonitorTold, seq: int, at: int, value: V
     monitor = state.monitors.remove(data.ref)
     if monitor is not None:
         state.told[data.ref] = monitor
+        if not state.monitors.is_target(monitor.target):
+            state.prompts_over.pop(monitor.target, None)
 
 
 def _monitor_gone(state: State, data: e.MonitorGone, seq: int, at: int, value: Value) -> None:

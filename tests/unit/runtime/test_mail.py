@@ -1099,14 +1099,54 @@ def test_bounds_apply_to_messages_from_outside(overflow: str, left: list[int]) -
     assert main.value(main.step(2, "drain", s.DrainArgs(mailbox="box"))) == left
 
 
-def test_a_full_mailbox_refuses_a_message_from_outside() -> None:
+@pytest.mark.parametrize("overflow", ["block", "reject"])
+def test_a_full_mailbox_refuses_a_message_from_outside_that_has_no_room_in_time(overflow: str) -> None:
     stage = Stage()
     main = stage.begin()
-    declare(main, 1, "box", capacity=1)
+    declare(main, 1, "box", capacity=1, overflow=overflow)
     outside = Outsider(stage)
     outside.ask("send", 1, mailbox="box")
 
-    assert outside.error(outside.ask("send", 2, mailbox="box")) == "MailboxFullError"
+    refused = outside.ask("send", 2, mailbox="box")
+    stage.wait(5.0 if overflow == "block" else 0.0)
+
+    assert outside.error(refused) == "MailboxFullError"
+    assert len(stage.core.state.mailbox("box")) == 1
+
+
+def test_a_message_from_outside_waits_for_room_in_its_turn() -> None:
+    stage = Stage()
+    main = stage.begin()
+    declare(main, 1, "box", capacity=1)
+    outside, gone = Outsider(stage), Outsider(stage, "foreign:8@1")
+    outside.ask("send", 1, mailbox="box")
+    left = gone.ask("send", "never", mailbox="box")
+    waiting, behind = outside.ask("send", 2, mailbox="box"), outside.ask("send", 3, mailbox="box")
+    gone.leave()
+
+    assert [main.value(receive(main, n, "box")) for n in (2, 3)] == [1, 2]
+
+    assert outside.value(waiting)
+    assert outside.value(behind)
+    assert gone.answer(left) is None
+    assert main.value(receive(main, 4, "box")) == 3
+
+
+def test_a_message_from_outside_learns_that_the_mailbox_was_closed_or_the_session_failed() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    for n, name in enumerate(("closing", "failing"), 1):
+        declare(main, n, name, capacity=1)
+        outside.ask("send", 1, mailbox=name)
+    closed, failed = (outside.ask("send", 2, mailbox=name) for name in ("closing", "failing"))
+
+    main.step(3, "close", s.MailboxArgs(mailbox="closing"))
+    main.step(4, "fail", s.FailArgs(message="on purpose"))
+    stage.hub.run_ready()
+
+    assert outside.error(closed) == "MailboxClosedError"
+    assert outside.error(failed) == "SessionFailedError"
 
 
 def test_a_failed_session_takes_and_gives_nothing_outside() -> None:

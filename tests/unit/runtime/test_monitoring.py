@@ -7,10 +7,20 @@ from collections.abc import Mapping
 from typing import cast
 
 import pytest
+from tests.unit.runtime.stage import Puppet, Stage, fields, plain
+from tests.unit.runtime.test_mail import Outsider, receive
 
 from bartack import Context, ShellResult, worker
-from bartack.errors import MailboxClosedError, MailboxNameError, MonitorNotFoundError, ReceiveTimeoutError
+from bartack.errors import (
+    AgentError,
+    MailboxClosedError,
+    MailboxNameError,
+    MonitorNotFoundError,
+    ReceiveTimeoutError,
+)
 from bartack.runtime import _entries as e
+from bartack.runtime import _frames as f
+from bartack.runtime import _steps as s
 from bartack.runtime._herald import Herald
 from bartack.runtime._state import NO_VALUE, State
 from bartack.supervision import MonitorStats
@@ -380,3 +390,108 @@ def test_a_monitor_remembers_where_it_was_made() -> None:
         run.close()
 
     assert re.search(rb"test_monitoring\.py:\d+ in careless", bytes(made[0].raw))
+
+
+# Others than workers.
+
+
+def watch(worker: Puppet, n: int, target: str) -> str:
+    """Let a worker watch somebody; returns the monitor."""
+    args = s.MonitorArgs(target=target, into=f"@{worker.path}", tag="mine")
+    return str(worker.value(worker.step(n, "monitor", args)))
+
+
+def reasons(stage: Stage) -> list[object]:
+    """What the messages of monitors say, in order."""
+    sent = stage.entries("message.sent")
+    return [
+        fields(plain(entry.value))["reason"] for entry in sent if str(entry.data["id"]).startswith("down-")
+    ]
+
+
+@pytest.mark.requirement("outsiders-are-watched")
+def test_the_end_of_a_process_outside_is_told_once_when_its_last_connection_is_gone() -> None:
+    stage = Stage()
+    main = stage.begin()
+    first, second = Outsider(stage), Outsider(stage)
+    Outsider(stage, "foreign:8@1")
+    ref = watch(main, 1, "foreign:7@1")
+    waiting = main.step(2, "down", s.DownArgs(ref=ref, into="@main", timeout_s=60.0))
+
+    first.leave()
+    assert main.answer(waiting) is None
+    second.leave()
+
+    told = fields(main.value(waiting))
+    assert (told["target"], told["reason"], told["tag"]) == ("foreign:7@1", "lost", "mine")
+    Outsider(stage).leave()
+    assert reasons(stage) == ["lost"]
+    watch(main, 3, "foreign:7@1")
+    assert fields(main.value(receive(main, 4, "@main", 0)))["reason"] == "noproc"
+
+
+@pytest.mark.requirement("outsiders-are-watched")
+def test_a_process_outside_is_lost_with_the_hub_that_it_had_joined() -> None:
+    stage = Stage()
+    main = stage.begin()
+    Outsider(stage)
+    watch(main, 1, "foreign:7@1")
+
+    main = stage.again()
+    main = stage.again()
+
+    assert fields(main.value(receive(main, 2, "@main", 0)))["reason"] == "lost"
+    assert reasons(stage) == ["lost"]
+
+
+def think(worker: Puppet, n: int) -> int:
+    return worker.step(n, "think", s.ThinkArgs(prompt="why?", name="prompt"), p=f"{worker.path}.1.1")
+
+
+@pytest.mark.requirement("agents-are-watched")
+@pytest.mark.parametrize("outcome", ["normal", "error", "aborted"])
+@pytest.mark.parametrize("dies", ["nobody", "the hub"])
+def test_the_end_of_an_agents_work_is_told_once(outcome: str, dies: str) -> None:
+    stage = Stage()
+    main = stage.begin()
+    think(main, 1)
+    watch(main, 2, "main.1.1:1")
+    if dies == "the hub":
+        main = stage.again()
+        think(main, 1)
+    assert reasons(stage) == []
+
+    if outcome == "aborted":
+        main.say(f.Cancel(p="main.1.1", n=1, reason="enough"))
+    reply = s.ThinkOutcome(key="k", agent="a", text="because")
+    stage.end_prompt(AgentError("a", "it broke") if outcome == "error" else reply)
+
+    assert reasons(stage) == [outcome]
+    main = stage.again()
+    assert fields(main.value(receive(main, 3, "@main", 0)))["reason"] == outcome
+    assert reasons(stage) == [outcome]
+    assert stage.core.state.prompts_over == {}
+
+
+@pytest.mark.requirement("agents-are-watched")
+def test_what_became_of_an_agent_is_known_if_the_hub_dies_before_it_has_told() -> None:
+    stage = Stage()
+    main = stage.begin()
+    think(main, 1)
+    watch(main, 2, "main.1.1:1")
+    done = e.StepFinished(p="main.1.1", n=1, step="think", fp="fp-think")
+    stage.core.ledger.record((done, NO_VALUE))
+    stage.hub.flush()
+
+    main = stage.again()
+
+    assert fields(main.value(receive(main, 3, "@main", 0)))["reason"] == "normal"
+
+
+def test_a_step_that_is_no_prompt_cannot_be_watched() -> None:
+    stage = Stage()
+    main = stage.begin()
+    receive(main, 1, "box")
+    watch(main, 2, "main:1")
+
+    assert fields(main.value(receive(main, 3, "@main", 0)))["reason"] == "noproc"
