@@ -16,7 +16,7 @@ from bartack.messaging import check_name
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._ledger import FOREIGN, Peer
+from bartack.runtime._ledger import FOREIGN, Peer, Show
 from bartack.runtime._mail import check_reader
 from bartack.runtime._office import Office
 from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker, is_step
@@ -114,6 +114,10 @@ class MonitorDesk:
         """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
         if self._office.state.failure is None and self._office.state.ended is None:
             self._tell(worker.path, worker.end_reason, incarnation)
+        for leak in self._office.state.leaks:
+            if leak.monitor.watcher == worker.path:
+                text = f"left its monitor of {leak.monitor.target} behind, made at {leak.monitor.stack[-1]}"
+                self._office.ledger.act_later(Show("note", worker.path, text))
 
     def look(self) -> None:
         """A process outside has left, or an agent is through: tell those who watch it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, TypeVar
 
@@ -21,10 +22,12 @@ from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._links import ABORTS, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime._places import CallPlace, outer
-from bartack.supervision import Monitor, MonitorRegistry
+from bartack.supervision import Leak, Monitor, MonitorRegistry
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "interrupted"]
+
+LEAKS_KEPT: Final = 1000
 
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
@@ -241,6 +244,8 @@ class State:
         self.deliveries = Deliveries()
         self.monitors = MonitorRegistry()
         self.links = LinkRegistry()
+        self.leaks: deque[Leak] = deque(maxlen=LEAKS_KEPT)
+        """Monitors that workers have left behind, the latest of them."""
         self.prompts_over: dict[str, str] = {}
         """Prompts that are over and whose watchers have not been told: how, by step."""
         self.told: dict[str, Monitor] = {}
@@ -348,6 +353,10 @@ class State:
         self.last_at = at
         _APPLY[type(data)](self, data, seq, at, value)
 
+    def left_behind(self, watcher: str) -> list[str]:
+        """The monitors of blocks of a worker; those of Patchwork have none, and last as long as their worker."""
+        return [monitor.ref for monitor in self.monitors.of_watcher(watcher) if monitor.stack]
+
     def _by_branch(self, p: str) -> Worker | None:
         head = outer(p)
         while head and head not in self.workers:
@@ -421,8 +430,11 @@ class State:
             self.children.pop(gone.parent, None)
             self._owners = {p: owner for p, owner in self._owners.items() if owner is not gone}
 
-    def stop_watching(self, watcher: str) -> list[Monitor]:
-        """A worker has ended: its monitors go with it."""
+    def stop_watching(self, watcher: str, at: int = 0, *, leaving: bool = False) -> list[Monitor]:
+        """A worker has ended: its monitors go with it. Those of blocks that it did not leave, if it should have, are leaks."""
+        if leaving:
+            left = [self.monitors.leaked(ref, "scope_left", at) for ref in self.left_behind(watcher)]
+            self.leaks += [leak for leak in left if leak is not None]
         self.told = {ref: monitor for ref, monitor in self.told.items() if monitor.watcher != watcher}
         return self.monitors.watcher_gone(watcher)
 
@@ -587,7 +599,7 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
         worker.origin_facts = (failed.step, failed.fp)
     worker.suspended = dict(worker.open) if data.cut else None
     if data.error is None or data.final:
-        watching = state.stop_watching(worker.path)
+        watching = state.stop_watching(worker.path, at, leaving=not data.cut)
         worker.watching = watching if data.cut else []
     if data.error is None:
         state.links.forget(worker.path)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import cast
 
 import pytest
-from tests.unit.runtime.stage import Puppet, Stage, fields, plain
+from tests.unit.runtime.stage import Puppet, Stage, delegate, error, fields, plain
 from tests.unit.runtime.test_mail import Outsider, receive
 
 from bartack import Context, ShellResult, worker
@@ -339,7 +339,7 @@ def test_a_watcher_that_ends_takes_its_monitors_along_and_gets_nothing() -> None
         run.start()
         run.finish()
         assert run.result == ["mon-host/2.1:careless:1.0", "waited"]
-        assert state_of(run).monitors.stats() == MonitorStats(1, 1, 0, 0)
+        assert state_of(run).monitors.stats() == MonitorStats(1, 1, 1, 0)
         assert state_of(run).told == {}
         assert [message.mailbox for message in run.messages] == ["go"]
     finally:
@@ -495,3 +495,98 @@ def test_a_step_that_is_no_prompt_cannot_be_watched() -> None:
     watch(main, 2, "main:1")
 
     assert fields(main.value(receive(main, 3, "@main", 0)))["reason"] == "noproc"
+
+
+# Monitors that are left behind.
+
+
+def telling() -> tuple[Telemetry, list[dict[str, object]]]:
+    """Telemetry, and what it tells of leaks."""
+    telemetry = Telemetry()
+    heard: list[dict[str, object]] = []
+
+    def note(
+        name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
+    ) -> None:
+        heard.append({**measurements, **metadata})
+
+    telemetry.attach("test", "monitor.leaked", note)
+    return telemetry, heard
+
+
+def leave(
+    stage: Stage, frame: f.Frame, stack: tuple[str, ...] = ("a.py:1 in main", "a.py:7 in work")
+) -> None:
+    """Have a worker end that watches another and did not leave the block."""
+    main = stage.begin()
+    delegate(main, 1, ["child", "other"], on_failure="collect")
+    child = stage.workers["main/1.1:child"]
+    args = s.MonitorArgs(target="main", into=f"@{child.path}", tag="lost", stack=stack)
+    child.value(child.step(1, "monitor", args))
+    stage.clock.advance(5.0)
+    child.say(frame)
+    stage.hub.flush()
+
+
+@pytest.mark.requirement("leaks-are-reported-once")
+@pytest.mark.parametrize("frame", [f.Result(), f.Failed(e=error())], ids=["returned", "raised"])
+def test_a_worker_that_ends_with_a_monitor_has_left_it_behind_which_is_told_once(frame: f.Frame) -> None:
+    telemetry, heard = telling()
+    stage = Stage(telemetry=telemetry)
+
+    leave(stage, frame)
+    stage.again()
+    stage.hub.flush()
+
+    (leak,) = heard
+    assert (leak["tag"], leak["age_ns"], leak["reason"]) == ("lost", 5_000_000_000, "scope_left")
+    assert str(leak["stack"]).endswith("a.py:7 in work")
+    notes = [text for channel, text in stage.shown if channel == "note"]
+    assert notes == ["left its monitor of main behind, made at a.py:7 in work"]
+    assert [leak.age_us for leak in stage.core.state.leaks] == [5_000_000]
+    assert stage.core.state.monitors.stats() == MonitorStats(1, 1, 1, 0)
+
+
+def test_a_monitor_without_a_block_lasts_as_long_as_its_worker_and_is_no_leak() -> None:
+    telemetry, heard = telling()
+    stage = Stage(telemetry=telemetry)
+
+    leave(stage, f.Result(), stack=())
+
+    assert heard == []
+    assert stage.core.state.monitors.stats() == MonitorStats(1, 1, 0, 0)
+
+
+def test_a_worker_that_is_cut_off_has_left_nothing_behind() -> None:
+    telemetry, heard = telling()
+    stage = Stage(telemetry=telemetry)
+    main = stage.begin()
+    delegate(main, 1, ["child"])
+    child = stage.workers["main/1.1:child"]
+    child.value(child.step(1, "monitor", s.MonitorArgs(target="main", into="news", stack=("a.py:1 in f",))))
+
+    main.say(f.Cancel(p="main", n=1, reason="enough"))
+    stage.hub.flush()
+
+    assert heard == []
+    assert stage.core.state.monitors.stats() == MonitorStats(1, 1, 0, 0)
+
+
+@worker
+async def tidy(ctx: Context) -> object:
+    """A block that is left by an exception is left, too."""
+    try:
+        async with ctx.monitor("tidy", "mine") as watch:
+            return await watch.down(1)
+    except ReceiveTimeoutError:
+        return 1
+
+
+def test_a_block_that_was_left_by_an_exception_leaks_nothing() -> None:
+    run: TestRun[object] = TestRun(tidy())
+    with run:
+        run.start()
+        run.finish()
+
+        assert run.result == 1
+        assert not state_of(run).leaks
