@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -97,6 +98,31 @@ def test_a_client_that_waits_has_the_same_operations(run: RealRun) -> None:
             box.send(3)
         with pytest.raises(DeliveryOptionError, match="a list"):
             session.broadcast("news", 1)
+
+
+@pytest.mark.requirement("outsiders-call")
+def test_clients_call_each_other_and_reply(run: RealRun) -> None:
+    def serve(session: Session) -> None:
+        with session.mailbox.waiting.delivery(20) as delivery:
+            delivery.reply([delivery.value, delivery.sender.partition("@")[0]])
+
+    async def play(client: AsyncRun) -> None:
+        with Session.join(run.run.path) as waiting:
+            async with await client.join() as awaiting, asyncio.TaskGroup() as group:
+                served = group.create_task(asyncio.to_thread(serve, waiting))
+                reply = await awaiting.mailbox.waiting.call("ping", 20, type=list[str])
+                assert reply == ["ping", f"foreign:{os.getpid()}"]
+                await served
+                with pytest.raises(DeadlineExceededError):
+                    await awaiting.mailbox.nobody.call("ping", 0)
+                with pytest.raises(ValueError, match="negative"):
+                    await awaiting.mailbox.nobody.call("ping", -1)
+                called = group.create_task(asyncio.to_thread(waiting.mailbox.awaiting.call, {"n": 1}, 20))
+                async with awaiting.mailbox.awaiting.delivery(20) as delivery:
+                    await delivery.reply({"got": delivery.value})
+                assert await called == {"got": {"n": 1}}
+
+    on_a_loop(run, play)
 
 
 def test_a_cancelled_receive_loses_no_message(run: RealRun) -> None:

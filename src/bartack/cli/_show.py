@@ -90,14 +90,28 @@ def show(
 def _show_monitors(chronicle: Chronicle, worker: str | None, *, as_json: bool) -> None:
     registry = chronicle.state.monitors
     found = [m for m in registry.monitors() if worker is None or _is_below(m.watcher, worker)]
+    leaks = [
+        leak for leak in chronicle.state.leaks if worker is None or _is_below(leak.monitor.watcher, worker)
+    ]
     stats = registry.stats()
     if as_json:
         listed = [{**m._asdict(), "created_at": iso(m.created_us)} for m in found]
-        write_json({"monitors": listed, "stats": stats._asdict()})
+        left = [{**leak.monitor._asdict(), "age_s": leak.age_us / 1e6} for leak in leaks]
+        write_json({"monitors": listed, "stats": stats._asdict(), "leaks": left})
         return
     screen = Screen(sys.stdout)
-    screen.line(f"{stats.active} active, {stats.created} made, {stats.cleaned} gone")
+    left_behind = f", {stats.leaked} left behind" if stats.leaked else ""
+    screen.line(f"{stats.active} active, {stats.created} made, {stats.cleaned} gone{left_behind}")
     rows = [(m.ref, f"{m.watcher} watches {m.target}", m.tag, m.stack[-1] if m.stack else "") for m in found]
+    rows += [
+        (
+            leak.monitor.ref,
+            f"{leak.monitor.watcher} left its monitor of {leak.monitor.target} behind",
+            leak.monitor.tag,
+            leak.monitor.stack[-1],
+        )
+        for leak in leaks
+    ]
     screen.listing([tuple(printable(cell) for cell in row) for row in rows])
 
 

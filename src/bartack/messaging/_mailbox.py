@@ -183,6 +183,11 @@ class Mailbox:
         else:
             self._enqueue(message)
 
+    def reserve(self, key: str, message_id: str) -> None:
+        """A message with this key is a dead letter that was never here: it may come yet, and no other one has its key."""
+        if key:
+            self._keys.setdefault(key, message_id)
+
     def take(self, message_id: str) -> Message | None:
         """A message was handed over for good: received, drained or acknowledged."""
         message = self._held.pop(message_id, None) or self._remove(message_id)

@@ -69,3 +69,14 @@ def check_most(most: int | None) -> int:
     if most is not None and most < 0:
         raise ValueError(f"max must not be negative: {most}")
     return 1 << 62 if most is None else most
+
+
+def check_limit(timeout_s: float | None) -> float | None:
+    """How long something is waited for, if that is said.
+
+    Raises:
+        ValueError: It is negative.
+    """
+    if timeout_s is not None and not timeout_s >= 0:
+        raise ValueError(f"timeout_s must not be negative: {timeout_s:g}")
+    return timeout_s

@@ -40,6 +40,7 @@ from bartack.runtime._asks import (
     ask_send,
     ask_subscription,
     ask_supervised,
+    check_limit,
     check_most,
 )
 from bartack.runtime._async_client import AsyncHubClient
@@ -47,8 +48,8 @@ from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
 from bartack.runtime._layout import RunDir
 from bartack.runtime._run import Question, Run, RunState
-from bartack.runtime._session import ForeignDelivery, check_session, find_session, read_timestamp
-from bartack.runtime._steps import MailboxStats
+from bartack.runtime._session import HeldMessage, check_session, find_session, read_timestamp
+from bartack.runtime._steps import Held, MailboxStats
 from bartack.runtime._values import Codec, codec, encode
 from bartack.runtime._view import MessageRecord, StepRecord, StepStatus
 from bartack.runtime._worker import Worker, WorkerCall
@@ -226,6 +227,19 @@ class AsyncRun:
             return there or (list(reader.follow(first, timeout_s=SLICE_S)) if follow else [])
 
 
+class AsyncDelivery(HeldMessage):
+    """A message that is held for the time of a block."""
+
+    def __init__(self, client: AsyncHubClient, mailbox: str, held: Held) -> None:
+        super().__init__(held)
+        self._client = client
+        self._mailbox = mailbox
+
+    async def reply(self, value: object) -> None:
+        """Answer a message that was sent by ``call``; the first answer counts."""
+        await self._client.ask("reply", Request(mailbox=self._mailbox, id=self.id), encode(value))
+
+
 class AsyncMailbox:
     """A mailbox, as a process outside uses it on an asyncio loop."""
 
@@ -244,6 +258,19 @@ class AsyncMailbox:
         """Put a message into it; durable when it returns. Returns the message's id."""
         request = ask_send(self.name, key, metadata, not_before)
         return msgspec.json.decode(await self._client.ask("send", request, encode(value)), type=str)
+
+    @overload
+    async def call(self, value: object, timeout_s: float | None = None) -> object: ...
+    @overload
+    async def call(self, value: object, timeout_s: float | None = None, *, type: type[T]) -> T: ...
+    async def call(self, value: object, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002 - as everywhere
+        """Send a message and wait for the reply of whoever takes it.
+
+        Raises:
+            DeadlineExceededError: No reply came within ``timeout_s``, 30 s by default.
+        """
+        request = Request(mailbox=self.name, timeout_s=check_limit(timeout_s))
+        return codec(type).decode(await self._client.ask("call", request, encode(value)))
 
     async def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
         """Send a message and see to it that it arrives; the attempts go on if this process dies, or waits no longer.
@@ -309,11 +336,11 @@ class AsyncMailbox:
         return value
 
     @asynccontextmanager
-    async def delivery(self, timeout_s: float | None = None) -> AsyncGenerator[ForeignDelivery]:
+    async def delivery(self, timeout_s: float | None = None) -> AsyncGenerator[AsyncDelivery]:
         """Take the oldest message; leaving the block acknowledges it, an exception gives it back."""
         held = await self._client.receive(self.name, timeout_s)
         try:
-            yield ForeignDelivery(held)
+            yield AsyncDelivery(self._client, self.name, held)
         except BaseException:
             self._client.settle(held.id, ok=False)
             raise

@@ -237,6 +237,8 @@ class Core:
         if peer.worker is None:
             del self.ledger.peers[number]
             self.mail.forget_peer(peer)
+            self.foreign.mail.forget(peer)
+            self.monitors.look()
         else:
             self.mail.forget_worker(peer.worker.path)
             self.crew.expect_end(peer.worker, peer.incarnation)
@@ -299,6 +301,7 @@ class Core:
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""
         self.effects.prompt_ended(token, outcome)
+        self.monitors.look()
 
     def tool_called(self, token: int, call: ToolCall) -> None:
         """The agent of a prompt calls a tool; ``AnswerCall`` tells what became of it."""
@@ -396,7 +399,7 @@ class Core:
             case "receive":
                 self.mail.resume_receive(peer, worker, step, known)
             case "call":
-                self.mail.watch_call(worker, known)
+                self.mail.resume_call(peer, worker, step, known)
             case "delegate":
                 self.crew.resume_delegate(worker, known)
             case kind if kind in DELIVERIES and self.delivery.is_open(known):
@@ -436,6 +439,7 @@ class Core:
         if inbox in self.state.mailboxes and self.state.is_closed(inbox):
             self.mail.shut(inbox)
         self.monitors.ended(worker, self.crew.alive.get(worker.path, 0))
+        self.monitors.look()
         self.links.ended(worker)
 
     def _abort_all(self) -> None:
@@ -445,6 +449,7 @@ class Core:
         name = failure.error.type.rpartition(":")[2]
         error = SessionFailedError(failure.worker, name, failure.error.message)
         self.mail.abort_all(error)
+        self.foreign.mail.abort_all(error)
         self.delivery.abort_all(error)
         self.letters.stop()
         self.effects.abort_all()

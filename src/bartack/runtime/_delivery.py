@@ -95,7 +95,7 @@ class SendDesk(Ground, ABC):
         mailbox = self._office.state.mailbox(name)
         known = mailbox.id_for(terms.key)
         if known is not None:
-            self._answer(ask, Accepted(known, seq_of(known)))
+            self._answer(ask, self._known(known), name if terms.on_error == "raise" else "")
         elif terms.ack == "accepted" and not self._is_over(terms) and not self._refusal(name, ask, terms):
             self._accept(ask, name, terms)
         else:
@@ -155,7 +155,7 @@ class SendDesk(Ground, ABC):
             return
         known = self._office.state.mailbox(post.mailbox).id_for(post.terms.key)
         if known is not None:
-            self._settle(post, Accepted(known, seq_of(known)))
+            self._settle(post, self._known(known))
             return
         refusal = self._refusal_of(post)
         if refusal == "wait":
@@ -166,6 +166,13 @@ class SendDesk(Ground, ABC):
             self._failed(post, refusal)
         else:
             self._enqueue(post)
+
+    def _known(self, message_id: str) -> SendOutcome:
+        """What became of the message that has the key already."""
+        letter = self._office.state.deliveries.letters.get(message_id)
+        if letter is None or letter.state not in {"waiting", "expired"}:
+            return Accepted(message_id, seq_of(message_id))
+        return DeadLettered(message_id, letter.id, letter.reason, letter.attempts)
 
     def _enqueue(self, post: Post) -> None:
         self._unblock(post.id)

@@ -18,6 +18,8 @@ from bartack.messaging import (
     SendOutcome,
     Terms,
     Trial,
+    delivery_error,
+    is_success,
 )
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
@@ -232,9 +234,11 @@ class Ground:
         if told is not None:
             told(outcome)
 
-    def _answer(self, ask: Errand, outcome: SendOutcome) -> None:
-        """An outcome that was there before the send."""
-        if ask.worker is not None and ask.step is not None:
+    def _answer(self, ask: Errand, outcome: SendOutcome, raising: str = "") -> None:
+        """An outcome that was there before the send; ``raising``: the mailbox, if a bad one is to be raised."""
+        if raising and ask.worker is not None and ask.step is not None and not is_success(outcome):
+            self._office.fail(ask.worker, ask.step, delivery_error(raising, outcome))
+        elif ask.worker is not None and ask.step is not None:
             self._office.finish(ask.worker, ask.step, outcome)
         elif ask.told is not None:
             ask.told(outcome)

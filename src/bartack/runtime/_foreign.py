@@ -33,6 +33,7 @@ from bartack.runtime._delivery_ground import Errand, Verdict
 from bartack.runtime._ledger import Peer, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk, Waiter
+from bartack.runtime._mail_foreign import ForeignMail, Parcel, Told
 from bartack.runtime._office import Office
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, Value, Worker
@@ -44,6 +45,8 @@ STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "state", "fai
 MESSAGES: Final = frozenset(
     {
         "send",
+        "call",
+        "reply",
         "receive",
         "send_supervised",
         "broadcast",
@@ -136,6 +139,7 @@ class ForeignDesk:
         self._office = office
         self._crew = crew
         self._mail = mail
+        self.mail = ForeignMail(office, mail, letters)
         self._questions = questions
         self._leases: dict[int, Alarm] = {}
         self._delivery = delivery
@@ -145,6 +149,8 @@ class ForeignDesk:
         """The processes that the hub has, its workers with nothing but their paths."""
         self._handlers: Mapping[str, Callable[[Peer, f.Ask, Request], None]] = {
             "send": self._send,
+            "call": self._call,
+            "reply": self._reply,
             "receive": self._receive,
             "ack": self._ack,
             "renew": self._renew,
@@ -203,11 +209,35 @@ class ForeignDesk:
         self._office.ledger.say(peer, f.Answer(i=ask.i, v=packed.raw, ref=packed.ref))
 
     def _send(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        value = Value(ask.v, ask.ref)
-        message_id = self._mail.put_foreign(
-            request.mailbox, peer.name, request.key, value, request.not_before, request.metadata
+        parcel = Parcel(
+            request.mailbox,
+            peer.name,
+            Value(ask.v, ask.ref),
+            request.key,
+            request.not_before,
+            request.metadata,
         )
-        self._say(peer, ask, message_id)
+        self.mail.send(peer, ask.i, parcel, self._told(peer, ask))
+
+    def _call(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        parcel = Parcel(request.mailbox, peer.name, Value(ask.v, ask.ref))
+        self.mail.call(peer, ask.i, parcel, request.timeout_s, self._told(peer, ask))
+
+    def _reply(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        if peer.held.get(request.id) == request.mailbox:
+            self._mail.answer_call(request.mailbox, request.id, Value(ask.v, ask.ref))
+        self._say(peer, ask, None)
+
+    def _told(self, peer: Peer, ask: f.Ask) -> Told:
+        """Tells a peer what became of its request."""
+
+        def told(outcome: Value | BartackError) -> None:
+            if isinstance(outcome, BartackError):
+                self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(outcome)))
+            else:
+                self._office.ledger.say(peer, f.Answer(i=ask.i, v=outcome.raw, ref=outcome.ref))
+
+        return told
 
     def _send_supervised(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self._delivery.send_for(self._errand(peer, ask, request), request.mailbox, request.terms)

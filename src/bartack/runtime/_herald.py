@@ -34,6 +34,7 @@ from bartack.telemetry import (
     MonitorCleaned,
     MonitorCreated,
     MonitorDown,
+    MonitorLeaked,
     SendException,
     SendRetry,
     SendStart,
@@ -391,8 +392,25 @@ class Herald:
 
     def _worker_ended(self, data: e.WorkerEnded, at: int, value: Value) -> None:
         if data.error is None or data.final:
+            left = [] if data.cut else self._state.left_behind(data.path)
             for monitor in self._state.monitors.of_watcher(data.path):
+                if monitor.ref in left:
+                    self._leaked(monitor, at)
                 self._cleaned(monitor, at, automatic=True)
+
+    def _leaked(self, monitor: Monitor, at: int) -> None:
+        self._add(
+            MonitorLeaked(
+                age_ns=max(at - monitor.created_us, 0) * 1000,
+                monitor=monitor.ref,
+                tag=monitor.tag,
+                target=monitor.target,
+                watcher=monitor.watcher,
+                reason="scope_left",
+                stack="\n".join(monitor.stack),
+                run=self._state.run_id,
+            )
+        )
 
     def _cleaned(self, monitor: Monitor, at: int, *, automatic: bool) -> None:
         self._add(

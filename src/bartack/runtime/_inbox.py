@@ -119,7 +119,7 @@ def _take(core: Core, key: str, left: Left) -> None:
     if left.question:
         core.questions.answer(left.question, left.value, "inbox")
     else:
-        core.mail.put_foreign(left.mailbox, "inbox", key, Value(left.value))
+        core.foreign.mail.leave(left.mailbox, "inbox", Value(left.value), key)
 
 
 def _leave(run: RunDir, name: str, left: Left) -> None:

@@ -21,6 +21,9 @@ from bartack.runtime._herald import Herald
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import ShellArgs, ThinkArgs
 
+FOREIGN: Final = "foreign:"
+"""How the names of processes outside begin."""
+
 NULL: Final = msgspec.Raw(b"null")
 _encode = msgspec.json.Encoder().encode
 

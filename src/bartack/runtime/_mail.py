@@ -79,6 +79,8 @@ class MailDesk:
         self._stuck = stuck
         self.tracked: Callable[[Message], None] = lambda message: None
         """Told of a message that belongs to a supervised send, when its state has changed."""
+        self.replied: Callable[[str, Value], bool] = lambda request, value: False
+        """Told of the reply to a call from outside; whether somebody still waits for it."""
         self.gated: set[str] = set()
         """Mailboxes in which a broadcast waits for room."""
         self.room: Callable[[str], None] = lambda name: None
@@ -99,13 +101,13 @@ class MailDesk:
         args = self._office.decode(step.a, s.SendArgs)
         check_name(args.mailbox)
         mailbox = self._office.state.mailbox(args.mailbox)
-        size = _size(step.v, step.ref)
+        size = size_of(step.v, step.ref)
         known = mailbox.id_for(args.key)
         if known is not None:
             self._office.finish(worker, step, known)
-        elif self._office.state.is_closed(args.mailbox):
-            self._office.fail(worker, step, MailboxClosedError(args.mailbox))
-        elif args.not_before or self.has_room(mailbox, size, worker.path):
+            return
+        self.check_open(args.mailbox)
+        if args.not_before or self.has_room(mailbox, size, worker.path):
             self._deliver(worker, step, args, size)
         else:
             self._overflow(worker, step, args, size, mailbox)
@@ -159,26 +161,67 @@ class MailDesk:
         """Send a message and wait for the reply."""
         args = self._office.decode(step.a, s.CallMailboxArgs)
         check_name(args.mailbox)
-        mailbox = self._office.state.mailbox(args.mailbox)
-        size = _size(step.v, step.ref)
-        if self._office.state.is_closed(args.mailbox):
-            raise MailboxClosedError(args.mailbox)
-        if not mailbox.has_room(size):
-            raise MailboxFullError(args.mailbox, len(mailbox))
+        self.check_open(args.mailbox)
         limit, source = self._limit("call", args.timeout_s)
-        sent = self._sent(worker, step, s.SendArgs(mailbox=args.mailbox), size, reply_to=f"{step.p} {step.n}")
         started = e.StepStarted(
             p=step.p, n=step.n, step="call", fp=step.fp, about=step.about, timeout_s=limit
         )
-        self._office.ledger.record((started, NO_VALUE), (sent, Value(step.v, step.ref)))
-        self.watch_call(worker, worker.open[step.p, step.n], source)
-        self._serve(args.mailbox)
+        if self._may_call(worker, args.mailbox, size_of(step.v, step.ref)):
+            self._put_call(worker, step, args.mailbox, (started, NO_VALUE))
+        else:
+            self._office.ledger.record((started, NO_VALUE), ride=True)
+            self._block_call(worker, step, args.mailbox)
+        self._watch_call(worker, worker.open[step.p, step.n], source)
 
-    def watch_call(self, worker: Worker, opened: OpenStep, source: str = "explicit") -> None:
-        """The reply to an open call has a deadline."""
+    def resume_call(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+        """A worker that was restarted waits again: for the reply or, if its call found no room, for that."""
+        args = self._office.decode(step.a, s.CallMailboxArgs)
+        if not opened.sent:
+            self.check_open(args.mailbox)
+            if self._may_call(worker, args.mailbox, size_of(step.v, step.ref)):
+                self._put_call(worker, step, args.mailbox)
+            else:
+                self._block_call(worker, step, args.mailbox)
+        self._watch_call(worker, opened, self._limit("call", args.timeout_s)[1])
+
+    def _may_call(self, worker: Worker, name: str, size: int) -> bool:
+        """Whether there is room for a call; or else whether it may wait for that.
+
+        Raises:
+            MailboxFullError: There is none, and waiting would be in vain.
+        """
+        mailbox = self._office.state.mailbox(name)
+        if self.has_room(mailbox, size, worker.path) or (
+            mailbox.overflow == "drop_oldest" and self._drop_oldest(mailbox, size)
+        ):
+            return True
+        if mailbox.overflow != "block" or self.is_own(mailbox, worker.path):
+            raise MailboxFullError(name, len(mailbox))
+        return False
+
+    def _put_call(self, worker: Worker, step: f.Step, name: str, *items: tuple[e.EntryData, Value]) -> None:
+        size = size_of(step.v, step.ref)
+        sent = self._sent(worker, step, s.SendArgs(mailbox=name), size, reply_to=f"{step.p} {step.n}")
+        self._office.ledger.record(*items, (sent, Value(step.v, step.ref)))
+        self._serve(name)
+
+    def _block_call(self, worker: Worker, step: f.Step, name: str) -> None:
+        opened = worker.open[step.p, step.n]
+        blocked = Blocked(
+            size_of(step.v, step.ref),
+            lambda: self._put_call(worker, step, name),
+            lambda: self._office.ledger.fail_open(worker, opened, MailboxClosedError(name)),
+            path=worker.path,
+            step=(step.p, step.n),
+        )
+        self.block(name, blocked)
+
+    def _watch_call(self, worker: Worker, opened: OpenStep, source: str) -> None:
+        """A call has a deadline."""
         left = self._office.left_s(opened)
 
         def late() -> None:
+            self.cancel(worker, opened.p, opened.n)
             error = DeadlineExceededError("call", opened.timeout_s or 0.0, source)
             self._office.ledger.fail_open(worker, opened, error)
 
@@ -187,19 +230,27 @@ class MailDesk:
     def reply(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Answer a held message that was sent by a call."""
         args = self._office.decode(step.a, s.ReplyArgs)
-        message = self._office.state.mailbox(args.mailbox).holding(args.id)
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
+        self.answer_call(args.mailbox, args.id, Value(step.v, step.ref), (done, Value(NULL)))
+        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+
+    def answer_call(
+        self, name: str, message_id: str, value: Value, *items: tuple[e.EntryData, Value]
+    ) -> None:
+        """A held message is answered: one line has the outcome of the call, and ``items``. The first answer counts."""
+        message = self._office.state.mailbox(name).holding(message_id)
         p, _, n = (message.reply_to if message else "").rpartition(" ")
         caller = self._office.state.worker_of(p) if p else None
-        opened = caller.open.get((p, int(n))) if caller and n else None
-        value = Value(step.v, step.ref)
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
-        if caller is None or opened is None:
-            self._office.ledger.finish(worker, done, Value(NULL))
+        opened = caller.open.get((p, int(n))) if caller is not None else None
+        if caller is not None and opened is not None:
+            answered = e.StepFinished(p=opened.p, n=opened.n, step="call", fp=opened.fp)
+            self._office.ledger.record((answered, value), *items)
+            self._office.ledger.tell(caller, answered, value)
             return
-        answered = e.StepFinished(p=opened.p, n=opened.n, step="call", fp=opened.fp)
-        self._office.ledger.record((answered, value), (done, Value(NULL)))
-        self._office.ledger.tell(caller, answered, value)
-        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+        if items:
+            self._office.ledger.record(*items)
+        if p:
+            self.replied(p, value)
 
     def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take everything that is there now."""
@@ -310,6 +361,18 @@ class MailDesk:
 
     # For everybody.
 
+    def check_open(self, name: str) -> None:
+        """Raise unless a mailbox takes messages.
+
+        Raises:
+            MailboxClosedError: It was closed, or is the inbox of a worker that has ended.
+            MailboxNameError: It is the inbox of a worker that never was.
+        """
+        if self._office.state.is_closed(name):
+            raise MailboxClosedError(name)
+        if name.startswith("@") and name[1:] not in self._office.state.workers:
+            raise MailboxNameError(name, "there is no worker of this path")
+
     def describe(self, name: str) -> s.MailboxStats:
         """Counts of a mailbox, as they are now."""
         mailbox = self._office.state.mailbox(name)
@@ -324,50 +387,6 @@ class MailDesk:
             size_bytes=mailbox.size_bytes,
             oldest_age_s=None if oldest is None else max(self._office.now_us() - oldest.at, 0) / 1e6,
         )
-
-    def put_foreign(
-        self,
-        name: str,
-        sender: str,
-        key: str,
-        value: Value,
-        not_before: int = 0,
-        metadata: dict[str, object] | None = None,
-    ) -> str:
-        """A message from outside the run; returns its id.
-
-        Raises:
-            MailboxClosedError: It takes no more.
-            MailboxFullError: It holds as much as it may.
-        """
-        check_name(name)
-        mailbox = self._office.state.mailbox(name)
-        known = mailbox.id_for(key)
-        if known is not None:
-            return known
-        size = _size(value.raw, value.ref)
-        if self._office.state.is_closed(name):
-            raise MailboxClosedError(name)
-        message_id = f"m-{self._office.ledger.next_message()}"
-        sent = e.MessageSent(
-            mailbox=name,
-            id=message_id,
-            size=size,
-            sender=sender,
-            key=key,
-            not_before=not_before,
-            metadata=metadata or {},
-        )
-        if not_before or self._drop_oldest(mailbox, size):
-            self._office.ledger.record((sent, value))
-        elif mailbox.overflow == "drop_newest":
-            self._office.ledger.record((sent, value), (self._dropped(name, message_id), NO_VALUE))
-            self._letters.arm(message_id)
-        else:
-            raise MailboxFullError(name, len(mailbox))
-        self._arm_due(name)
-        self._serve(name)
-        return message_id
 
     def withdraw_foreign(self, name: str, message_id: str, sender: str) -> bool:
         """A process outside takes back a message of its own; tells whether it was there still."""
@@ -561,10 +580,7 @@ class MailDesk:
             blocked.shut()
         if name in self.gated:
             self.room(name)
-        if not len(self._office.state.mailbox(name)):
-            for waiter in self._waiters.pop(name, ()):
-                self._drop_alarm(waiter)
-                waiter.give_up(MailboxClosedError(name))
+        self._turn_away(name)
 
     def arrived(self, name: str) -> None:
         """A message was put into a mailbox: those who wait for one are served."""
@@ -579,6 +595,14 @@ class MailDesk:
         """Messages left a mailbox: those who wait for room are served in the order in which they came."""
         self._come_due(name)
         self._let_in(name)
+        self._turn_away(name)
+
+    def _turn_away(self, name: str) -> None:
+        """If nothing will ever come, those who wait for it are told."""
+        if self._waiters.get(name) and self._is_finished(name):
+            for waiter in self._waiters.pop(name):
+                self._drop_alarm(waiter)
+                waiter.give_up(MailboxClosedError(name))
 
     def _let_in(self, name: str) -> None:
         blocked = self._blocked.get(name)
@@ -668,8 +692,9 @@ class MailDesk:
         return None if self._waiters.get(name) else self._office.state.mailbox(name).oldest()
 
     def _is_finished(self, name: str) -> bool:
-        """Whether nothing will ever come."""
-        return self._office.state.is_closed(name) and not len(self._office.state.mailbox(name))
+        """Whether nothing will ever come: no message is there, and none is scheduled."""
+        mailbox = self._office.state.mailbox(name)
+        return self._office.state.is_closed(name) and not len(mailbox) and not mailbox.scheduled
 
     def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
         args = self._office.decode(step.a, s.AckArgs)
@@ -806,7 +831,12 @@ def _call_off(blocked: Blocked) -> None:
         blocked.alarm.call_off()
 
 
-def _size(raw: msgspec.Raw | None, ref: BlobRef | None) -> int:
+def size_of(raw: msgspec.Raw | None, ref: BlobRef | None) -> int:
+    """How long a message is.
+
+    Raises:
+        MessageTooLargeError: It is longer than a message may be.
+    """
     size = ref.size if ref is not None else len(bytes(raw)) if raw is not None else 4
     if size > MAX_MESSAGE:
         raise MessageTooLargeError("the message", size, MAX_MESSAGE)

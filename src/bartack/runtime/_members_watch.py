@@ -74,8 +74,11 @@ class WatchMembers(Members):
     ) -> Watch:
         """Watch a worker for the time of an ``async with`` block, and be told once when it has ended.
 
+        A process outside, named as the sender of its messages, and the agent of a prompt, named by its step, can be watched, too.
+
         The message ``{"type": "DOWN", "monitor", "target", "incarnation", "reason", "tag", "at"}`` goes to the inbox of this
-        worker. ``reason`` is ``normal``, ``error``, ``aborted``, or ``noproc`` for one that had ended before. A worker whose
+        worker. ``reason`` is ``normal``, ``error``, ``aborted``, ``lost`` for a process outside that is gone, or ``noproc`` for
+        what had ended before. A worker whose
         process crashed and is started again has not ended.
 
         Args:

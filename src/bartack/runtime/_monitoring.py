@@ -1,4 +1,7 @@
-"""Monitors between the workers of a run: who watches whom is in the journal, and so is each message of an end.
+"""Monitors of the workers of a run: who watches whom is in the journal, and so is each message of an end.
+
+What is watched is a worker, a process outside (by its name, which messages from it have as their sender), or the agent of a prompt
+(by its step, ``PATH:NUMBER``).
 
 The message, and that its monitor is gone, are one line: whoever is killed, it comes once. A worker's end takes its own monitors
 with it, in the line that says so.
@@ -13,10 +16,10 @@ from bartack.messaging import check_name
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._ledger import Peer
+from bartack.runtime._ledger import FOREIGN, Peer, Show
 from bartack.runtime._mail import check_reader
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker, is_step
 from bartack.supervision import Down, Monitor
 
 Items = list[tuple[e.EntryData, Value]]
@@ -52,8 +55,7 @@ class MonitorDesk:
         value = self._office.ledger.pack(ref)
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
         items: Items = [(made, NO_VALUE), (done, value)]
-        found = self._office.state.workers.get(target)
-        gone = found is None or found.ended
+        gone = not self._is_there(target)
         if gone:
             now = self._office.now_us()
             monitor = Monitor(ref, target, worker.path, args.tag, now, args.stack, args.into)
@@ -112,16 +114,45 @@ class MonitorDesk:
         """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
         if self._office.state.failure is None and self._office.state.ended is None:
             self._tell(worker.path, worker.end_reason, incarnation)
+        for leak in self._office.state.leaks:
+            if leak.monitor.watcher == worker.path:
+                text = f"left its monitor of {leak.monitor.target} behind, made at {leak.monitor.stack[-1]}"
+                self._office.ledger.act_later(Show("note", worker.path, text))
+
+    def look(self) -> None:
+        """A process outside has left, or an agent is through: tell those who watch it."""
+        state = self._office.state
+        if state.failure is not None or state.ended is not None:
+            return
+        for target in state.monitors.targets():
+            if target not in state.workers and not self._is_there(target):
+                self._tell(target, self._reason(target), 0)
 
     def arm_all(self) -> None:
         """The run goes on: tell of those whose end nobody could be told of."""
-        workers = self._office.state.workers
         for target in self._office.state.monitors.targets():
-            found = workers.get(target)
-            if found is None or found.ended:
-                self._tell(target, "noproc" if found is None else found.end_reason, 0)
+            if not self._is_there(target):
+                self._tell(target, self._reason(target), 0)
 
     # Inside.
+
+    def _is_there(self, target: str) -> bool:
+        """Whether a target has not ended: a worker, a process outside, or the agent of a prompt."""
+        found = self._office.state.workers.get(target)
+        if found is not None:
+            return not found.ended
+        if target.startswith(FOREIGN):
+            return any(peer.name == target for peer in self._office.ledger.peers.values())
+        return self._office.state.prompt_at(target) is not None
+
+    def _reason(self, target: str) -> str:
+        """How a target that is not there has ended."""
+        found = self._office.state.workers.get(target)
+        if found is not None:
+            return found.end_reason
+        if target.startswith(FOREIGN):
+            return "lost"
+        return self._office.state.prompts_over.get(target, "aborted" if is_step(target) else "noproc")
 
     def _wait(self, worker: Worker, ref: str, opened: OpenStep) -> None:
         self._waiting[ref] = (worker, opened)

@@ -14,7 +14,7 @@ from typing import Final
 
 from bartack.runtime._foreign import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime._frames import PROTOCOL, Hello
-from bartack.runtime._ledger import Peer
+from bartack.runtime._ledger import FOREIGN, Peer
 from bartack.runtime._wire import Connection
 from bartack.supervision import read_facts
 
@@ -32,7 +32,9 @@ class Gatekeeper:
         pid, uid = _credentials(connection.sock)
         if uid != os.getuid() or hello.proto != PROTOCOL:
             return None
-        peer = Peer(connection.number, name=f"foreign:{pid}")
+        facts = read_facts(pid) if pid else None
+        started = f"@{facts.started}" if facts is not None else ""
+        peer = Peer(connection.number, name=f"{FOREIGN}{pid}{started}")
         if _is_below(pid, parents):
             peer.rights = STEP_RIGHTS if hello.token and self._step_of(hello.token) else NO_RIGHTS
         return peer

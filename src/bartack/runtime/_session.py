@@ -37,6 +37,7 @@ from bartack.runtime._asks import (
     ask_send,
     ask_subscription,
     ask_supervised,
+    check_limit,
     check_most,
 )
 from bartack.runtime._client import HubClient
@@ -52,7 +53,7 @@ T = TypeVar("T")
 _OUTCOME: Final[Codec[SendOutcome]] = codec(SendOutcome)
 
 
-class ForeignDelivery:
+class HeldMessage:
     """A message that a process outside holds until it acknowledges it."""
 
     def __init__(self, held: s.Held) -> None:
@@ -62,6 +63,19 @@ class ForeignDelivery:
         self.topic = held.topic
         self.metadata = held.metadata
         self.value: object = msgspec.json.decode(held.value)
+
+
+class ForeignDelivery(HeldMessage):
+    """A message that is held for the time of a block."""
+
+    def __init__(self, client: HubClient, mailbox: str, held: s.Held) -> None:
+        super().__init__(held)
+        self._client = client
+        self._mailbox = mailbox
+
+    def reply(self, value: object) -> None:
+        """Answer a message that was sent by ``call``; the first answer counts."""
+        self._client.ask("reply", Request(mailbox=self._mailbox, id=self.id), encode(value))
 
 
 class ForeignMailbox:
@@ -82,6 +96,19 @@ class ForeignMailbox:
         """Put a message into it; durable when it returns. Returns the message's id."""
         request = ask_send(self.name, key, metadata, not_before)
         return msgspec.json.decode(self._client.ask("send", request, encode(value)), type=str)
+
+    @overload
+    def call(self, value: object, timeout_s: float | None = None) -> object: ...
+    @overload
+    def call(self, value: object, timeout_s: float | None = None, *, type: type[T]) -> T: ...
+    def call(self, value: object, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002 - as everywhere
+        """Send a message and wait for the reply of whoever takes it.
+
+        Raises:
+            DeadlineExceededError: No reply came within ``timeout_s``, 30 s by default.
+        """
+        request = Request(mailbox=self.name, timeout_s=check_limit(timeout_s))
+        return codec(type).decode(self._client.ask("call", request, encode(value)))
 
     def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
         """Send a message and see to it that it arrives; the attempts go on if this process dies.
@@ -126,7 +153,7 @@ class ForeignMailbox:
         held = self._hold(timeout_s)
         try:
             with self._client.renewing():
-                yield ForeignDelivery(held)
+                yield ForeignDelivery(self._client, self.name, held)
         except BaseException:
             self._client.ask("ack", Request(id=held.id, ok=False))
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, TypeVar
 
@@ -21,12 +22,14 @@ from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._links import ABORTS, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime._places import CallPlace, outer
-from bartack.supervision import Monitor, MonitorRegistry
+from bartack.supervision import Leak, Monitor, MonitorRegistry
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
 _ENDS: Final[dict[str, RunStatus]] = {"completed": "completed", "failed": "failed", "aborted": "aborted"}
 """How a run has ended, by what its last entry says; else it is cancelled."""
+
+LEAKS_KEPT: Final = 1000
 
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
@@ -73,6 +76,8 @@ class OpenStep(msgspec.Struct, gc=False):
     """An attempt failed and the next one has not begun: nothing of it is under way."""
     abort: Abort | None = None
     """Why it is being given up, if it is."""
+    sent: bool = False
+    """The message of a call is in its mailbox."""
 
 
 class ToolRun(msgspec.Struct):
@@ -241,6 +246,10 @@ class State:
         self.deliveries = Deliveries()
         self.monitors = MonitorRegistry()
         self.links = LinkRegistry()
+        self.leaks: deque[Leak] = deque(maxlen=LEAKS_KEPT)
+        """Monitors that workers have left behind, the latest of them."""
+        self.prompts_over: dict[str, str] = {}
+        """Prompts that are over and whose watchers have not been told: how, by step."""
         self.told: dict[str, Monitor] = {}
         """Monitors that have reported and that their watchers have not let go of."""
         self.failure: e.FailureRecorded | None = None
@@ -309,6 +318,13 @@ class State:
             return path
         return self.owner_of(mailbox) or mailbox.owner or path
 
+    def prompt_at(self, place: str) -> OpenStep | None:
+        """The open prompt of a step, given as ``PATH:NUMBER``."""
+        p, _, n = place.rpartition(":")
+        worker = self.worker_of(p) if is_step(place) else None
+        found = worker.open.get((p, int(n))) if worker is not None else None
+        return found if found is not None and found.step == "think" else None
+
     def has_nobody(self, name: str) -> bool:
         """Whether a mailbox belongs to one worker, and there is none: its inbox, or the name that it had registered."""
         if name.startswith("@"):
@@ -332,6 +348,10 @@ class State:
         """Add one entry."""
         self.last_at = at
         _APPLY[type(data)](self, data, seq, at, value)
+
+    def left_behind(self, watcher: str) -> list[str]:
+        """The monitors of blocks of a worker; those of Patchwork have none, and last as long as their worker."""
+        return [monitor.ref for monitor in self.monitors.of_watcher(watcher) if monitor.stack]
 
     def _by_branch(self, p: str) -> Worker | None:
         head = outer(p)
@@ -406,8 +426,11 @@ class State:
             self.children.pop(gone.parent, None)
             self._owners = {p: owner for p, owner in self._owners.items() if owner is not gone}
 
-    def stop_watching(self, watcher: str) -> list[Monitor]:
-        """A worker has ended: its monitors go with it."""
+    def stop_watching(self, watcher: str, at: int = 0, *, leaving: bool = False) -> list[Monitor]:
+        """A worker has ended: its monitors go with it. Those of blocks that it did not leave, if it should have, are leaks."""
+        if leaving:
+            left = [self.monitors.leaked(ref, "scope_left", at) for ref in self.left_behind(watcher)]
+            self.leaks += [leak for leak in left if leak is not None]
         self.told = {ref: monitor for ref, monitor in self.told.items() if monitor.watcher != watcher}
         return self.monitors.watcher_gone(watcher)
 
@@ -445,6 +468,9 @@ class State:
             return
         was = worker.open.get((p, n))
         self.forget_step(worker, (p, n))
+        if step == "think" and self.monitors.is_target(f"{p}:{n}"):
+            cut = failed is not None and _is_cancellation(failed)
+            self.prompts_over[f"{p}:{n}"] = "aborted" if cut else "error" if failed else "normal"
         if was is not None and was.abort is not None and not (failed and _is_cancellation(failed)):
             # It came too late for this step.
             worker.abort_next = _first(worker.abort_next, was.abort)
@@ -487,6 +513,12 @@ def _is_cancellation(failed: e.StepFailed) -> bool:
 def _was_ended(failed: e.StepFailed) -> bool:
     """Whether a step failed because it was ended from outside: what it had done by then nobody knows."""
     return failed.error.type.endswith(_ENDED)
+
+
+def is_step(place: str) -> bool:
+    """Whether a text looks like a step: a path and a number."""
+    path, _, number = place.rpartition(":")
+    return bool(path) and number.isascii() and number.isdigit()
 
 
 def below(paths: Iterable[str]) -> tuple[str, ...]:
@@ -563,7 +595,7 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
         worker.origin_facts = (failed.step, failed.fp)
     worker.suspended = dict(worker.open) if data.cut else None
     if data.error is None or data.final:
-        watching = state.stop_watching(worker.path)
+        watching = state.stop_watching(worker.path, at, leaving=not data.cut)
         worker.watching = watching if data.cut else []
     if data.error is None:
         state.links.forget(worker.path)
@@ -724,6 +756,11 @@ def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: V
         state.deliveries.queued(data.track, data.id)
     if data.n and not data.reply_to:
         state.close_step(data.p, data.n, data.step, seq, cleanup=False)
+    elif data.n:
+        caller = state.worker_of(data.p)
+        called = caller.open.get((data.p, data.n)) if caller is not None else None
+        if called is not None:
+            called.sent = True
 
 
 def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:
@@ -824,6 +861,7 @@ def _cast_settled(state: State, data: e.CastSettled, seq: int, at: int, value: V
 
 def _letter_added(state: State, data: e.LetterAdded, seq: int, at: int, value: Value) -> None:
     state.deliveries.letter_added(state.run_id, data, at, value.raw, value.ref)
+    state.mailbox(data.mailbox).reserve(data.key, data.message)
 
 
 def _letter_moved(state: State, data: e.LetterMoved, seq: int, at: int, value: Value) -> None:
@@ -854,6 +892,8 @@ def _monitor_told(state: State, data: e.MonitorTold, seq: int, at: int, value: V
     monitor = state.monitors.remove(data.ref)
     if monitor is not None:
         state.told[data.ref] = monitor
+        if not state.monitors.is_target(monitor.target):
+            state.prompts_over.pop(monitor.target, None)
 
 
 def _monitor_gone(state: State, data: e.MonitorGone, seq: int, at: int, value: Value) -> None:

@@ -209,7 +209,7 @@ class TestRun(Generic[R]):
         """Put a message into a mailbox, as a process outside the run does; returns its id."""
         self._settle()
         packed = Value(msgspec.Raw(encode(value)))
-        message_id = self._run.hub.core.mail.put_foreign(mailbox, "the test", key, packed)
+        message_id = self._run.hub.core.foreign.mail.leave(mailbox, "the test", packed, key)
         self._run.hub.finish_turn()
         return message_id
 

@@ -153,15 +153,25 @@ def test_monitors_are_shown_with_who_watches_whom_and_where_they_were_made(call:
             )
         )
     told.tell(e.MonitorTold(ref="mon-main:1.0", reason="normal"))
+    child = "main/3:child"
+    told.tell(e.WorkerSpawned(path=child, worker="team:child", p="main", n=3))
+    told.tell(
+        e.MonitorMade(
+            ref="mon-3", target="main", watcher=child, into=f"@{child}", stack=("team.py:9 in child",)
+        )
+    )
+    told.tell(e.WorkerEnded(path=child))
     told.end()
 
     shown = call("show", "latest", "--monitors").stdout
     listed = json.loads(call("show", "latest", "--monitors", "--json").stdout)
 
-    assert shown.splitlines()[0] == "1 active, 2 made, 1 gone"
-    assert "mon-main:2.0  main watches main/3:child  second  team.py:5 in main" in shown
+    assert shown.splitlines()[0] == "1 active, 3 made, 2 gone, 1 left behind"
+    assert "mon-main:2.0  main watches main/3:child                     second  team.py:5 in main" in shown
     assert [monitor["ref"] for monitor in listed["monitors"]] == ["mon-main:2.0"]
-    assert listed["stats"] == {"created": 2, "cleaned": 1, "leaked": 0, "active": 1}
+    assert "mon-3         main/3:child left its monitor of main behind          team.py:9 in child" in shown
+    assert [leak["ref"] for leak in listed["leaks"]] == ["mon-3"]
+    assert listed["stats"] == {"created": 3, "cleaned": 2, "leaked": 1, "active": 1}
     assert (
         json.loads(call("show", "latest", "--monitors", "--json", "--worker", "main/9:x").stdout)["monitors"]
         == []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tests.unit.runtime.stage import Stage, fields, raw
-from tests.unit.runtime.test_mail import Outsider
+from tests.unit.runtime.test_mail import Outsider, declare, held_id, receive
 
 from bartack.journal import BlobRef
 from bartack.runtime import _frames as f
+from bartack.runtime import _steps as s
 
 
 def hold(outside: Outsider) -> dict[str, object]:
@@ -55,3 +56,102 @@ def test_a_message_whose_content_is_missing_is_refused() -> None:
 
     assert outside.error(77) == "BlobMissingError"
     assert not stage.entries("message.sent")
+
+
+# Requests and replies.
+
+
+def test_a_process_outside_calls_a_worker_and_gets_its_reply() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    called = outside.ask("call", "ping", mailbox="box")
+    i = receive(main, 1, "box", hold=True)
+
+    for n, value in ((2, "pong"), (3, "again")):
+        main.step(n, "reply", s.ReplyArgs(mailbox="box", id=held_id(main, i)), value)
+
+    assert outside.value(called) == "pong"
+    assert [frame.i for frame in outside.heard if isinstance(frame, f.Answer)] == [called]
+
+
+def test_a_worker_calls_a_process_outside_and_gets_its_reply() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside, other = Outsider(stage), Outsider(stage, "foreign:8@1")
+    called = main.step(1, "call", s.CallMailboxArgs(mailbox="box"), "ping")
+    held = hold(outside)
+
+    other.value(other.ask("reply", "not mine", mailbox="box", id=held["id"]))
+    assert main.answer(called) is None
+    outside.value(outside.ask("reply", "pong", mailbox="box", id=held["id"]))
+
+    assert main.value(called) == "pong"
+
+
+def test_a_call_from_outside_has_a_deadline_and_a_reply_behind_it_reaches_nobody() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    short, usual = outside.ask("call", 1, mailbox="box", timeout_s=3.0), outside.ask("call", 2, mailbox="box")
+
+    stage.wait(3.0)
+    assert (outside.error(short), outside.answer(usual)) == ("DeadlineExceededError", None)
+    stage.wait(27.0)
+    assert outside.error(usual) == "DeadlineExceededError"
+
+    i = receive(main, 1, "box", hold=True)
+    assert main.value(main.step(2, "reply", s.ReplyArgs(mailbox="box", id=held_id(main, i)), "late")) is None
+    assert len(outside.heard) == 2
+
+
+def test_a_reply_to_a_call_from_outside_whose_hub_has_died_reaches_nobody() -> None:
+    stage = Stage()
+    stage.begin()
+    Outsider(stage).ask("call", "ping", mailbox="box")
+    main = stage.again()
+    newcomer = Outsider(stage)
+    i = receive(main, 1, "box", hold=True)
+
+    assert main.value(main.step(2, "reply", s.ReplyArgs(mailbox="box", id=held_id(main, i)), "pong")) is None
+    assert newcomer.heard == []
+
+
+def test_a_call_from_outside_waits_for_room_within_its_deadline() -> None:
+    stage = Stage()
+    main = stage.begin()
+    declare(main, 1, "box", capacity=1)
+    outside = Outsider(stage)
+    outside.ask("send", "first", mailbox="box")
+    late = outside.ask("call", "late", mailbox="box", timeout_s=3.0)
+    called = outside.ask("call", "ping", mailbox="box", timeout_s=60.0)
+    stage.wait(10.0)
+    assert outside.error(late) == "DeadlineExceededError"
+
+    assert main.value(receive(main, 2, "box")) == "first"
+    i = receive(main, 3, "box", hold=True)
+    main.step(4, "reply", s.ReplyArgs(mailbox="box", id=held_id(main, i)), "pong")
+
+    assert outside.value(called) == "pong"
+
+
+def test_a_call_from_outside_is_refused_where_it_cannot_be_answered() -> None:
+    stage = Stage()
+    main = stage.begin()
+    declare(main, 1, "box", capacity=1, overflow="drop_newest")
+    main.step(2, "close", s.MailboxArgs(mailbox="shut"))
+    outside = Outsider(stage)
+    outside.ask("send", 1, mailbox="box")
+    open_call = outside.ask("call", 1, mailbox="free")
+
+    refused = [outside.ask("call", 1, mailbox=name) for name in ("box", "shut", "@nobody", "no name")]
+    main.step(3, "fail", s.FailArgs(message="on purpose"))
+    stage.hub.run_ready()
+
+    assert [outside.error(i) for i in refused] == [
+        "MailboxFullError",
+        "MailboxClosedError",
+        "MailboxNameError",
+        "MailboxNameError",
+    ]
+    assert outside.error(open_call) == "SessionFailedError"

@@ -194,6 +194,26 @@ def test_a_retry_is_one_line_and_keeps_id_and_key() -> None:
     assert (message.id, message.key, message.attempt) == (letter.message_id, "k", 0)
 
 
+def test_a_refused_message_keeps_its_key_so_that_no_second_one_comes() -> None:
+    stage = Stage()
+    main = stage.begin()
+    lose(main, 1, "@main/4:late", key="k")
+    letter = lone_letter(stage)
+
+    lose(main, 2, "@main/4:late", key="k")
+    raised = supervise(main, 3, "@main/4:late", key="k")
+    assert main.error(raised) == "DeliveryError"
+    delegate(main, 4, ["late"], kind="spawn")
+    sent = main.step(5, "send", s.SendArgs(mailbox="@main/4:late", key="k"), "again")
+    retry(stage)
+
+    assert main.value(sent) == letter.message_id
+    assert lone_letter(stage).message_id == letter.message_id
+    assert len(stage.core.state.mailbox("@main/4:late")) == 1
+    found = outcome(main, supervise(main, 6, "@main/4:late", key="k"))
+    assert (found["outcome"], found["id"]) == ("accepted", letter.message_id)
+
+
 def test_a_retry_that_is_refused_counts() -> None:
     stage = Stage()
     lose(stage.begin())

@@ -433,6 +433,95 @@ def test_a_call_is_sent_once_also_if_its_worker_or_the_hub_dies() -> None:
     assert server.error(receive(server, 3, "box", 0)) == "ReceiveTimeoutError"
 
 
+def full_box(stage: Stage, **bounds: object) -> tuple[Puppet, Puppet]:
+    """Two workers, and a mailbox with room for one message, which is in it."""
+    caller, server = team(stage, "a", "b")
+    declare(server, 1, "box", capacity=1, **bounds)
+    send(server, 2, "box", "first")
+    return caller, server
+
+
+def test_a_call_waits_for_room_in_a_full_mailbox_and_then_for_its_reply() -> None:
+    stage = Stage()
+    caller, server = full_box(stage)
+    args = s.CallMailboxArgs(mailbox="box", timeout_s=100.0)
+    called = caller.step(1, "call", args, "ping")
+    blocked = send(server, 3, "box", "behind it")
+
+    assert server.value(receive(server, 4, "box")) == "first"
+    i = receive(server, 5, "box", hold=True)
+    server.step(6, "reply", s.ReplyArgs(mailbox="box", id=held_id(server, i)), "pong")
+
+    assert caller.value(called) == "pong"
+    assert server.value(blocked)
+
+
+@pytest.mark.parametrize("who", ["worker", "hub"])
+def test_a_call_that_waits_for_room_is_sent_once_whoever_dies(who: str) -> None:
+    stage = Stage()
+    caller, server = full_box(stage)
+    args = s.CallMailboxArgs(mailbox="box", timeout_s=100.0)
+    caller.step(1, "call", args, "ping")
+    stage.hub.flush()
+    if who == "hub":
+        stage.again()
+    else:
+        stage.kill(caller.path)
+    caller, server = stage.workers[caller.path], stage.workers[server.path]
+    called = caller.step(1, "call", args, "ping")
+
+    assert server.value(receive(server, 3, "box")) == "first"
+    i = receive(server, 4, "box", hold=True)
+    server.step(5, "reply", s.ReplyArgs(mailbox="box", id=held_id(server, i)), "pong")
+
+    assert caller.value(called) == "pong"
+    assert server.error(receive(server, 6, "box", 0)) == "ReceiveTimeoutError"
+
+
+def test_a_call_that_finds_no_room_in_time_is_late_and_never_sent() -> None:
+    stage = Stage()
+    caller, server = full_box(stage)
+    called = caller.step(1, "call", s.CallMailboxArgs(mailbox="box", timeout_s=3.0), "ping")
+
+    stage.wait(3.0)
+
+    assert caller.error(called) == "DeadlineExceededError"
+    assert server.value(receive(server, 3, "box")) == "first"
+    assert server.error(receive(server, 4, "box", 0)) == "ReceiveTimeoutError"
+
+
+def test_a_call_that_waits_for_room_learns_that_the_mailbox_was_closed() -> None:
+    stage = Stage()
+    caller, server = full_box(stage)
+    called = caller.step(1, "call", s.CallMailboxArgs(mailbox="box"), "ping")
+
+    server.step(3, "close", s.MailboxArgs(mailbox="box"))
+
+    assert caller.error(called) == "MailboxClosedError"
+
+
+@pytest.mark.parametrize("overflow", ["reject", "drop_newest"])
+def test_a_call_does_not_wait_where_no_send_does(overflow: str) -> None:
+    caller, _ = full_box(Stage(), overflow=overflow)
+
+    assert caller.error(caller.step(1, "call", s.CallMailboxArgs(mailbox="box"), "x")) == "MailboxFullError"
+
+
+def test_a_call_pushes_the_oldest_message_out_of_a_mailbox_that_drops_it() -> None:
+    caller, server = full_box(Stage(), overflow="drop_oldest")
+    caller.step(1, "call", s.CallMailboxArgs(mailbox="box"), "ping")
+
+    assert server.value(receive(server, 3, "box")) == "ping"
+
+
+def test_a_call_to_the_full_inbox_of_its_own_worker_is_refused() -> None:
+    main = Stage().begin()
+    declare(main, 1, "@main", capacity=1)
+    send(main, 2, "@main", 1)
+
+    assert main.error(main.step(3, "call", s.CallMailboxArgs(mailbox="@main"), "x")) == "MailboxFullError"
+
+
 def test_a_second_reply_changes_nothing() -> None:
     stage = Stage()
     caller, server = team(stage, "a", "b")
@@ -691,6 +780,15 @@ def test_the_counts_of_a_mailbox_add_up() -> None:
 # Inboxes.
 
 
+@pytest.mark.parametrize("kind", ["send", "call"])
+def test_the_inbox_of_a_worker_that_never_was_takes_nothing(kind: str) -> None:
+    stage = Stage()
+    main = stage.begin()
+
+    assert main.error(main.step(1, kind, s.MailboxArgs(mailbox="@main/9:nobody"), "x")) == "MailboxNameError"
+    assert len(stage.core.state.mailbox("@main/9:nobody")) == 0
+
+
 def test_an_inbox_is_read_by_its_worker_only() -> None:
     stage = Stage()
     first, second = team(stage, "a", "b")
@@ -759,6 +857,34 @@ def test_a_message_for_a_moment_that_has_passed_is_there_at_once(early_s: int) -
     stage.wait(0.001)
 
     assert main.value(receive(main, 2, "box", 0)) == "now"
+
+
+def test_a_closed_mailbox_gives_what_was_scheduled_before_and_then_says_that_it_is_closed() -> None:
+    stage = Stage()
+    first, second = team(stage, "a", "b")
+    due = stage.clock.now_us() + 10 * SECOND_US
+    send(first, 1, "box", "later", not_before=due)
+    first.step(2, "close", s.MailboxArgs(mailbox="box"))
+
+    assert first.error(receive(first, 3, "box", 0)) == "ReceiveTimeoutError"
+    waiting, behind = receive(first, 4, "box"), receive(second, 1, "box")
+    stage.wait(10.0)
+
+    assert first.value(waiting) == "later"
+    assert second.error(behind) == "MailboxClosedError"
+    assert first.error(receive(first, 5, "box")) == "MailboxClosedError"
+
+
+def test_who_waits_for_a_scheduled_message_of_a_closed_mailbox_learns_that_it_was_withdrawn() -> None:
+    stage = Stage()
+    first, second = team(stage, "a", "b")
+    sent = send(first, 1, "box", "later", not_before=stage.clock.now_us() + 10 * SECOND_US)
+    first.step(2, "close", s.MailboxArgs(mailbox="box"))
+    waiting = receive(second, 1, "box")
+
+    first.step(3, "withdraw", s.WithdrawArgs(mailbox="box", id=str(first.value(sent))))
+
+    assert second.error(waiting) == "MailboxClosedError"
 
 
 def test_a_message_that_comes_due_at_a_full_mailbox_waits_for_room() -> None:
@@ -973,14 +1099,54 @@ def test_bounds_apply_to_messages_from_outside(overflow: str, left: list[int]) -
     assert main.value(main.step(2, "drain", s.DrainArgs(mailbox="box"))) == left
 
 
-def test_a_full_mailbox_refuses_a_message_from_outside() -> None:
+@pytest.mark.parametrize("overflow", ["block", "reject"])
+def test_a_full_mailbox_refuses_a_message_from_outside_that_has_no_room_in_time(overflow: str) -> None:
     stage = Stage()
     main = stage.begin()
-    declare(main, 1, "box", capacity=1)
+    declare(main, 1, "box", capacity=1, overflow=overflow)
     outside = Outsider(stage)
     outside.ask("send", 1, mailbox="box")
 
-    assert outside.error(outside.ask("send", 2, mailbox="box")) == "MailboxFullError"
+    refused = outside.ask("send", 2, mailbox="box")
+    stage.wait(5.0 if overflow == "block" else 0.0)
+
+    assert outside.error(refused) == "MailboxFullError"
+    assert len(stage.core.state.mailbox("box")) == 1
+
+
+def test_a_message_from_outside_waits_for_room_in_its_turn() -> None:
+    stage = Stage()
+    main = stage.begin()
+    declare(main, 1, "box", capacity=1)
+    outside, gone = Outsider(stage), Outsider(stage, "foreign:8@1")
+    outside.ask("send", 1, mailbox="box")
+    left = gone.ask("send", "never", mailbox="box")
+    waiting, behind = outside.ask("send", 2, mailbox="box"), outside.ask("send", 3, mailbox="box")
+    gone.leave()
+
+    assert [main.value(receive(main, n, "box")) for n in (2, 3)] == [1, 2]
+
+    assert outside.value(waiting)
+    assert outside.value(behind)
+    assert gone.answer(left) is None
+    assert main.value(receive(main, 4, "box")) == 3
+
+
+def test_a_message_from_outside_learns_that_the_mailbox_was_closed_or_the_session_failed() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    for n, name in enumerate(("closing", "failing"), 1):
+        declare(main, n, name, capacity=1)
+        outside.ask("send", 1, mailbox=name)
+    closed, failed = (outside.ask("send", 2, mailbox=name) for name in ("closing", "failing"))
+
+    main.step(3, "close", s.MailboxArgs(mailbox="closing"))
+    main.step(4, "fail", s.FailArgs(message="on purpose"))
+    stage.hub.run_ready()
+
+    assert outside.error(closed) == "MailboxClosedError"
+    assert outside.error(failed) == "SessionFailedError"
 
 
 def test_a_failed_session_takes_and_gives_nothing_outside() -> None:

@@ -7,10 +7,20 @@ from collections.abc import Mapping
 from typing import cast
 
 import pytest
+from tests.unit.runtime.stage import Puppet, Stage, delegate, error, fields, plain
+from tests.unit.runtime.test_mail import Outsider, receive
 
 from bartack import Context, ShellResult, worker
-from bartack.errors import MailboxClosedError, MailboxNameError, MonitorNotFoundError, ReceiveTimeoutError
+from bartack.errors import (
+    AgentError,
+    MailboxClosedError,
+    MailboxNameError,
+    MonitorNotFoundError,
+    ReceiveTimeoutError,
+)
 from bartack.runtime import _entries as e
+from bartack.runtime import _frames as f
+from bartack.runtime import _steps as s
 from bartack.runtime._herald import Herald
 from bartack.runtime._state import NO_VALUE, State
 from bartack.supervision import MonitorStats
@@ -329,7 +339,7 @@ def test_a_watcher_that_ends_takes_its_monitors_along_and_gets_nothing() -> None
         run.start()
         run.finish()
         assert run.result == ["mon-host/2.1:careless:1.0", "waited"]
-        assert state_of(run).monitors.stats() == MonitorStats(1, 1, 0, 0)
+        assert state_of(run).monitors.stats() == MonitorStats(1, 1, 1, 0)
         assert state_of(run).told == {}
         assert [message.mailbox for message in run.messages] == ["go"]
     finally:
@@ -380,3 +390,203 @@ def test_a_monitor_remembers_where_it_was_made() -> None:
         run.close()
 
     assert re.search(rb"test_monitoring\.py:\d+ in careless", bytes(made[0].raw))
+
+
+# Others than workers.
+
+
+def watch(worker: Puppet, n: int, target: str) -> str:
+    """Let a worker watch somebody; returns the monitor."""
+    args = s.MonitorArgs(target=target, into=f"@{worker.path}", tag="mine")
+    return str(worker.value(worker.step(n, "monitor", args)))
+
+
+def reasons(stage: Stage) -> list[object]:
+    """What the messages of monitors say, in order."""
+    sent = stage.entries("message.sent")
+    return [
+        fields(plain(entry.value))["reason"] for entry in sent if str(entry.data["id"]).startswith("down-")
+    ]
+
+
+@pytest.mark.requirement("outsiders-are-watched")
+def test_the_end_of_a_process_outside_is_told_once_when_its_last_connection_is_gone() -> None:
+    stage = Stage()
+    main = stage.begin()
+    first, second = Outsider(stage), Outsider(stage)
+    Outsider(stage, "foreign:8@1")
+    ref = watch(main, 1, "foreign:7@1")
+    waiting = main.step(2, "down", s.DownArgs(ref=ref, into="@main", timeout_s=60.0))
+
+    first.leave()
+    assert main.answer(waiting) is None
+    second.leave()
+
+    told = fields(main.value(waiting))
+    assert (told["target"], told["reason"], told["tag"]) == ("foreign:7@1", "lost", "mine")
+    Outsider(stage).leave()
+    assert reasons(stage) == ["lost"]
+    watch(main, 3, "foreign:7@1")
+    assert fields(main.value(receive(main, 4, "@main", 0)))["reason"] == "noproc"
+
+
+@pytest.mark.requirement("outsiders-are-watched")
+def test_a_process_outside_is_lost_with_the_hub_that_it_had_joined() -> None:
+    stage = Stage()
+    main = stage.begin()
+    Outsider(stage)
+    watch(main, 1, "foreign:7@1")
+
+    main = stage.again()
+    main = stage.again()
+
+    assert fields(main.value(receive(main, 2, "@main", 0)))["reason"] == "lost"
+    assert reasons(stage) == ["lost"]
+
+
+def think(worker: Puppet, n: int) -> int:
+    return worker.step(n, "think", s.ThinkArgs(prompt="why?", name="prompt"), p=f"{worker.path}.1.1")
+
+
+@pytest.mark.requirement("agents-are-watched")
+@pytest.mark.parametrize("outcome", ["normal", "error", "aborted"])
+@pytest.mark.parametrize("dies", ["nobody", "the hub"])
+def test_the_end_of_an_agents_work_is_told_once(outcome: str, dies: str) -> None:
+    stage = Stage()
+    main = stage.begin()
+    think(main, 1)
+    watch(main, 2, "main.1.1:1")
+    if dies == "the hub":
+        main = stage.again()
+        think(main, 1)
+    assert reasons(stage) == []
+
+    if outcome == "aborted":
+        main.say(f.Cancel(p="main.1.1", n=1, reason="enough"))
+    reply = s.ThinkOutcome(key="k", agent="a", text="because")
+    stage.end_prompt(AgentError("a", "it broke") if outcome == "error" else reply)
+
+    assert reasons(stage) == [outcome]
+    main = stage.again()
+    assert fields(main.value(receive(main, 3, "@main", 0)))["reason"] == outcome
+    assert reasons(stage) == [outcome]
+    assert stage.core.state.prompts_over == {}
+
+
+@pytest.mark.requirement("agents-are-watched")
+def test_what_became_of_an_agent_is_known_if_the_hub_dies_before_it_has_told() -> None:
+    stage = Stage()
+    main = stage.begin()
+    think(main, 1)
+    watch(main, 2, "main.1.1:1")
+    done = e.StepFinished(p="main.1.1", n=1, step="think", fp="fp-think")
+    stage.core.ledger.record((done, NO_VALUE))
+    stage.hub.flush()
+
+    main = stage.again()
+
+    assert fields(main.value(receive(main, 3, "@main", 0)))["reason"] == "normal"
+
+
+def test_a_step_that_is_no_prompt_cannot_be_watched() -> None:
+    stage = Stage()
+    main = stage.begin()
+    receive(main, 1, "box")
+    watch(main, 2, "main:1")
+
+    assert fields(main.value(receive(main, 3, "@main", 0)))["reason"] == "noproc"
+
+
+# Monitors that are left behind.
+
+
+def telling() -> tuple[Telemetry, list[dict[str, object]]]:
+    """Telemetry, and what it tells of leaks."""
+    telemetry = Telemetry()
+    heard: list[dict[str, object]] = []
+
+    def note(
+        name: str, measurements: Mapping[str, int], metadata: Mapping[str, object], _config: object
+    ) -> None:
+        heard.append({**measurements, **metadata})
+
+    telemetry.attach("test", "monitor.leaked", note)
+    return telemetry, heard
+
+
+def leave(
+    stage: Stage, frame: f.Frame, stack: tuple[str, ...] = ("a.py:1 in main", "a.py:7 in work")
+) -> None:
+    """Have a worker end that watches another and did not leave the block."""
+    main = stage.begin()
+    delegate(main, 1, ["child", "other"], on_failure="collect")
+    child = stage.workers["main/1.1:child"]
+    args = s.MonitorArgs(target="main", into=f"@{child.path}", tag="lost", stack=stack)
+    child.value(child.step(1, "monitor", args))
+    stage.clock.advance(5.0)
+    child.say(frame)
+    stage.hub.flush()
+
+
+@pytest.mark.requirement("leaks-are-reported-once")
+@pytest.mark.parametrize("frame", [f.Result(), f.Failed(e=error())], ids=["returned", "raised"])
+def test_a_worker_that_ends_with_a_monitor_has_left_it_behind_which_is_told_once(frame: f.Frame) -> None:
+    telemetry, heard = telling()
+    stage = Stage(telemetry=telemetry)
+
+    leave(stage, frame)
+    stage.again()
+    stage.hub.flush()
+
+    (leak,) = heard
+    assert (leak["tag"], leak["age_ns"], leak["reason"]) == ("lost", 5_000_000_000, "scope_left")
+    assert str(leak["stack"]).endswith("a.py:7 in work")
+    notes = [text for channel, text in stage.shown if channel == "note"]
+    assert notes == ["left its monitor of main behind, made at a.py:7 in work"]
+    assert [leak.age_us for leak in stage.core.state.leaks] == [5_000_000]
+    assert stage.core.state.monitors.stats() == MonitorStats(1, 1, 1, 0)
+
+
+def test_a_monitor_without_a_block_lasts_as_long_as_its_worker_and_is_no_leak() -> None:
+    telemetry, heard = telling()
+    stage = Stage(telemetry=telemetry)
+
+    leave(stage, f.Result(), stack=())
+
+    assert heard == []
+    assert stage.core.state.monitors.stats() == MonitorStats(1, 1, 0, 0)
+
+
+def test_a_worker_that_is_cut_off_has_left_nothing_behind() -> None:
+    telemetry, heard = telling()
+    stage = Stage(telemetry=telemetry)
+    main = stage.begin()
+    delegate(main, 1, ["child"])
+    child = stage.workers["main/1.1:child"]
+    child.value(child.step(1, "monitor", s.MonitorArgs(target="main", into="news", stack=("a.py:1 in f",))))
+
+    main.say(f.Cancel(p="main", n=1, reason="enough"))
+    stage.hub.flush()
+
+    assert heard == []
+    assert stage.core.state.monitors.stats() == MonitorStats(1, 1, 0, 0)
+
+
+@worker
+async def tidy(ctx: Context) -> object:
+    """A block that is left by an exception is left, too."""
+    try:
+        async with ctx.monitor("tidy", "mine") as watch:
+            return await watch.down(1)
+    except ReceiveTimeoutError:
+        return 1
+
+
+def test_a_block_that_was_left_by_an_exception_leaks_nothing() -> None:
+    run: TestRun[object] = TestRun(tidy())
+    with run:
+        run.start()
+        run.finish()
+
+        assert run.result == 1
+        assert not state_of(run).leaks
