@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import platform
+import re
+import shutil
 import statistics
 import sys
 import tempfile
@@ -16,6 +19,8 @@ IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 
 BENCH_DIR: Final = "BARTACK_BENCH_DIR"
 SYNCS: Final = 32
+KEPT_APART: Final = "/usr/lib/postgresql/*/bin"
+"""Where programs are that are not meant to be called by people."""
 
 
 class InMemoryError(Exception):
@@ -51,6 +56,14 @@ def data_directory(default: str) -> str:
     if found in IN_MEMORY:
         raise InMemoryError(root, found)
     return tempfile.mkdtemp(prefix="data-", dir=root)
+
+
+def find_program(name: str) -> str | None:
+    """Where a program is on this machine; the newest, if a distribution keeps several away from the usual places."""
+    kept = sorted(
+        glob.glob(f"{KEPT_APART}/{name}"), key=lambda path: [int(n) for n in re.findall(r"\d+", path)]
+    )
+    return shutil.which(name) or (kept[-1] if kept else None)
 
 
 def file_system(path: str) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
 
-from bench._disk import InMemoryError, data_directory, describe_machine, time_sync
+from bench._disk import InMemoryError, data_directory, describe_machine, find_program, time_sync
 from bench._report import Goal, RaceResult, Report, as_json, as_table
 from bench._runner import Failure, Measure, Prepare, Runner, Sample
 
@@ -44,6 +44,7 @@ class Contestant:
         size: How many pieces one measurement takes; slow contestants take fewer.
         prepare: Fills the directory once; without it, every measurement gets an empty one.
         needs: Distributions that have to be installed.
+        programs: Programs that have to be on the machine.
         quick_size: As ``size``, for a quick run; a tenth of it if not given.
         every: Takes part in the first round and then in every n-th, for those that take long to begin.
     """
@@ -54,6 +55,7 @@ class Contestant:
     size: int
     prepare: Prepare | None = None
     needs: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
     quick_size: int = 0
     every: int = 1
 
@@ -208,6 +210,10 @@ def _start(race: Race, result: RaceResult, directory: str, stack: contextlib.Exi
         missing = _note_versions(contestant, result)
         if missing:
             result.absent[contestant.key] = f"not installed ({', '.join(missing)})"
+            continue
+        lacking = [name for name in contestant.programs if find_program(name) is None]
+        if lacking:
+            result.absent[contestant.key] = f"not on this machine ({', '.join(lacking)})"
             continue
         place = os.path.join(directory, race.key, contestant.key)
         os.makedirs(place)

@@ -15,6 +15,7 @@ from typing import Final
 
 from bench._disk import sync
 from bench._harness import OURS, Bench, Contestant, Race, main
+from bench._mailbox_peers import mailbox_peers, peer_crowd, peer_round_trip
 from bench._report import Goal
 from bench._runner import Sample
 from bench._runs import run_worker
@@ -83,6 +84,7 @@ BENCH: Final = Bench(
                     key=OURS, label="bartack", measure=partial(round_trip, durability="power"), size=300
                 ),
                 Contestant(key="floor", label="one write + fdatasync", measure=four_syncs, size=300),
+                *mailbox_peers(peer_round_trip, 300),
             ),
         ),
         Race(
@@ -109,6 +111,7 @@ BENCH: Final = Bench(
             better="higher",
             contestants=(
                 Contestant(key=OURS, label="bartack", measure=crowd, size=PRODUCERS * 1000, every=2),
+                *mailbox_peers(peer_crowd, PRODUCERS * 250),
             ),
         ),
     ),
@@ -125,7 +128,7 @@ BENCH: Final = Bench(
         Goal(race="crowd", title="8 producers", bound="at least", target=15_000, stretch=20_000),
     ),
     notes=(
-        "Redis Streams and PostgreSQL are not compared here: neither server is installed by this project.",
+        "The servers of the peers are started by the benchmark itself, as far as they are on this machine.",
     ),
 )
 

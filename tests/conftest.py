@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,8 @@ settings.register_profile(
 )
 settings.load_profile("bartack")
 
+_PR_GET_CHILD_SUBREAPER = 37
+
 COUNTED = {
     "power_cut_states": "states of the disk after a power cut, all recovered",
     "kills": "kill -9 of a process that appends, nothing acknowledged lost",
@@ -38,6 +42,21 @@ COUNTED = {
     "matrix_kills": "kills of runs whose agents misbehave, same results and nothing done twice",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
+
+
+@pytest.fixture(autouse=True)
+def the_tests_are_no_hub() -> Iterator[None]:
+    """A hub ends everything below it: in the process of the tests that would be what other tests have started there."""
+    before = _is_subreaper()
+    yield
+    assert before or not _is_subreaper(), "a test drove a run in this process; it has to have one of its own"
+
+
+def _is_subreaper() -> bool:
+    answer = ctypes.c_int(0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
+    return answer.value != 0
 
 
 @pytest.fixture(autouse=True)

@@ -158,12 +158,12 @@ def test_a_run_whose_agent_cannot_work_is_not_made(
 
 
 def test_a_program_that_asks_nobody_runs_with_an_agent_that_cannot_work(
-    call: Callable[..., Result], tmp_path: Path
+    run: Callable[..., Result], tmp_path: Path
 ) -> None:
     (tmp_path / "quiet.pw").write_text('print("quiet")\n')
     (tmp_path / "bartack.toml").write_text('[agents.bad]\ncommand = "no-such-agent"\n')
 
-    assert call("run", str(tmp_path / "quiet.pw"), "-C", str(tmp_path)).returncode == 0
+    assert run("run", str(tmp_path / "quiet.pw"), "-C", str(tmp_path)).returncode == 0
 
 
 @pytest.mark.requirement("doctor-finds-what-is-missing")

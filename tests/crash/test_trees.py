@@ -8,19 +8,24 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
+from tests.crash.trees import (
+    BOUND_S,
+    HERE,
+    Hire,
+    Perform,
+    Reports,
+    begin,
+    is_alive,
+    wait_deaths,
+)
 
 from bartack.supervision import (
     KEEPER,
     Exited,
-    Gone,
-    ParentClient,
-    ParentEvent,
     ParentReady,
     Started,
     find_by_environment,
@@ -30,8 +35,6 @@ from bartack.supervision import (
     take_tree_lock,
 )
 
-HERE = Path(__file__).parent
-BOUND_S = 60.0
 HARD = (
     "double_fork",
     "own_session",
@@ -48,118 +51,10 @@ HARD = (
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 
 
-class Reports:
-    """The stream that all processes of a shape write their numbers to."""
-
-    def __init__(self) -> None:
-        self.reader, self.writer = os.pipe()
-        self._text = b""
-
-    def close_writer(self) -> None:
-        if self.writer >= 0:
-            os.close(self.writer)
-            self.writer = -1
-
-    def close(self) -> None:
-        self.close_writer()
-        os.close(self.reader)
-
-    def read_pids(self, count: int) -> list[int]:
-        """Wait until ``count`` processes have reported."""
-        until = time.monotonic() + BOUND_S
-        while self._text.count(b"\n") < count:
-            assert self._read(until), f"only {self._text!r} reported"
-        return [int(line) for line in self._text.split()]
-
-    def wait_end(self) -> list[int]:
-        """Wait until nobody is left who could report; return all who did."""
-        self.close_writer()
-        until = time.monotonic() + BOUND_S
-        while self._read(until):
-            pass
-        return [int(line) for line in self._text.split()]
-
-    def has_ended(self) -> bool:
-        """Whether nobody is left, as it is now; what was said and not yet read is passed over."""
-        while select.select([self.reader], [], [], 0)[0]:
-            if not os.read(self.reader, 4096):
-                return True
-        return False
-
-    def _read(self, until: float) -> bytes:
-        ready, _, _ = select.select([self.reader], [], [], max(0, until - time.monotonic()))
-        assert ready, f"somebody of {self._text.split()!r} is still there"
-        text = os.read(self.reader, 4096)
-        self._text += text
-        return text
-
-
-@pytest.fixture
-def reports() -> Iterator[Reports]:
-    opened = Reports()
-    yield opened
-    opened.close()
-
-
-class Crew:
-    """A parent program and what it said."""
-
-    def __init__(self, client: ParentClient) -> None:
-        self.client = client
-        self.events: list[ParentEvent] = []
-        self.pidfds: list[int] = []
-
-    def wait(self, wanted: Callable[[ParentEvent], bool]) -> ParentEvent:
-        """The first event that is ``wanted``, of those not waited for yet."""
-        until = time.monotonic() + BOUND_S
-        while True:
-            for event in self.events:
-                if wanted(event):
-                    self.events.remove(event)
-                    return event
-            select.select([self.client], [], [], max(0, until - time.monotonic()))
-            assert time.monotonic() < until, f"no such event, but {self.events}"
-            found = self.client.read_events()
-            self.events += found
-            self.pidfds += [fd for event in found if isinstance(event, Started) for fd in event.pidfds]
-
-    def wait_gone(self, token: int = 1) -> Gone:
-        event = self.wait(lambda event: isinstance(event, Gone) and event.token == token)
-        assert isinstance(event, Gone)
-        return event
-
-    def close(self) -> None:
-        self.client.close()
-        for fd in self.pidfds:
-            os.close(fd)
-
-
-Hire = Callable[[str], Crew]
-
-
-@pytest.fixture
-def hire(tmp_path: Path) -> Iterator[Hire]:
-    """Starts parent programs; the module ``shapes`` is the zygote."""
-    with ExitStack() as stack:
-
-        def start(module: str) -> Crew:
-            env = {**os.environ, "PYTHONPATH": str(HERE)}
-            crew = Crew(ParentClient.start(module, str(tmp_path / "lock.tree"), env, str(tmp_path)))
-            stack.callback(crew.close)
-            return crew
-
-        yield start
-
-
-def command(shape: str) -> list[str]:
-    return [sys.executable, "-I", "-S", str(HERE / "shapes.py"), shape]
-
-
-def begin(crew: Crew, module: str, shape: str, reports: Reports, token: int = 1) -> None:
-    if module == KEEPER:
-        crew.client.exec(token, [command(shape)], "/", {"BARTACK_STEP": f"ik:{token}"}, stdout=reports.writer)
-    else:
-        crew.client.fork(token, shape.encode(), [reports.writer], {"BARTACK_WORKER": f"main#{token}"})
+@pytest.fixture(autouse=True)
+def without_control_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trees are ended where there are none, too; ``test_cgroups.py`` is about those."""
+    monkeypatch.setenv("BARTACK_CGROUPS", "off")
 
 
 both = pytest.mark.parametrize("module", ["shapes", KEEPER], ids=["zygote", "keeper"])
@@ -261,11 +156,6 @@ def test_a_child_that_ends_when_asked_is_not_killed(hire: Hire, reports: Reports
     assert crew.wait_gone().leftovers == []
 
 
-def is_alive(pid: int) -> bool:
-    facts = read_facts(pid)
-    return facts is not None and not facts.dead
-
-
 def parent_of(pid: int) -> int:
     facts = read_facts(pid)
     return facts.ppid if facts else 0
@@ -274,47 +164,6 @@ def parent_of(pid: int) -> int:
 def session_of(pid: int) -> int:
     facts = read_facts(pid)
     return facts.session if facts else 0
-
-
-class StandIn:
-    """A process that plays the hub, with one shape below each of its parent programs."""
-
-    def __init__(self, directory: Path, reports: Reports, shape: str, count: int) -> None:
-        script = [sys.executable, str(HERE / "stand_in.py"), str(directory), str(reports.writer), shape]
-        self.directory = str(directory)
-        self.process = subprocess.Popen(script, pass_fds=[reports.writer], stdout=subprocess.PIPE)
-        reports.close_writer()
-        self.zygote, self.keeper = map(int, self.read_line().split())
-        self.pids = reports.read_pids(count)
-
-    def read_line(self) -> bytes:
-        stdout: IO[bytes] | None = self.process.stdout
-        assert stdout is not None
-        ready, _, _ = select.select([stdout], [], [], BOUND_S)
-        assert ready, "the stand-in says nothing"
-        return stdout.readline()
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        kill_tree(*(facts.id for facts in find_by_environment("BARTACK_RUN_DIR", self.directory)))
-
-
-Perform = Callable[[Reports, str, int], StandIn]
-
-
-@pytest.fixture
-def perform(tmp_path: Path) -> Iterator[Perform]:
-    with ExitStack() as stack:
-
-        def start(reports: Reports, shape: str, count: int) -> StandIn:
-            stand_in = StandIn(tmp_path, reports, shape, count)
-            stack.callback(stand_in.close)
-            return stand_in
-
-        yield start
 
 
 @pytest.mark.parametrize("shape", [*HARD, *["everything"] * 11])
@@ -330,19 +179,6 @@ def test_a_killed_hub_leaves_nothing(
     wait_deaths(pids)
     record_property("gone_ms", round((time.monotonic() - killed_at) * 1000))
     assert [pid for pid in pids if is_alive(pid)] == []
-
-
-def wait_deaths(pids: list[int]) -> None:
-    """Wait until every process is dead; a reused number would fail the test, and is not to be expected."""
-    until = time.monotonic() + BOUND_S
-    for pid in pids:
-        try:
-            pidfd = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        ready, _, _ = select.select([pidfd], [], [], max(0, until - time.monotonic()))
-        os.close(pidfd)
-        assert ready, f"process {pid} is still there"
 
 
 @pytest.mark.parametrize("shape", ["everything", "runs_away", "multiplies"])

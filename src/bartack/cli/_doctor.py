@@ -115,6 +115,16 @@ def check_pidfd() -> Finding:
     return Finding("pidfd", "ok", "the end of a process is told at once")
 
 
+def check_cgroup() -> Finding:
+    """Whether each process tree gets a group of the kernel, which ends it as a whole. Nothing needs it."""
+    from bartack.supervision import probe_cgroups  # noqa: PLC0415 - the other checks need no processes
+
+    problem = probe_cgroups()
+    if problem:
+        return Finding("cgroup", "ok", f"not used, process trees are ended without: {problem}")
+    return Finding("cgroup", "ok", "each process tree has a group of its own (cgroup v2), ended as a whole")
+
+
 def check_umask() -> Finding:
     """Whether files this user makes can be used by this user."""
     mask = os.umask(0o077)
@@ -253,6 +263,7 @@ MACHINE_CHECKS: tuple[Callable[[], Finding], ...] = (
     check_python,
     check_platform,
     check_pidfd,
+    check_cgroup,
     check_umask,
     check_git,
     check_terminal,

@@ -37,6 +37,7 @@ that was called with `--json` prints it as one JSON object on stderr instead: `{
 | variable | what it does |
 |---|---|
 | `BARTACK_TRACEBACK` | set to anything: print the traceback of an error, too |
+| `BARTACK_CGROUPS` | `off`: make no [control groups](../how-to/supervise.md#process-trees) for process trees |
 | `NO_COLOR` | set to anything: no colour; there is none anyway where the output is no terminal |
 | `COLUMNS` | the width of the terminal, if it is not to be asked |
 

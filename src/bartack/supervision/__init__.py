@@ -30,6 +30,7 @@ from bartack.supervision._wire import (
 )
 
 if TYPE_CHECKING:
+    from bartack.supervision._cgroup_probe import probe_cgroups
     from bartack.supervision._core import ChildInfo
     from bartack.supervision._memory import count_oom_kills
     from bartack.supervision._monitors import (
@@ -68,6 +69,7 @@ _HOMES: Final = {
     "count_oom_kills": "_memory",
     "creators_stack": "_monitors",
     "monitor": "_watching",
+    "probe_cgroups": "_cgroup_probe",
 }
 
 read_environment = system.read_environment
@@ -112,6 +114,7 @@ __all__ = [
     "kill_descendants",
     "kill_tree",
     "monitor",
+    "probe_cgroups",
     "read_environment",
     "read_facts",
     "run_parent",

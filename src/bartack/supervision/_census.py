@@ -2,8 +2,8 @@
 
 By its line of parents first. When a process between it and the child has died, the line is broken: the orphan is below the
 parent program itself (or, without a subreaper, below the first process). Then these tell, in this order: what was seen of it
-before, its process group and session, and the marks in its environment. An orphan that wiped out all of these belongs to one
-of the children that were there when it started; it is ended with the last of them.
+before, its control group where there are any, its process group and session, and the marks in its environment. An orphan that
+wiped out all of these belongs to one of the children that were there when it started; it is ended with the last of them.
 
 It reads; it signals nobody.
 """
@@ -24,6 +24,11 @@ FIRST_PID: Final = 1
 
 DOUBTS: Final = 3
 """How many looks an orphan without an environment is given to show one."""
+
+
+def _nowhere(pid: int) -> None:
+    """No process is in a group that says whose it is."""
+    del pid
 
 
 class Kin:
@@ -49,12 +54,14 @@ class Census:
         *,
         scan: Callable[[], Iterable[ProcessFacts]] | None = None,
         environment: Callable[[int], Mapping[str, str]] = system.read_environment,
+        placed: Callable[[int], int | None] = _nowhere,
         subreaper: bool = system.SUBREAPER,
         me: int | None = None,
     ) -> None:
         self._me = os.getpid() if me is None else me
         self._scan = scan or (lambda: system.iter_family(self._me))
         self._environment = environment
+        self._placed = placed
         self._subreaper = subreaper
         self._adopter = self._me if subreaper else FIRST_PID
         self._kin: dict[int, Kin] = {}
@@ -112,6 +119,9 @@ class Census:
         return token
 
     def _adopt(self, facts: ProcessFacts) -> int | None:
+        token = self._placed(facts.pid)
+        if token in self._kin:
+            return token
         for group in (facts.group, facts.session):
             if group in self._groups:
                 return self._groups[group]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import errno
 import os
 import select
 import struct
@@ -45,6 +46,11 @@ def set_death_signal(number: int) -> bool:
     """There is none, so ``number`` is never sent."""
     del number
     return False
+
+
+def fork_into(group: int) -> int:
+    """There are no control groups, so there is no ``group`` to be born in."""
+    raise OSError(errno.ENOSYS, f"{os.strerror(errno.ENOSYS)}: {group}")
 
 
 def read_facts(pid: int) -> ProcessFacts | None:

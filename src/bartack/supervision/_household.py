@@ -1,7 +1,8 @@
 """The processes of a supervisor: one parent program for all of them, started with the first.
 
 What a process of it starts, in whatever session, ends with it; and all of them end when we are killed. Should the parent program
-itself be killed, its children die with it, and what they had started is found by a mark in the environment.
+itself be killed, its children die with it, and what they had started is found in its control groups, and by a mark in the
+environment.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from bartack.core import Clock, new_token
+from bartack.supervision._cgroup import end_dead_grounds
 from bartack.supervision._client import ParentClient
 from bartack.supervision._nursery import NURSERY
 from bartack.supervision._restart import Intensity
-from bartack.supervision._tree import find_by_environment, kill_tree
+from bartack.supervision._tree import KILL_TIMEOUT_S, find_by_environment, kill_tree
 from bartack.supervision._wire import Exited, Gone, ParentDied, ParentEvent, ParentReady, Started, StartFailed
 
 MARK: Final = "BARTACK_SUPERVISOR"
@@ -161,6 +163,7 @@ class Household:
         if client is not None:
             self._forget(client)
             client.close()
+        end_dead_grounds(KILL_TIMEOUT_S)
         kill_tree(*(facts.id for facts in find_by_environment(MARK, self._mark)))
         counted = not self._deaths.admit(self._clock.monotonic_ns())
         tenants = list(self._tenants.values())

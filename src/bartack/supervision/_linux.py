@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import select
 import signal
@@ -29,11 +30,25 @@ PROC: Final = "/proc"
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_GET_TID_ADDRESS: Final = 40
 _STAT_BYTES: Final = 1024
+_CLONE3: Final = 435
+_CLONE_FLAGS: Final = 0x2_0120_0000
+"""Born in a control group; its number is written where the C library keeps it, as the fork of the C library does."""
+_ROBUST_LIST: Final = {"x86_64": (274, 273), "aarch64": (100, 99)}
+"""How the list of locks that do not outlive their thread is asked for and set. The child of a fork has none until it is set."""
 
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 _prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 _prctl.restype = ctypes.c_int
+
+# It does not let go of the interpreter around a call, so that a child of such a call has it too.
+_syscall = ctypes.PyDLL(None, use_errno=True).syscall
+_syscall.restype = ctypes.c_long
+_before_fork = ctypes.pythonapi.PyOS_BeforeFork
+_after_fork_child = ctypes.pythonapi.PyOS_AfterFork_Child
+_after_fork_parent = ctypes.pythonapi.PyOS_AfterFork_Parent
+_ask_robust_list, _tell_robust_list = _ROBUST_LIST.get(os.uname().machine, (0, 0))
 
 
 def set_subreaper() -> bool:
@@ -47,6 +62,54 @@ def set_death_signal(number: int) -> bool:
     The parent may be dead already: compare ``getppid`` afterwards.
     """
     return bool(_prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
+
+
+class _CloneArguments(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_uint64)
+        for name in (
+            "flags",
+            "pidfd",
+            "child_tid",
+            "parent_tid",
+            "exit_signal",
+            "stack",
+            "stack_size",
+            "tls",
+            "set_tid",
+            "set_tid_size",
+            "cgroup",
+        )
+    ]
+
+
+def fork_into(group: int) -> int:
+    """Fork a child that is in the control group whose directory is open as ``group`` from the first moment on.
+
+    It is a fork like any other for Python and for the C library, except that what C libraries have registered with
+    ``pthread_atfork`` is not called. The caller has one thread.
+
+    Raises:
+        OSError: The kernel does not do that, or not for this group; there is no child.
+    """
+    address, head, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
+    known = _prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(address), 0, 0, 0) == 0 and address.value
+    # Not every C library keeps the number of its first thread there.
+    if not _ask_robust_list or not known or ctypes.c_int.from_address(known).value != os.getpid():
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    _syscall(_ask_robust_list, 0, ctypes.byref(head), ctypes.byref(size))
+    arguments = _CloneArguments(flags=_CLONE_FLAGS, child_tid=known, exit_signal=signal.SIGCHLD, cgroup=group)
+    _before_fork()
+    pid = int(_syscall(_CLONE3, ctypes.byref(arguments), ctypes.sizeof(arguments)))
+    if pid == 0:
+        _syscall(_tell_robust_list, head, size)
+        _after_fork_child()
+        return 0
+    number = ctypes.get_errno()
+    _after_fork_parent()
+    if pid < 0:
+        raise OSError(number, os.strerror(number))
+    return pid
 
 
 def read_facts(pid: int, proc: str = PROC) -> ProcessFacts | None:

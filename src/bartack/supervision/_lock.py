@@ -16,9 +16,13 @@ from typing import Final
 
 from bartack.core import FILE_MODE
 from bartack.errors import TreeLockedError
+from bartack.supervision._cgroup import end_ground
+from bartack.supervision._tree import KILL_TIMEOUT_S
 
 SHARED_WAIT_S: Final = 10
 """How long a parent program waits for whoever holds the exclusive lock."""
+
+_GROUNDS_BYTES: Final = 64 * 1024
 
 _WAITER: Final = (
     "import fcntl, signal, sys; signal.alarm(int(sys.argv[2])); fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)"
@@ -28,12 +32,14 @@ _WAITER: Final = (
 def take_tree_lock(path: str, timeout_s: float) -> int:
     """Take the lock exclusively: nothing of the tree of an earlier hub is left. Close the descriptor to let go.
 
+    What is left in control groups of parent programs that were killed is ended first.
+
     The lock is waited for by a process of its own, on the same open file: the lock it gets is ours. It can be ended at the
     deadline, and ends itself should we be killed; a blocked thread or an alarm in our own process could do neither. It is
     started only if somebody holds the lock.
 
     Raises:
-        TreeLockedError: It was not free within ``timeout_s`` seconds.
+        TreeLockedError: It was not free within ``timeout_s`` seconds, or something in those groups cannot be ended.
     """
     until = time.monotonic() + timeout_s
     while True:
@@ -44,9 +50,23 @@ def take_tree_lock(path: str, timeout_s: float) -> int:
             os.close(fd)
             raise
         if _names(path, fd):
+            _end_grounds(fd, path, until)
             return fd
         # The file was removed or replaced meanwhile: what was locked is not what others will lock.
         os.close(fd)
+
+
+def _end_grounds(fd: int, path: str, until: float) -> None:
+    """Parent programs that were killed could not end what was in their groups; they have written down where these are."""
+    text = os.pread(fd, _GROUNDS_BYTES, 0)
+    if not text:
+        return
+    left_s = max(KILL_TIMEOUT_S, until - time.monotonic())
+    grounds = [os.fsdecode(line) for line in text.splitlines()]
+    if [path for path in grounds if not end_ground(path, left_s, patient=True)]:
+        os.close(fd)
+        raise TreeLockedError(path)
+    os.ftruncate(fd, 0)
 
 
 def _lock(fd: int, path: str, until: float) -> None:
@@ -84,8 +104,11 @@ def _names(path: str, fd: int) -> bool:
 
 
 def hold_tree_lock(path: str) -> int:
-    """Take the shared lock, in a process that may end by an alarm when it is not to be had."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    """Take the shared lock, in a process that may end by an alarm when it is not to be had.
+
+    What is written to the descriptor is added to the file: where the groups of this process are.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, FILE_MODE)
     signal.alarm(SHARED_WAIT_S)
     fcntl.flock(fd, fcntl.LOCK_SH)
     signal.alarm(0)

@@ -9,7 +9,7 @@ token and goes through these states:
        └──it ended and left nothing────────────────────────────────────────┘
 
 When the hub dies, everything below is killed and the program ends; its lock goes with it. ``_spawn.py`` forks, ``_census.py``
-says who belongs to whom, ``_tree.py`` kills.
+says who belongs to whom, ``_tree.py`` kills. Where ``_cgroup.py`` can make groups, each child has one, and both go further with it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from types import FrameType
 from typing import Final, Literal
 
 from bartack.supervision._census import Census, Kin
+from bartack.supervision._cgroup import Cgroup, Ground, NoGroundError, open_ground
 from bartack.supervision._facts import ProcessFacts, ProcessId
 from bartack.supervision._lock import hold_tree_lock
 from bartack.supervision._spawn import (
@@ -78,8 +79,9 @@ _DEATH_SIGNAL: Final = signal.SIGHUP
 class Child:
     """What the hub asked for under one token: a forked entry, or the commands of a pipeline."""
 
-    def __init__(self, kin: Kin, pids: list[int], pidfds: list[int]) -> None:
+    def __init__(self, kin: Kin, pids: list[int], pidfds: list[int], cgroup: Cgroup | None) -> None:
         self.kin = kin
+        self.cgroup = cgroup
         self.token = kin.token
         self.pids = pids
         self.pidfds = pidfds
@@ -110,14 +112,21 @@ class Parent:
     """The loop of a parent program."""
 
     def __init__(
-        self, channel: Channel[Command], hub_pid: int, entry: Entry, home: Home, wakeup: int
+        self,
+        channel: Channel[Command],
+        hub_pid: int,
+        entry: Entry,
+        home: Home,
+        wakeup: int,
+        ground: Ground | None,
     ) -> None:
         self._channel = channel
         self._hub_pid = hub_pid
         self._entry = entry
         self._home = home
         self._wakeup = wakeup
-        self._census = Census()
+        self._ground = ground
+        self._census = Census() if ground is None else Census(placed=ground.token_of)
         self._children: dict[int, Child] = {}
         self._roots: dict[int, Child] = {}
         self._watches: dict[int, Child] = {}
@@ -135,6 +144,8 @@ class Parent:
             return self._leaving
         finally:
             self._end_everything()
+            if self._ground is not None:
+                self._ground.close()
 
     def _turn(self) -> None:
         ready = self._wait()
@@ -226,6 +237,7 @@ class Parent:
 
     def _start(self, command: Fork | Exec, fds: list[int]) -> None:
         pids: list[int] = []
+        cgroup: Cgroup | None = None
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env}
         try:
             if self._hub_is_dead():
@@ -233,13 +245,14 @@ class Parent:
                 return
             self._check_token(command.token)
             check_single_thread()
-            report = self._exec(command, fds, pids) if isinstance(command, Exec) else None
+            cgroup = None if self._ground is None else self._ground.make(command.token)
+            report = self._exec(command, fds, pids, cgroup) if isinstance(command, Exec) else None
             if isinstance(command, Fork):
-                pids.append(self._fork(command, fds, env))
+                pids.append(fork_entry(self._home, self._entry, command.payload, fds, env, cgroup))
         except (StartError, OSError) as error:
-            self._fail_start(command.token, env, pids, error)
+            self._fail_start(command.token, env, pids, cgroup, error)
             return
-        child = self._adopt(command.token, env, pids)
+        child = self._adopt(command.token, env, pids, cgroup)
         if report is None:
             self._tell_started(child)
         else:
@@ -250,37 +263,44 @@ class Parent:
         if token in self._children:
             raise StartError(errno.EEXIST, f"token {token} is in use")
 
-    def _fork(self, command: Fork, fds: list[int], env: dict[str, str]) -> int:
-        return fork_entry(self._home, self._entry, command.payload, fds, env)
-
-    def _exec(self, command: Exec, fds: list[int], pids: list[int]) -> int:
+    def _exec(self, command: Exec, fds: list[int], pids: list[int], cgroup: Cgroup | None) -> int:
         env = dict(command.env)
         plans = plan_pipeline(command.pipeline, command.cwd, env)
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             streams = Streams(*(null if place < 0 else fds[place] for place in command.stdio))
-            return fork_pipeline(self._home, plans, command.cwd, env, streams, pids)
+            return fork_pipeline(self._home, plans, command.cwd, env, streams, pids, cgroup)
         finally:
             os.close(null)
 
-    def _adopt(self, token: int, env: dict[str, str], pids: list[int]) -> Child:
+    def _adopt(self, token: int, env: dict[str, str], pids: list[int], cgroup: Cgroup | None) -> Child:
+        if self._ground is not None and cgroup is not None:
+            self._ground.settle(cgroup)
         facts = system.read_facts(pids[0])
         kin = Kin(token, pids, pids[0], facts.started if facts else 0, env)
         pidfds = [pidfd for pid in pids if (pidfd := system.open_pidfd(pid)) is not None]
-        child = Child(kin, pids, pidfds)
+        child = Child(kin, pids, pidfds, cgroup)
         self._census.add(kin)
         self._children[token] = child
         self._roots.update(dict.fromkeys(pids, child))
         return child
 
     def _fail_start(
-        self, token: int, env: dict[str, str], pids: list[int], error: StartError | OSError
+        self,
+        token: int,
+        env: dict[str, str],
+        pids: list[int],
+        cgroup: Cgroup | None,
+        error: StartError | OSError,
     ) -> None:
         failure = error if isinstance(error, StartError) else StartError(error.errno or errno.EIO, str(error))
         if not pids:
+            if self._ground is not None and cgroup is not None:
+                self._ground.settle(cgroup)
+                self._ground.drop(cgroup)
             self._channel.send(StartFailed(token, failure.errno, failure.problem, failure.index))
             return
-        child = self._adopt(token, env, pids)
+        child = self._adopt(token, env, pids, cgroup)
         child.failure = failure
         self._doom(child)
 
@@ -386,6 +406,9 @@ class Parent:
         for token, facts in self._census.iter_members():
             if token in found and not facts.dead:
                 found[token].append(facts)
+        for child in children:
+            if child.cgroup is not None:
+                found[child.token] += _missed(child.cgroup, found[child.token])
         return found
 
     def _look_after_trees(self) -> None:
@@ -412,6 +435,9 @@ class Parent:
         if doomed:
             tokens = {child.token for child in doomed}
             groups = [child.kin.group for child in doomed]
+            for child in doomed:
+                if child.cgroup is not None:
+                    child.cgroup.kill()
             strike(lambda: self._iter_living(tokens), groups)
 
     def _iter_living(self, tokens: set[int]) -> Iterator[ProcessFacts]:
@@ -460,6 +486,8 @@ class Parent:
         self._close_pidfds(child)
         self._census.remove(child.token)
         del self._children[child.token]
+        if self._ground is not None and child.cgroup is not None:
+            self._ground.drop(child.cgroup)
         if child.failure is not None:
             failure = child.failure
             self._channel.send(StartFailed(child.token, failure.errno, failure.problem, failure.index))
@@ -474,6 +502,8 @@ class Parent:
         until = time.monotonic() + KILL_TIMEOUT_S
         named = False
         while True:
+            if self._ground is not None:
+                self._ground.kill()
             strike(self._iter_all, [child.kin.group for child in self._children.values()])
             childless = _reap_everything()
             # A subreaper without children has no descendants at all: the kernel's own word, and no scan can miss any.
@@ -491,6 +521,24 @@ class Parent:
         if not system.SUBREAPER:
             yield from (facts for _, facts in self._census.iter_members())
         yield from iter_below_me()
+
+
+def _missed(cgroup: Cgroup, found: list[ProcessFacts]) -> list[ProcessFacts]:
+    """Who is in a group and was not found by way of his parents, because one of these died meanwhile."""
+    known = {facts.pid for facts in found}
+    facts = (system.read_facts(pid) for pid in cgroup.iter_pids() if pid not in known)
+    return [one for one in facts if one is not None and not one.dead]
+
+
+def _open_ground(lock: int | None) -> Ground | None:
+    """A ground for the groups of our children, written down where a successor finds it should we be killed."""
+    try:
+        ground = open_ground()
+    except NoGroundError:
+        return None
+    if lock is not None:
+        os.write(lock, os.fsencode(ground.path) + b"\n")
+    return ground
 
 
 def _iter_dead() -> Iterator[tuple[int, int, resource.struct_rusage]]:
@@ -556,8 +604,7 @@ def run_parent(entry: Entry) -> int:
     system.set_subreaper()
     wakeup = _catch_signals()
     try:
-        if lock_path:
-            hold_tree_lock(lock_path)
+        lock = hold_tree_lock(lock_path) if lock_path else None
     except FileNotFoundError:
         # The directory of the run was deleted while we started; the hub will find out by itself.
         return EXIT_RUN_GONE
@@ -567,7 +614,7 @@ def run_parent(entry: Entry) -> int:
     if not os.environ.get(SLOT, "-").strip():
         del os.environ[SLOT]
     channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
-    parent = Parent(channel, hub_pid, entry, home, wakeup)
+    parent = Parent(channel, hub_pid, entry, home, wakeup, _open_ground(lock))
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
+from bartack.supervision._cgroup import Cgroup
 from bartack.supervision._system import system
 
 Entry = Callable[[bytes, list[int]], int]
@@ -83,9 +84,16 @@ def check_single_thread() -> None:
         raise StartError(errno.EDEADLK, f"the parent program has {count} threads and cannot fork safely")
 
 
-def fork_entry(home: Home, entry: Entry, payload: bytes, fds: list[int], env: Mapping[str, str]) -> int:
+def fork_entry(
+    home: Home,
+    entry: Entry,
+    payload: bytes,
+    fds: list[int],
+    env: Mapping[str, str],
+    cgroup: Cgroup | None = None,
+) -> int:
     """Fork a child that calls ``entry`` and ends with its result; return its pid."""
-    pid = _fork()
+    pid = _fork(cgroup)
     if pid:
         return _settle(pid, pid)
     code = EXIT_INTERNAL
@@ -178,6 +186,7 @@ def fork_pipeline(
     env: Mapping[bytes, bytes],
     streams: Streams,
     pids: list[int],
+    cgroup: Cgroup | None = None,
 ) -> int:
     """Fork one child per command, connected by pipes, in one process group; their pids are appended to ``pids``.
 
@@ -192,7 +201,7 @@ def fork_pipeline(
             following, out = (-1, streams.stdout) if last else os.pipe()
             try:
                 group = pids[0] if pids else 0
-                pid = _fork()
+                pid = _fork(cgroup)
                 if not pid:
                     _become(home, plan, cwd, env, Streams(feed, out, streams.stderr), group, index, failing)
                 pids.append(_settle(pid, group or pid))
@@ -241,18 +250,32 @@ def _become(
         os._exit(EXIT_NO_EXEC)
 
 
-def _fork() -> int:
-    """Fork with our own signals held back; the child lets them through when it has put its handlers in order."""
+def _fork(cgroup: Cgroup | None) -> int:
+    """Fork with our own signals held back; the child lets them through when it has put its handlers in order.
+
+    It is born in ``cgroup`` if that can be, and else where we are.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, OWN_SIGNALS)
     pid = -1
     try:
-        pid = os.fork()  # bartack: allow[unsupervised_process] this is where supervision begins
+        if cgroup is not None:
+            pid = _fork_into(cgroup)
+        if pid < 0:
+            pid = os.fork()  # bartack: allow[unsupervised_process] this is where supervision begins
     except OSError as error:
         raise StartError(error.errno or errno.EAGAIN, f"no process can be forked: {error.strerror}") from None
     finally:
         if pid:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
     return pid
+
+
+def _fork_into(cgroup: Cgroup) -> int:
+    try:
+        return system.fork_into(cgroup.fd)
+    except OSError as error:
+        cgroup.problem = error.errno or errno.EIO
+        return -1
 
 
 def _settle(pid: int, group: int) -> int:

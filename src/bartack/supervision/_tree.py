@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
+from bartack.supervision._cgroup import end_dead_grounds
 from bartack.supervision._facts import ProcessFacts, ProcessId
 from bartack.supervision._system import system
 
@@ -131,10 +132,12 @@ def kill_tree(*roots: ProcessId, timeout_s: float = KILL_TIMEOUT_S) -> list[Proc
 def kill_descendants(keep: Collection[int] = (), timeout_s: float = KILL_TIMEOUT_S) -> list[ProcessFacts]:
     """Kill everything below this process but the children ``keep`` and their trees; return what is still alive.
 
-    This is how a subreaper ends what a dead child of it has left. Zombies among its own children are reaped, so ``keep`` has
-    to name every child that somebody else waits for.
+    This is how a subreaper ends what a dead child of it has left, and the control groups of a dead parent program. Zombies among
+    its own children are reaped, so ``keep`` has to name every child that somebody else waits for.
     """
-    return _kill_all(lambda: iter_below_me(keep), keep, timeout_s)
+    left = _kill_all(lambda: iter_below_me(keep), keep, timeout_s)
+    end_dead_grounds()
+    return left
 
 
 def _kill_all(

@@ -21,7 +21,7 @@ from bartack.agents import (
     program_config,
 )
 from bartack.runtime._host import HubHost
-from bartack.supervision import KEEPER, ParentClient, kill_descendants
+from bartack.supervision import KEEPER, ParentClient, find_by_environment, kill_tree
 
 PATIENCE_S = 60.0
 
@@ -125,5 +125,5 @@ def open_loop(tmp_path: Path) -> Generator[Loop]:
         for agent in loop.agents:
             agent.close()
         loop.keeper.close()
-        kill_descendants()
+        kill_tree(*(facts.id for facts in find_by_environment("BARTACK_RUN_DIR", str(tmp_path))))
         loop.selector.close()

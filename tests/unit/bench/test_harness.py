@@ -3,12 +3,22 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from bench._disk import BENCH_DIR, InMemoryError, data_directory, file_system, time_sync, type_of_mount
+from bench import _disk
+from bench._disk import (
+    BENCH_DIR,
+    InMemoryError,
+    data_directory,
+    file_system,
+    find_program,
+    time_sync,
+    type_of_mount,
+)
 from bench._harness import OURS, Bench, Contestant, Options, Race, parse_options, rotate, run_race
 from bench._runner import Failure, Runner, Sample
 
@@ -134,6 +144,27 @@ def test_a_peer_that_is_not_installed_is_named_and_the_others_run(measures: Meas
 
     assert result.absent == {"peer": "not installed (surely-not-installed)"}
     assert result.values == {OURS: {1: 2.0}}
+
+
+def test_a_peer_whose_server_is_missing_is_named_and_the_others_run(
+    measures: Measures, tmp_path: Path
+) -> None:
+    peer = dataclasses.replace(measures.contestant("peer", "theirs"), programs=("sh", "surely-no-server"))
+
+    result = run_race(race_of(measures.contestant(OURS, "ours"), peer), Options(rounds=1), str(tmp_path))
+
+    assert result.absent == {"peer": "not on this machine (surely-no-server)"}
+    assert result.values == {OURS: {1: 2.0}}
+
+
+def test_the_newest_of_several_programs_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for version in ("9", "15", "14"):
+        (tmp_path / version / "bin").mkdir(parents=True)
+        (tmp_path / version / "bin" / "surely-no-server").touch()
+    monkeypatch.setattr(_disk, "KEPT_APART", f"{tmp_path}/*/bin")
+
+    assert find_program("surely-no-server") == f"{tmp_path}/15/bin/surely-no-server"
+    assert find_program("sh") == shutil.which("sh")
 
 
 def test_a_contestant_that_fails_is_named_with_its_reason(measures: Measures, tmp_path: Path) -> None:

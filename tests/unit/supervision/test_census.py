@@ -20,9 +20,11 @@ class World:
     def __init__(self, *, subreaper: bool = True) -> None:
         self.processes: list[ProcessFacts] = []
         self.environments: dict[int, Mapping[str, str]] = {}
+        self.places: dict[int, int] = {}
         self.census = Census(
             scan=lambda: list(self.processes),
             environment=lambda pid: self.environments.get(pid, {}),
+            placed=self.places.get,
             subreaper=subreaper,
             me=ME,
         )
@@ -55,6 +57,17 @@ def test_a_descendant_with_a_lower_number_than_its_parent_is_found() -> None:
     world.child(1, 201)
 
     assert sorted(world.members()[1]) == [50, 51, 201]
+
+
+def test_an_orphan_belongs_to_the_child_in_whose_control_group_it_is() -> None:
+    world = World()
+    world.child(1, 201)
+    world.child(2, 202, BARTACK_WORKER="main#2")
+    world.processes += [process(210, ME), process(211, ME, group=202), process(212, ME)]
+    world.environments[210] = {"BARTACK_WORKER": "main#2"}
+    world.places.update({210: 1, 211: 1, 212: 7})
+
+    assert world.members() == {1: [201, 210, 211], 2: [202]}
 
 
 def test_an_orphan_belongs_to_whose_group_it_is_in() -> None:

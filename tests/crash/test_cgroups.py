@@ -1,0 +1,242 @@
+"""Where the system has control groups for us: whoever is killed, nothing of a tree is left, and no group either."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.crash.trees import (
+    BOUND_S,
+    HERE,
+    Crew,
+    Hire,
+    Perform,
+    Reports,
+    StandIn,
+    begin,
+    is_alive,
+    wait_deaths,
+)
+
+from bartack.supervision import (
+    KEEPER,
+    ChildSpec,
+    ParentReady,
+    Supervisor,
+    SupervisorSpec,
+    probe_cgroups,
+    read_environment,
+    take_tree_lock,
+)
+from bartack.supervision._cgroup import find_own_group, remove_group
+
+both = pytest.mark.parametrize("module", ["shapes", KEEPER], ids=["zygote", "keeper"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def control_groups() -> None:
+    problem = "control groups are of Linux" if sys.platform != "linux" else probe_cgroups()
+    if problem:
+        pytest.skip(f"NOT TESTED, no control groups here: {problem}")
+
+
+@pytest.fixture
+def base() -> Iterator[str]:
+    """A group to start stand-ins in, apart from those of other tests: who starts ends what dead ones left beside him."""
+    path = f"{find_own_group()}/test-{os.urandom(4).hex()}"
+    os.mkdir(path)
+    yield path
+    Path(path, "cgroup.kill").write_text("1")
+    assert remove_group(path, 30.0)
+
+
+def grounds(directory: Path) -> list[str]:
+    """Where the parent programs of a tree had their groups, as they have written down; they have to be ready."""
+    return (directory / "lock.tree").read_text().splitlines()
+
+
+def children(group: str) -> list[str]:
+    return [entry.path for entry in os.scandir(group) if entry.is_dir()]
+
+
+def group_of(pid: int) -> str:
+    (line,) = [line for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines() if line[:3] == "0::"]
+    return line[3:]
+
+
+def ready(crew: Crew) -> Crew:
+    crew.wait(lambda event: isinstance(event, ParentReady))
+    return crew
+
+
+@both
+def test_a_tree_is_born_in_a_group_of_its_own_that_ends_with_it(
+    hire: Hire, reports: Reports, tmp_path: Path, module: str
+) -> None:
+    crew = ready(hire(module))
+    (ground,) = grounds(tmp_path)
+    begin(crew, module, "everything", reports, token=7)
+    found = {group_of(pid) for pid in reports.read_pids(8)}
+
+    crew.client.kill(7)
+
+    assert crew.wait_gone(7).survivors == []
+    reports.wait_end()
+    assert [group.rpartition("/bartack-")[2][9:] for group in found] == ["7"]
+    assert children(ground) == []
+    crew.client.close()
+    assert not os.path.exists(ground)
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (KEEPER, "ignores_signals"),
+        ("shapes", "forks_on_term"),
+        (KEEPER, "runs_away_to_sessions"),
+        ("shapes", "multiplies"),
+    ],
+)
+def test_a_stopped_tree_is_ended_by_its_group_after_its_grace(
+    hire: Hire, reports: Reports, tmp_path: Path, module: str, shape: str
+) -> None:
+    crew = ready(hire(module))
+    begin(crew, module, shape, reports)
+    reports.read_pids(1)
+
+    crew.client.stop(1, 0.05)
+
+    assert crew.wait_gone().survivors == []
+    reports.wait_end()
+    assert not os.path.exists(f"{grounds(tmp_path)[0]}/1")
+
+
+@both
+@pytest.mark.requirement("who-hides-ends-too")
+def test_an_orphan_that_hides_everything_ends_with_the_child_that_started_it(
+    hire: Hire, reports: Reports, module: str
+) -> None:
+    crew = hire(module)
+    others = Reports()
+    begin(crew, module, "forgets_everything", others, token=2)
+    begin(crew, module, "forgets_everything", reports, token=1)
+    spared = others.read_pids(2)
+    reports.read_pids(2)
+
+    crew.client.kill(1)
+    crew.wait_gone(1)
+
+    reports.wait_end()
+    assert [pid for pid in spared if not is_alive(pid)] == []
+    others.close()
+
+
+def test_groups_that_a_tree_makes_for_itself_end_with_it(
+    hire: Hire, reports: Reports, tmp_path: Path
+) -> None:
+    crew = ready(hire(KEEPER))
+    (ground,) = grounds(tmp_path)
+    own = f"{ground}/1/own"
+    inside = 'mkdir "$0" && echo 0 >"$0/cgroup.procs" && { sleep 600 & echo $$; wait; }'
+    crew.client.exec(1, [["sh", "-c", inside, own]], "/", dict(os.environ), stdout=reports.writer)
+    (pid,) = reports.read_pids(1)
+    assert group_of(pid).endswith("/1/own")
+
+    crew.client.kill(1)
+
+    assert crew.wait_gone().survivors == []
+    reports.wait_end()
+    assert children(ground) == []
+
+
+def test_a_killed_hub_leaves_no_process_and_no_group(
+    perform: Perform, reports: Reports, tmp_path: Path, base: str
+) -> None:
+    stand_in = perform(reports, "everything", 16, base)
+    assert sorted(grounds(tmp_path)) == sorted(children(base))
+
+    stand_in.process.kill()
+
+    wait_deaths([*reports.wait_end(), stand_in.zygote, stand_in.keeper])
+    assert children(base) == []
+
+
+def kill_all(stand_in: StandIn) -> None:
+    """Kill the hub and both parent programs, so that none of them sees the others die."""
+    owners = [stand_in.process.pid, stand_in.zygote, stand_in.keeper]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in owners:
+            os.kill(pid, number)
+    wait_deaths(owners)
+
+
+def test_what_is_left_when_all_are_killed_at_once_is_gone_when_the_lock_of_the_tree_is_had(
+    perform: Perform, reports: Reports, tmp_path: Path, base: str
+) -> None:
+    stand_in = perform(reports, "forgets_everything", 4, base)
+    hidden = [pid for pid in stand_in.pids if not read_environment(pid)]
+    kill_all(stand_in)
+    assert [is_alive(pid) for pid in hidden] == [True, True]
+    assert len(children(base)) == 2
+
+    os.close(take_tree_lock(str(tmp_path / "lock.tree"), 30.0))
+
+    assert [pid for pid in stand_in.pids if is_alive(pid)] == []
+    assert children(base) == []
+
+
+def test_what_is_left_when_all_are_killed_at_once_is_ended_by_the_next_who_starts_there(
+    perform: Perform, reports: Reports, tmp_path: Path, base: str
+) -> None:
+    stand_in = perform(reports, "forgets_everything", 4, base)
+    dead = grounds(tmp_path)
+    kill_all(stand_in)
+    (tmp_path / "lock.tree").unlink()
+    others = Reports()
+
+    perform(others, "plain", 2, base)
+
+    wait_deaths(stand_in.pids)
+    reports.wait_end()
+    assert len(dead) == 2
+    others.close()
+
+
+@pytest.mark.parametrize("victim", ["zygote", "keeper"])
+def test_the_groups_of_a_killed_parent_program_go_and_those_of_its_sibling_stay(
+    perform: Perform, reports: Reports, base: str, victim: str
+) -> None:
+    stand_in = perform(reports, "double_fork", 4, base)
+    dying = stand_in.zygote if victim == "zygote" else stand_in.keeper
+
+    os.kill(dying, signal.SIGKILL)
+
+    assert stand_in.read_line() == b"ended %d 0\n" % dying
+    (left,) = children(base)
+    (tree,) = children(left)
+    assert len(Path(tree, "cgroup.procs").read_text().split()) == 2
+
+
+def test_what_hides_below_a_supervisor_ends_with_its_killed_parent_program(reports: Reports) -> None:
+    argv = [sys.executable, "-I", "-S", str(HERE / "shapes.py"), "forgets_everything"]
+    pipe = f"/proc/{os.getpid()}/fd/{reports.writer}"
+    hiding = ChildSpec("hiding", ["sh", "-c", 'exec "$@" >"$0"', pipe, *argv], restart="temporary")
+
+    async def kill_parent() -> None:
+        async with Supervisor(SupervisorSpec(children=(hiding,))) as supervisor:
+            reports.read_pids(2)
+            assert supervisor._household is not None
+            assert supervisor._household.parent_pid is not None
+            os.kill(supervisor._household.parent_pid, signal.SIGKILL)
+            async with asyncio.timeout(BOUND_S):
+                while supervisor.which_children()[0].state == "running":  # noqa: ASYNC110 - nobody tells of it
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(kill_parent())
+
+    assert len(reports.wait_end()) == 2
