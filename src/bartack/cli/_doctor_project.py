@@ -12,8 +12,9 @@ from bartack.agents import DoctorReport, check_agents
 from bartack.cli._check_config import check_config
 from bartack.cli._finding import Finding
 from bartack.cli._terminal import printable
-from bartack.pipeline import missing_titles
-from bartack.runtime.operate import CONFIG_FILE, Config, list_runs, load_config, summarise
+from bartack.errors import GitError
+from bartack.pipeline import check_repository, count_trees, has_trees, missing_titles
+from bartack.runtime.operate import CONFIG_FILE, TERMINAL, Config, list_runs, load_config, summarise
 
 GIT_TIMEOUT_S: Final = 10.0
 
@@ -35,6 +36,7 @@ def examine_project(workspace: Path) -> list[Finding]:
         check_tests(config, workspace),
         *check_spec(config, workspace),
         *check_ignored(config, workspace),
+        *check_worktrees(config, workspace),
         check_runs(workspace),
     ]
 
@@ -101,6 +103,24 @@ def check_ignored(config: Config, workspace: Path) -> list[Finding]:
         remedy = "Run bartack init: it adds the line to .gitignore."
         return [Finding("git ignore", "warn", f"{printable(config.directory)} is not ignored by git", remedy)]
     return []
+
+
+def check_worktrees(config: Config, workspace: Path) -> list[Finding]:
+    """Whether tasks can be done side by side, where they are to; and worktrees that nobody needs any more."""
+    found: list[Finding] = []
+    if config.parallel.tasks > 1:
+        try:
+            check_repository(workspace)
+            found.append(Finding("worktrees", "ok", f"{config.parallel.tasks} tasks at a time can be done"))
+        except GitError as error:
+            found.append(Finding("worktrees", "fail", printable(error.problem), error.remedy))
+    ended = [run for run in list_runs(workspace) if has_trees(run.path) and summarise(run).status in TERMINAL]
+    left = [run.id for run in ended if count_trees(run.path)]
+    if left:
+        told = f"runs that have ended still have worktrees: {', '.join(left[:3])}"
+        remedy = "bartack clean --worktrees saves what is in them first."
+        found.append(Finding("worktrees", "warn", told, remedy))
+    return found
 
 
 def check_runs(workspace: Path) -> Finding:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from bartack.pipeline._entry import FileEntry
     from bartack.pipeline._facts import read_order
-    from bartack.pipeline._kept import Cleared, clear_trees, count_trees, has_trees, resumed_places
+    from bartack.pipeline._kept import (
+        Cleared,
+        check_repository,
+        clear_trees,
+        count_trees,
+        has_trees,
+        resumed_places,
+        workspace_of,
+    )
     from bartack.pipeline._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
     from bartack.pipeline._listing import SnapshotOptions
     from bartack.pipeline._lock import WorkspaceLock, hold_workspace
@@ -57,6 +65,7 @@ __all__ = [
     "capture",
     "check_ledger",
     "check_ready",
+    "check_repository",
     "choose_agents",
     "choose_tasks",
     "clear_trees",
@@ -83,13 +92,22 @@ __all__ = [
     "task",
     "verify_manifest",
     "verify_receipt",
+    "workspace_of",
 ]
 
 _HOMES: Final = {
     "_entry": ("FileEntry",),
     "_listing": ("SnapshotOptions",),
     "_facts": ("read_order",),
-    "_kept": ("Cleared", "clear_trees", "count_trees", "has_trees", "resumed_places"),
+    "_kept": (
+        "Cleared",
+        "check_repository",
+        "clear_trees",
+        "count_trees",
+        "has_trees",
+        "resumed_places",
+        "workspace_of",
+    ),
     "_ledger": ("LedgerLine", "LedgerProblem", "check_ledger", "export_ledger"),
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),

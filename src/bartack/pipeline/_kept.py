@@ -10,10 +10,11 @@ import msgspec
 
 from bartack.errors import GitError, WorktreeDirtyError
 from bartack.pipeline._facts import read_facts
+from bartack.pipeline._git import Git
 from bartack.pipeline._lanes import place_of
 from bartack.pipeline._records import Base, Lane, Place, Settings
 from bartack.pipeline._removal import LEFT, drop_branches, list_trees, remove_tree
-from bartack.pipeline._worktrees import Trees, trees_of
+from bartack.pipeline._worktrees import Trees, lane_name, look_at, trees_of
 
 
 class Cleared(msgspec.Struct):
@@ -41,20 +42,48 @@ def resumed_places(run_dir: Path, workspace: Path, settings: Settings) -> list[P
     """
     if settings.parallel.tasks < 2:
         return [Place(run_dir=str(run_dir), workspace=str(workspace), root=str(workspace))]
-    base = next((fact.value for fact in read_facts(run_dir) if isinstance(fact.value, Base)), None)
+    prefix = _prefix(run_dir)
     trees = Trees(str(workspace), str(run_dir))
     places: list[Place] = []
     for name in list_trees(trees):
         with suppress(GitError):  # the task whose worktree it is will say what is wrong with it
             trees.mend(name)
-            lane = Lane(name=name, start="", prefix="" if base is None else base.prefix)
+            lane = Lane(name=name, start="", prefix=prefix)
             places.append(msgspec.structs.replace(place_of(str(run_dir), lane), root=str(workspace)))
     return places
+
+
+def _prefix(run_dir: Path) -> str:
+    """Where the workspace of a run is in its repository, as far as that matters to it."""
+    found = (fact.value for fact in read_facts(run_dir) if isinstance(fact.value, Base))
+    base = next(found, None)
+    return "" if base is None else base.prefix
+
+
+def workspace_of(run_dir: Path, workspace: str, task_id: str) -> str:
+    """Where the files of a task are: in its last worktree, or in the workspace if it has none."""
+    if not has_trees(run_dir):
+        return workspace
+    name = lane_name(task_id)
+    own = [found for found in list_trees(Trees(workspace, str(run_dir))) if found.partition("@")[0] == name]
+    if not own:
+        return workspace
+    last = max(own, key=lambda found: int(found.partition("@")[2] or 1))
+    return os.path.abspath(os.path.join(trees_of(str(run_dir)), last, _prefix(run_dir)))
 
 
 def has_trees(run_dir: Path) -> bool:
     """Whether a run has, or had, worktrees."""
     return os.path.isdir(trees_of(str(run_dir)))
+
+
+def check_repository(workspace: Path) -> None:
+    """Raise unless tasks can be done side by side in worktrees of this workspace.
+
+    Raises:
+        GitError: They cannot.
+    """
+    look_at(Git(str(workspace)))
 
 
 def count_trees(run_dir: Path) -> int:

@@ -10,10 +10,9 @@ from typing import Final
 
 from bartack.agents import check_agents
 from bartack.errors import ConfigError, TaskNotFoundError, UsageError
-from bartack.pipeline._git import Git
+from bartack.pipeline._kept import check_repository
 from bartack.pipeline._records import TaskRecord
 from bartack.pipeline._settings import PipelineRole, choose_agents
-from bartack.pipeline._worktrees import look_at
 from bartack.runtime.operate import Config, TaskConfig
 
 GOAL: Final = "goal"
@@ -67,7 +66,7 @@ def check_ready(
         GitError: Tasks are to be side by side, and the workspace is not fit for that.
     """
     if config.parallel.tasks > 1:
-        look_at(Git(str(workspace)))
+        check_repository(workspace)
     names = set(choose_agents(config, roles).values())
     for report in check_agents(config.agents, workspace, environ, sorted(names)):
         if not report.usable:

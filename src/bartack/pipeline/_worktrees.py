@@ -219,7 +219,6 @@ class Trees:
 
     def _put_aside(self, path: str) -> None:
         """Make room for a worktree: what a killed command has left there is kept, under another name."""
-        admin = self._admin(path)
         if os.path.lexists(path) and not (os.path.isdir(path) and not os.listdir(path)):
             number = 1
             while os.path.lexists(f"{path}.left-{number}"):
@@ -227,10 +226,21 @@ class Trees:
             os.rename(path, f"{path}.left-{number}")
         if os.path.isdir(path):
             os.rmdir(path)
-        if admin and os.path.isdir(admin) and _is_unfinished(admin):
-            self.git.done("worktree", "unlock", path, fine=range(256))
-        # Without its directory a worktree is only a note of git's.
-        self.git.done("worktree", "remove", path, fine=range(256))
+        noted = self._note_of(path)
+        if noted and _is_unfinished(noted):
+            self.git("worktree", "unlock", path)
+        if noted:
+            # Without its directory a worktree is only a note of git's.
+            self.git("worktree", "remove", path)
+
+    def _note_of(self, path: str) -> str:
+        """Where git keeps what it knows of a worktree whose directory is gone; empty if it knows nothing."""
+        common = os.path.join(self.root, self.git("rev-parse", "--git-common-dir"))
+        own = os.fsencode(os.path.join(path, ".git"))
+        for noted in Path(common, "worktrees").glob("*/gitdir"):
+            if noted.read_bytes().removesuffix(b"\n") == own:
+                return str(noted.parent)
+        return ""
 
     def _start_branch(self, branch: str, start: str) -> None:
         ref = f"refs/heads/{branch}"
