@@ -123,6 +123,7 @@ def test_stdin_that_is_never_closed_is_given_up_in_time(impatient: Path) -> None
         os.close(writer)
 
     check_silent(ran)
+    assert f"\nLIMIT_S = {LIMIT_S}\n" in shim_path().read_text(encoding="utf-8")
     assert ran.took_s >= LIMIT_S * 0.9
     assert ["no time left" in line for line in logged(impatient)] == [True]
 
