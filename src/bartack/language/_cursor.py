@@ -195,7 +195,7 @@ class Cursor(ABC):
         self.error_at = self.start
         spelled = self.text[self.start : self.end]
         if is_number:
-            better = f"0{spelled}" if re.fullmatch(r"\.[0-9]+", spelled) else spelled.rstrip(".")
+            better = _plain_number(spelled)
             plain = re.fullmatch(NUMBER, better) and better != spelled
             message = f"not a number: write `{better}`" if plain else f"not a number: `{cut(spelled)}`"
             self.say("PW107", message, self.start, self.end)
@@ -424,6 +424,15 @@ class Cursor(ABC):
             and (self.start == 0 or self.text[self.start - 1] == "\n")
             and not KEY_ENDS.match(self.text, self.end)
         )
+
+
+def _plain_number(spelled: str) -> str:
+    """A number as it is written here, if it is one of another language."""
+    if re.fullmatch(r"\.[0-9]+", spelled):
+        return f"0{spelled}"
+    if re.fullmatch(r"0[xX][0-9A-Fa-f]{1,12}|0[bB][01]{1,48}|0[oO][0-7]{1,16}", spelled):
+        return str(int(spelled, 0))
+    return spelled.rstrip(".").replace("_", "")
 
 
 def cut(text: str, most: int = 40) -> str:

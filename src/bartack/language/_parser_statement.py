@@ -20,6 +20,7 @@ CATCH_FOLLOWS = re.compile(rf"[ \t]*(?:{WORD}[ \t]*)?\{{")
 ENDS = re.compile(r"[ \t\r]*(?:[\n;}#]|\Z)")
 ARGUMENT_KINDS = frozenset({"name", "number", '"', "'", "$", "bad", "."})
 ROUNDED = re.compile(rf"\([ \t]*({WORD})[ \t]*\)")
+PROGRAM_PATH = re.compile(r"\.{0,2}/[A-Za-z0-9_.]")
 COUNTER = re.compile(rf"\([ \t]*(?:(?:var|let|int)[ \t]+)?({WORD})[ \t]*=")
 VARIABLE_FOLLOWS = re.compile(rf"[ \t]+(?:{WORD}|[\[{{])")
 CONDITIONS = frozenset({"name", "number", "(", "!", "true", "false", "self", '"', "'", "$(", "($", "$?"})
@@ -481,6 +482,8 @@ class StatementParser(ExpressionParser):
 
     def path_statement(self) -> tree.Statement:
         """Report a program that is named by its path, without the `$` before it."""
+        if not PROGRAM_PATH.match(self.text, self.start):
+            return self.expression_statement()
         start = self.start
         line = cut(self.text[start : start + 60], 50).strip()
         self.unexpected("a statement", f"to run a program write `$ {line}`")
