@@ -364,7 +364,9 @@ class Cursor(ABC):
         self.unexpected(expected)
         if len(self.found) > before and self.text.find("\n", opener.end, self.start) >= 0:
             last = self.found.pop()
-            self.found.append(last._replace(secondary=(Secondary(opener, "opened here"),)))
+            missing = self.newline and self.kind in {"name", "number", '"', "'"}
+            span = Span(self.before, self.before + 1) if missing else last.span  # where it should have been
+            self.found.append(last._replace(span=span, secondary=(Secondary(opener, "opened here"),)))
 
     def never_closes(self, closer: str) -> bool:
         """Whether what stands here shows that a bracket was forgotten: it belongs to what is around it."""

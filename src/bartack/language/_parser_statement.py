@@ -25,6 +25,7 @@ COUNTER = re.compile(rf"\([ \t]*(?:(?:var|let|int)[ \t]+)?({WORD})[ \t]*=")
 VARIABLE_FOLLOWS = re.compile(rf"[ \t]+(?:{WORD}|[\[{{])")
 CONDITIONS = frozenset({"name", "number", "(", "!", "true", "false", "self", '"', "'", "$(", "($", "$?"})
 BRACES = ("a body stands in braces: `{ … }`",)
+TOO_FAR_LEFT = "this brace stands too far left to be its own"
 LOOP = "a loop is written `for x in xs { … }` or `for i in 1...3 { … }`"
 CALLS = frozenset({"print", "log", "assert"})
 """Functions that other languages have as statements."""
@@ -95,14 +96,15 @@ class StatementParser(ExpressionParser):
         suspect, self.suspect = self.suspect, None
         if suspect and suspect[1] > start:
             word, opener, brace = suspect
-            taken = (Secondary(Span(brace, brace + 1), "this brace has none of its own"),)
+            label = "this brace has none of its own" if self.text[brace] == "{" else TOO_FAR_LEFT
+            taken = (Secondary(Span(brace, brace + 1), label),)
             self.fail("PW103", UNCLOSED.format(word), span=Span(opener, opener + 1), secondary=taken)
             return
         late, self.late = self.late, None
         secondary: tuple[Secondary, ...] = ()
         if late and late[0] > start:
             start, brace = late
-            secondary = (Secondary(Span(brace, brace + 1), "this brace stands too far left to be its own"),)
+            secondary = (Secondary(Span(brace, brace + 1), TOO_FAR_LEFT),)
         self.fail("PW104", "this `{` is never closed", span=Span(start, start + 1), secondary=secondary)
 
     def closes_left(self, opener: int) -> bool:
