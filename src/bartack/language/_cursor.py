@@ -54,7 +54,8 @@ ADVICE = {
     **dict.fromkeys(
         ("=>", "fun"), ("there are no functions without a name; declare a `fun` and hand over its name",)
     ),
-    **dict.fromkeys(("//", "/*"), ("a comment begins with `#`",)),
+    "//": ("a comment begins with `#`; a quotient without its fraction is `floor(a / b)`",),
+    "/*": ("a comment begins with `#`",),
     ";": ("elements are separated by `,`",),
 }
 """What is usually meant by a token that stands in a wrong place."""
