@@ -23,6 +23,28 @@ def test_every_code_is_explained(call: Call, kind: type[BartackError]) -> None:
     assert " ".join(kind.remedy.split()) in text
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("PW120", "PW120  error\n\nWhat it means\n  In a Patchwork program: a name that is not defined.\n"),
+        ("pw201", "`# pw: ignore[CODE]`"),
+        ("PW294", "`bartack fmt --upgrade`"),
+    ],
+)
+def test_a_code_of_a_patchwork_program_is_explained(call: Call, asked: str, told: str) -> None:
+    shown = call("explain", asked)
+
+    assert shown.returncode == 0
+    assert told in shown.stdout
+
+
+def test_an_unknown_code_of_a_patchwork_program_is_answered_with_near_ones(call: Call) -> None:
+    shown = call("explain", "PW129x")
+
+    assert shown.returncode == 7
+    assert "PW120 or PW121 or PW122?" in shown.stderr
+
+
 @pytest.mark.parametrize("asked", ["BT201", "bt201", "201", " Bt201 "])
 def test_a_code_may_be_written_in_several_ways(call: Call, asked: str) -> None:
     assert call("explain", asked).stdout == call("explain", "BT201").stdout

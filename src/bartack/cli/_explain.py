@@ -1,4 +1,4 @@
-"""``bartack explain``: what an error code means and what to do. All texts come from ``errors.py``."""
+"""``bartack explain``: what a code means and what to do. Texts come from ``errors.py``, those of Patchwork from its catalogue."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ HUNDREDS = {
 def explain(code: str | None, *, as_json: bool) -> None:
     """Say what an error code means and what to do.
 
-    CODE is written as in an error message (BT201), in any case, with or without its letters. Without CODE all codes are
-    listed.
+    CODE is written as in an error message (BT201), in any case, with or without its letters, or as in what is said about a
+    Patchwork program (PW120). Without CODE all codes of errors are listed.
     """
     if code is None:
         _list_all(as_json=as_json)
+    elif code.strip().upper().startswith("PW"):
+        _show_diagnostic(code.strip().upper(), as_json=as_json)
     elif as_json:
         write_json(facts_of(find_error(code)))
     else:
@@ -112,6 +114,34 @@ def _list_all(*, as_json: bool) -> None:
             screen.line(screen.paint(name, "cyan") + screen.fit(summary_of(kind), len(name)))
         screen.line()
     screen.line("'bartack explain CODE' says what to do about one of them.")
+
+
+def _show_diagnostic(code: str, *, as_json: bool) -> None:
+    from bartack.language import CATALOGUE  # noqa: PLC0415 - only these codes need it
+
+    if code not in CATALOGUE:
+        near = [known for known in CATALOGUE if known.startswith(code[:4])]
+        raise UnknownCodeError(code, tuple(near[:3]))
+    severity, title = CATALOGUE[code].severity, CATALOGUE[code].title
+    if as_json:
+        write_json({"code": code, "severity": severity, "meaning": title})
+        return
+    screen = Screen(sys.stdout)
+    screen.line(f"{screen.paint(code, 'cyan')}  {screen.paint(severity, 'bold')}")
+    for heading, text in (
+        ("What it means", f"In a Patchwork program: {title}."),
+        ("What to do", _WHAT_TO_DO[severity]),
+    ):
+        screen.line()
+        screen.line(screen.paint(heading, "bold"))
+        screen.paragraph(text)
+
+
+_WHAT_TO_DO = {
+    "error": "The message shows the place and, where there is one, what to write instead. A program with errors is not run.",
+    "warning": "The program runs as it is. Change it, or write `# pw: ignore[CODE]` at the end of the line.",
+    "note": "The program runs as it is. `bartack fmt --upgrade` writes it in the modern spelling.",
+}
 
 
 def _show(kind: type[BartackError]) -> None:

@@ -19,7 +19,7 @@ def delegate(walk: Walk, node: tree.Chain, call: tree.Call) -> Type:
     if call.old_self is not None and not node.spelled:
         walk.expression(call.old_self)
     if not 1 <= len(arguments) <= 2:
-        text = f"`self.delegate` takes 1 to 2 arguments, {len(arguments)} given"
+        text = f"`self.delegate` takes 1 or 2 arguments, {len(arguments)} given"
         walk.report("PW140", text, call, helps=("write `self.delegate([worker(x)], options?)`",))
     if arguments:
         outside, walk.specs = walk.specs, True

@@ -54,7 +54,8 @@ ADVICE = {
     **dict.fromkeys(
         ("=>", "fun"), ("there are no functions without a name; declare a `fun` and hand over its name",)
     ),
-    **dict.fromkeys(("//", "/*"), ("a comment begins with `#`",)),
+    "//": ("a comment begins with `#`; a quotient without its fraction is `floor(a / b)`",),
+    "/*": ("a comment begins with `#`",),
     ";": ("elements are separated by `,`",),
 }
 """What is usually meant by a token that stands in a wrong place."""
@@ -195,7 +196,7 @@ class Cursor(ABC):
         self.error_at = self.start
         spelled = self.text[self.start : self.end]
         if is_number:
-            better = f"0{spelled}" if re.fullmatch(r"\.[0-9]+", spelled) else spelled.rstrip(".")
+            better = _plain_number(spelled)
             plain = re.fullmatch(NUMBER, better) and better != spelled
             message = f"not a number: write `{better}`" if plain else f"not a number: `{cut(spelled)}`"
             self.say("PW107", message, self.start, self.end)
@@ -364,7 +365,9 @@ class Cursor(ABC):
         self.unexpected(expected)
         if len(self.found) > before and self.text.find("\n", opener.end, self.start) >= 0:
             last = self.found.pop()
-            self.found.append(last._replace(secondary=(Secondary(opener, "opened here"),)))
+            missing = self.newline and self.kind in {"name", "number", '"', "'"}
+            span = Span(self.before, self.before + 1) if missing else last.span  # where it should have been
+            self.found.append(last._replace(span=span, secondary=(Secondary(opener, "opened here"),)))
 
     def never_closes(self, closer: str) -> bool:
         """Whether what stands here shows that a bracket was forgotten: it belongs to what is around it."""
@@ -424,6 +427,15 @@ class Cursor(ABC):
             and (self.start == 0 or self.text[self.start - 1] == "\n")
             and not KEY_ENDS.match(self.text, self.end)
         )
+
+
+def _plain_number(spelled: str) -> str:
+    """A number as it is written here, if it is one of another language."""
+    if re.fullmatch(r"\.[0-9]+", spelled):
+        return f"0{spelled}"
+    if re.fullmatch(r"0[xX][0-9A-Fa-f]{1,12}|0[bB][01]{1,48}|0[oO][0-7]{1,16}", spelled):
+        return str(int(spelled, 0))
+    return spelled.rstrip(".").replace("_", "")
 
 
 def cut(text: str, most: int = 40) -> str:

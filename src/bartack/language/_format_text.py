@@ -5,6 +5,7 @@ from __future__ import annotations
 from bartack.language import _tree as tree
 from bartack.language._format_layout import Layout, writers
 from bartack.language._format_sheet import BLANK, LINE, NONE, Sep
+from bartack.language._parser_shell import is_group
 
 
 class _PromptText:
@@ -120,12 +121,13 @@ def statement(layout: Layout, node: tree.ShellStatement, _sep: Sep) -> None:
 
 
 def capture(layout: Layout, node: tree.Capture, sep: Sep) -> None:
-    """Write `$(command)`."""
+    """Write `$(command)`; a lone group keeps away from the parentheses, since `$((…))` is something else in a shell."""
+    edge = BLANK if is_group(node.shell) else NONE
     layout.put("$(", node.start, sep)
     layout.sheet.indent()
-    _Commands(layout, in_line=False).list(node.shell, NONE)
+    _Commands(layout, in_line=False).list(node.shell, edge)
     layout.sheet.dedent()
-    layout.put(")", node.end - 1)
+    layout.put(")", node.end - 1, edge)
 
 
 def result(layout: Layout, node: tree.ShellResult, sep: Sep) -> None:

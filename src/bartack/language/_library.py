@@ -71,7 +71,8 @@ class Signature(NamedTuple):
         least, most = self.least, len(self.parameters)
         if self.more:
             return f"at least {_counted(least)}"
-        return _counted(most) if least == most else f"{least} to {_counted(most)}"
+        word = "or" if most == least + 1 else "to"
+        return _counted(most) if least == most else f"{least} {word} {_counted(most)}"
 
 
 def _counted(count: int) -> str:

@@ -176,6 +176,8 @@ class ExpressionParser(TypeParser):
         if self.kind in PREFIXES:
             return self.prefixed()
         value = self.primary()
+        if value.start == value.end:
+            return value  # there is none: what stands here is reported already
         kind = self.kind
         if kind in {".", "(", "[", "++", "--"} and (kind == "." or not self.newline or self.free):
             return self.chain(value)

@@ -75,7 +75,7 @@ class ShellParser(TextParser):
         """Read the `$(…)` at `at`; leaves `at` behind it."""
         start = self.at
         shell, end = self.enclosed("$(")
-        if self.text.startswith("$((", start) and self.text.endswith("))", start, end) and _is_group(shell):
+        if self.text.startswith("$((", start) and self.text.endswith("))", start, end) and is_group(shell):
             self.unsupported("$((", start, end)
         return tree.Capture(start, end, shell)
 
@@ -503,7 +503,7 @@ def _redirect(start: int, end: int, operator: str, target: tree.Word | None) -> 
     return tree.Redirect(start, end, cast("tree.RedirectOperator", operator), target)
 
 
-def _is_group(shell: tree.ShellList) -> bool:
+def is_group(shell: tree.ShellList) -> bool:
     """Whether commands are nothing but one `( … )`."""
     commands = shell.pipelines[0].commands
     return len(shell.pipelines) == len(commands) == 1 and isinstance(commands[0], tree.ShellGroup)

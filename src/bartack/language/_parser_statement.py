@@ -20,10 +20,12 @@ CATCH_FOLLOWS = re.compile(rf"[ \t]*(?:{WORD}[ \t]*)?\{{")
 ENDS = re.compile(r"[ \t\r]*(?:[\n;}#]|\Z)")
 ARGUMENT_KINDS = frozenset({"name", "number", '"', "'", "$", "bad", "."})
 ROUNDED = re.compile(rf"\([ \t]*({WORD})[ \t]*\)")
+PROGRAM_PATH = re.compile(r"\.{0,2}/[A-Za-z0-9_.]")
 COUNTER = re.compile(rf"\([ \t]*(?:(?:var|let|int)[ \t]+)?({WORD})[ \t]*=")
 VARIABLE_FOLLOWS = re.compile(rf"[ \t]+(?:{WORD}|[\[{{])")
 CONDITIONS = frozenset({"name", "number", "(", "!", "true", "false", "self", '"', "'", "$(", "($", "$?"})
 BRACES = ("a body stands in braces: `{ … }`",)
+TOO_FAR_LEFT = "this brace stands too far left to be its own"
 LOOP = "a loop is written `for x in xs { … }` or `for i in 1...3 { … }`"
 CALLS = frozenset({"print", "log", "assert"})
 """Functions that other languages have as statements."""
@@ -94,14 +96,15 @@ class StatementParser(ExpressionParser):
         suspect, self.suspect = self.suspect, None
         if suspect and suspect[1] > start:
             word, opener, brace = suspect
-            taken = (Secondary(Span(brace, brace + 1), "this brace has none of its own"),)
+            label = "this brace has none of its own" if self.text[brace] == "{" else TOO_FAR_LEFT
+            taken = (Secondary(Span(brace, brace + 1), label),)
             self.fail("PW103", UNCLOSED.format(word), span=Span(opener, opener + 1), secondary=taken)
             return
         late, self.late = self.late, None
         secondary: tuple[Secondary, ...] = ()
         if late and late[0] > start:
             start, brace = late
-            secondary = (Secondary(Span(brace, brace + 1), "this brace stands too far left to be its own"),)
+            secondary = (Secondary(Span(brace, brace + 1), TOO_FAR_LEFT),)
         self.fail("PW104", "this `{` is never closed", span=Span(start, start + 1), secondary=secondary)
 
     def closes_left(self, opener: int) -> bool:
@@ -481,6 +484,8 @@ class StatementParser(ExpressionParser):
 
     def path_statement(self) -> tree.Statement:
         """Report a program that is named by its path, without the `$` before it."""
+        if not PROGRAM_PATH.match(self.text, self.start):
+            return self.expression_statement()
         start = self.start
         line = cut(self.text[start : start + 60], 50).strip()
         self.unexpected("a statement", f"to run a program write `$ {line}`")

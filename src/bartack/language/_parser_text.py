@@ -42,7 +42,7 @@ class TextParser(Cursor):
 
     rereads = 0
     suspect: tuple[str, int, int] | None = None
-    """A prompt that seems to be closed too late: its word, its brace, and the last brace in its text."""
+    """A prompt that seems to be closed too late: its word, its brace, and the last brace in its text, else the one at its end."""
 
     @abstractmethod
     def expression(self) -> tree.Expression:
@@ -290,8 +290,8 @@ class TextParser(Cursor):
             self.at = matched.end()
             if sign == "}" and not braces:
                 self.raw_text(parts, since, at)
-                if brace >= 0 and self.closes_too_late(opener, since, at):
-                    self.suspect = (word, opener, brace)
+                if self.closes_too_late(opener, since, at):
+                    self.suspect = (word, opener, brace if brace >= 0 else at)
                 return parts, True
             if sign == "{":
                 braces.append(at)

@@ -110,6 +110,9 @@ class TypeParser(ShellParser):
         kind, start, end = self.kind, self.start, self.end
         value = float(self.value) if kind == "number" else kind == "true"
         self.advance()
+        if value - value != 0:
+            self.say("PW107", "not a number: too large", start, end)
+            return tree.Error(start, end)
         return tree.LiteralType(start, end, value)
 
     def bracketed_type(self) -> tree.Type:

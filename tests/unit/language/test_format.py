@@ -18,6 +18,7 @@ ROWS = {
     "a newline behind the opener stays": ("f([\n1,2])", "f([\n    1,\n    2,\n])\n"),
     "a newline elsewhere goes": ("f(1,\n2)", "f(1, 2)\n"),
     "one statement a line": ("a(); b();;c()", "a()\nb()\nc()\n"),
+    "a lone group in a capture": ("x = $( (pwd) )", "x = $( (pwd) )\n"),
     "an empty body": ("worker a ( )\n{\n}", "worker a() {}\n"),
     "a block on one line": ("if x { y() } else { z() }", "if x {\n    y()\n} else {\n    z()\n}\n"),
     "else joins its brace": ("if x {\ny()\n}\nelse\n{\nz()\n}", "if x {\n    y()\n} else {\n    z()\n}\n"),
