@@ -248,9 +248,28 @@ def _check_copies(entries: list[Entry]) -> None:
     assert not gone & set(taken)
 
 
+@worker
+async def published(ctx: Context) -> list[object]:
+    """Publishes to three mailboxes at once."""
+    for name in ("a", "b", "c"):
+        await ctx.mailbox[name].subscribe("news.*")
+        await ctx.mailbox[name].subscribe("**")
+    result = await ctx.publish("news.today", "first", "all_or_nothing")
+    copies = [await ctx.mailbox[name].drain() for name in ("a", "b", "c")]
+    return [result.succeeded, *copies]
+
+
 @pytest.mark.requirement("all-or-nothing")
-def test_nobody_ever_sees_half_of_a_broadcast_to_all() -> None:
-    with start_worker(casts()) as whole:
+def test_what_is_published_to_all_arrives_once_wherever_the_hub_is_killed() -> None:
+    with start_worker(published()) as whole:
+        assert whole.finish().result == [3, ["first"], ["first"], ["first"]]
+    assert assert_survives_crashes(published(), at="entries") > 10
+
+
+@pytest.mark.requirement("all-or-nothing")
+@pytest.mark.parametrize("make", [casts, published])
+def test_nobody_ever_sees_half_of_a_broadcast_to_all(make: Callable[[], WorkerCall[object]]) -> None:
+    with start_worker(make()) as whole:
         whole.finish()
         journal, lines = whole.journal, whole.lines
     # Whatever prefix of whole lines survives: the copies of a broadcast are all there, or none is.

@@ -14,6 +14,7 @@ import signal
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
+from types import CoroutineType
 from typing import Final, Protocol, cast
 
 from bartack.core import Redactor
@@ -73,8 +74,39 @@ def describe_error(error: BaseException) -> str:
 
 def stack_of(error: BaseException) -> tuple[str, ...]:
     """Where an exception came from, innermost last."""
-    frames = traceback.extract_tb(error.__traceback__)[-STACK_DEPTH:]
-    return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename != __file__]
+    return tuple(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames[-STACK_DEPTH:])
+
+
+class _LeftError(Exception):
+    """A child wants to end the program. It ends only itself: raised in a task as it is, it would end the loop."""
+
+    def __init__(self, leaving: SystemExit) -> None:
+        super().__init__(str(leaving))
+        self.leaving = leaving
+
+
+async def _contain(coroutine: Coroutine[object, object, object]) -> object:
+    try:
+        return await coroutine
+    except SystemExit as leaving:
+        raise _LeftError(leaving) from leaving
+
+
+def _places(coroutine: object) -> list[str]:
+    """Where a coroutine waits, innermost last."""
+    found: list[str] = []
+    while isinstance(coroutine, CoroutineType):
+        frame = coroutine.cr_frame
+        if frame is not None:
+            found.append(f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}")
+        coroutine = coroutine.cr_await
+    return found[-STACK_DEPTH:]
+
+
+def _exit_code(leaving: SystemExit) -> int:
+    """What the program would have ended with."""
+    return int(leaving.code if isinstance(leaving.code, int) else leaving.code is not None)
 
 
 class TaskRunner:
@@ -86,6 +118,7 @@ class TaskRunner:
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[object] | None = None
+        self._coroutine: Coroutine[object, object, object] | None = None
         self._asking: Asking | None = None
         self._asked = False
         self._told = False
@@ -96,9 +129,10 @@ class TaskRunner:
         try:
             coroutine = start()
         except Exception as error:  # noqa: BLE001 - whatever a call raises is how this child ended
-            self._tell(ChildEnd(reason="error", exception=describe_error(error), stack=stack_of(error)))
+            self._tell(self._end_by(error))
             return
-        self._task = self._loop.create_task(coroutine, name=self._path)
+        self._coroutine = coroutine
+        self._task = self._loop.create_task(_contain(coroutine), name=self._path)
         self._task.add_done_callback(self._done)
         ready = self._spec.ready
         if callable(ready):
@@ -126,14 +160,25 @@ class TaskRunner:
             self._task.cancel()
 
     def _refuse(self, error: BaseException) -> None:
-        self._tell(ChildEnd(reason="error", exception=describe_error(error), stack=stack_of(error)))
+        self._tell(self._end_by(error))
         self._cancel()
 
+    def _end_by(self, error: BaseException) -> ChildEnd:
+        """How a child ended that raised something."""
+        error = error.leaving if isinstance(error, _LeftError) else error
+        code = _exit_code(error) if isinstance(error, SystemExit) else None
+        if code in self._spec.normal_codes:
+            return ChildEnd(reason="normal", normal=True)
+        reason = "error" if code is None else f"exit:{code}"
+        return ChildEnd(reason=reason, exception=describe_error(error), stack=stack_of(error))
+
     def _done(self, task: asyncio.Task[object]) -> None:
+        if self._coroutine is not None:
+            self._coroutine.close()  # it may have been cancelled before it began
         if task.cancelled():
             end = ChildEnd(reason="error", exception="CancelledError")
         elif (error := task.exception()) is not None:
-            end = ChildEnd(reason="error", exception=describe_error(error), stack=stack_of(error))
+            end = self._end_by(error)
         else:
             end = ChildEnd(reason="normal", normal=True)
         asked = ChildEnd(reason="shutdown", normal=True, exception=end.exception)
@@ -141,13 +186,9 @@ class TaskRunner:
 
     def _abandon(self) -> None:
         """The task ignores that it was cancelled. Nobody can end it; but nobody has to wait for it either."""
-        task = self._task
-        if task is None or self._told:
+        if self._task is None or self._told:
             return
-        frames = [
-            f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
-            for frame in task.get_stack()
-        ]
+        frames = _places(self._coroutine)
         log.error("%s ignores its cancellation and is left behind at %s", self._path, "; ".join(frames))
         self._tell(
             ChildEnd(reason="shutdown", exception="the task ignores its cancellation", stack=tuple(frames))

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 
 import pytest
 from tests.cli.runs.stories import Call, Story
+
+from bartack.cli._mailbox import _receive
+from bartack.runtime._client import HubClient
+from bartack.runtime._foreign import Request
 
 
 def left(told: Story) -> list[dict[str, object]]:
@@ -90,3 +95,49 @@ def test_what_is_no_message_or_no_mailbox_is_refused(call: Call, asking: Story, 
 
 def test_receiving_needs_somebody_who_runs_the_run(call: Call, asking: Story) -> None:
     assert call("mailbox", "receive", "latest", "tasks").returncode == 9
+
+
+class Counter(io.StringIO):
+    """An output that notes what becomes of it."""
+
+    def __init__(self, seen: list[str], *, broken: bool) -> None:
+        super().__init__()
+        self._seen = seen
+        self._broken = broken
+
+    def flush(self) -> None:
+        self._seen.append("flushed")
+        if self._broken:
+            raise BrokenPipeError
+
+
+class OneMessage(HubClient):
+    """A hub that has one message."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    def ask(
+        self,
+        do: str,
+        request: Request | None = None,
+        value: bytes | None = None,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Note what is asked for."""
+        del request, value, timeout_s
+        self._seen.append(do)
+        return b'{"id": "m-1", "value": {"n": 1}}'
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_message_is_acknowledged_only_when_its_line_is_out(
+    monkeypatch: pytest.MonkeyPatch, *, broken: bool
+) -> None:
+    seen: list[str] = []
+    monkeypatch.setattr("sys.stdout", Counter(seen, broken=broken))
+
+    with contextlib.suppress(BrokenPipeError):
+        _receive(OneMessage(seen), Request(mailbox="box"), as_json=False)
+
+    assert seen == (["receive", "flushed"] if broken else ["receive", "flushed", "ack"])

@@ -660,6 +660,21 @@ def test_a_worker_whose_process_dies_is_started_again_with_its_history() -> None
     assert ("note", "crashed (signal:SIGKILL); it goes on where it was") in stage.shown
 
 
+@pytest.mark.parametrize("reason", ["exit:0", "exit:3", "signal:SIGSEGV", "oom"])
+def test_a_process_that_ends_without_a_result_has_crashed_whatever_its_status(reason: str) -> None:
+    stage = Stage()
+    main = stage.begin()
+    assert main.value(main.done(1, "done"))
+
+    main.die(reason)
+    stage.hub.run_ready()
+
+    (crash,) = stage.entries("worker.crashed")
+    assert (crash.data["reason"], crash.data["last_step"]) == (reason, "main:1 body")
+    assert stage.workers["main"] is not main
+    assert [past.n for past in stage.workers["main"].past] == [1]
+
+
 def test_a_command_in_flight_goes_on_and_the_restarted_worker_is_attached_to_it() -> None:
     stage = Stage()
     main = stage.begin()

@@ -155,3 +155,24 @@ def test_a_call_from_outside_is_refused_where_it_cannot_be_answered() -> None:
         "MailboxNameError",
     ]
     assert outside.error(open_call) == "SessionFailedError"
+
+
+def test_receivers_outside_and_a_worker_compete_and_no_message_comes_twice() -> None:
+    stage = Stage()
+    main = stage.begin()
+    first, second = Outsider(stage), Outsider(stage, "foreign:8@1")
+    waiting = [receive(main, 1, "box")]
+    asked = [outside.ask("receive", mailbox="box", timeout_s=60.0) for outside in (first, second, first)]
+    sender = Outsider(stage, "foreign:9@1")
+
+    for value in range(4):
+        sender.ask("send", value, mailbox="box")
+
+    received = [main.value(waiting[0])]
+    received += [
+        fields(peer.value(i))["value"] for peer, i in zip((first, second, first), asked, strict=True)
+    ]
+    assert received == [0, 1, 2, 3]
+    second.leave()
+    assert main.value(receive(main, 2, "box", 0)) == 2
+    assert main.error(receive(main, 3, "box", 0)) == "ReceiveTimeoutError"

@@ -590,3 +590,24 @@ def test_a_block_that_was_left_by_an_exception_leaks_nothing() -> None:
 
         assert run.result == 1
         assert not state_of(run).leaks
+
+
+@pytest.mark.requirement("monitors-clean-up")
+def test_a_watcher_of_a_thousand_takes_all_its_monitors_along_in_one_line() -> None:
+    stage = Stage()
+    main = stage.begin()
+    delegate(main, 1, ["watcher", "watched"], on_failure="collect")
+    watcher = stage.workers["main/1.1:watcher"]
+    for number in range(1, 1001):
+        args = s.MonitorArgs(target="main/1.2:watched", into=f"@{watcher.path}")
+        watcher.step(number, "monitor", args)
+    assert stage.core.state.monitors.stats() == MonitorStats(1000, 0, 0, 1000)
+    before = stage.lines()
+
+    watcher.say(f.Result())
+    stage.hub.flush()
+
+    assert stage.lines() == before + 1
+    registry = stage.core.state.monitors
+    assert registry.stats() == MonitorStats(1000, 1000, 0, 0)
+    assert (registry.targets(), registry.watchers(), registry.monitors()) == ([], [], [])

@@ -6,9 +6,10 @@ import signal
 import socket
 
 import pytest
+from msgspec import Raw
 
 from bartack.errors import FrameError
-from bartack.runtime._frames import decode_to_hub
+from bartack.runtime._frames import Answer, FrameReader, Leave, decode_to_hub, encode
 from bartack.runtime._hub import _reason
 from bartack.runtime._wire import HIGH_WATER, Connection
 
@@ -52,3 +53,23 @@ def test_a_connection_whose_other_side_went_away_is_read_from_again_so_that_its_
 )
 def test_every_end_of_a_process_has_a_reason(status: int, reason: str) -> None:
     assert _reason(status) == reason
+
+
+def test_what_is_urgent_overtakes_what_waits_for_a_peer_that_does_not_read() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = Connection(1, ours)
+        lazy, urgent = encode(Answer(i=1, v=Raw(b'"%b"' % (b"x" * 64 * 1024)))), encode(Leave())
+        while connection.waiting_bytes < HIGH_WATER:
+            connection.send(lazy)
+
+        connection.send(urgent, urgent=True)
+        reader = FrameReader()
+        bodies: list[bytes] = []
+        while connection.wants_write or len(bodies) < 3:
+            bodies += reader.feed(theirs.recv(1 << 20))
+            connection.flush()
+
+    places = [place for place, body in enumerate(bodies) if b"leave" in body]
+    assert len(places) == 1
+    assert places[0] < len(bodies) // 2

@@ -141,6 +141,30 @@ def test_a_task_that_raises_is_started_again_and_reported() -> None:
     assert reports[0].path == "top/a"
 
 
+@pytest.mark.requirement("crash-reports-are-complete")
+@pytest.mark.parametrize(
+    ("code", "reason"), [(3, "exit:3"), ("bad luck", "exit:1"), (True, "exit:1"), (0, ""), (None, "")]
+)
+def test_a_task_that_wants_to_end_the_program_ends_only_itself(code: int | str | None, reason: str) -> None:
+    async def leaving() -> None:
+        await asyncio.sleep(0)
+        sys.exit(code)
+
+    async def scene() -> list[CrashReport]:
+        async with top(task("a", leaving, restart="temporary"), task("b")) as supervisor:
+            async with monitor(supervisor.child("a")) as watch:
+                await watch.down(BOUND_S)
+            assert states(supervisor) == {"a": "ended", "b": "running"}
+            return list(supervisor.reports)
+
+    reports = play(scene)
+
+    assert [report.reason for report in reports] == ([reason] if reason else [])
+    for report in reports:
+        assert report.exception == f"SystemExit: {code}"
+        assert re.fullmatch(r".*test_supervisor\.py:\d+ in leaving", report.stack[-1])
+
+
 @pytest.mark.requirement("too-many-restarts-escalate")
 def test_a_supervisor_that_gives_up_cancels_its_block_and_raises() -> None:
     seen: list[str] = []
