@@ -13,6 +13,7 @@ import pytest
 from bartack.cli import _doctor
 from bartack.cli._doctor import (
     _is_installed,
+    check_cgroup,
     check_directory,
     check_extras,
     check_git,
@@ -96,6 +97,17 @@ def test_a_directory_that_everybody_may_write_to_is_warned_of(tmp_path: Path) ->
     assert check_directory(str(tmp_path)).level == "warn"
     tmp_path.chmod(0o1777)
     assert check_directory(str(tmp_path)).level == "ok"
+
+
+@pytest.mark.parametrize("problem", ["", "switched off"])
+def test_control_groups_are_told_of_and_never_needed(monkeypatch: pytest.MonkeyPatch, problem: str) -> None:
+    monkeypatch.setattr("bartack.supervision.probe_cgroups", lambda: problem)
+
+    found = check_cgroup()
+
+    assert found.level == "ok"
+    assert found.sentence.startswith("not used") == bool(problem)
+    assert found.sentence.endswith(problem)
 
 
 @pytest.mark.parametrize(("mask", "level"), [(0o022, "ok"), (0o077, "ok"), (0o200, "fail"), (0o777, "fail")])

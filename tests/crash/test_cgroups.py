@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,46 @@ def test_an_orphan_that_hides_everything_ends_with_the_child_that_started_it(
 
     reports.wait_end()
     assert [pid for pid in spared if not is_alive(pid)] == []
+    others.close()
+
+
+@pytest.mark.parametrize("end", ["the tree ends", "all ends"])
+def test_who_was_put_into_the_group_of_a_tree_ends_with_it(
+    hire: Hire, reports: Reports, tmp_path: Path, end: str
+) -> None:
+    crew = ready(hire(KEEPER))
+    (ground,) = grounds(tmp_path)
+    begin(crew, KEEPER, "plain", reports)
+    (pid,) = reports.read_pids(1)
+    with subprocess.Popen(["sleep", "600"]) as stranger, ExitStack() as stack:
+        stack.callback(stranger.kill)
+        Path(ground, "1", "cgroup.procs").write_text(str(stranger.pid))
+
+        if end == "the tree ends":
+            os.kill(pid, signal.SIGTERM)
+            assert crew.wait_gone().leftovers == ["sleep"]
+        else:
+            crew.client.close()
+
+        assert stranger.wait(BOUND_S) == -signal.SIGKILL
+    assert not os.path.exists(f"{ground}/1")
+
+
+def test_an_orphan_that_hides_everything_is_swept_away_from_the_child_that_goes_on(
+    hire: Hire, reports: Reports
+) -> None:
+    crew = hire(KEEPER)
+    others = Reports()
+    begin(crew, KEEPER, "plain", others, token=2)
+    others.read_pids(1)
+    begin(crew, KEEPER, "forgets_everything", reports, token=1)
+    pids = reports.read_pids(2)
+    (hidden,) = [pid for pid in pids if not read_environment(pid)]
+
+    crew.client.sweep(1)
+
+    wait_deaths([hidden])
+    assert [pid for pid in pids if is_alive(pid)] == [pid for pid in pids if pid != hidden]
     others.close()
 
 

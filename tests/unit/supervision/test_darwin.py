@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
 import os
 import struct
+
+import pytest
 
 from bartack.supervision import _darwin
 
@@ -32,3 +35,8 @@ def test_the_environment_follows_path_and_arguments() -> None:
     )
 
     assert _darwin.parse_arguments(text) == {"PATH": "/bin", "BARTACK_STEP": "ik:1=2"}
+
+
+def test_no_process_is_born_in_a_group_that_the_system_does_not_have() -> None:
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)):
+        _darwin.fork_into(3)
