@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import ROLES, AgentResult, Finding, command_key, findings_of
+from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
 from bartack.pipeline._records import (
     Accepted,
     Checks,
@@ -35,8 +35,10 @@ from bartack.pipeline._steps import (
     write_findings,
     write_receipt,
 )
+from bartack.pipeline._templates import fill
 from bartack.pipeline._words import say_answer, say_command
 from bartack.runtime import Context
+from bartack.runtime.operate import BudgetConfig
 
 Cause = Literal["start", "tests", "review", "spec", "conflict", "clarification", "more", "resume"]
 
@@ -147,17 +149,28 @@ class Desk:
             pinning=settings.pipeline.version_pinning,
             refused_paths=[settings.state_dir],
             rejected=refused,
+            prompt=self._prompt(action, inputs, refused),
             timeout_s=settings.deadlines.get(action),
             max_tokens=_left(settings.budget.tokens, self.spent.tokens),
             max_turns=_left(settings.budget.turns, self.spent.turns),
         )
         took = (await self._ctx.now() - began).total_seconds()
-        self.spent = Spent(
-            tokens=self.spent.tokens + result.usage.tokens,
-            turns=self.spent.turns + (result.usage.turns or 0),
-            wall_s=self.spent.wall_s + took,
-        )
+        self.spent = _add(self.spent, result.usage, took, settings.budget)
         return result
+
+    def _prompt(self, action: str, inputs: dict[str, object], refused: str) -> str:
+        """What an agent is told that knows prompts only; nothing for one that takes actions."""
+        template = self.settings.prompts.get(action)
+        if template is None:
+            return ""
+        values: dict[str, object] = {
+            "task_id": self._record.id,
+            "inputs": inputs,
+            "iteration": inputs["iteration"],
+            "expected_outputs": [],
+            "retry": {"cause": "rejected", "code": refused} if refused else None,
+        }
+        return fill(template, values)
 
     async def _check_budget(self, action: str) -> None:
         while problem := _exceeded(self.settings, self.spent):
@@ -231,6 +244,16 @@ def plain(findings: list[Finding]) -> list[object]:
 
 def _left(cap: int | None, used: int) -> int | None:
     return None if cap is None else max(cap - used, 0)
+
+
+def _add(spent: Spent, usage: Usage, took_s: float, caps: BudgetConfig) -> Spent:
+    """What was used so far and by one more command; strictly, one that does not say what it used has used all that was left."""
+    tokens, turns = usage.tokens, usage.turns
+    if not tokens and caps.strict:
+        tokens = _left(caps.tokens, spent.tokens) or 0
+    if turns is None and caps.strict:
+        turns = _left(caps.turns, spent.turns)
+    return Spent(tokens=spent.tokens + tokens, turns=spent.turns + (turns or 0), wall_s=spent.wall_s + took_s)
 
 
 def _exceeded(settings: Settings, spent: Spent) -> str:

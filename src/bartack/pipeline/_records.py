@@ -12,6 +12,7 @@ from bartack.runtime.operate import (
     IntakeConfig,
     PipelineConfig,
     QuestionsConfig,
+    RedactionConfig,
     ReviewConfig,
     SnapshotConfig,
     SpecConfig,
@@ -35,6 +36,7 @@ class Settings(Record, frozen=True):
         deadlines: Seconds that an action may take.
         asks: Whether somebody is there to be asked at a bound.
         state_dir: Where runs are kept, relative to the workspace.
+        prompts: What the agents are told that know prompts only: a template by action.
     """
 
     pipeline: PipelineConfig = PipelineConfig()
@@ -45,10 +47,12 @@ class Settings(Record, frozen=True):
     intake: IntakeConfig = IntakeConfig()
     questions: QuestionsConfig = QuestionsConfig()
     budget: BudgetConfig = BudgetConfig()
+    redaction: RedactionConfig = RedactionConfig()
     agents: dict[str, str] = {}
     deadlines: dict[str, float] = {}
     asks: bool = False
     state_dir: str = ".bartack"
+    prompts: dict[str, str] = {}
 
 
 class Place(Record, frozen=True):

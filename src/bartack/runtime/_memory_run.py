@@ -32,9 +32,11 @@ from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._state import NO_VALUE, OpenStep, State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
-from bartack.runtime._tool_desk import ToolCall
+from bartack.runtime._tool_desk import TalkWaits, ToolCall
 from bartack.supervision.forms import form_words
 
+_EVENTS: Final[dict[type, str]] = {ToolCall: "tool_called", TalkWaits: "prompt_waits"}
+"""What the core is told of what a prompt comes to; else it has ended."""
 RUN_ID: Final = "run-20260101-000000-00000000"
 BODY_PATIENCE_S: Final = 60.0
 """How long a body on another thread may take, in real seconds."""
@@ -327,9 +329,7 @@ class MemoryRun:
 
     def _open(self, dies_after: int | None) -> None:
         self.journal = MortalJournal(self.store, self.clock, dies_after)
-        self._prompts = Prompts(
-            self._agents, "", self._workspace, lambda: self.clock.monotonic_ns() / 1e9, run_id=RUN_ID
-        )
+        self._prompts = Prompts(self._agents, "", self._workspace, self.clock, run_id=RUN_ID)
         self.hub = MemoryHub(
             self.journal,
             self.clock,
@@ -338,12 +338,12 @@ class MemoryRun:
             settings=self._settings,
             run_dir=self._run_dir,
         )
+        self.hub.core.crew.last_look = self._prompts.unused
 
     def _take_replies(self) -> bool:
         ready = self._prompts.take_ready()
         for token, what in ready:
-            event = "tool_called" if isinstance(what, ToolCall) else "prompt_ended"
-            self.hub.post(methodcaller(event, token, what))
+            self.hub.post(methodcaller(_EVENTS.get(type(what), "prompt_ended"), token, what))
         return bool(ready)
 
     def _take_news(self) -> bool:

@@ -29,7 +29,7 @@ from bartack.journal import FileBlobs, open_reader
 from bartack.messaging import DeadLetterQueue
 from bartack.runtime import _steps as s
 from bartack.runtime._client import HubClient, is_active
-from bartack.runtime._config import load_config
+from bartack.runtime._config import find_workspace, load_config
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
@@ -105,7 +105,7 @@ class Run:
             ProgramImportError: The program cannot run; no run was made.
             UsageError: The arguments do not fit; no run was made.
         """
-        place = Path(workspace).resolve()
+        place = find_workspace(Path(workspace)).resolve()
         order = _order(program, args, kwargs)
         if worker is not None:
             order.worker = worker

@@ -10,12 +10,22 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
-    from bartack.runtime._config import CONFIG_FILE, Config, check_settings, keep_sets, kept_sets, load_config
+    from bartack.runtime._config import (
+        CONFIG_FILE,
+        Config,
+        check_resumed,
+        check_settings,
+        find_workspace,
+        keep_sets,
+        kept_sets,
+        load_config,
+    )
     from bartack.runtime._config_sections import (
         BudgetConfig,
         IntakeConfig,
         PipelineConfig,
         QuestionsConfig,
+        RedactionConfig,
         ReviewConfig,
         SnapshotConfig,
         SpecConfig,
@@ -95,6 +105,7 @@ __all__ = [
     "QuestionsConfig",
     "Quiet",
     "Recorded",
+    "RedactionConfig",
     "Request",
     "ReviewConfig",
     "RunCreated",
@@ -123,6 +134,7 @@ __all__ = [
     "WorkerSpawned",
     "cancel_run",
     "check_answer",
+    "check_resumed",
     "check_settings",
     "compile_file",
     "create_run",
@@ -133,6 +145,7 @@ __all__ = [
     "drive",
     "fail_run",
     "find_run",
+    "find_workspace",
     "fork_run",
     "is_active",
     "keep_sets",
@@ -157,12 +170,22 @@ __all__ = [
 
 _HOMES = {
     "_client": ("HubClient", "is_active"),
-    "_config": ("CONFIG_FILE", "Config", "check_settings", "keep_sets", "kept_sets", "load_config"),
+    "_config": (
+        "CONFIG_FILE",
+        "Config",
+        "check_resumed",
+        "check_settings",
+        "find_workspace",
+        "keep_sets",
+        "kept_sets",
+        "load_config",
+    ),
     "_config_sections": (
         "BudgetConfig",
         "IntakeConfig",
         "PipelineConfig",
         "QuestionsConfig",
+        "RedactionConfig",
         "ReviewConfig",
         "SnapshotConfig",
         "SpecConfig",
