@@ -7,7 +7,7 @@ from typing import Final
 
 from bartack.cli._options import write_json
 from bartack.cli._terminal import Screen, Style, printable
-from bartack.pipeline import Receipt, iter_receipts, receipt_path, verify_receipt
+from bartack.pipeline import Receipt, iter_receipts, receipt_path
 from bartack.runtime.operate import RunDir
 
 _STYLES: Final[dict[str, Style]] = {"same": "green", "changed": "yellow", "missing": "red"}
@@ -15,7 +15,7 @@ _STYLES: Final[dict[str, Style]] = {"same": "green", "changed": "yellow", "missi
 
 def show_receipts(run: RunDir, workspace: str, *, as_json: bool) -> None:
     """Write each receipt with its artifacts, each the same, changed since, or missing."""
-    found = [(receipt, verify_receipt(receipt, workspace)) for receipt in iter_receipts(run.path)]
+    found = [(receipt, receipt.verify(workspace)) for receipt in iter_receipts(run.path)]
     if as_json:
         write_json([_facts(run, receipt) | {"artifacts": states} for receipt, states in found])
         return

@@ -16,9 +16,6 @@ from bartack.pipeline._records import (
     Accepted,
     Checks,
     Place,
-    Receipt,
-    ReceiptAgent,
-    ReceiptArtifact,
     Settings,
     Shot,
     Spent,
@@ -38,7 +35,7 @@ from bartack.pipeline._steps import (
 from bartack.pipeline._templates import fill
 from bartack.pipeline._words import say_answer, say_command
 from bartack.runtime import Context
-from bartack.runtime.operate import BudgetConfig
+from bartack.runtime.operate import BudgetConfig, Receipt, ReceiptAgent, ReceiptArtifact
 
 Cause = Literal["start", "tests", "review", "spec", "conflict", "clarification", "more", "resume"]
 

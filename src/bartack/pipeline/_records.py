@@ -6,12 +6,14 @@ from typing import Literal
 
 import msgspec
 
-from bartack.agents import Finding, Usage, VerifiedArtifact
+from bartack.agents import Finding
 from bartack.runtime.operate import (
+    Answered,
     BudgetConfig,
     IntakeConfig,
     PipelineConfig,
     QuestionsConfig,
+    Receipt,
     RedactionConfig,
     ReviewConfig,
     SnapshotConfig,
@@ -62,13 +64,6 @@ class Place(Record, frozen=True):
     workspace: str = "."
 
 
-class Answered(Record, frozen=True):
-    """A question of an agent and what a person said to it."""
-
-    question: str
-    answer: str
-
-
 class TaskRecord(Record, frozen=True):
     """A task with everything that every command for it says."""
 
@@ -112,81 +107,6 @@ class Shot(Record, frozen=True):
     notes: list[str] = []
     hub: int = 0
     """How many times the run had been started by then."""
-
-
-class FileChange(Record, frozen=True):
-    """A file that differs between two snapshots."""
-
-    path: str
-    change: Literal["added", "modified", "deleted"]
-    sha256: str = ""
-    size: int | None = None
-
-
-class Attempt(Record, frozen=True):
-    """One attempt at a command."""
-
-    attempt: int
-    cause: str
-    started_at: str
-    ended_at: str = ""
-    code: str = ""
-
-
-class ReceiptAgent(Record, frozen=True):
-    """Who did it."""
-
-    agent_type: str
-    agent_id: str
-
-
-class ReceiptArtifact(Record, frozen=True):
-    """A file that the agent left, as it was found on the disk."""
-
-    path: str
-    sha256: str
-    size: int
-    found: bool = False
-    contains_secret: bool = False
-
-    @classmethod
-    def of(cls, artifact: VerifiedArtifact) -> ReceiptArtifact:
-        """The same of an artifact that was verified."""
-        return cls(path=artifact.path, sha256=artifact.sha256, size=artifact.size, found=artifact.found)
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Readable proof of a finished agent step."""
-
-    schema: int
-    run_id: str
-    task_id: str
-    step: int
-    action: str
-    round: int
-    cause: str
-    idempotency_key: str
-    correlation_id: str
-    command_message_id: str
-    event_message_id: str
-    agent: ReceiptAgent
-    attempts: list[Attempt]
-    snapshot_id: str
-    result_snapshot_id: str
-    changes: list[FileChange]
-    changes_more: int = 0
-    event: str
-    status: str = ""
-    replayed: bool = False
-    artifacts: list[ReceiptArtifact]
-    tests: dict[str, object] | None = None
-    usage: Usage | None = None
-    task_title: str = ""
-    instruction: str = ""
-    approved_plan: str = ""
-    clarifications: list[Answered]
-    conflict_resolutions: list[str]
-    created_at: str
 
 
 class Checks(Record, frozen=True):

@@ -29,22 +29,18 @@ from bartack.errors import (
     TestsGateError,
 )
 from bartack.pipeline._attempts import find_attempts
-from bartack.pipeline._entry import FileEntry
 from bartack.pipeline._listing import SnapshotOptions
-from bartack.pipeline._manifest import manifest_path, read_manifest, write_manifest
+from bartack.pipeline._manifest import write_manifest
 from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._proposal import proposal_problem
 from bartack.pipeline._receipts import store_receipt
 from bartack.pipeline._records import (
     Accepted,
     Checks,
-    FileChange,
     FindingsFile,
     Gate,
     Grant,
     Place,
-    Receipt,
-    ReceiptArtifact,
     Settings,
     Shot,
     Stop,
@@ -52,8 +48,20 @@ from bartack.pipeline._records import (
 )
 from bartack.pipeline._sections import check_edit
 from bartack.pipeline._settings import renew
-from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
+from bartack.pipeline._snapshot import capture
 from bartack.runtime import step, step_info
+from bartack.runtime.operate import (
+    Change,
+    FileChange,
+    FileEntry,
+    Receipt,
+    ReceiptArtifact,
+    Snapshot,
+    compare,
+    manifest_path,
+    read_manifest,
+    snapshot_id,
+)
 
 MOST_CHANGED: Final = 2000
 MOST_CHANGES: Final = 1000
