@@ -14,14 +14,15 @@ from typing import Literal
 
 import msgspec
 
-from bartack.agents import AgentProcess, AgentsConfig, Command, NdjsonConfig, ProtocolConfig
+from bartack.agents import AgentProcess, AgentsConfig, Command, NdjsonConfig
 from bartack.agents._lines import BadLine, Splitter, read_command
 from bartack.agents._scripted import Script, read_script
 from bartack.agents._scripted_side import HANG, Ignored, Memory, ScriptedSide
+from bartack.runtime._config import Config
 from bartack.runtime._memory_run import RUN_ID
 from bartack.runtime._programs import Programs
 from bartack.runtime._prompts import Outcome
-from bartack.runtime._tool_desk import TalkBegins, ToolCall
+from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
 from bartack.runtime.rehearse import KilledError
 from bartack.testing import VirtualClock
 
@@ -143,8 +144,7 @@ class Cast:
         names = ("builder", "reviewer", "spec_maintainer", "orchestration", "general")
         config = msgspec.convert({"kind": "ndjson", "command": ["agent"]}, type=NdjsonConfig)
         self._programs = _Programs(
-            AgentsConfig(named=dict.fromkeys(names, config)),
-            ProtocolConfig(),
+            Config(agents=AgentsConfig(named=dict.fromkeys(names, config))),
             folder=self.folder / "agents",
             workspace=os.getcwd(),
             environment={"BARTACK_RUN": RUN_ID, "BARTACK_RUN_DIR": str(self.folder)},
@@ -268,7 +268,7 @@ class _Programs(Programs):
         left = max(due - self._now(), 0.0)
         return left if own is None else min(own, left)
 
-    def take_ready(self) -> list[tuple[int, Outcome | ToolCall | TalkBegins]]:
+    def take_ready(self) -> list[tuple[int, Outcome | ToolCall | TalkBegins | TalkWaits]]:
         self.cast.go_on()
         return super().take_ready()
 

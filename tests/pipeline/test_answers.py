@@ -19,7 +19,7 @@ from tests.pipeline.team import (
 )
 
 from bartack.errors import ReceiptConflictError
-from bartack.pipeline._receipts import encode_receipt, receipt_path, store_receipt, verify_receipt
+from bartack.pipeline._receipts import encode_receipt, receipt_path, store_receipt
 from bartack.runtime.operate import ReviewConfig, SpecConfig
 
 REVIEW: list[dict[str, object]] = [{"type": "review.completed", "status": "approved"}]
@@ -256,11 +256,11 @@ def test_an_artifact_is_the_same_changed_or_missing(tmp_path: Path) -> None:
     run = team.run(order("T-1"))
     receipt = receipts(run)[0]
 
-    same = verify_receipt(receipt, tmp_path)
+    same = receipt.verify(tmp_path)
     (tmp_path / "src/a.py").write_text("other")
-    changed = verify_receipt(receipt, tmp_path)
+    changed = receipt.verify(tmp_path)
     (tmp_path / "src/a.py").unlink()
-    missing = verify_receipt(receipt, tmp_path)
+    missing = receipt.verify(tmp_path)
 
     assert [same, changed, missing] == [{"src/a.py": word} for word in ("same", "changed", "missing")]
 

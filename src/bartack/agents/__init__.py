@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         AgentRequest,
         AgentResult,
         Call,
+        CallRateLimit,
         CallSink,
         CallStarted,
         Outcome,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     )
     from bartack.agents._ndjson import NdjsonAgent, NdjsonCall, Surroundings, program_config, scripted_argv
     from bartack.agents._process import AgentProcess, Host
+    from bartack.agents._prompted import answer_event, reply_schema, takes_actions
     from bartack.agents._replies import findings_of
     from bartack.agents._reply import (
         DECLINE_REQUEST,
@@ -110,6 +112,7 @@ __all__ = [
     "BadLine",
     "Budget",
     "Call",
+    "CallRateLimit",
     "CallSink",
     "CallStarted",
     "Cancel",
@@ -154,6 +157,7 @@ __all__ = [
     "Verdict",
     "VerifiedArtifact",
     "Version",
+    "answer_event",
     "check_agents",
     "check_path",
     "check_value",
@@ -173,11 +177,13 @@ __all__ = [
     "read_value",
     "render_schema",
     "repair_request",
+    "reply_schema",
     "run_scripted",
     "schema",
     "schema_names",
     "schema_text",
     "scripted_argv",
+    "takes_actions",
     "verify_artifacts",
     "write_line",
 ]
@@ -206,6 +212,7 @@ _HOMES = {
         "AgentResult",
         "Call",
         "CallSink",
+        "CallRateLimit",
         "CallStarted",
         "AgentCapabilities",
         "Outcome",
@@ -268,6 +275,11 @@ _HOMES = {
     "_process": (
         "AgentProcess",
         "Host",
+    ),
+    "_prompted": (
+        "answer_event",
+        "reply_schema",
+        "takes_actions",
     ),
     "_replies": ("findings_of",),
     "_reply": (

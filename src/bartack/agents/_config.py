@@ -17,6 +17,9 @@ from bartack.errors import AgentConfigError, ConfigError
 PASSED: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE", "HTTPS_PROXY", "NO_PROXY")
 """Variables that every agent gets."""
 
+PROMPT_S: Final = 3600.0
+"""How long a prompt may take where nobody says."""
+
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 
@@ -119,7 +122,7 @@ class AgentsConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """The section ``agents``: what holds for all of them, and each by its name."""
 
     default: str = ""
-    timeout_s: Positive = 3600.0
+    timeout_s: Positive = PROMPT_S
     max_parallel: Annotated[int, Meta(ge=1)] = 8
     """So many calls of programs are under way at a time; those that wait for a tool do not count."""
     named: dict[str, AgentConfig] = {}
@@ -128,6 +131,18 @@ class AgentsConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def default_name(self) -> str:
         """The agent that is asked when none is named: the one that is said to be, else the only one."""
         return self.default or (next(iter(self.named)) if len(self.named) == 1 else "")
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """How long a prompt may take, if somebody says."""
+        return {} if self.timeout_s == PROMPT_S else {"prompt": self.timeout_s}
+
+    @property
+    def prompt_limits(self) -> dict[str, float]:
+        """The same by agent, where one has a limit of its own."""
+        agents = self.named.items()
+        own = {name: agent.timeouts for name, agent in agents if isinstance(agent, NdjsonConfig)}
+        return {name: timeouts["prompt"] for name, timeouts in own.items() if "prompt" in timeouts}
 
     def for_role(self, role: Role) -> list[str]:
         """The agents that list a role."""

@@ -43,6 +43,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         refused_paths: Below which paths of ``cwd`` it must not leave anything.
         rejected: Why an earlier answer to the same key was refused, where one was: a code.
         may_decline: It is told how to say that it cannot know.
+        trace: Where in its trace the step is, as ``TRACEPARENT`` says it, if anybody traces it.
     """
 
     run_id: str
@@ -66,6 +67,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     refused_paths: list[str] = []
     rejected: str = ""
     may_decline: bool = False
+    trace: str = ""
 
     @property
     def schema(self) -> dict[str, object] | None:
@@ -165,6 +167,14 @@ class CallRetry(Happening, frozen=True, kw_only=True, tag="agent.retry"):
     delay_s: float
 
 
+class CallRateLimit(Happening, frozen=True, kw_only=True, tag="agent.rate_limit"):
+    """The agent may not be asked again before a certain moment, which is waited for."""
+
+    status: str
+    resets_at: str
+    error: str = ""
+
+
 class CallNotice(Happening, frozen=True, kw_only=True, tag="agent.notice"):
     """Something a person may want to read: a log line, or a line that could not be used."""
 
@@ -180,7 +190,9 @@ class CallFinished(Happening, frozen=True, kw_only=True, tag="agent.finished"):
     duration_s: float
 
 
-AgentEvent = CallStarted | CallText | CallTool | CallUsage | CallRetry | CallNotice | CallFinished
+AgentEvent = (
+    CallStarted | CallText | CallTool | CallUsage | CallRetry | CallRateLimit | CallNotice | CallFinished
+)
 
 
 class ToolOutcome(msgspec.Struct, frozen=True):

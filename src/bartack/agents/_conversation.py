@@ -40,6 +40,7 @@ from bartack.agents._contract import (
     AgentResult,
     CallFinished,
     CallNotice,
+    CallRateLimit,
     CallRetry,
     CallStarted,
     CallText,
@@ -79,7 +80,13 @@ from bartack.agents._reply import ReadReply, ReplyFaultsError, repair_request
 from bartack.agents._times import Stopwatch, Times
 from bartack.agents._usage import over_budget, total_usage
 from bartack.core import Clock
-from bartack.errors import AgentCancelledError, AgentError, LineTooLongError, ReplyInvalidError
+from bartack.errors import (
+    AgentCancelledError,
+    AgentCapabilityError,
+    AgentError,
+    LineTooLongError,
+    ReplyInvalidError,
+)
 
 LATE_S: Final = 5.0
 """A tick that comes later than this was not the agent's fault: the machine slept, or the hub was stopped."""
@@ -216,7 +223,8 @@ class Conversation:
         self._link = link
         now = self._watch.now()
         self._times.start_by = None if link.heard else now + self._config.start_s
-        self._send_command()
+        if not self._refuse_tools(link):
+            self._send_command()
 
     def line(self, read: Read) -> str:
         """The process wrote a line; returns what is wrong with it, empty if nothing is."""
@@ -432,6 +440,15 @@ class Conversation:
             self._end_attempt("start_failed", f"it speaks protocol version {spoken}, not 1")
             return
         link.take_hello(hello)
+        self._refuse_tools(link)
+
+    def _refuse_tools(self, link: Link) -> bool:
+        """An agent that says it cannot call tools is not asked for what needs them; whether it was refused."""
+        if not self.request.tools or link.can_call_tools or self.state == "cancelling":
+            return False
+        told = "it says that it cannot call tools, and this prompt has some"
+        self._over(AgentCapabilityError(self.agent, told, "no_tools"), restart=True)
+        return True
 
     def _log(self, log: Log) -> None:
         self._times.last_progress = self._times.last_line
@@ -696,6 +713,7 @@ class Conversation:
             return
         self._note_attempt(code, message)
         self._uncounted += 1
+        self._tell(CallRateLimit(**self._stamp(), status=code, resets_at=until, error=message[:WHY]))
         self._wait(code, message, "failed", wait)
 
     # The end of an attempt.

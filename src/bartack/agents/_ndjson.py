@@ -24,13 +24,16 @@ from bartack.agents._actions import (
     Verdict,
     Warn,
 )
-from bartack.agents._artifacts import total_size, verify_artifacts
+from bartack.agents._artifacts import MAX_BYTES, total_size, verify_artifacts
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
 from bartack.agents._contract import (
     AgentCapabilities,
     AgentEvent,
     AgentRequest,
+    CallNotice,
     CallSink,
+    CallText,
+    CallUsage,
     Outcome,
     ToolOutcome,
 )
@@ -40,11 +43,13 @@ from bartack.agents._lines import MAX_LINE, BadLine, Read
 from bartack.agents._messages import Artifact, Heartbeat, Hello, Reason
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
-from bartack.core import DIR_MODE, FILE_MODE, Redactor
+from bartack.core import DIR_MODE, FILE_MODE, Redactor, SecretRule
 from bartack.errors import AgentStartError
 
 AT_ONCE: Final = 8 * 1024 * 1024
 """Files with so many bytes together are looked at without a thread of their own."""
+TRANSCRIPT_BYTES: Final = 16 * 1024 * 1024
+"""Behind this much a transcript has no more log lines, progress and usage."""
 REASONS: Final[dict[str, Reason]] = {
     "user": "user",
     "deadline": "deadline",
@@ -63,12 +68,16 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         folder: The directory ``agents`` of the run.
         environ: The variables of the hub, from which some are passed on.
         protocol: How much of bad lines is borne.
+        secrets: Which variables nobody may see the values of.
+        max_artifact_bytes: How large a file may be that an agent leaves.
     """
 
     run: dict[str, str]
     folder: Path
     environ: dict[str, str]
     protocol: ProtocolConfig = msgspec.field(default_factory=ProtocolConfig)
+    secrets: SecretRule = SecretRule()
+    max_artifact_bytes: int = MAX_BYTES
 
 
 class NdjsonAgent:
@@ -91,11 +100,13 @@ class NdjsonAgent:
         self.surroundings = surroundings
         self.folder = surroundings.folder / name
         self.record = AgentRecord(name)
-        self.redact = Redactor({**surroundings.environ, **config.env}).redact_bytes
+        self.redact = Redactor({**surroundings.environ, **config.env}, surroundings.secrets).hide_lines
         self._uniform = uniform
         self._calls: list[NdjsonCall] = []
         self._processes: list[AgentProcess] = []
         self._transcript: int | None = None
+        self._transcribed = 0
+        self._left_out = 0
 
     @property
     def capabilities(self) -> AgentCapabilities:
@@ -232,16 +243,28 @@ class NdjsonAgent:
             "BARTACK_WORKSPACE": request.cwd,
             "BARTACK_MAX_LINE": str(MAX_LINE),
             "BARTACK_HEARTBEAT_S": f"{self.config.heartbeat_s:g}",
+            **({"TRACEPARENT": request.trace} if request.trace else {}),
         }
 
     def transcribe(self, event: AgentEvent) -> None:
-        """Add to the transcript of the agent."""
+        """Add to the transcript of the agent. One that is very long already gets only what matters most."""
         if self._transcript is None:
             self.folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
             self._transcript = os.open(self.folder / "transcript.ndjson", flags, FILE_MODE)
+            self._transcribed = os.fstat(self._transcript).st_size
+        if self._transcribed > TRANSCRIPT_BYTES and isinstance(event, CallText | CallNotice | CallUsage):
+            self._left_out += 1
+            return
+        data = self.redact(msgspec.json.encode(event)) + b"\n"
+        self._transcribed += len(data)
         with suppress(OSError):  # a full disk ends the run elsewhere; a transcript is not worth that
-            os.write(self._transcript, self.redact(msgspec.json.encode(event)) + b"\n")
+            os.write(self._transcript, data)
+
+    def take_left_out(self) -> int:
+        """How many lines the transcript has not got since this was asked last."""
+        left_out, self._left_out = self._left_out, 0
+        return left_out
 
 
 class NdjsonCall:
@@ -353,17 +376,23 @@ class NdjsonCall:
 
     def _finish(self, outcome: Outcome) -> None:
         self._agent.over(self)
+        left_out = self._agent.take_left_out()
+        if left_out:
+            self._sink.warn(
+                f"agent {self._agent.name}: its transcript is full, {left_out} lines are not in it"
+            )
         self._sink.done(outcome)
 
     def _judge(self, artifacts: list[Artifact]) -> None:
+        most = self._agent.surroundings.max_artifact_bytes
         if total_size(self.request, artifacts) <= AT_ONCE:
-            self._judged(verify_artifacts(self.request, artifacts))
+            self._judged(verify_artifacts(self.request, artifacts, max_bytes=most))
             return
         ready, done = os.pipe()
         found: list[Verdict] = []
 
         def look() -> None:
-            found.append(verify_artifacts(self.request, artifacts))
+            found.append(verify_artifacts(self.request, artifacts, max_bytes=most))
             os.close(done)
 
         def take() -> None:

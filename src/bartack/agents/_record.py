@@ -76,6 +76,11 @@ class Link:
         self.hello: Hello | None = None
         self.heartbeat: Heartbeat | None = None
 
+    @property
+    def can_call_tools(self) -> bool:
+        """Whether it can call tools, as far as it has said what it can do."""
+        return self.hello is None or self.hello.capabilities is None or self.hello.capabilities.tools
+
     def take_hello(self, hello: Hello) -> None:
         """It introduced itself."""
         self.hello = hello

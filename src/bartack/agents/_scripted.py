@@ -59,6 +59,8 @@ class ScriptedFailure(msgspec.Struct, forbid_unknown_fields=True):
     outcome: str = "transient"
     message: str = ""
     after_calls: bool = True
+    until_s: float = 0.0
+    """With ``rate_limited``: after so many seconds it may be asked again, and is."""
 
 
 class Rule(msgspec.Struct, forbid_unknown_fields=True):
@@ -115,6 +117,8 @@ class ScriptedReply(msgspec.Struct, frozen=True):
     calls: Sequence[ScriptedCall] = ()
     outcome: str = ""
     """What kind of failure it is."""
+    until_s: float = 0.0
+    """After how long it may be asked again, if that is all that is wrong."""
 
 
 class ScriptedAgent:
@@ -207,6 +211,17 @@ class ScriptedAgent:
             self._write(prompt, write)
         return _reply(rule)
 
+    @property
+    def unused(self) -> list[int]:
+        """The numbers of the rules that have answered nothing, from 1."""
+        used = set(self._used.values())
+        return [index + 1 for index in range(len(self._script.prompts)) if index not in used]
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any rule has answered anything."""
+        return bool(self._used)
+
     def recall(self, key: str) -> ScriptedReply | None:
         """What was replied under a key, if anything was; nothing is written."""
         index = self._used.get(key, -1)
@@ -282,6 +297,7 @@ def _reply(rule: Rule) -> ScriptedReply:
         tokens=sum(rule.tokens.values()),
         failure="" if fail is None else fail.message or fail.outcome,
         outcome="" if fail is None else fail.outcome,
+        until_s=fail.until_s if fail is not None and fail.outcome == "rate_limited" else 0.0,
         exact=rule.value is not None and not rule.raw,
         calls=() if fail is not None and not fail.after_calls else tuple(rule.call),
     )

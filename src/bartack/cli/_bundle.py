@@ -20,10 +20,10 @@ from bartack._version import __version__
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import locate, run_argument, say, workspace_option
 from bartack.cli._terminal import Screen, human_size
-from bartack.core import Redactor
+from bartack.core import Redactor, SecretRule
 from bartack.errors import BartackError, UsageError
 from bartack.journal import Entry, FileReader, open_reader
-from bartack.runtime.operate import RunDir, read_state
+from bartack.runtime.operate import RunDir, load_config, read_state
 
 _FILES: Final = ("run.json", ".failed", "hub.log", "transcript.txt")
 _CONFIG: Final = "bartack.toml"
@@ -46,7 +46,7 @@ def bundle(run: str, output: str | None, workspace: str, *, prompts: bool, as_js
     target = Path(output or f"{found.id}.tar.gz")
     if target.exists():
         raise UsageError("bartack bundle", f"{target} exists already; name another file with -o")
-    members = _pack(found, target, prompts=prompts)
+    members = _pack(found, target, workspace, prompts=prompts)
     if as_json:
         listed = [{"name": name, "size": size} for name, size in members]
         write_json({"file": str(target), "members": listed})
@@ -56,8 +56,16 @@ def bundle(run: str, output: str | None, workspace: str, *, prompts: bool, as_js
     say(f"written to {target}; look at what is in it before you send it to anybody")
 
 
-def _pack(run: RunDir, target: Path, *, prompts: bool) -> list[tuple[str, int]]:
-    redactor = Redactor(os.environ)
+def _secrets(workspace: str) -> SecretRule:
+    """Which variables are secrets; settings that cannot be read may well be what the report is about."""
+    try:
+        return load_config(Path(workspace)).redaction.rule
+    except BartackError:
+        return SecretRule()
+
+
+def _pack(run: RunDir, target: Path, workspace: str, *, prompts: bool) -> list[tuple[str, int]]:
+    redactor = Redactor(os.environ, _secrets(workspace))
     members: list[tuple[str, int]] = []
     fd, temporary = tempfile.mkstemp(dir=target.absolute().parent, prefix=".bundle-", suffix=".tmp")
     try:

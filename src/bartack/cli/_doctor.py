@@ -64,7 +64,7 @@ def doctor(path: str, *, timeouts: bool, as_json: bool) -> Exit:
 def _show_timeouts(path: str, *, as_json: bool) -> Exit:
     from bartack.runtime.operate import limits_in_force, load_config  # noqa: PLC0415 - the checks need no runtime
 
-    limits = limits_in_force(os.environ, load_config(Path(path)).timeouts)
+    limits = limits_in_force(os.environ, load_config(Path(path)).limits)
     if as_json:
         write_json([limit._asdict() for limit in limits])
     else:

@@ -15,7 +15,7 @@ import msgspec
 from bartack.cli._ask import Asker
 from bartack.cli._paint import Board
 from bartack.cli._runs import load_value, say
-from bartack.cli._terminal import Screen, columns, human_time, printable
+from bartack.cli._terminal import Colour, Screen, columns, human_time, printable
 from bartack.core import SystemClock
 from bartack.journal import open_reader
 from bartack.runtime.operate import (
@@ -171,10 +171,12 @@ class PlainView(View):
 class TerminalView(View):
     """A few lines at the bottom of the terminal that show what goes on; questions are asked right there."""
 
-    def __init__(self, run: RunDir, *, began: str, patient: bool, asks: bool) -> None:
+    def __init__(
+        self, run: RunDir, *, began: str, patient: bool, asks: bool, colour: Colour = "auto"
+    ) -> None:
         super().__init__(run, began=began, patient=patient or asks)
         self._waits = patient
-        self._board = Board(sys.stderr)
+        self._board = Board(sys.stderr, colour)
         self._asker = Asker(self._board.screen) if asks else None
         self._waiting: list[tuple[str, str, str]] = []
         self._drawn_at = 0.0

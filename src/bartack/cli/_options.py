@@ -25,13 +25,29 @@ def _find_workspace(context: click.Context, parameter: click.Parameter, given: s
     """The workspace that is named; else the nearest directory upwards with a bartack.toml, else this one."""
     source = context.get_parameter_source(parameter.name or "")
     if source is not click.core.ParameterSource.DEFAULT or os.path.isfile(_SETTINGS):
-        return given
+        return _inside(given)
     here = os.getcwd()
     while here != (above := os.path.dirname(here)):
         here = above
         if os.path.isfile(os.path.join(here, _SETTINGS)):
-            return here
+            return _inside(here)
     return given
+
+
+def _inside(project: str) -> str:
+    """The workspace of a project: its directory, unless its settings name one below it."""
+    try:
+        with open(os.path.join(project, _SETTINGS), "rb") as file:
+            named = b"workspace" in file.read() or "BARTACK_PROJECT_WORKSPACE" in os.environ
+    except OSError:
+        return project
+    if not named:
+        return project
+    from pathlib import Path  # noqa: PLC0415 - few projects name one, and the others start faster without it
+
+    from bartack.runtime.operate import find_workspace  # noqa: PLC0415 - likewise
+
+    return str(find_workspace(Path(project)))
 
 
 workspace_option = click.option(

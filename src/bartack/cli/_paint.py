@@ -9,15 +9,15 @@ import os
 from collections.abc import Callable
 from typing import TextIO
 
-from bartack.cli._terminal import Screen, cells
+from bartack.cli._terminal import Colour, Screen, cells
 
 
 class Board:
     """Lines at the bottom of a terminal; on anything else they are simply written, if they are new."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, colour: Colour = "auto") -> None:
         self._stream = stream
-        self.screen = Screen(stream)
+        self.screen = Screen(stream, colour)
         self._drawn: list[str] = []
 
     @property

@@ -55,7 +55,7 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
     config = load_config(workspace, wish.sets)
     tasks, instruction = _what(wish, config)
     roles = needed_roles(config, workspace, intake=bool(instruction))
-    settings = make_settings(config, roles, asks=_somebody_is_there(wish))
+    settings = make_settings(config, roles, asks=_somebody_is_there(wish), workspace=workspace)
     order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
     check_ready(config, workspace, os.environ, roles)
     _warn(config)

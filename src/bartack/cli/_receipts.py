@@ -7,7 +7,7 @@ from typing import Final
 
 from bartack.cli._options import write_json
 from bartack.cli._terminal import Screen, Style, printable
-from bartack.pipeline import Receipt, iter_receipts, receipt_path, verify_receipt, workspace_of
+from bartack.pipeline import Receipt, iter_receipts, receipt_path, workspace_of
 from bartack.runtime.operate import RunDir
 
 _STYLES: Final[dict[str, Style]] = {"same": "green", "changed": "yellow", "missing": "red"}
@@ -16,7 +16,7 @@ _STYLES: Final[dict[str, Style]] = {"same": "green", "changed": "yellow", "missi
 def show_receipts(run: RunDir, workspace: str, *, as_json: bool) -> None:
     """Write each receipt with its artifacts, each the same, changed since, or missing."""
     found = [
-        (receipt, verify_receipt(receipt, workspace_of(run.path, workspace, receipt.task_id)))
+        (receipt, receipt.verify(workspace_of(run.path, workspace, receipt.task_id)))
         for receipt in iter_receipts(run.path)
     ]
     if as_json:

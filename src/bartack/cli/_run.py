@@ -16,7 +16,7 @@ from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
-from bartack.cli._terminal import Screen, human_time, listed, printable
+from bartack.cli._terminal import Colour, Screen, human_time, listed, printable
 from bartack.cli._wish import PIPELINE, Wish, set_option, wish_options
 from bartack.errors import RunNotFoundError, UsageError
 from bartack.runtime.operate import (
@@ -31,6 +31,7 @@ from bartack.runtime.operate import (
     State,
     UnknownDecision,
     Value,
+    check_resumed,
     create_run,
     differences,
     drive,
@@ -107,7 +108,7 @@ def run(
     )
     made = create_run(order, place, config)
     keep_sets(made.path, wish.sets)
-    view = _view(made, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
+    view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 
 
@@ -125,7 +126,7 @@ def _run_pipeline(wish: Wish, workspace: Path, *, wait: bool, as_json: bool) -> 
     from bartack.cli._pipeline import describe, new_run  # noqa: PLC0415 - a program of one's own starts faster without it
 
     with new_run(wish, workspace, wait=wait) as (made, config):
-        view = _view(made, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
+        view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
         return _drive(made, config, view, as_json=as_json, describe=describe(made))
 
 
@@ -201,6 +202,7 @@ def resume(
     decision = None if unknown is None else _decision(unknown)
     given = workspace if _is_given("workspace") else None
     place = found.workspace(state, given)
+    check_resumed(sets)
     keep_sets(found.path, sets)
     config = load_config(Path(place), kept_sets(found.path))
     if update or program is not None:
@@ -208,7 +210,7 @@ def resume(
         say(f"the changed program fits the {checked} steps that were done")
     else:
         _warn_of_changes(found, state)
-    view = _view(found, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
+    view = _view(found, config, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
     with _holding(found, state, Path(place), config, wait=wait) as describe:
         return _drive(found, config, view, decision, place, as_json=as_json, describe=describe)
 
@@ -268,13 +270,14 @@ def _warn_of_changes(run: RunDir, state: State) -> None:
 # Driving.
 
 
-def _view(run: RunDir, began: str, *, wait: bool, no_input: bool, as_json: bool) -> View:
+def _view(run: RunDir, config: Config, began: str, *, wait: bool, no_input: bool, as_json: bool) -> View:
     if as_json:
         return JsonView(run, began=began, patient=wait)
     if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
         return PlainView(run, began=began, patient=wait)
     asks = sys.stdin.isatty() and not no_input and not os.environ.get("CI")
-    return TerminalView(run, began=began, patient=wait, asks=asks)
+    colour = config.transcript.color
+    return TerminalView(run, began=began, patient=wait, asks=asks, colour=colour)
 
 
 def _drive(
@@ -296,7 +299,7 @@ def _drive(
         if as_json:
             _put_result(run, view.state, status, code)
         else:
-            _write_end(run, view, status)
+            _write_end(run, view, status, config.transcript.color)
     return code
 
 
@@ -312,8 +315,8 @@ def _put_result(run: RunDir, state: State, status: str, code: Exit) -> None:
     put_event(event)
 
 
-def _write_end(run: RunDir, view: View, status: str) -> None:
-    screen = Screen(sys.stderr)
+def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
+    screen = Screen(sys.stderr, colour)
     state, took = view.state, human_time(view.elapsed_s)
     match status:
         case "completed":

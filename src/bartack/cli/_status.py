@@ -88,6 +88,7 @@ class RunFacts(msgspec.Struct):
     pid: int
     program: str
     worker: str
+    project: str
     workspace: str
     created_at: str
     updated_at: str
@@ -176,6 +177,7 @@ def facts_of(run: RunDir) -> RunFacts:
         pid=summarise(run).pid,
         program=state.run.program,
         worker=state.run.name,
+        project=state.run.project,
         workspace=state.run.workspace,
         created_at=iso(state.created_at),
         updated_at=iso(state.last_at),
@@ -247,6 +249,7 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
     pid = f" in process {facts.pid}" if facts.pid else ""
     rows = [
         ("run", facts.run),
+        *([("project", printable(facts.project))] if facts.project else []),
         ("status", paint_status(screen, facts.status) + pid),
         ("program", printable(_program(facts))),
         ("workspace", printable(facts.workspace)),

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TextIO
 
+Colour = Literal["auto", "always", "never"]
+"""Whether there is any: where a terminal shows it and nobody objects, or as somebody says."""
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 
 _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
@@ -19,11 +21,11 @@ class Screen:
         colour: Whether ``paint`` paints.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, colour: Colour = "auto") -> None:
         self._stream = stream
         terminal = stream.isatty()
         self.width = _columns(stream) if terminal else None
-        self.colour = terminal and _colour_is_welcome()
+        self.colour = colour == "always" or (colour == "auto" and terminal and _colour_is_welcome())
 
     def line(self, text: str = "") -> None:
         """Write one line."""

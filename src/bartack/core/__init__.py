@@ -12,7 +12,7 @@ from bartack.core._files import replace_file
 from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
 from bartack.core._json import canonical
 from bartack.core._paths import open_below, safe_join
-from bartack.core._redact import Redactor, is_secret_name
+from bartack.core._redact import Redactor, SecretRule, is_secret_name
 from bartack.core._watch import Watch, WatchKind, open_watch, watch_kind
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "RealDisk",
     "Redactor",
     "RunId",
+    "SecretRule",
     "SystemClock",
     "Watch",
     "WatchKind",

@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.pipeline._entry import FileEntry
     from bartack.pipeline._facts import read_order
     from bartack.pipeline._kept import (
         Cleared,
@@ -27,22 +26,28 @@ if TYPE_CHECKING:
     from bartack.pipeline._listing import SnapshotOptions
     from bartack.pipeline._lock import WorkspaceLock, hold_workspace
     from bartack.pipeline._main import main, make_order
-    from bartack.pipeline._manifest import Manifest, read_manifest, verify_manifest
-    from bartack.pipeline._receipts import (
-        iter_receipts,
-        load_receipt,
-        receipt_path,
-        restore_receipts,
-        verify_receipt,
-    )
-    from bartack.pipeline._records import PipelineOrder, Place, Receipt, Settings, TaskRecord
+    from bartack.pipeline._manifest import verify_manifest
+    from bartack.pipeline._receipts import receipt_path, restore_receipts
+    from bartack.pipeline._records import PipelineOrder, Place, Settings, TaskRecord
     from bartack.pipeline._request import MAIN, PROGRAM, check_ready, choose_tasks
     from bartack.pipeline._sections import missing_titles
     from bartack.pipeline._settings import choose_agents, make_settings, needed_roles
-    from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
+    from bartack.pipeline._snapshot import capture
     from bartack.pipeline._standing import Progress, read_progress
     from bartack.pipeline._steps import note_resume
     from bartack.pipeline._task import task
+    from bartack.runtime.operate import (
+        Change,
+        FileEntry,
+        Manifest,
+        Receipt,
+        Snapshot,
+        compare,
+        iter_receipts,
+        load_receipt,
+        read_manifest,
+        snapshot_id,
+    )
 
 __all__ = [
     "MAIN",
@@ -91,12 +96,10 @@ __all__ = [
     "snapshot_id",
     "task",
     "verify_manifest",
-    "verify_receipt",
     "workspace_of",
 ]
 
 _HOMES: Final = {
-    "_entry": ("FileEntry",),
     "_listing": ("SnapshotOptions",),
     "_facts": ("read_order",),
     "_kept": (
@@ -111,14 +114,14 @@ _HOMES: Final = {
     "_ledger": ("LedgerLine", "LedgerProblem", "check_ledger", "export_ledger"),
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
-    "_manifest": ("Manifest", "read_manifest", "verify_manifest"),
+    "_manifest": ("verify_manifest",),
     "_standing": ("Progress", "read_progress"),
-    "_receipts": ("iter_receipts", "load_receipt", "receipt_path", "restore_receipts", "verify_receipt"),
-    "_records": ("PipelineOrder", "Place", "Receipt", "Settings", "TaskRecord"),
+    "_receipts": ("receipt_path", "restore_receipts"),
+    "_records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
     "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),
     "_sections": ("missing_titles",),
     "_settings": ("choose_agents", "make_settings", "needed_roles"),
-    "_snapshot": ("Change", "Snapshot", "capture", "compare", "snapshot_id"),
+    "_snapshot": ("capture",),
     "_steps": ("note_resume",),
     "_task": ("task",),
 }
@@ -128,4 +131,8 @@ def __getattr__(name: str) -> object:
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
+    if name in __all__:
+        return getattr(
+            import_module("bartack.runtime.operate"), name
+        )  # what can be read of a run without the pipeline
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

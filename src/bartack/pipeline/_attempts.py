@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from bartack.agents import conversation_id
-from bartack.pipeline._records import Attempt, Receipt
+from bartack.runtime.operate import Attempt, Receipt
 
 
 class _Retry(msgspec.Struct):

@@ -11,16 +11,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import ROLES, AgentResult, Finding, command_key, findings_of
+from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
 from bartack.pipeline._lanes import place_of, tally
 from bartack.pipeline._records import (
     Accepted,
     Checks,
     Lane,
     Place,
-    Receipt,
-    ReceiptAgent,
-    ReceiptArtifact,
     Settings,
     Shot,
     Spent,
@@ -37,8 +34,10 @@ from bartack.pipeline._steps import (
     write_findings,
     write_receipt,
 )
+from bartack.pipeline._templates import fill
 from bartack.pipeline._words import say_answer, say_command
 from bartack.runtime import Context
+from bartack.runtime.operate import Receipt, ReceiptAgent, ReceiptArtifact
 
 Cause = Literal["start", "tests", "review", "spec", "conflict", "clarification", "more", "resume"]
 
@@ -147,6 +146,8 @@ class Desk:
         settings = self.settings
         used = await self._check_budget(action)
         self._ctx.log(say_command(action, self._record.id, inputs, key, self._agent(action)))
+        max_tokens = self._share(settings.budget.tokens, used.tokens)
+        max_turns = self._share(settings.budget.turns, used.turns)
         began = await self._ctx.now()
         result = await self._ctx.command(
             action,
@@ -160,13 +161,29 @@ class Desk:
             cwd="" if self._lane is None else self.place.workspace,
             refused_paths=[settings.state_dir],
             rejected=refused,
+            prompt=self._prompt(action, inputs, refused),
             timeout_s=settings.deadlines.get(action),
-            max_tokens=self._share(settings.budget.tokens, used.tokens),
-            max_turns=self._share(settings.budget.turns, used.turns),
+            max_tokens=max_tokens,
+            max_turns=max_turns,
         )
         took = (await self._ctx.now() - began).total_seconds()
-        self.spent += Spent(tokens=result.usage.tokens, turns=result.usage.turns or 0, wall_s=took)
+        reserved = Spent(tokens=max_tokens or 0, turns=max_turns or 0)
+        self.spent += _costs(result.usage, took, reserved if settings.budget.strict else Spent())
         return result
+
+    def _prompt(self, action: str, inputs: dict[str, object], refused: str) -> str:
+        """What an agent is told that knows prompts only; nothing for one that takes actions."""
+        template = self.settings.prompts.get(action)
+        if template is None:
+            return ""
+        values: dict[str, object] = {
+            "task_id": self._record.id,
+            "inputs": inputs,
+            "iteration": inputs["iteration"],
+            "expected_outputs": [],
+            "retry": {"cause": "rejected", "code": refused} if refused else None,
+        }
+        return fill(template, values)
 
     async def _check_budget(self, action: str) -> Spent:
         """What the run has used so far; stop if that is all that it may use."""
@@ -250,6 +267,12 @@ class Desk:
 def plain(findings: list[Finding]) -> list[object]:
     """Findings as they stand in a command."""
     return [msgspec.to_builtins(finding) for finding in findings]
+
+
+def _costs(usage: Usage, took_s: float, unsaid: Spent) -> Spent:
+    """What one command used, and what counts where it does not say."""
+    turns = unsaid.turns if usage.turns is None else usage.turns
+    return Spent(tokens=usage.tokens or unsaid.tokens, turns=turns, wall_s=took_s)
 
 
 def _exceeded(settings: Settings, spent: Spent) -> str:

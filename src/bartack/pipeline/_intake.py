@@ -14,10 +14,8 @@ from bartack.agents import Event
 from bartack.errors import NoCandidatesError
 from bartack.pipeline._desk import Answer, Cause, Desk
 from bartack.pipeline._discovery import STRATEGY, Candidate, discover
-from bartack.pipeline._manifest import manifest_path, read_manifest
 from bartack.pipeline._proposal import read_proposal
 from bartack.pipeline._records import (
-    Answered,
     Decision,
     DerivedTask,
     Place,
@@ -28,6 +26,7 @@ from bartack.pipeline._records import (
 )
 from bartack.pipeline._steps import snapshots_of
 from bartack.runtime import Context, step
+from bartack.runtime.operate import Answered, manifest_path, read_manifest
 
 ID: Final = "intake"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from pathlib import Path
 from typing import Final
 
@@ -11,38 +10,9 @@ import msgspec
 
 from bartack.core import DIR_MODE, replace_file
 from bartack.errors import ManifestError
-from bartack.pipeline._entry import FileEntry
-from bartack.pipeline._snapshot import Snapshot, snapshot_id
+from bartack.runtime.operate import FileEntry, Snapshot, manifest_path, read_manifest, snapshot_id
 
 SCHEMA: Final = 1
-SUFFIX: Final = ".manifest.json"
-
-
-class ManifestFile(msgspec.Struct, omit_defaults=True):
-    """One file of a manifest. A path that is no text is in ``path_b64``."""
-
-    mode: str
-    size: int
-    sha256: str
-    path: str | None = None
-    path_b64: str | None = None
-
-
-class Manifest(msgspec.Struct):
-    """What the file says."""
-
-    schema: int
-    snapshot_id: str
-    source: str
-    captured_at: str
-    count: int
-    bytes: int
-    files: list[ManifestFile]
-
-
-def manifest_path(directory: Path, id_: str) -> Path:
-    """Where the manifest of a snapshot is kept."""
-    return directory / f"{id_}{SUFFIX}"
 
 
 def write_manifest(directory: Path, snapshot: Snapshot, captured_at: str) -> Path:
@@ -81,38 +51,6 @@ def _encode_file(entry: FileEntry) -> bytes:
         path = {"path_b64": base64.b64encode(entry.path).decode()}
     facts = {"mode": entry.mode, "size": entry.size, "sha256": f"sha256:{entry.sha256}"}
     return msgspec.json.encode({**path, **facts})
-
-
-def read_manifest(path: Path) -> tuple[str, list[FileEntry]]:
-    """The id that a manifest claims, and its files.
-
-    Raises:
-        ManifestError: It cannot be read, or is none.
-    """
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-        return manifest.snapshot_id, [_decode_file(file) for file in manifest.files]
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        raise ManifestError(str(path), str(error)) from None
-
-
-def _decode_file(file: ManifestFile) -> FileEntry:
-    if file.path is not None:
-        path = file.path.encode()
-    else:
-        try:
-            path = base64.b64decode(file.path_b64 or "", validate=True)
-        except binascii.Error as error:
-            raise ValueError(f"path_b64: {error}") from None
-    method, _, digest = file.sha256.partition(":")
-    if (
-        not path
-        or method != "sha256"
-        or len(digest) != 64
-        or file.mode not in {"100644", "100755", "120000", "160000"}
-    ):
-        raise ValueError("a file without a path, a mode or a checksum")
-    return FileEntry(path, file.mode, file.size, digest)
 
 
 def verify_manifest(path: Path) -> str:

@@ -1,23 +1,15 @@
-"""Receipts as files: written once, never overwritten, and checked against the workspace whenever somebody asks."""
+"""Receipts as files: written once, and never overwritten."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
-from bartack.agents import check_path
 from bartack.core import DIR_MODE, FILE_MODE
-from bartack.errors import FileAccessError, ReceiptConflictError, UnsafePathError
-from bartack.journal import open_reader
-from bartack.pipeline._records import Accepted, Receipt
-from bartack.runtime.operate import Chronicle
-
-Verified = Literal["same", "changed", "missing"]
+from bartack.errors import ReceiptConflictError
+from bartack.runtime.operate import Receipt, iter_receipts
 
 
 def receipt_path(receipt: Receipt) -> str:
@@ -74,35 +66,6 @@ def _put(file: Path, content: bytes) -> None:
     os.replace(temporary, file)
 
 
-def load_receipt(path: str | os.PathLike[str]) -> Receipt:
-    """Read a receipt.
-
-    Raises:
-        FileAccessError: It cannot be read, or is none.
-    """
-    try:
-        return msgspec.json.decode(Path(path).read_bytes(), type=Receipt)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise FileAccessError(os.fspath(path), str(error)) from None
-
-
-def iter_receipts(run_dir: str | os.PathLike[str]) -> Iterator[Receipt]:
-    """The receipts of a run, in the order of its journal. The journal is read, not the files; no hub is needed."""
-    chronicle = Chronicle()
-    with open_reader(run_dir) as reader:
-        entries = list(reader.read())
-        chronicle.add_all(entries)
-        accepted = {
-            step.seq for step in chronicle.steps if step.about == "accept" and step.status == "finished"
-        }
-        for entry in entries:
-            if entry.seq in accepted:
-                value = reader.load_value(entry)
-                found = msgspec.json.decode(value or b"null", type=Accepted | None)
-                if found is not None and found.receipt is not None:
-                    yield found.receipt
-
-
 def restore_receipts(run_dir: Path) -> list[str]:
     """Write the receipts anew that are missing; returns which.
 
@@ -115,19 +78,3 @@ def restore_receipts(run_dir: Path) -> list[str]:
         path = store_receipt(run_dir, receipt)
         restored += [path] if missing else []
     return restored
-
-
-def verify_receipt(receipt: Receipt, workspace: str | os.PathLike[str]) -> dict[str, Verified]:
-    """Whether each artifact of a receipt is still what it was."""
-    return {
-        artifact.path: _verify(artifact.path, artifact.sha256, workspace) for artifact in receipt.artifacts
-    }
-
-
-def _verify(path: str, sum_: str, workspace: str | os.PathLike[str]) -> Verified:
-    try:
-        with open(check_path(os.fspath(workspace), path), "rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except (OSError, UnsafePathError):
-        return "missing"
-    return "same" if f"sha256:{digest}" == sum_ else "changed"

@@ -6,13 +6,16 @@ from typing import Literal
 
 import msgspec
 
-from bartack.agents import Finding, Usage, VerifiedArtifact
+from bartack.agents import Finding
 from bartack.runtime.operate import (
+    Answered,
     BudgetConfig,
     IntakeConfig,
     ParallelConfig,
     PipelineConfig,
     QuestionsConfig,
+    Receipt,
+    RedactionConfig,
     ReviewConfig,
     SnapshotConfig,
     SpecConfig,
@@ -36,6 +39,7 @@ class Settings(Record, frozen=True):
         deadlines: Seconds that an action may take.
         asks: Whether somebody is there to be asked at a bound.
         state_dir: Where runs are kept, relative to the workspace.
+        prompts: What the agents are told that know prompts only: a template by action.
     """
 
     pipeline: PipelineConfig = PipelineConfig()
@@ -47,10 +51,12 @@ class Settings(Record, frozen=True):
     questions: QuestionsConfig = QuestionsConfig()
     parallel: ParallelConfig = ParallelConfig()
     budget: BudgetConfig = BudgetConfig()
+    redaction: RedactionConfig = RedactionConfig()
     agents: dict[str, str] = {}
     deadlines: dict[str, float] = {}
     asks: bool = False
     state_dir: str = ".bartack"
+    prompts: dict[str, str] = {}
 
 
 class Place(Record, frozen=True):
@@ -67,13 +73,6 @@ class Place(Record, frozen=True):
     workspace: str = "."
     root: str = "."
     lane: str = ""
-
-
-class Answered(Record, frozen=True):
-    """A question of an agent and what a person said to it."""
-
-    question: str
-    answer: str
 
 
 class TaskRecord(Record, frozen=True):
@@ -119,81 +118,6 @@ class Shot(Record, frozen=True):
     notes: list[str] = []
     hub: int = 0
     """How many times the run had been started by then."""
-
-
-class FileChange(Record, frozen=True):
-    """A file that differs between two snapshots."""
-
-    path: str
-    change: Literal["added", "modified", "deleted"]
-    sha256: str = ""
-    size: int | None = None
-
-
-class Attempt(Record, frozen=True):
-    """One attempt at a command."""
-
-    attempt: int
-    cause: str
-    started_at: str
-    ended_at: str = ""
-    code: str = ""
-
-
-class ReceiptAgent(Record, frozen=True):
-    """Who did it."""
-
-    agent_type: str
-    agent_id: str
-
-
-class ReceiptArtifact(Record, frozen=True):
-    """A file that the agent left, as it was found on the disk."""
-
-    path: str
-    sha256: str
-    size: int
-    found: bool = False
-    contains_secret: bool = False
-
-    @classmethod
-    def of(cls, artifact: VerifiedArtifact) -> ReceiptArtifact:
-        """The same of an artifact that was verified."""
-        return cls(path=artifact.path, sha256=artifact.sha256, size=artifact.size, found=artifact.found)
-
-
-class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Readable proof of a finished agent step."""
-
-    schema: int
-    run_id: str
-    task_id: str
-    step: int
-    action: str
-    round: int
-    cause: str
-    idempotency_key: str
-    correlation_id: str
-    command_message_id: str
-    event_message_id: str
-    agent: ReceiptAgent
-    attempts: list[Attempt]
-    snapshot_id: str
-    result_snapshot_id: str
-    changes: list[FileChange]
-    changes_more: int = 0
-    event: str
-    status: str = ""
-    replayed: bool = False
-    artifacts: list[ReceiptArtifact]
-    tests: dict[str, object] | None = None
-    usage: Usage | None = None
-    task_title: str = ""
-    instruction: str = ""
-    approved_plan: str = ""
-    clarifications: list[Answered]
-    conflict_resolutions: list[str]
-    created_at: str
 
 
 class Checks(Record, frozen=True):

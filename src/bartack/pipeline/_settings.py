@@ -8,9 +8,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import DEADLINES_S, ROLES
-from bartack.errors import BartackError, ConfigError
+from bartack.agents import DEADLINES_S, ROLES, takes_actions
+from bartack.errors import BartackError, ConfigError, ScriptError
 from bartack.pipeline._records import Settings
+from bartack.pipeline._templates import load_templates
 from bartack.runtime.operate import CONFIG_FILE, Config, PipelineConfig, TestsConfig, kept_sets, load_config
 
 PipelineRole = Literal["builder", "reviewer", "spec_maintainer", "orchestration"]
@@ -63,11 +64,19 @@ def choose_agents(config: Config, roles: Sequence[PipelineRole]) -> dict[str, st
     return chosen
 
 
-def make_settings(config: Config, roles: Sequence[PipelineRole], *, asks: bool) -> Settings:
+def make_settings(
+    config: Config, roles: Sequence[PipelineRole], *, asks: bool, workspace: Path | None = None
+) -> Settings:
     """The settings that a run begins with.
 
+    Args:
+        config: The settings of the project.
+        roles: The roles that may be needed.
+        asks: Somebody is there to be asked at a bound.
+        workspace: Where scripts and templates are looked for.
+
     Raises:
-        ConfigError: A role has no agent.
+        ConfigError: A role has no agent, or a template cannot be used.
     """
     agents = choose_agents(config, roles)
     if config.tests.mode == "command" and not config.tests.argv:
@@ -87,11 +96,29 @@ def make_settings(config: Config, roles: Sequence[PipelineRole], *, asks: bool) 
         questions=config.questions,
         parallel=config.parallel,
         budget=config.budget,
+        redaction=config.redaction,
         agents=agents,
         deadlines=deadlines,
         asks=asks,
         state_dir=config.directory,
+        prompts={} if workspace is None else _templates(config, agents, workspace),
     )
+
+
+def _templates(config: Config, agents: dict[str, str], workspace: Path) -> dict[str, str]:
+    """The templates of the actions that are done by agents who know prompts only."""
+    prompted = [name for name in set(agents.values()) if not _takes_actions(config, name, workspace)]
+    actions = [action for action, role in ROLES.items() if agents.get(role) in prompted]
+    return load_templates(
+        {str(name): path for name, path in config.pipeline.prompts.items()}, actions, workspace
+    )
+
+
+def _takes_actions(config: Config, name: str, workspace: Path) -> bool:
+    try:
+        return takes_actions(name, config.agents.named[name], workspace)
+    except ScriptError:
+        return True  # that it cannot be used is said when all agents are looked at
 
 
 def renew(settings: Settings, workspace: Path, run_dir: Path) -> Settings | None:

@@ -9,84 +9,18 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from bartack.errors import SnapshotReadError, SnapshotUnstableError
-from bartack.pipeline._entry import FileEntry
-from bartack.pipeline._listing import Lister, Listing, SnapshotOptions, Source, to_portable
+from bartack.pipeline._listing import Lister, Listing, SnapshotOptions, to_portable
 from bartack.pipeline._statcache import StatCache
+from bartack.runtime.operate import FileEntry, Snapshot, snapshot_id
 
 BLOCK: Final = 1024 * 1024
 TRIES: Final = 3
 MAX_THREADS: Final = 8
-_HEADER: Final = b"bartack-snapshot-1\n"
-_MODES: Final = {"100644": b"100644", "100755": b"100755", "120000": b"120000", "160000": b"160000"}
-
-
-class Snapshot:
-    """A captured tree."""
-
-    def __init__(
-        self, id_: str, source: Source, files: Callable[[], Sequence[FileEntry]], notes: Sequence[str] = ()
-    ) -> None:
-        self.id = id_
-        self.source: Source = source
-        self.notes = tuple(notes)
-        self._files = files
-
-    @cached_property
-    def files(self) -> tuple[FileEntry, ...]:
-        """Its files, sorted by path."""
-        return tuple(self._files())
-
-    @property
-    def count(self) -> int:
-        """How many files it holds."""
-        return len(self.files)
-
-    @property
-    def size_bytes(self) -> int:
-        """How many bytes they have together."""
-        return sum(entry.size for entry in self.files)
-
-
-class Change(NamedTuple):
-    """A path in which two snapshots differ: added, deleted, modified, or mode (only its mode differs)."""
-
-    path: bytes
-    change: str
-    entry: FileEntry | None
-    """The file as it is in the second snapshot."""
-
-
-def snapshot_id(files: Iterable[FileEntry]) -> str:
-    """The id of some files, whatever their order."""
-    digest = sha256(_HEADER)
-    lines = [
-        b"%b %d %b %b\0" % (_MODES[mode], size, checksum.encode(), path)
-        for path, mode, size, checksum in sorted(files)
-    ]
-    digest.update(b"".join(lines))
-    return f"snap-{digest.hexdigest()[:12]}"
-
-
-def compare(before: Iterable[FileEntry], after: Iterable[FileEntry]) -> list[Change]:
-    """What changed between two snapshots, sorted by path."""
-    old = {entry.path: entry for entry in before}
-    changes: list[Change] = []
-    for entry in after:
-        known = old.pop(entry.path, None)
-        if known is None:
-            changes.append(Change(entry.path, "added", entry))
-        elif known != entry:
-            same = (known.size, known.sha256) == (entry.size, entry.sha256)
-            changes.append(Change(entry.path, "mode" if same else "modified", entry))
-    changes += [Change(path, "deleted", None) for path in old]
-    return sorted(changes, key=lambda change: change.path)
 
 
 def capture(root: str | Path, options: SnapshotOptions | None = None, cache: Path | None = None) -> Snapshot:

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from bartack.core import DIR_MODE, replace_file
-from bartack.pipeline._entry import FileEntry
+from bartack.runtime.operate import FileEntry
 
 GRAIN_NS: Final = 2_000_000_000
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from bartack.agents import Finding, moment
-from bartack.core import DIR_MODE, Redactor, SystemClock, is_secret_name, replace_file
+from bartack.core import DIR_MODE, Redactor, SystemClock, replace_file
 from bartack.errors import (
     AgentBudgetError,
     AgentReplyError,
@@ -29,22 +29,18 @@ from bartack.errors import (
     TestsGateError,
 )
 from bartack.pipeline._attempts import find_attempts
-from bartack.pipeline._entry import FileEntry
 from bartack.pipeline._listing import SnapshotOptions
-from bartack.pipeline._manifest import manifest_path, read_manifest, write_manifest
+from bartack.pipeline._manifest import write_manifest
 from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._proposal import proposal_problem
 from bartack.pipeline._receipts import store_receipt
 from bartack.pipeline._records import (
     Accepted,
     Checks,
-    FileChange,
     FindingsFile,
     Gate,
     Grant,
     Place,
-    Receipt,
-    ReceiptArtifact,
     Settings,
     Shot,
     Stop,
@@ -52,9 +48,21 @@ from bartack.pipeline._records import (
 )
 from bartack.pipeline._sections import check_edit
 from bartack.pipeline._settings import renew
-from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
+from bartack.pipeline._snapshot import capture
 from bartack.pipeline._worktrees import Trees
 from bartack.runtime import step, step_info
+from bartack.runtime.operate import (
+    Change,
+    FileChange,
+    FileEntry,
+    Receipt,
+    ReceiptArtifact,
+    Snapshot,
+    compare,
+    manifest_path,
+    read_manifest,
+    snapshot_id,
+)
 
 MOST_CHANGED: Final = 2000
 MOST_CHANGES: Final = 1000
@@ -242,10 +250,28 @@ def accept(place: Place, settings: Settings, draft: Receipt, shot: Shot, checks:
         changes=[_file_change(change) for change in changes[:MOST_CHANGES]],
         changes_more=max(len(changes) - MOST_CHANGES, 0),
         attempts=find_attempts(Path(place.run_dir), draft),
-        artifacts=[_look_for_secrets(place, artifact) for artifact in draft.artifacts],
+        artifacts=[
+            _look_for_secrets(place, artifact, settings) for artifact in _artifacts(draft, changes, settings)
+        ],
         created_at=moment(SystemClock().now_us()),
     )
     return msgspec.structs.replace(result, receipt=receipt, protected=protected)
+
+
+def _artifacts(draft: Receipt, changes: list[Change], settings: Settings) -> list[ReceiptArtifact]:
+    """The files of an answer. An agent that knows prompts only names none: they are what was found to have changed."""
+    if draft.action not in settings.prompts:
+        return draft.artifacts
+    return [
+        ReceiptArtifact(
+            path=_text(change.path),
+            sha256=f"sha256:{change.entry.sha256}",
+            size=change.entry.size,
+            found=True,
+        )
+        for change in changes[:MOST_CHANGES]
+        if change.entry is not None
+    ]
 
 
 def _file_change(change: Change) -> FileChange:
@@ -311,15 +337,16 @@ def _spec_reply_problem(event: str, *, edited: bool) -> str:
     return ""
 
 
-def _look_for_secrets(place: Place, artifact: ReceiptArtifact) -> ReceiptArtifact:
-    secrets = {name: value for name, value in os.environ.items() if is_secret_name(name)}
+def _look_for_secrets(place: Place, artifact: ReceiptArtifact, settings: Settings) -> ReceiptArtifact:
+    rule = settings.redaction.rule
+    secrets = {name: value for name, value in os.environ.items() if rule.covers(name)}
     if not secrets or artifact.size > SECRET_BYTES:
         return artifact
     try:
         content = Path(place.workspace, artifact.path).read_bytes()
     except OSError:
         return artifact
-    holds = Redactor(secrets).redact_bytes(content) != content
+    holds = Redactor(secrets, rule).redact_bytes(content) != content
     return msgspec.structs.replace(artifact, contains_secret=holds)
 
 

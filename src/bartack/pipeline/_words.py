@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from bartack.agents import AgentResult
-from bartack.pipeline._records import Gate, Receipt
+from bartack.pipeline._records import Gate
+from bartack.runtime.operate import Receipt
 
 LONGEST: Final = 400
 _UNITS: Final = ("KiB", "MiB", "GiB")

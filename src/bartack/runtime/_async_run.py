@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -53,6 +53,10 @@ from bartack.runtime._steps import Held, MailboxStats
 from bartack.runtime._values import Codec, codec, encode
 from bartack.runtime._view import MessageRecord, StepRecord, StepStatus
 from bartack.runtime._worker import Worker, WorkerCall
+
+if TYPE_CHECKING:
+    from bartack.runtime._receipts import Receipt
+    from bartack.runtime._snapshots import Snapshot
 
 T = TypeVar("T")
 
@@ -192,6 +196,16 @@ class AsyncRun:
         """The messages so far, in the order in which they were sent; or those of one mailbox."""
         for message in await asyncio.to_thread(lambda: list(self._run.messages(mailbox))):
             yield message
+
+    async def receipts(self) -> AsyncGenerator[Receipt]:
+        """What agents did in a run of the pipeline, each with its proof, in the order of the journal."""
+        for receipt in await asyncio.to_thread(lambda: list(self._run.receipts())):
+            yield receipt
+
+    async def snapshots(self) -> AsyncGenerator[Snapshot]:
+        """The snapshots that were taken of the workspace, in the order in which they were taken first."""
+        for snapshot in await asyncio.to_thread(lambda: list(self._run.snapshots())):
+            yield snapshot
 
     async def events(self, *, follow: bool = False) -> AsyncGenerator[dict[str, object]]:
         """The entries of the journal: those that are there, or also those to come."""

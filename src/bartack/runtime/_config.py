@@ -12,6 +12,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal, cast
 
@@ -21,16 +22,20 @@ from bartack.agents import AgentsConfig, ProtocolConfig, ScriptedAgent, Scripted
 from bartack.errors import AgentConfigError, BartackError, ConfigError, MailboxNameError
 from bartack.messaging import LetterPolicy, check_name
 from bartack.runtime._config_sections import (
+    ArtifactsConfig,
     BudgetConfig,
     IntakeConfig,
     ParallelConfig,
     PipelineConfig,
+    ProjectConfig,
     QuestionsConfig,
+    RedactionConfig,
     ReviewConfig,
     SnapshotConfig,
     SpecConfig,
     TaskConfig,
     TestsConfig,
+    TranscriptConfig,
 )
 from bartack.runtime._office import Bounds
 from bartack.runtime._timeouts import DEFAULTS
@@ -50,6 +55,7 @@ class TelemetryConfig(msgspec.Struct, forbid_unknown_fields=True):
 class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "state_dir"}):
     """All settings."""
 
+    project: ProjectConfig = ProjectConfig()
     agents: AgentsConfig = msgspec.field(default_factory=AgentsConfig)
     protocol: ProtocolConfig = msgspec.field(default_factory=ProtocolConfig)
     budget: BudgetConfig = BudgetConfig()
@@ -61,6 +67,9 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     intake: IntakeConfig = IntakeConfig()
     questions: QuestionsConfig = QuestionsConfig()
     parallel: ParallelConfig = ParallelConfig()
+    redaction: RedactionConfig = RedactionConfig()
+    artifacts: ArtifactsConfig = ArtifactsConfig()
+    transcript: TranscriptConfig = TranscriptConfig()
     tasks: list[TaskConfig] = []
     timeouts: dict[str, float] = {}
     mailboxes: dict[str, Bounds] = {}
@@ -86,6 +95,15 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
         """The agent that is asked when none is named."""
         return self.agents.default_name
 
+    @property
+    def limits(self) -> dict[str, float]:
+        """How long things may take, by kind, as far as the settings say."""
+        return {**self.agents.limits, **self.timeouts}
+
+    def project_name(self, workspace: Path) -> str:
+        """What people call the project."""
+        return self.project.name or workspace.resolve().name
+
     def state_dir(self, workspace: Path) -> Path:
         """Where the runs of a workspace are."""
         return workspace / os.environ.get("BARTACK_STATE_DIR", self.directory)
@@ -108,6 +126,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
 
 
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
+    "project": ProjectConfig,
     "protocol": ProtocolConfig,
     "budget": BudgetConfig,
     "pipeline": PipelineConfig,
@@ -118,10 +137,80 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "intake": IntakeConfig,
     "questions": QuestionsConfig,
     "parallel": ParallelConfig,
+    "redaction": RedactionConfig,
+    "artifacts": ArtifactsConfig,
+    "transcript": TranscriptConfig,
 }
 """The tables whose keys are fixed."""
 
+ELSEWHERE: Final = frozenset({"breaker", "daemon", "health", "lineage", "outbox", "tracking"})
+"""Sections that others read, who say themselves what is wrong with them."""
+
+PINNED: Final = (
+    "project.*", "state_dir", "durability", "tasks", "tasks.*", "agents.default", "redaction.*", "spec.*",
+    "pipeline.review", "pipeline.spec", "pipeline.roles", "pipeline.roles.*", "pipeline.prompts", "pipeline.prompts.*",
+    "tests.command", "tests.env", "tests.env.*", "tests.honour_waiver", "tests.protect",
+    "snapshot.source", "snapshot.roots", "snapshot.exclude", "snapshot.include", "snapshot.ignore",
+    "intake.max_candidates", "intake.require_plan", "intake.prefer", "parallel.merge", "parallel.keep", "parallel.setup",
+    "agents.*.kind", "agents.*.command", "agents.*.script", "agents.*.roles",
+)  # fmt: skip
+"""Settings that hold for a run from its beginning to its end; all others may change when it is resumed."""
+
 _TOP: Final = {field.encode_name for field in msgspec.structs.fields(Config)}
+
+
+def find_workspace(project: Path, environ: Mapping[str, str] | None = None) -> Path:
+    """Where programs, commands and agents of a project work: where its settings are, unless those say otherwise.
+
+    Raises:
+        ConfigError: The settings name a directory that is not there, or cannot be read.
+    """
+    file = project / CONFIG_FILE
+    if not file.is_file():
+        return project
+    told = _told_workspace(_load(file)[1], os.environ if environ is None else environ)
+    place = project / told
+    if not place.is_dir():
+        raise ConfigError(f"{CONFIG_FILE}: project.workspace", f"there is no directory {told!r}")
+    return project if told == "." else place
+
+
+def _told_workspace(table: Mapping[str, object], environ: Mapping[str, str]) -> str:
+    section = table.get("project")
+    written = cast("dict[str, object]", section).get("workspace") if isinstance(section, dict) else None
+    told = environ.get("BARTACK_PROJECT_WORKSPACE") or written
+    return told if isinstance(told, str) and told.strip() else "."
+
+
+def _settings_file(workspace: Path, environ: Mapping[str, str]) -> Path:
+    """The file with the settings of a workspace: in it, or above it if that one says that this is its workspace."""
+    here = workspace / CONFIG_FILE
+    if here.is_file():
+        return here
+    place = workspace.resolve()
+    for above in place.parents:
+        file = above / CONFIG_FILE
+        if file.is_file():
+            try:
+                told = _told_workspace(_load(file)[1], environ)
+            except ConfigError:
+                return here  # it is no business of this workspace
+            return file if (above / told).resolve() == place else here
+    return here
+
+
+def check_resumed(sets: Sequence[str]) -> None:
+    """Raise unless each of these settings may be changed when a run is resumed.
+
+    Raises:
+        ConfigError: One holds for a run from its beginning to its end.
+    """
+    for assignment in sets:
+        setting = assignment.partition("=")[0].strip()
+        if any(fnmatchcase(setting, pattern) for pattern in PINNED):
+            raise ConfigError(
+                f"--set {assignment}", f"{setting} was decided when the run began, and cannot change"
+            )
 
 
 def load_config(
@@ -184,6 +273,8 @@ class _Reading:
                 self.problems.append(error)
 
     def _take(self, name: str, given: object) -> None:
+        if name in ELSEWHERE:
+            return
         if name not in _TOP:
             raise ConfigError(self._place(name), _unknown(name, sorted(_TOP), "there is no such setting"))
         if name == "agents":
@@ -248,14 +339,7 @@ class _Reading:
 
 
 def _read(workspace: Path, sets: Sequence[str], environ: Mapping[str, str]) -> _Reading:
-    file = workspace / CONFIG_FILE
-    source, table = "", dict[str, object]()
-    if file.is_file():
-        try:
-            source = file.read_text("utf-8")
-            table = tomllib.loads(source)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(CONFIG_FILE, str(error)) from None
+    source, table = _load(_settings_file(workspace, environ))
     for setting, text in _from_environment(environ):
         _put(table, setting, text)
     for assignment in sets:
@@ -266,6 +350,17 @@ def _read(workspace: Path, sets: Sequence[str], environ: Mapping[str, str]) -> _
     reading = _Reading(table, source)
     reading.run()
     return reading
+
+
+def _load(file: Path) -> tuple[str, dict[str, object]]:
+    """The text of a file with settings, and what it says; nothing if it is not there."""
+    try:
+        source = file.read_text("utf-8")
+        return source, tomllib.loads(source)
+    except (FileNotFoundError, NotADirectoryError):
+        return "", {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(CONFIG_FILE, str(error)) from None
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -7,16 +7,70 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from bartack.core import SecretRule
+
 Count = Annotated[int, Meta(ge=0)]
 Many = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 TaskId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Action = Literal["implement", "implement_changes", "review", "update_spec", "intake", "task_discovery"]
 Text = Annotated[str, Meta(pattern=r"\S")]
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
     """A table of ``bartack.toml``."""
+
+
+class ProjectConfig(Section, frozen=True):
+    """The section ``project``.
+
+    Attributes:
+        name: What people call it; else the name of its directory.
+        workspace: Where programs, commands and agents work, relative to the file.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[^\x00-\x1f]*$")] = ""
+    workspace: Text = "."
+
+
+class RedactionConfig(Section, frozen=True, rename={"exempt": "except"}):
+    """The section ``redaction``: which variables are secrets that nobody else may see.
+
+    Attributes:
+        names: Names that are secret although they do not look like it.
+        exempt: Names that look like it, and are not.
+        min_length: Shorter values are left alone: they would make nonsense of every text.
+    """
+
+    names: list[str] = []
+    exempt: list[str] = []
+    min_length: Many = 8
+
+    @property
+    def rule(self) -> SecretRule:
+        """Which variables that are."""
+        return SecretRule(tuple(self.names), tuple(self.exempt), self.min_length)
+
+
+class ArtifactsConfig(Section, frozen=True):
+    """The section ``artifacts``.
+
+    Attributes:
+        max_bytes: An answer with a larger file is refused.
+    """
+
+    max_bytes: Count = 1024 * 1024 * 1024
+
+
+class TranscriptConfig(Section, frozen=True):
+    """The section ``transcript``.
+
+    Attributes:
+        color: Whether what people see is painted; ``auto``: on a terminal that wants it.
+    """
+
+    color: Literal["auto", "always", "never"] = "auto"
 
 
 class BudgetConfig(Section, frozen=True):
@@ -28,6 +82,7 @@ class BudgetConfig(Section, frozen=True):
         tokens: Tokens of all kinds.
         turns: How often agents may use their tools.
         wall_s: Seconds between the first command of a task and the last, as far as a hub was alive.
+        strict: An agent that does not say what it used has used all that was reserved for it; else nothing.
     """
 
     usd: Annotated[float, Meta(ge=0)] | None = None
@@ -35,6 +90,7 @@ class BudgetConfig(Section, frozen=True):
     tokens: Count | None = None
     turns: Count | None = None
     wall_s: Seconds | None = None
+    strict: bool = False
 
 
 class PipelineConfig(Section, frozen=True):
@@ -51,6 +107,7 @@ class PipelineConfig(Section, frozen=True):
         on_task_failure: Whether the other tasks go on when one fails.
         version_pinning: What is done about an answer that saw other files.
         roles: Which agent plays which role, where several could.
+        prompts: For agents that know prompts only: the file with what they are told, by action.
     """
 
     review: bool = True
@@ -63,6 +120,7 @@ class PipelineConfig(Section, frozen=True):
     on_task_failure: Literal["stop", "continue"] = "stop"
     version_pinning: Literal["strict", "require", "warn"] = "strict"
     roles: dict[Literal["builder", "reviewer", "spec_maintainer", "orchestration"], str] = {}
+    prompts: dict[Action, Text] = {}
 
 
 class TestsConfig(Section, frozen=True):

@@ -47,7 +47,7 @@ from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
-from bartack.runtime._tool_desk import ToolCall
+from bartack.runtime._tool_desk import TalkWaits, ToolCall
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]
@@ -303,6 +303,10 @@ class Core:
         self.effects.prompt_ended(token, outcome)
         self.monitors.look()
 
+    def prompt_waits(self, token: int, wait: TalkWaits) -> None:
+        """An agent may not be asked before a moment on the wall."""
+        self.effects.prompt_waits(token, wait)
+
     def tool_called(self, token: int, call: ToolCall) -> None:
         """The agent of a prompt calls a tool; ``AnswerCall`` tells what became of it."""
         self.effects.tool_called(token, call)
@@ -391,7 +395,7 @@ class Core:
             case "shell":
                 self.effects.shell(peer, worker, step, known.attempt + 1)
             case "think":
-                self.effects.think(peer, worker, step, known.attempt + 1)
+                self.effects.think(peer, worker, step, known.attempt + (0 if known.between else 1))
             case "sleep":
                 self.effects.watch_sleep(worker, known)
             case "ask":

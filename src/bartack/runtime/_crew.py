@@ -78,6 +78,8 @@ class CrewDesk:
         """Told of a worker that has ended for good: what it held goes back, what was done for it ends."""
         self.abort: Callable[[Worker], None] = lambda worker: None
         """Interrupts a worker where the state says that it is to be."""
+        self.last_look: Callable[[], list[str | BartackError]] = list
+        """Asked when the first worker has come to its end: what people should know, and what speaks against it."""
         self._numbers: dict[str, int] = {}
         self._finishing: dict[str, Value] = {}
         self._joins: dict[str, list[tuple[Worker, str, int]]] = {}
@@ -541,8 +543,21 @@ class CrewDesk:
             else:
                 self._office.ledger.fail_open(worker, opened, error)
 
+    def _is_spoilt(self, worker: Worker) -> bool:
+        """Whether something speaks against the end of the first worker, which fails the session."""
+        found = self.last_look()
+        for remark in found:
+            if isinstance(remark, str):
+                self._office.ledger.act_later(Show("note", worker.path, remark))
+        problem = next((remark for remark in found if isinstance(remark, BartackError)), None)
+        if problem is not None:
+            self.fail_session(worker, describe(problem, worker.path), None)
+        return problem is not None
+
     def _end(self, worker: Worker, ended: e.WorkerEnded, value: Value) -> None:
         """One line: the worker's end, and everything that was waiting just for that."""
+        if ended.error is None and not worker.parent[0] and self._is_spoilt(worker):
+            return
         consequences = self._consequences(worker, ended, value)
         self._office.ledger.record((ended, value), *consequences)
         self.gave_up(worker)

@@ -16,6 +16,7 @@ import msgspec
 from bartack.errors import (
     AgentDeadlineError,
     AgentError,
+    AgentRateLimitedError,
     BartackError,
     BudgetExceededError,
     LimitExceededError,
@@ -39,13 +40,14 @@ from bartack.runtime._ledger import (
     StartShell,
     StopPrompt,
     StopShell,
+    describe,
 )
 from bartack.runtime._links import Abort
 from bartack.runtime._office import Office
 from bartack.runtime._places import is_inside
 from bartack.runtime._state import FIRED, NO_VALUE, OpenStep, Value, Worker
 from bartack.runtime._steps import BODIES
-from bartack.runtime._tool_desk import ToolCall, ToolDesk
+from bartack.runtime._tool_desk import TalkWaits, ToolCall, ToolDesk
 from bartack.supervision.forms import CAPTURE_LIMIT
 
 LIVE_LIMIT: Final = 256 * 1024 * 1024
@@ -116,7 +118,7 @@ class EffectDesk:
         job.args = args
         self._watch(job, ShellTimeoutError("shell", limit, source, job.argv), StopShell(job.token))
         key = self._office.ledger.key(worker, step.p, step.n)
-        trace = "" if self._office.herald is None else self._office.herald.trace_of_step(worker, opened)
+        trace = self._trace(worker, opened)
         job.start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref), trace)
         # What was printed before is shown when it is durable; what a command writes is shown behind it.
         if args.once or args.live:
@@ -163,14 +165,18 @@ class EffectDesk:
     def think(self, peer: Peer, worker: Worker, step: f.Step, attempt: int = 1) -> None:
         """Call an agent."""
         args = self._office.decode(step.a, s.ThinkArgs)
-        reserve = self._reserve(args, worker.open.get((step.p, step.n)))
-        limit, _ = self._limit("prompt", args.timeout_s)
+        known = worker.open.get((step.p, step.n))
+        reserve = self._reserve(args, known)
+        agent = args.agent or self._office.settings.agent
+        own_limit = self._office.settings.prompt_limits.get(agent)
+        limit, _ = self._limit("prompt", own_limit if args.timeout_s is None else args.timeout_s)
         opened = self._office.open(
             step,
             once=args.once,
             timeout_s=limit,
             attempt=attempt,
             reserved_usd=reserve,
+            due=known.due if known is not None else 0,
             ride=False,
             asked=NO_VALUE if args.command is None else self._office.ledger.pack(args),
         )
@@ -178,9 +184,42 @@ class EffectDesk:
         self._watch(job, StepTimeoutError("prompt", limit, "explicit"), StopPrompt(job.token))
         self.tools.open(job.token, worker, opened, args.tools)
         key = self._office.ledger.key(worker, step.p, step.n)
-        self._office.ledger.act(
-            StartPrompt(job.token, worker.path, key, attempt, args, step.p, step.n, limit, reserve)
+        start = StartPrompt(
+            job.token,
+            worker.path,
+            key,
+            attempt,
+            args,
+            step.p,
+            step.n,
+            limit,
+            reserve,
+            self._trace(worker, opened),
         )
+        if opened.due > self._office.now_us():
+            self._start_later(job, start)
+        else:
+            self._office.ledger.act(start)
+
+    def _start_later(self, job: Job, start: StartPrompt) -> None:
+        """An agent may not be asked yet, as a hub before this one has learned."""
+
+        def go() -> None:
+            if self._jobs.get(job.token) is job and job.verdict is None:
+                self._office.ledger.act(start)
+
+        self._set_alarm(job.step, self._office.clockwork.at(job.step.due, go))
+
+    def prompt_waits(self, token: int, wait: TalkWaits) -> None:
+        """An agent may not be asked before a moment: whoever runs the run then waits for the same one."""
+        job = self._jobs.get(token)
+        if job is None or job.verdict is not None:
+            return
+        step = job.step
+        error = describe(AgentRateLimitedError(wait.agent, wait.problem, wait.code), job.worker.path)
+        attempt = step.attempt - 1 if step.between else step.attempt
+        retried = e.StepRetried(p=step.p, n=step.n, attempt=attempt, due=wait.until, error=error)
+        self._office.ledger.record((retried, NO_VALUE))
 
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""
@@ -467,6 +506,9 @@ class EffectDesk:
 
     # Inside.
 
+    def _trace(self, worker: Worker, opened: OpenStep) -> str:
+        return "" if self._office.herald is None else self._office.herald.trace_of_step(worker, opened)
+
     def _begin(self, worker: Worker, opened: OpenStep, argv: list[str]) -> Job:
         job = Job(self._office.ledger.next_token(), worker, opened, argv)
         self._jobs[job.token] = job
@@ -482,6 +524,8 @@ class EffectDesk:
         self.tools.close(token)
         if job.alarm is not None:
             job.alarm.call_off()
+        if job.step.step == "think":
+            self._drop_alarm(job.step.p, job.step.n)
         current = self._office.state.workers.get(job.worker.path)
         if current is not job.worker or job.worker.open.get((job.step.p, job.step.n)) is not job.step:
             return None

@@ -45,6 +45,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The arguments that were given on the command line."""
     place: str = ""
     """Where the run's directory is, seen from the workspace: it tells where both were moved to."""
+    project: str = ""
+    """What people call the project."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):

@@ -38,7 +38,7 @@ from bartack.runtime._prompts import Prompts
 from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
-from bartack.runtime._tool_desk import TalkBegins, ToolCall
+from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
 from bartack.runtime._waiting import only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.runtime._witness import Witness
@@ -141,6 +141,7 @@ class Hub:
         self._keeper: ParentClient | None = None
         self._commands = Commands(run, self._new_token, core.state, self._show_live)
         self._prompts = prompts
+        core.crew.last_look = prompts.unused
         self._host = HubHost(self._selector, self._kept, self._new_token, observer.show)
         self._gate = Gatekeeper(self._commands.token_key)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
@@ -298,6 +299,8 @@ class Hub:
                 self._core.tool_called(token, what)
             elif isinstance(what, TalkBegins):
                 self._core.effects.tools.begin_again(token)
+            elif isinstance(what, TalkWaits):
+                self._core.prompt_waits(token, what)
             else:
                 self._core.prompt_ended(token, what)
             self._turn_end()

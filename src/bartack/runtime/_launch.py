@@ -85,6 +85,7 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
         environment=finding.environment,
         argv=order.argv,
         place=os.path.relpath(run.path, workspace.resolve()),
+        project=config.project_name(workspace),
     )
     arguments = msgspec.json.encode(finding.call or CallArgs())
     with open_journal(run.path, durability=config.durability) as journal:
@@ -190,10 +191,10 @@ def _drive(
         place = run.workspace(state, workspace)
         moved = state.run.workspace != place
         settings = _settings_of(config, no_input=state.run.no_input)
-        core = Core(state, journal, clock, Timeouts(os.environ, config.timeouts), settings, telemetry)
+        core = Core(state, journal, clock, Timeouts(os.environ, config.limits), settings, telemetry)
         prompts = _open_prompts(run, config, place, state)
         _calm_collector()
-        shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.timeouts}))
+        shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits}))
         driver = hub = Hub(run, journal, core, prompts, observer, config=shared, describe=describe)
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
 
@@ -218,23 +219,24 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
         agent=config.default_agent,
         letters=config.dead_letters,
         mailboxes=config.mailboxes,
+        questions=config.questions,
+        prompt_limits=config.agents.prompt_limits,
     )
 
 
 def _open_prompts(run: RunDir, config: Config, place: str, state: State) -> Prompts:
     scripted = config.open_scripted(Path(place), run.path)
     if not config.agents.named:
-        return Prompts(scripted, config.default_agent, place)
+        return Prompts(scripted, config.default_agent, place, run_id=run.id)
     from bartack.runtime._programs import Programs  # noqa: PLC0415 - a run without agents starts faster without it
 
     programs = Programs(
-        config.agents,
-        config.protocol,
+        config,
         folder=run.path / "agents",
         workspace=place,
         environment=run.environment(state),
     )
-    return Prompts(scripted, config.default_agent, place, programs=programs)
+    return Prompts(scripted, config.default_agent, place, programs=programs, run_id=run.id)
 
 
 @contextmanager

@@ -100,6 +100,8 @@ class StartPrompt(Action, frozen=True, gc=False):
     n: int = 0
     timeout_s: float = 3600.0
     reserved_usd: float = 0.0
+    trace: str = ""
+    """Where in its trace the step is, if anybody traces it."""
 
 
 class StopPrompt(Action, frozen=True, gc=False):

@@ -11,7 +11,7 @@ import msgspec
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import open_reader
 from bartack.runtime._client import is_active
-from bartack.runtime._config import load_config
+from bartack.runtime._config import find_workspace, load_config
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile
 from bartack.runtime._state import State
@@ -24,6 +24,7 @@ TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled", "aborted"
 
 def runs_dir(workspace: Path) -> Path:
     """Where the runs of a workspace are."""
+    workspace = find_workspace(workspace)
     return load_config(workspace).state_dir(workspace) / "runs"
 
 
@@ -92,6 +93,7 @@ class RunSummary(msgspec.Struct, omit_defaults=True):
     pid: int = 0
     questions: list[str] = []
     error: str = ""
+    project: str = ""
 
 
 def summarise(run: RunDir) -> RunSummary:
@@ -112,6 +114,7 @@ def summarise(run: RunDir) -> RunSummary:
         pid=file.pid if alive else 0,
         questions=file.questions,
         error=file.error,
+        project=file.project,
     )
 
 

@@ -85,6 +85,7 @@ class CommandOptions(TypedDict, total=False):
         cwd: Where it works, relative to the workspace; else in the workspace itself.
         refused_paths: Below which it must not leave anything.
         rejected: Why an earlier answer to the same key was refused: a code of the line protocol.
+        prompt: The same in words, for an agent that knows prompts and no actions: it is told this instead.
         max_usd: What it may cost.
         max_tokens: How many tokens it may use.
         max_turns: How often it may use its tools.
@@ -102,6 +103,7 @@ class CommandOptions(TypedDict, total=False):
     cwd: str
     refused_paths: Sequence[str]
     rejected: str
+    prompt: str
     max_usd: float | None
     max_tokens: int | None
     max_turns: int | None
@@ -248,6 +250,7 @@ class AgentMembers(Members):
             refused_paths=list(options.get("refused_paths", ())),
             rejected=options.get("rejected", ""),
             max_tokens=options.get("max_tokens"),
+            prompt=options.get("prompt", ""),
         )
         args = ThinkArgs(
             prompt="",
@@ -268,7 +271,7 @@ class AgentMembers(Members):
         *,
         options: Sequence[str] | None = None,
         default: str | None = None,
-        timeout_s: Seconds = 0,
+        timeout_s: Seconds | None = None,
     ) -> StepOp[str]: ...
     @overload
     def ask(
@@ -278,7 +281,7 @@ class AgentMembers(Members):
         type: type[T],
         options: Sequence[str] | None = None,
         default: T | None = None,
-        timeout_s: Seconds = 0,
+        timeout_s: Seconds | None = None,
     ) -> StepOp[T]: ...
     def ask(
         self,
@@ -287,7 +290,7 @@ class AgentMembers(Members):
         type: object = str,  # noqa: A002 - the name that annotations have everywhere
         options: Sequence[str] | None = None,
         default: object = None,
-        timeout_s: Seconds = 0,
+        timeout_s: Seconds | None = None,
     ) -> StepOp[object]:
         """Ask a person. The question stays open until somebody answers it, also across restarts.
 
@@ -296,7 +299,7 @@ class AgentMembers(Members):
             type: What the answer has to be.
             options: The answers to choose from.
             default: The answer if nobody gives one in time, or nobody is there.
-            timeout_s: How long to wait; 0: as long as it takes.
+            timeout_s: How long to wait; 0: as long as it takes. Else what ``questions.timeout_s`` of the settings says.
 
         Raises:
             QuestionTimeoutError: Nobody answered in time.
@@ -311,7 +314,7 @@ class AgentMembers(Members):
             options=_choices(schema) if options is None else list(options),
             schema=schema,
             default=None if default is None else msgspec.Raw(kind.encode(default)),
-            timeout_s=seconds_of(timeout_s),
+            timeout_s=None if timeout_s is None else seconds_of(timeout_s),
         )
         return self._step("ask", args, kind.decode, question)
 

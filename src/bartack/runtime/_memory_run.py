@@ -32,12 +32,14 @@ from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._state import NO_VALUE, OpenStep, State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
-from bartack.runtime._tool_desk import TalkBegins, ToolCall
+from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
 from bartack.supervision.forms import form_words
 
 if TYPE_CHECKING:
     from bartack.runtime._programs import Programs
 
+_EVENTS: Final[dict[type, str]] = {ToolCall: "tool_called", TalkWaits: "prompt_waits"}
+"""What the core is told of what a prompt comes to; else it has ended."""
 RUN_ID: Final = "run-20260101-000000-00000000"
 BODY_PATIENCE_S: Final = 60.0
 """How long a body on another thread may take, in real seconds."""
@@ -337,7 +339,7 @@ class MemoryRun:
             self._agents,
             "",
             self._workspace,
-            lambda: self.clock.monotonic_ns() / 1e9,
+            self.clock,
             None if self.programs is None else self.programs(),
             run_id=RUN_ID,
         )
@@ -349,6 +351,7 @@ class MemoryRun:
             settings=self._settings,
             run_dir=self._run_dir,
         )
+        self.hub.core.crew.last_look = self._prompts.unused
 
     def _take_replies(self) -> bool:
         ready = self._prompts.take_ready()
@@ -356,8 +359,7 @@ class MemoryRun:
             if isinstance(what, TalkBegins):
                 self.hub.core.effects.tools.begin_again(token)
                 continue
-            event = "tool_called" if isinstance(what, ToolCall) else "prompt_ended"
-            self.hub.post(methodcaller(event, token, what))
+            self.hub.post(methodcaller(_EVENTS.get(type(what), "prompt_ended"), token, what))
         return bool(ready)
 
     def _take_news(self) -> bool:

@@ -40,6 +40,7 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     seq: int
     """The last entry known to be durable: a journal that ends before it is damaged."""
     hub: int
+    project: str = ""
     pid: int = 0
     """The process that runs it, while one does."""
     questions: list[str] = []
@@ -86,11 +87,22 @@ class Mirror:
         if self._transcript < 0:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
             self._transcript = os.open(self._run.transcript, flags, FILE_MODE)
-        now = datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]
+            if os.fstat(self._transcript).st_size == 0:
+                self._write_line(self._head())
         prefix = "" if shown.channel in {"print", "out"} else f"[{shown.channel}] "
         text = shown.text.replace("\n", "\n" + " " * 13)
+        self._write_line(f"{shown.worker}: {prefix}{text}")
+
+    def _head(self) -> str:
+        """What the transcript begins with: which run of which project it is."""
+        run = self._state.run
+        assert run is not None
+        return f"bartack: run {run.run} of {run.project or os.path.basename(run.workspace)}"
+
+    def _write_line(self, text: str) -> None:
+        now = datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]
         with contextlib.suppress(OSError):
-            os.write(self._transcript, f"{now} {shown.worker}: {prefix}{text}\n".encode("utf-8", "replace"))
+            os.write(self._transcript, f"{now} {text}\n".encode("utf-8", "replace"))
 
     def _run_file(self, seq: int, active: bool, status: str) -> RunFile:
         run, failure = self._state.run, self._state.failure
@@ -106,6 +118,7 @@ class Mirror:
             updated_at=_iso(self._state.last_at),
             seq=seq,
             hub=self._state.hub,
+            project=run.project,
             pid=os.getpid() if active else 0,
             questions=list(self._state.questions),
             error="" if failure is None else f"{failure.worker}: {failure.error.message}"[:MESSAGE_LIMIT],

@@ -10,6 +10,7 @@ from bartack.errors import BartackError, FrameError
 from bartack.messaging import CAPACITY, MAX_BYTES, LetterPolicy, Overflow
 from bartack.runtime import _frames as f
 from bartack.runtime._clockwork import Clockwork
+from bartack.runtime._config_sections import QuestionsConfig
 from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
 from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._ledger import Ledger, Peer, describe
@@ -36,6 +37,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     agent: str = ""
     letters: LetterPolicy = LetterPolicy()
     mailboxes: dict[str, Bounds] = {}
+    questions: QuestionsConfig = QuestionsConfig()
+    prompt_limits: dict[str, float] = {}
+    """How long a prompt may take, by agent, where the settings of one say."""
 
 
 class Office:

@@ -20,28 +20,29 @@ from bartack.agents import (
     AgentEvent,
     AgentRequest,
     AgentResult,
-    AgentsConfig,
     Budget,
+    CallRateLimit,
     CallStarted,
     ExpectedOutput,
     Host,
     NdjsonAgent,
     NdjsonCall,
     NdjsonConfig,
-    ProtocolConfig,
     ScriptedConfig,
     Surroundings,
     ToolOutcome,
     ToolSpec,
     Version,
+    parse_moment,
     program_config,
     scripted_argv,
 )
 from bartack.agents import Outcome as AgentOutcome
 from bartack.errors import AgentCancelledError, AgentError
+from bartack.runtime._config import Config
 from bartack.runtime._ledger import StartPrompt
 from bartack.runtime._steps import CommandArgs, ThinkArgs, ThinkOutcome
-from bartack.runtime._tool_desk import TalkBegins, ToolCall
+from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
 
 WIND_DOWN_S: Final = 2.0
 """How long agents that have nothing to do may take to end when the run does."""
@@ -74,16 +75,22 @@ class Programs:
 
     def __init__(
         self,
-        config: AgentsConfig,
-        protocol: ProtocolConfig,
+        config: Config,
         *,
         folder: Path,
         workspace: str,
         environment: Mapping[str, str],
     ) -> None:
-        self._config = config
+        self._config = config.agents
+        self.strict = config.budget.strict
+        """An agent that does not say what it cost has used all that was reserved."""
         self._surroundings = Surroundings(
-            run=dict(environment), folder=folder, environ=dict(os.environ), protocol=protocol
+            run=dict(environment),
+            folder=folder,
+            environ=dict(os.environ),
+            protocol=config.protocol,
+            secrets=config.redaction.rule,
+            max_artifact_bytes=config.artifacts.max_bytes,
         )
         self._workspace = workspace
         self._host: AgentHost | None = None
@@ -93,7 +100,7 @@ class Programs:
         self._queue: list[tuple[StartPrompt, str]] = []
         """What waits because too many calls are under way."""
         self._numbers = 0
-        self._ready: list[tuple[int, Outcome | ToolCall | TalkBegins]] = []
+        self._ready: list[tuple[int, Outcome | ToolCall | TalkBegins | TalkWaits]] = []
         self._tools: dict[tuple[int, int], str] = {}
         """What each call of a tool is called by its agent: by prompt, and number of the call."""
 
@@ -104,7 +111,8 @@ class Programs:
     def serves(self, name: str, args: ThinkArgs) -> bool:
         """Whether this is for an agent that is a program. A scripted one answers prompts itself."""
         agent = self._config.named.get(name)
-        return isinstance(agent, NdjsonConfig) or (agent is not None and args.command is not None)
+        acts = args.command is not None and not args.command.prompt
+        return isinstance(agent, NdjsonConfig) or (agent is not None and acts)
 
     def start(self, action: StartPrompt, name: str) -> None:
         """Ask an agent, as soon as there is room for another call.
@@ -157,7 +165,7 @@ class Programs:
         dues = [due for agent in self._agents.values() if (due := agent.next_due()) is not None]
         return max(min(dues) - self._now(), 0.0) if dues else None
 
-    def take_ready(self) -> list[tuple[int, Outcome | ToolCall | TalkBegins]]:
+    def take_ready(self) -> list[tuple[int, Outcome | ToolCall | TalkBegins | TalkWaits]]:
         """What has ended, and the tools that are called; and time goes on for the rest."""
         now = self._now() if self._agents else 0.0
         for agent in self._agents.values():
@@ -182,6 +190,12 @@ class Programs:
         """A command is sent once more: what the agent called before is not waited for any longer."""
         self._forget_tools(token)
         self._ready.append((token, TalkBegins()))
+
+    def wait(self, action: StartPrompt, name: str, event: CallRateLimit) -> None:
+        """An agent may not be asked before a moment."""
+        until = parse_moment(event.resets_at) or 0
+        self._ready.append((action.token, TalkWaits(until, name, event.error, event.status)))
+        self.show(action.path, f"agent {name} may not be asked before {event.resets_at}: {event.error}")
 
     def _forget_tools(self, token: int) -> None:
         self._tools = {key: call_id for key, call_id in self._tools.items() if key[0] != token}
@@ -268,6 +282,8 @@ class _Sink:
             if self._begun:
                 self._programs.begin_again(self._action.token)
             self._begun = True
+        elif isinstance(event, CallRateLimit):
+            self._programs.wait(self._action, self._name, event)
 
     def warn(self, text: str) -> None:
         """See ``CallSink.warn``."""
@@ -280,8 +296,18 @@ class _Sink:
     def done(self, outcome: AgentOutcome) -> None:
         """See ``CallSink.done``."""
         self.over = True
-        told = outcome if isinstance(outcome, AgentError) else make_outcome(self._action, self._name, outcome)
+        told = outcome if isinstance(outcome, AgentError) else self._settle(outcome)
         self._programs.done(self._action.token, told)
+
+    def _settle(self, result: AgentResult) -> Outcome:
+        """What an answer costs: what the agent says, or what the settings say where it says nothing."""
+        made = make_outcome(self._action, self._name, result)
+        reserved = self._action.reserved_usd
+        if not reserved or result.usage.cost_usd is not None:
+            return made
+        counted = reserved if self._programs.strict else 0.0
+        self.warn(f"agent {self._name} did not say what it cost: {counted:.2f} USD are counted")
+        return msgspec.structs.replace(made, usd=counted)
 
 
 def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentRequest:
@@ -304,6 +330,7 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
             timeout_s=action.timeout_s,
             attempt=action.attempt,
             may_decline=args.may_decline,
+            trace=action.trace,
         )
     return AgentRequest(
         run_id=run_id,
@@ -324,6 +351,7 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
         attempt=action.attempt,
         refused_paths=command.refused_paths,
         rejected=command.rejected,
+        trace=action.trace,
     )
 
 

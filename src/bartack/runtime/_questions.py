@@ -44,8 +44,9 @@ class QuestionDesk:
             self._no_answer(worker, step, args)
             return
         number = f"q{self._office.state.questions_asked + 1}"
+        limit = self._office.settings.questions.timeout_s if args.timeout_s is None else args.timeout_s
         opened = self._office.open(
-            step, question=number, timeout_s=args.timeout_s or None, asked=Value(step.a), ride=False
+            step, question=number, timeout_s=limit or None, asked=Value(step.a), ride=False
         )
         self.watch(worker, opened)
         self._office.ledger.act(Show("note", worker.path, f"question {number}: {args.question}"))
@@ -108,12 +109,20 @@ class QuestionDesk:
 
     def _time_out(self, worker: Worker, opened: OpenStep) -> None:
         args = self._office.decode(self._asked(opened), s.AskArgs)
-        if args.default is not None:
-            self._office.ledger.end_open(worker, opened, Value(args.default), by="default")
+        default = self._default(args)
+        if default is not None:
+            self._office.ledger.end_open(worker, opened, Value(default), by="default")
         else:
-            error = QuestionTimeoutError("question", opened.timeout_s or 0.0, "explicit")
+            source = "questions.timeout_s" if args.timeout_s is None else "explicit"
+            error = QuestionTimeoutError("question", opened.timeout_s or 0.0, source)
             self._office.ledger.fail_open(worker, opened, error)
         self._office.ledger.act(Transition())
+
+    def _default(self, args: s.AskArgs) -> msgspec.Raw | None:
+        """The answer that counts if nobody gives one in time: what the question says, else what the settings say."""
+        if args.default is not None or self._office.settings.questions.on_timeout == "fail":
+            return args.default
+        return None if not args.options else check_answer(args, msgspec.Raw(encode(args.options[0])))
 
 
 def check_answer(args: s.AskArgs, value: msgspec.Raw) -> msgspec.Raw:

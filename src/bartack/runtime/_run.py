@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -29,7 +29,7 @@ from bartack.journal import FileBlobs, open_reader
 from bartack.messaging import DeadLetterQueue
 from bartack.runtime import _steps as s
 from bartack.runtime._client import HubClient, is_active
-from bartack.runtime._config import load_config
+from bartack.runtime._config import find_workspace, load_config
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
@@ -47,6 +47,10 @@ from bartack.runtime._view import Chronicle, MessageRecord, StepRecord, StepStat
 from bartack.runtime._worker import Worker as WorkerFunction
 from bartack.runtime._worker import WorkerCall
 from bartack.supervision import read_facts
+
+if TYPE_CHECKING:
+    from bartack.runtime._receipts import Receipt
+    from bartack.runtime._snapshots import Snapshot
 
 T = TypeVar("T")
 
@@ -105,7 +109,7 @@ class Run:
             ProgramImportError: The program cannot run; no run was made.
             UsageError: The arguments do not fit; no run was made.
         """
-        place = Path(workspace).resolve()
+        place = find_workspace(Path(workspace)).resolve()
         order = _order(program, args, kwargs)
         if worker is not None:
             order.worker = worker
@@ -319,6 +323,22 @@ class Run:
         for message in self._chronicle().messages.values():
             if mailbox in (None, message.mailbox):
                 yield message
+
+    def receipts(self) -> Iterator[Receipt]:
+        """What agents did in a run of the pipeline, each with its proof, in the order of the journal."""
+        from bartack.runtime._receipts import iter_receipts  # noqa: PLC0415 - few runs have any
+
+        return iter_receipts(self._run.path)
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """The snapshots that were taken of the workspace, in the order in which they were taken first.
+
+        Raises:
+            ManifestError: One cannot be read.
+        """
+        from bartack.runtime._snapshots import iter_snapshots  # noqa: PLC0415 - likewise
+
+        return iter_snapshots(self._run.path)
 
     @property
     def dead_letters(self) -> DeadLetterQueue:

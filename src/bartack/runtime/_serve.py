@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from bartack.errors import BartackError, JournalLockedError, TreeLockedError
-from bartack.runtime._config import load_config
+from bartack.runtime._config import kept_sets, load_config
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._hub import Hub
 from bartack.runtime._launch import EXIT_CODES, drive
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
     value = Value(msgspec.Raw(argv[3].encode())) if len(argv) > 3 else Value()
     decision = UnknownDecision(argv[2], value) if len(argv) > 2 else None
     try:
-        status = drive(run, load_config(Path(argv[1])), Quiet(), decision, argv[1])
+        status = drive(run, load_config(Path(argv[1]), kept_sets(run.path)), Quiet(), decision, argv[1])
     except BartackError as error:
         sys.stderr.write(f"error[{error.code}]: {error}\n")
         return OWNED if isinstance(error, JournalLockedError | TreeLockedError) else 1

@@ -143,6 +143,8 @@ class CommandArgs(Args, frozen=True):
     refused_paths: list[str] = []
     rejected: str = ""
     max_tokens: int | None = None
+    prompt: str = ""
+    """The same in words, for an agent that knows prompts only."""
 
 
 class ThinkArgs(Args, frozen=True):
@@ -187,7 +189,8 @@ class AskArgs(Args, frozen=True):
     """What to choose from; a person may give the number of one, from 1."""
     schema: dict[str, object] | None = None
     default: MaybeRaw = None
-    timeout_s: float = 0.0
+    timeout_s: float | None = None
+    """How long it waits; 0: for ever; ``None``: as long as the settings say."""
 
 
 class SleepArgs(Args, frozen=True):

@@ -41,6 +41,15 @@ class TalkBegins(NamedTuple):
     """The agent of a prompt is asked once more, and begins from the beginning."""
 
 
+class TalkWaits(NamedTuple):
+    """The agent of a prompt may not be asked again before a moment on the wall, and why."""
+
+    until: int
+    agent: str
+    problem: str
+    code: str = "rate_limited"
+
+
 class Talk:
     """The calls of one attempt of an agent at a prompt."""
 

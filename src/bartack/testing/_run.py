@@ -68,6 +68,7 @@ class _Outside:
         self._shell = shell if shell is not None else dict[tuple[str, ...], ShellResult]()
         self.commands: list[list[str]] = []
         self.frames: list[Frame] = []
+        self.notes: list[str] = []
 
     def run_shell(self, pipeline: list[list[str]]) -> ShellEnd:
         """See ``Surroundings.run_shell``."""
@@ -85,6 +86,8 @@ class _Outside:
 
     def show(self, channel: str, worker: str, text: str) -> None:
         """See ``Surroundings.show``."""
+        if channel == "note":
+            self.notes.append(text)
 
 
 class _Everybody(Mapping[str, ScriptedAgent]):
@@ -309,6 +312,11 @@ class TestRun(Generic[R]):
             for entry in self.journal
             if isinstance(data := decode_entry(entry.kind, entry.raw), Output) and data.channel == "print"
         ]
+
+    @property
+    def notes(self) -> list[str]:
+        """What people were told beside what was printed and logged, each time they were."""
+        return self.outside.notes
 
     @property
     def commands(self) -> list[list[str]]:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bartack.errors import ManifestError, SnapshotReadError, SnapshotUnstableError
-from bartack.pipeline import FileEntry, SnapshotOptions, capture, compare, snapshot_id
+from bartack.pipeline import FileEntry, SnapshotOptions, capture, compare, read_manifest, snapshot_id
 from bartack.pipeline import _snapshot as under_test
-from bartack.pipeline._manifest import read_manifest, verify_manifest, write_manifest
+from bartack.pipeline._manifest import verify_manifest, write_manifest
 
 LONG_AGO_NS = 1_600_000_000 * 10**9
 COMMIT = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"

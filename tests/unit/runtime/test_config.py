@@ -50,7 +50,7 @@ def test_a_value_is_read_as_what_the_setting_is(
 def test_every_key_of_every_section_can_come_from_the_environment(tmp_path: Path, section: str) -> None:
     for field in msgspec.structs.fields(SECTIONS[section]):
         name = f"BARTACK_{section}_{field.encode_name}".upper()
-        value = "[[1]]" if field.encode_name != "file" else " "
+        value = {"file": " ", "workspace": " ", "name": "two\nlines"}.get(field.encode_name, "[[1]]")
 
         with pytest.raises(ConfigError, match=f"{section}.{field.encode_name}"):
             load_config(tmp_path, environ={name: value})
