@@ -500,7 +500,7 @@ def test_a_worktree_whose_making_was_killed_is_made_again_and_nothing_is_deleted
         "half checked out": lambda: (path / "a.txt").write_text(""),
         "no directory": lambda: path.rename(repository / "elsewhere"),
         "no note": lambda: (admin / "gitdir").rename(path / ".git"),
-        "a file in the way": lambda: path.rename(repository / "elsewhere") and path.write_text("precious"),
+        "a file in the way": lambda: (path.rename(repository / "elsewhere"), path.write_text("precious")),
     }
     breakages[state]()
 
