@@ -143,6 +143,9 @@ TEMPLATE: Final = """\
 # file = "SPEC.md"
 # sections = ["Status", "Decisions", "Changelog"]   # what the maintainer may edit
 
+# [parallel]
+# tasks = 3                     # so many at a time, each in a git worktree of its own
+
 # [budget]
 # usd = 10.0
 

@@ -211,7 +211,7 @@ class Desk:
         iteration: dict[str, object] = {"round": number, "cause": cause, "findings": plain(findings)}
         inputs["iteration"] = iteration
         if len(msgspec.json.encode(inputs)) > LINE_BYTES and findings:
-            name = f"{self._record.id}-{action}-{number}"
+            name = f"{self.place.lane or self._record.id}-{action}-{number}"
             written = await write_findings(self.place, name, findings)
             iteration["findings"] = []
             iteration["findings_file"] = msgspec.to_builtins(written)

@@ -24,7 +24,7 @@ from bartack.pipeline._records import (
     TaskRecord,
     TaskResult,
 )
-from bartack.pipeline._steps import count_rewinds, stop_here
+from bartack.pipeline._steps import count_receipts, count_rewinds, stop_here
 from bartack.pipeline._task import task
 from bartack.runtime import Context, step, worker
 
@@ -99,7 +99,11 @@ class _Queue:
         missing = [name for name in record.depends_on if not self._is_done(name)]
         if missing:
             return TaskResult(id=record.id, status="skipped", problem=f"{missing[0]} is not done")
-        call = task(self._settings, record, self._spent)
+        if record.id in self._results:
+            done = await count_receipts(self._place, record.id)
+            call = task(self._settings, record, self._spent, None, done)
+        else:
+            call = task(self._settings, record, self._spent)
         if self._settings.pipeline.on_task_failure == "stop":
             result = await call
         else:

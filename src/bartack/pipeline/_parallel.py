@@ -81,6 +81,8 @@ class SideBySide:
     async def end(self, results: list[TaskResult]) -> Summary:
         """Check the work of all tasks together, and say where it is."""
         base = self._known_base()
+        if not results:
+            return Summary(tasks=[])
         if self.settings.tests.judged_by == "command":
             record = TaskRecord(id=RESULT, goal="the work of all tasks together")
             lane = result_lane(base, self._result)

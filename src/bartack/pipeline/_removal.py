@@ -9,6 +9,7 @@ import os
 import select
 import tarfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +53,14 @@ def remove_tree(trees: Trees, name: str, *, patience_s: float = 0.0) -> str:
         trees.git("worktree", "remove", path)
     except GitError as error:
         raise WorktreeDirtyError(path, error.problem) from None
+    _forget(trees, name)
     return archive
+
+
+def _forget(trees: Trees, name: str) -> None:
+    """What is remembered of the files of a worktree is of no use without it."""
+    with suppress(OSError):
+        os.unlink(os.path.join(trees.run_dir, "..", "..", "cache", f"stat-1-{trees.run}-{name}"))
 
 
 def _check_saved(git: Git, path: str) -> None:

@@ -33,7 +33,7 @@ from bartack.pipeline._listing import SnapshotOptions
 from bartack.pipeline._manifest import write_manifest
 from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._proposal import proposal_problem
-from bartack.pipeline._receipts import store_receipt
+from bartack.pipeline._receipts import receipts_of, store_receipt
 from bartack.pipeline._records import (
     Accepted,
     Checks,
@@ -354,6 +354,12 @@ def _look_for_secrets(place: Place, artifact: ReceiptArtifact, settings: Setting
 def write_receipt(place: Place, receipt: Receipt) -> str:
     """Keep a receipt; returns where."""
     return store_receipt(Path(place.run_dir), receipt)
+
+
+@step(name="count_receipts")
+def count_receipts(place: Place, task_id: str) -> int:
+    """How many receipts a task has that is begun once more: their numbers go on."""
+    return receipts_of(Path(place.run_dir), task_id)
 
 
 @step(name="findings")

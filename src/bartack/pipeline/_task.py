@@ -35,10 +35,25 @@ Choice = Literal["retry", "accept"]
 
 @worker
 async def task(
-    ctx: Context, settings: Settings, record: TaskRecord, spent: Spent, lane: Lane | None = None
+    ctx: Context,
+    settings: Settings,
+    record: TaskRecord,
+    spent: Spent,
+    lane: Lane | None = None,
+    receipts: int = 0,
 ) -> TaskResult:
-    """Take one task through the pipeline, in the workspace or in a worktree of its own."""
-    return await _Task(ctx, settings, record, spent, lane).run()
+    """Take one task through the pipeline, in the workspace or in a worktree of its own.
+
+    Args:
+        ctx: The worker.
+        settings: Of the run.
+        record: The task.
+        spent: What was used before it.
+        lane: Where it works, if not in the workspace.
+        receipts: How many receipts it has already, from an attempt that failed.
+    """
+    doing = _Task(ctx, settings, record, spent, lane)
+    return await doing.run(receipts)
 
 
 async def check_result(ctx: Context, settings: Settings, record: TaskRecord, lane: Lane) -> Settings:
@@ -62,7 +77,8 @@ class _Task:
         self._protected: set[str] = set()
         """Files that the builder had to leave alone, and changed at some time."""
 
-    async def run(self) -> TaskResult:
+    async def run(self, receipts: int) -> TaskResult:
+        self._desk.receipts = receipts
         if self._lane is not None:
             self._desk.receipts = await enter(self._ctx, self._desk.settings, self._record.id, self._lane)
         if self._lane is not None and self._lane.conflicts:

@@ -324,7 +324,7 @@ class Trees:
             )
             tree, *paths = tried.out.partition(b"\0\0")[0].split(b"\0")
             if tried.status:
-                conflicts = sorted({os.fsdecode(path) for path in paths if path})
+                conflicts = sorted({path.decode("utf-8", "backslashreplace") for path in paths if path})
                 return Merged(conflicts=conflicts, tree=tree.decode(), ours=ours, theirs=theirs)
             words = ("commit-tree", tree.decode(), "-p", ours, "-p", theirs)
             merged = self.git.done(*words, given=message.encode(), author=True).line
