@@ -19,6 +19,7 @@ from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
     Place,
+    Standing,
     TaskRecord,
     check_ready,
     choose_tasks,
@@ -28,7 +29,6 @@ from bartack.pipeline import (
     needed_roles,
     note_resume,
     read_order,
-    read_progress,
     restore_receipts,
 )
 from bartack.runtime.operate import (
@@ -82,10 +82,11 @@ def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: boo
 
 def describe(run: RunDir) -> Describe:
     """Says how far a run of the pipeline is, from its journal."""
+    standing = Standing(run.path)
 
     def look() -> dict[str, object]:
         try:
-            return cast("dict[str, object]", msgspec.to_builtins(read_progress(run.path)))
+            return cast("dict[str, object]", msgspec.to_builtins(standing.read()))
         except BartackError:
             # It is for people: whatever is wrong with the journal is told by who runs it.
             return {}

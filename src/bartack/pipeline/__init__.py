@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from bartack.pipeline._sections import missing_titles
     from bartack.pipeline._settings import choose_agents, make_settings, needed_roles
     from bartack.pipeline._snapshot import Change, Snapshot, capture, compare, snapshot_id
-    from bartack.pipeline._standing import Progress, read_progress
+    from bartack.pipeline._standing import Progress, Standing, read_progress
     from bartack.pipeline._steps import note_resume
     from bartack.pipeline._task import task
 
@@ -50,6 +50,7 @@ __all__ = [
     "Settings",
     "Snapshot",
     "SnapshotOptions",
+    "Standing",
     "TaskRecord",
     "WorkspaceLock",
     "capture",
@@ -87,7 +88,7 @@ _HOMES: Final = {
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
     "_manifest": ("Manifest", "read_manifest", "verify_manifest"),
-    "_standing": ("Progress", "read_progress"),
+    "_standing": ("Progress", "Standing", "read_progress"),
     "_receipts": ("iter_receipts", "load_receipt", "receipt_path", "restore_receipts", "verify_receipt"),
     "_records": ("PipelineOrder", "Place", "Receipt", "Settings", "TaskRecord"),
     "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),

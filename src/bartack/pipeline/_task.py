@@ -14,6 +14,7 @@ from bartack.agents import Finding
 from bartack.errors import MessageTooLargeError, ShellError, ShellTimeoutError
 from bartack.pipeline._desk import Answer, Cause, Desk
 from bartack.pipeline._records import Gate, Settings, Shot, Spent, TaskRecord, TaskResult, TestRun
+from bartack.pipeline._stages import STAGES, Stages
 from bartack.pipeline._steps import CANNOT_RUN, judge_tests
 from bartack.pipeline._words import say_gate
 from bartack.runtime import Context, worker
@@ -32,6 +33,7 @@ class _Task:
         self._desk = Desk(ctx, settings, record, spent)
         self._ctx = ctx
         self._record = record
+        self._stages = Stages(record.id)
         self._gates = 0
         self._accepted: list[str] = []
         self._builds = 0
@@ -44,6 +46,7 @@ class _Task:
         await self._build("implement", "start", [])
         await self._tests()
         await self._spec_loop()
+        self._stages.enter("complete")
         return TaskResult(
             id=self._record.id,
             status="done",
@@ -167,6 +170,7 @@ class _Task:
         self._protected |= set(answer.accepted.protected)
 
     async def _act(self, action: str, cause: Cause, findings: list[Finding], shot: Shot) -> Answer:
+        self._stages.enter(STAGES[action])
         inputs = base_inputs(self._record)
         if action in {"review", "update_spec"}:
             inputs["changed_files"] = shot.changed
@@ -181,6 +185,7 @@ class _Task:
 
     async def _gate(self) -> Gate:
         tests = self._desk.settings.tests
+        self._stages.enter("tests")
         self._gates += 1
         shot = await self._desk.snapshot()
         mode = tests.judged_by
