@@ -103,14 +103,6 @@ def test_a_journal_that_ends_behind_any_line_leads_to_the_same_end_whatever_is_i
 # Files.
 
 
-@pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
-    """A shop whose run has come to its end, in processes of its own."""
-    shop = Shop(tmp_path_factory.mktemp("shop"))
-    assert shop.run() == 0, shop.story()
-    return shop
-
-
 def read_prefix(content: bytes) -> tuple[list[Entry], int]:
     """What the next owner of a file finds, and how many bytes of it were torn."""
     disk = FaultyDisk()

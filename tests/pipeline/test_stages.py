@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, NamedTuple, get_args
+from typing import Final, get_args
 
+import msgspec
 import pytest
 from tests.pipeline.team import (
     APPROVED,
@@ -70,7 +71,7 @@ def moves(monkeypatch: pytest.MonkeyPatch) -> set[Move]:
 PLAIN: Final = PipelineConfig(on_limit="fail")
 
 
-class Story(NamedTuple):
+class Story(msgspec.Struct):
     """What the agents do, what is there, the bounds, the ends of test commands, and how often the run is resumed."""
 
     responses: dict[str, object] = {}
