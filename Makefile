@@ -40,7 +40,7 @@ test: $(VENV)/.dev  ## the whole test-suite
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 soak: $(VENV)/.dev  ## for hours: 10,000 kills, every prefix, a million entries, examples nobody has tried
-	@BARTACK_CHAOS_KILLS=$(KILLS) BARTACK_CHAOS_SOAK=1 SOAK=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/crash tests/unit
+	@BARTACK_CHAOS_KILLS=$(KILLS) BARTACK_CHAOS_SOAK=1 SOAK=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/crash tests/pipeline tests/unit
 
 check: $(VENV)/.dev  ## formatting, lint, types, layers, dependencies
 	@$(BIN)/ruff format --check .

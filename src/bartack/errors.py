@@ -61,7 +61,8 @@
     │   ├── BudgetExceededError          BT332
     │   ├── StepNotFoundError            BT334
     │   ├── DeadlockError                BT335
-    │   └── ShellNotScriptedError        BT336
+    │   ├── ShellNotScriptedError        BT336
+    │   └── RunDiskError                 BT338
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -880,6 +881,18 @@ class ShellNotScriptedError(RunError):
     def __init__(self, argv: list[str]) -> None:
         self.argv = argv
         super().__init__(f"the test does not say how this command ends: {argv!r}")
+
+
+class RunDiskError(RunError):
+    """A file of a run cannot be written: the disk is full, read-only or broken. The run is interrupted, and nothing is lost."""
+
+    code = "BT338"
+    remedy = "Make room on the disk that holds the run's directory, or mend it, then resume."
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path} cannot be written: {problem}; the run is interrupted")
 
 
 class MessagingError(BartackError):

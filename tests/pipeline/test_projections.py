@@ -10,7 +10,8 @@ import pytest
 from tests.pipeline.team import APPROVED, Team, facts_of, order, settings, wants
 
 from bartack.agents import Command, Event, command_key
-from bartack.pipeline import check_ledger
+from bartack.journal import open_journal
+from bartack.pipeline import Standing, check_ledger, read_progress
 from bartack.pipeline._ledger import iter_ledger
 from bartack.pipeline._records import Summary
 from bartack.pipeline._standing import Progress, fold
@@ -73,6 +74,27 @@ def test_what_an_agent_said_last_is_known(tmp_path: Path) -> None:
     assert progress.agents["reviewer"].status == "approved"
     assert progress.agents["reviewer"].receipt == 2
     assert progress.snapshot_id.startswith("snap-")
+
+
+def test_looking_again_at_a_run_reads_what_is_new_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    entries = Team(tmp_path / "work").run(order("T-1")).journal
+    standing = Standing(tmp_path)
+
+    with open_journal(tmp_path) as journal:
+        for entry in entries:
+            if entry.kind.startswith("journal."):
+                continue
+            journal.append(entry.kind, entry.data, None if entry.value is None else bytes(entry.value))
+            if entry.seq % 10 == 0:
+                assert standing.read() == read_progress(tmp_path)
+                assert standing._reader is not None
+                assert list(standing._reader.read_on()) == []
+        whole = standing.read()
+    standing.close()
+
+    assert whole.stage == "complete"
+    assert whole == read_progress(tmp_path)
 
 
 def test_a_run_that_has_not_begun_has_nothing_to_show() -> None:

@@ -68,9 +68,13 @@ class CallFiles:
         except OSError:
             os.close(lease)
             raise AgentBusyError(agent, "another call uses this conversation", "busy") from None
-        os.ftruncate(lease, 0)
-        os.write(lease, f"{os.getpid()}\n".encode())
-        return cls(folder, lease, clock, redact)
+        try:
+            os.ftruncate(lease, 0)
+            os.write(lease, f"{os.getpid()}\n".encode())
+            return cls(folder, lease, clock, redact)
+        except OSError:
+            os.close(lease)
+            raise
 
     def find_answer(self, *, anew: bool = False) -> Line | None:
         """The answer to the last command, if it came and nobody heard of it.

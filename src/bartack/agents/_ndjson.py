@@ -43,7 +43,7 @@ from bartack.agents._lines import MAX_LINE, BadLine, Read
 from bartack.agents._messages import Artifact, Heartbeat, Hello, Reason
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
-from bartack.core import DIR_MODE, FILE_MODE, Redactor, SecretRule
+from bartack.core import DIR_MODE, FILE_MODE, Redactor, SecretRule, is_disk_trouble
 from bartack.errors import AgentStartError
 
 AT_ONCE: Final = 8 * 1024 * 1024
@@ -118,6 +118,8 @@ class NdjsonAgent:
         try:
             call = NdjsonCall(self, request, sink, self._uniform)
         except OSError as error:
+            if is_disk_trouble(error):
+                raise
             raise AgentStartError(self.name, f"its files cannot be opened: {error}", "start_failed") from None
         self._calls.append(call)
         call.begin()
@@ -365,6 +367,8 @@ class NdjsonCall:
             self.process = self._agent.attach(self)
             self.process.complaints.store_in(self.files.folder)
         except OSError as error:
+            if is_disk_trouble(error):
+                raise
             self.talk.start_failed(f"no process can be started now: {error}")
             return
         self.talk.attached(self.process.link)

@@ -9,7 +9,6 @@ click is imported when a command line needs it, so that the version is printed w
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import sys
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 TRACEBACK_VARIABLE = "BARTACK_TRACEBACK"
 COMPLETE_VARIABLE = "_BARTACK_COMPLETE"
-_DISK_TROUBLE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,7 +98,7 @@ def _close_with(error: BaseException, *, as_json: bool) -> int:
     if isinstance(error, BrokenPipeError):
         return Exit.PIPE_CLOSED
     known = _as_known(error)
-    code = Exit.DISK if _errno_behind(error) in _DISK_TROUBLE else exit_code_of(type(known))
+    code = Exit.DISK if _is_disk_trouble(error) else exit_code_of(type(known))
     with suppress(OSError):  # nobody is left to tell when stderr is gone as well
         _report(known, code, as_json=as_json)
     return code
@@ -116,10 +114,11 @@ def _as_known(error: BaseException) -> BartackError:
     return InternalError(f"{type(error).__name__}: {error}")
 
 
-def _errno_behind(error: BaseException) -> int | None:
-    """What the operating system said, to us or to whoever made an error of it."""
-    cause = error.__cause__ if isinstance(error, FileAccessError) else error
-    return cause.errno if isinstance(cause, OSError) else None
+def _is_disk_trouble(error: BaseException) -> bool:
+    """Whether the disk refused, us or whoever made an error of it."""
+    from bartack.core import is_disk_trouble  # noqa: PLC0415 - only who fails pays for it
+
+    return is_disk_trouble(error.__cause__ if isinstance(error, FileAccessError) else error)
 
 
 def _report(error: BartackError, code: Exit, *, as_json: bool) -> None:

@@ -73,6 +73,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.MessageValueError: Exit.USAGE,
     errors.TypeMismatchError: Exit.USAGE,
     errors.JournalPoisonedError: Exit.DISK,
+    errors.RunDiskError: Exit.DISK,
     errors.JournalLostError: Exit.FAILED,
     errors.JournalNotFoundError: Exit.NOT_FOUND,
     errors.JournalCorruptError: Exit.CORRUPT,

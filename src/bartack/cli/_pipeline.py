@@ -18,6 +18,8 @@ from bartack.errors import BartackError, UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
+    Place,
+    Standing,
     TaskRecord,
     check_ready,
     choose_tasks,
@@ -27,7 +29,6 @@ from bartack.pipeline import (
     needed_roles,
     note_resume,
     read_order,
-    read_progress,
     restore_receipts,
     resumed_places,
 )
@@ -84,10 +85,11 @@ def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: boo
 
 def describe(run: RunDir) -> Describe:
     """Says how far a run of the pipeline is, from its journal."""
+    standing = Standing(run.path)
 
     def look() -> dict[str, object]:
         try:
-            return cast("dict[str, object]", msgspec.to_builtins(read_progress(run.path)))
+            return cast("dict[str, object]", msgspec.to_builtins(standing.read()))
         except BartackError:
             # It is for people: whatever is wrong with the journal is told by who runs it.
             return {}

@@ -6,7 +6,7 @@ call that needs it.
 
 from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
-from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, write_all
+from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, is_disk_trouble, write_all
 from bartack.core._facts import FileFacts
 from bartack.core._files import replace_file
 from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
@@ -32,6 +32,7 @@ __all__ = [
     "checksum",
     "checksum_file",
     "claim_run_dir",
+    "is_disk_trouble",
     "is_secret_name",
     "new_run_id",
     "new_token",

@@ -18,6 +18,12 @@ from bartack.core._facts import FileFacts, ask_with_times
 
 FILE_MODE = 0o600
 DIR_MODE = 0o700
+_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+
+
+def is_disk_trouble(error: BaseException | None) -> bool:
+    """Whether the disk is full, read-only or broken: nothing that the same act, done again, would mend."""
+    return isinstance(error, OSError) and error.errno in _TROUBLE
 
 
 class Disk(Protocol):

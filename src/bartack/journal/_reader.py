@@ -72,11 +72,17 @@ class FileReader:
         self._disk = disk
         self._watch = watch
         self._fd = fd
+        self._place = Scanner()
+        """How far ``read_on`` has come."""
         self._blobs = FileBlobs(os.path.join(os.path.dirname(path), BLOBS), disk)
 
     def read(self, from_seq: int = 1) -> Iterator[Entry]:
         """The entries that are there now; ends before a line that is not complete. See ``JournalReader.read``."""
         return self._advance(Scanner(), from_seq)
+
+    def read_on(self) -> Iterator[Entry]:
+        """The entries that came since the last call of this method; the first time, all of them."""
+        return self._advance(self._place, 1)
 
     def follow(self, from_seq: int = 1, *, timeout_s: float | None = None) -> Iterator[Entry]:
         """Like ``read``, then wait for more. See ``JournalReader.follow``."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bartack.pipeline._sections import missing_titles
     from bartack.pipeline._settings import choose_agents, make_settings, needed_roles
     from bartack.pipeline._snapshot import capture
-    from bartack.pipeline._standing import Progress, read_progress
+    from bartack.pipeline._standing import Progress, Standing, read_progress
     from bartack.pipeline._steps import note_resume
     from bartack.pipeline._task import task
     from bartack.runtime.operate import (
@@ -65,6 +65,7 @@ __all__ = [
     "Settings",
     "Snapshot",
     "SnapshotOptions",
+    "Standing",
     "TaskRecord",
     "WorkspaceLock",
     "capture",
@@ -115,7 +116,7 @@ _HOMES: Final = {
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
     "_manifest": ("verify_manifest",),
-    "_standing": ("Progress", "read_progress"),
+    "_standing": ("Progress", "Standing", "read_progress"),
     "_receipts": ("receipt_path", "restore_receipts"),
     "_records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
     "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),

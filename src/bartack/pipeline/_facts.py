@@ -91,18 +91,33 @@ def make_facts(entries: Iterable[Entry], load: Callable[[Entry], bytes | None]) 
         entries: All entries of a journal.
         load: Gives the value of an entry.
     """
-    facts: list[Fact] = []
-    names: dict[tuple[str, int], str] = {}
-    for entry in entries:
-        data = decode_entry(entry.kind, entry.raw)
-        if isinstance(data, StepStarted):
-            names[data.p, data.n] = data.about
-        elif isinstance(data, StepFinished | StepFailed) and not data.about:
-            # What a step is about is said once, where it begins.
-            data = msgspec.structs.replace(data, about=names.get((data.p, data.n), ""))
-        if data is not None:
-            facts += _Entry(data, entry, load).facts()
-    return facts
+    return FactMaker(load).take(entries)
+
+
+class FactMaker:
+    """Makes facts of entries as they come.
+
+    Args:
+        load: Gives the value of an entry.
+    """
+
+    def __init__(self, load: Callable[[Entry], bytes | None]) -> None:
+        self._load = load
+        self._names: dict[tuple[str, int], str] = {}
+
+    def take(self, entries: Iterable[Entry]) -> list[Fact]:
+        """The facts of the next entries."""
+        facts: list[Fact] = []
+        for entry in entries:
+            data = decode_entry(entry.kind, entry.raw)
+            if isinstance(data, StepStarted):
+                self._names[data.p, data.n] = data.about
+            elif isinstance(data, StepFinished | StepFailed) and not data.about:
+                # What a step is about is said once, where it begins.
+                data = msgspec.structs.replace(data, about=self._names.get((data.p, data.n), ""))
+            if data is not None:
+                facts += _Entry(data, entry, self._load).facts()
+        return facts
 
 
 class _Entry:

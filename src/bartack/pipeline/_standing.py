@@ -9,7 +9,8 @@ from typing import Final, Literal, cast, get_args
 import msgspec
 
 from bartack.errors import StepCancelledError
-from bartack.pipeline._facts import Fact, read_facts
+from bartack.journal import FileReader, open_reader
+from bartack.pipeline._facts import Fact, FactMaker, read_facts
 from bartack.pipeline._records import Accepted, Activated, Merged, PipelineOrder, Record, Shot, TaskRecord
 from bartack.runtime.operate import RunEnded, ThinkArgs
 
@@ -62,6 +63,34 @@ class Progress(msgspec.Struct):
 def read_progress(run_dir: str | os.PathLike[str]) -> Progress:
     """How far a run is, from its journal."""
     return fold(read_facts(run_dir))
+
+
+class Standing:
+    """How far a run is, looked at again and again: what was read once is not read again."""
+
+    def __init__(self, run_dir: str | os.PathLike[str]) -> None:
+        self._run_dir = run_dir
+        self._reader: FileReader | None = None
+        self._folding = _Fold()
+
+    def read(self) -> Progress:
+        """How far it is now.
+
+        Raises:
+            JournalError: The journal cannot be read.
+        """
+        if self._reader is None:
+            self._reader = open_reader(self._run_dir)
+            self._maker = FactMaker(self._reader.load_value)
+        for fact in self._maker.take(self._reader.read_on()):
+            self._folding.take(fact)
+        return self._folding.progress
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
 
 def fold(facts: Iterable[Fact]) -> Progress:

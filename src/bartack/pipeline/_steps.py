@@ -7,6 +7,8 @@ takes what was journaled.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -14,7 +16,7 @@ from typing import Final
 import msgspec
 
 from bartack.agents import Finding, moment
-from bartack.core import DIR_MODE, Redactor, SystemClock, replace_file
+from bartack.core import DIR_MODE, Redactor, SystemClock, is_disk_trouble, replace_file
 from bartack.errors import (
     AgentBudgetError,
     AgentReplyError,
@@ -23,6 +25,7 @@ from bartack.errors import (
     ReadOnlyViolationError,
     ReviewLimitError,
     RoundLimitError,
+    RunDiskError,
     SpecEditError,
     SpecLimitError,
     TasksFailedError,
@@ -71,6 +74,18 @@ SECRET_BYTES: Final = 1024 * 1024
 CANNOT_RUN: Final = frozenset({126, 127})
 
 
+@contextmanager
+def _keeping(place: Place) -> Generator[None]:
+    """Something is written into the run's directory: a disk that refuses it interrupts the run, and fails nothing."""
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_trouble(error):
+            raise
+        path = error.filename if isinstance(error.filename, str) else place.run_dir
+        raise RunDiskError(path, error.strerror or str(error)) from error
+
+
 # Snapshots.
 
 
@@ -110,7 +125,8 @@ def rebase(place: Place, settings: Settings, base: str, refused: str) -> Shot:
     merged.sort()
     keep_spec(place, settings.spec.file)
     made = Snapshot(snapshot_id(merged), now.source, lambda: merged)
-    write_manifest(snapshots_of(place), made, moment(SystemClock().now_us()))
+    with _keeping(place):
+        write_manifest(snapshots_of(place), made, moment(SystemClock().now_us()))
     return Shot(snapshot_id=made.id, files=made.count, bytes=made.size_bytes, hub=current_hub())
 
 
@@ -163,8 +179,11 @@ def _capture(place: Place, settings: Settings) -> Snapshot:
         ignore=chosen.ignore,
         threads=chosen.threads,
     )
-    found = capture(place.workspace, options, _cache(place))
-    write_manifest(snapshots_of(place), found, moment(SystemClock().now_us()))
+    with _keeping(place):
+        cache = _cache(place)
+    found = capture(place.workspace, options, cache)
+    with _keeping(place):
+        write_manifest(snapshots_of(place), found, moment(SystemClock().now_us()))
     return found
 
 
@@ -204,8 +223,9 @@ def keep_spec(place: Place, name: str) -> str:
     digest = sha256(content).hexdigest()
     kept = _kept_spec(place, digest)
     if not kept.exists():
-        kept.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-        replace_file(kept, content)
+        with _keeping(place):
+            kept.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+            replace_file(kept, content)
     return f"sha256:{digest}"
 
 
@@ -353,7 +373,8 @@ def _look_for_secrets(place: Place, artifact: ReceiptArtifact, settings: Setting
 @step(name="receipt")
 def write_receipt(place: Place, receipt: Receipt) -> str:
     """Keep a receipt; returns where."""
-    return store_receipt(Path(place.run_dir), receipt)
+    with _keeping(place):
+        return store_receipt(Path(place.run_dir), receipt)
 
 
 @step(name="count_receipts")
@@ -368,8 +389,9 @@ def write_findings(place: Place, name: str, findings: list[Finding]) -> Findings
     path = f"work/findings/{name}.json"
     content = msgspec.json.encode(findings)
     file = Path(place.run_dir, path)
-    file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    replace_file(file, content)
+    with _keeping(place):
+        file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        replace_file(file, content)
     return FindingsFile(path=path, sha256=f"sha256:{sha256(content).hexdigest()}", size=len(content))
 
 

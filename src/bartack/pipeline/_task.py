@@ -26,6 +26,7 @@ from bartack.pipeline._records import (
     TaskResult,
     TestRun,
 )
+from bartack.pipeline._stages import STAGES, Stages
 from bartack.pipeline._steps import CANNOT_RUN, judge_tests
 from bartack.pipeline._words import say_gate
 from bartack.runtime import Context, worker
@@ -69,6 +70,7 @@ class _Task:
         self._ctx = ctx
         self._lane = lane
         self._record = record
+        self._stages = Stages(record.id)
         self._gates = 0
         self._accepted: list[str] = []
         self._builds = 0
@@ -88,6 +90,7 @@ class _Task:
         await self._tests()
         await self._spec_loop()
         await self._commit("what was left", "")
+        self._stages.enter("complete")
         return TaskResult(
             id=self._record.id,
             status="done",
@@ -99,6 +102,7 @@ class _Task:
     async def check(self) -> Settings:
         assert self._lane is not None
         await enter(self._ctx, self._desk.settings, self._record.id, self._lane)
+        self._stages.enter("implement")  # the tasks did that: their work is in this worktree
         while True:
             # What a person has mended there belongs to the result.
             await self._commit("what was mended", "")
@@ -223,6 +227,7 @@ class _Task:
         self._protected |= set(answer.accepted.protected)
 
     async def _act(self, action: str, cause: Cause, findings: list[Finding], shot: Shot) -> Answer:
+        self._stages.enter(STAGES[action])
         inputs = base_inputs(self._record)
         if action in {"review", "update_spec"}:
             inputs["changed_files"] = shot.changed
@@ -246,6 +251,7 @@ class _Task:
 
     async def _gate(self) -> Gate:
         tests = self._desk.settings.tests
+        self._stages.enter("tests")
         self._gates += 1
         shot = await self._desk.snapshot()
         mode = tests.judged_by

@@ -18,6 +18,7 @@ from bartack.errors import (
     OutcomeUnknownError,
     ReplayMismatchError,
     ResumeRefusedError,
+    RunDiskError,
     SessionFailedError,
     StepCancelledError,
     SupervisorExhaustedError,
@@ -36,7 +37,7 @@ from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._herald import Herald
 from bartack.runtime._herald_run import SUPERVISOR
-from bartack.runtime._ledger import Action, Hang, Ledger, Peer, Show, Transition, describe
+from bartack.runtime._ledger import Action, EndHub, Hang, Ledger, Peer, Show, Transition, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._linking import LinkDesk
 from bartack.runtime._links import Abort
@@ -314,6 +315,10 @@ class Core:
     # Inside.
 
     def _from_worker(self, peer: Peer, worker: Worker, frame: f.Said) -> None:
+        if isinstance(frame, f.Done | f.Failed) and frame.e is not None and frame.e.code == RunDiskError.code:
+            # No outcome of the step: it is executed when there is room again.
+            self._interrupt(worker, frame.e.message)
+            return
         match frame:
             case f.Done():
                 self.effects.done(peer, worker, frame)
@@ -335,6 +340,12 @@ class Core:
                 self.crew.failed(peer, worker, frame)
             case f.Ask() | f.Hello():
                 self.ledger.act_later(Hang(peer.number))
+
+    def _interrupt(self, worker: Worker, problem: str) -> None:
+        """The disk takes no more: the hub ends, and the run stays resumable."""
+        self.ledger.act(Show("note", worker.path, problem))
+        self.stop("disk")
+        self.ledger.act(EndHub("disk"))
 
     def _step(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         peer.awaited[step.p, step.n] = step.i

@@ -20,7 +20,8 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from bartack.errors import BartackError, FrameError, JournalPoisonedError
+from bartack.core import is_disk_trouble
+from bartack.errors import BartackError, FrameError, JournalPoisonedError, RunDiskError
 from bartack.journal import Journal
 from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
@@ -180,6 +181,11 @@ class Hub:
                     self._turn()
             except JournalPoisonedError as error:
                 self._observer.show("note", "", str(error))
+                self._status = "disk"
+            except OSError as error:
+                if not is_disk_trouble(error):
+                    raise
+                self._observer.show("note", "", str(_as_disk_error(error, self._run)))
                 self._status = "disk"
             finally:
                 self._close()
@@ -627,6 +633,8 @@ class Hub:
                 raise OSError("the program that runs commands died too often")  # noqa: TRY301 - refused like any other
             self._commands.start(self._keeper, action, self._journal)
         except (BartackError, OSError) as error:
+            if is_disk_trouble(error):
+                raise
             self._core.shell_ended(action.token, self._commands.refused(error))
 
     def _stop_shell(self, action: act.StopShell) -> None:
@@ -661,6 +669,11 @@ class Hub:
 
     def _catching_signals(self) -> _Signals:
         return _Signals(self._selector, self._signals)
+
+
+def _as_disk_error(error: OSError, run: RunDir) -> RunDiskError:
+    path = error.filename if isinstance(error.filename, str) else str(run.path)
+    return RunDiskError(path, error.strerror or str(error))
 
 
 class _Signals:

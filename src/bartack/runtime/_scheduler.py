@@ -21,6 +21,7 @@ from typing import Final, Protocol, cast
 
 import msgspec
 
+from bartack.core import is_disk_trouble
 from bartack.errors import (
     BartackError,
     ForeignAwaitError,
@@ -28,6 +29,7 @@ from bartack.errors import (
     MessageTooLargeError,
     NestedStepError,
     ReplayMismatchError,
+    RunDiskError,
     StepCancelledError,
 )
 from bartack.journal import INLINE_LIMIT, BlobRef
@@ -351,7 +353,12 @@ class Scheduler:
     def pack(self, data: bytes) -> tuple[msgspec.Raw | None, BlobRef | None]:
         """An encoded value for a frame: as it is or, if it is long, as a reference."""
         if len(data) > INLINE_LIMIT:
-            return None, self._blobs.put(data)
+            try:
+                return None, self._blobs.put(data)
+            except OSError as error:
+                if is_disk_trouble(error):
+                    raise RunDiskError("blobs", error.strerror or str(error)) from error
+                raise
         return msgspec.Raw(data), None
 
     # Turns.
