@@ -20,6 +20,7 @@ CATCH_FOLLOWS = re.compile(rf"[ \t]*(?:{WORD}[ \t]*)?\{{")
 ENDS = re.compile(r"[ \t\r]*(?:[\n;}#]|\Z)")
 ARGUMENT_KINDS = frozenset({"name", "number", '"', "'", "$", "bad", "."})
 ROUNDED = re.compile(rf"\([ \t]*({WORD})[ \t]*\)")
+CONDITION_FOLLOWS = re.compile(r"[ \t]+[^\s=][^\n]{0,200}\{")
 PROGRAM_PATH = re.compile(r"\.{0,2}/[A-Za-z0-9_.]")
 COUNTER = re.compile(rf"\([ \t]*(?:(?:var|let|int)[ \t]+)?({WORD})[ \t]*=")
 VARIABLE_FOLLOWS = re.compile(rf"[ \t]+(?:{WORD}|[\[{{])")
@@ -265,7 +266,11 @@ class StatementParser(ExpressionParser):
 
     def is_other_else(self) -> bool:
         """Whether another language's word for `else if` stands here."""
-        return self.kind == "name" and OTHER_WORDS.get(self.value) == "else if"
+        return (
+            self.kind == "name"
+            and OTHER_WORDS.get(self.value) == "else if"
+            and (not self.newline or bool(CONDITION_FOLLOWS.match(self.text, self.end)))
+        )
 
     def else_block(self, head: int) -> tree.Block | tree.Error:
         """Read the block behind `else`; a condition there is reported, and read with its block."""
@@ -412,7 +417,8 @@ class StatementParser(ExpressionParser):
         self.advance()
         body = self.block("`try`", start)
         if self.kind != "name" or self.value != "catch":
-            return tree.Try(start, max(body.end, self.before), body, None, self.no_catch())
+            missing = self.no_catch()
+            return tree.Try(start, max(body.end, missing.end), body, None, missing)
         self.advance()
         rounded = ROUNDED.match(self.text, self.start) if self.kind == "(" else None
         if rounded:
