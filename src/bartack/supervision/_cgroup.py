@@ -32,7 +32,7 @@ OWN: Final = "/proc/self"
 
 _NAME: Final = re.compile(r"bartack-[0-9a-f]{8}")
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
-REMOVAL_S: Final = 0.1
+REMOVAL_S: Final = 0.5
 """How long the kernel may take to see that a group is empty whose processes are dead."""
 
 _ROUND_S: Final = 0.005

@@ -38,6 +38,9 @@ _CLONE_FLAGS: Final = 0x2_0120_0000
 _ROBUST_LIST: Final = {"x86_64": (274, 273), "aarch64": (100, 99)}
 """How the list of locks that do not outlive their thread is asked for and set. The child of a fork has none until it is set."""
 
+_WIDE: Final = sys.maxsize > 1 << 32
+"""Whether this Python counts system calls as the machine does. A narrow one has numbers of its own."""
+
 _prctl = ctypes.CDLL(None, use_errno=True).prctl
 _prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 _prctl.restype = ctypes.c_int
@@ -45,10 +48,11 @@ _prctl.restype = ctypes.c_int
 # It does not let go of the interpreter around a call, so that a child of such a call has it too.
 _syscall = ctypes.PyDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
-_before_fork = ctypes.pythonapi.PyOS_BeforeFork
-_after_fork_child = ctypes.pythonapi.PyOS_AfterFork_Child
-_after_fork_parent = ctypes.pythonapi.PyOS_AfterFork_Parent
-_ask_robust_list, _tell_robust_list = _ROBUST_LIST.get(os.uname().machine, (0, 0))
+_before_fork, _after_fork_child, _after_fork_parent = (
+    getattr(ctypes.pythonapi, f"PyOS_{name}", None)
+    for name in ("BeforeFork", "AfterFork_Child", "AfterFork_Parent")
+)
+_ask_robust_list, _tell_robust_list = _ROBUST_LIST.get(os.uname().machine, (0, 0)) if _WIDE else (0, 0)
 
 
 def set_subreaper() -> bool:
@@ -92,10 +96,16 @@ def fork_into(group: int) -> int:
     Raises:
         OSError: The kernel does not do that, or not for this group; there is no child.
     """
-    address, head, size = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_size_t()
-    known = _prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(address), 0, 0, 0) == 0 and address.value
-    # Not every C library keeps the number of its first thread there.
-    if not _ask_robust_list or not known or ctypes.c_int.from_address(known).value != os.getpid():
+    head, size = ctypes.c_void_p(), ctypes.c_size_t()
+    known = _tid_address()
+    # Not every Python lets others fork.
+    if (
+        not _before_fork
+        or not _after_fork_child
+        or not _after_fork_parent
+        or not _ask_robust_list
+        or not known
+    ):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     _syscall(_ask_robust_list, 0, ctypes.byref(head), ctypes.byref(size))
     arguments = _CloneArguments(flags=_CLONE_FLAGS, child_tid=known, exit_signal=signal.SIGCHLD, cgroup=group)
@@ -110,6 +120,14 @@ def fork_into(group: int) -> int:
     if pid < 0:
         raise OSError(number, os.strerror(number))
     return pid
+
+
+def _tid_address() -> int:
+    """Where the C library keeps the number of its first thread, which this has to be; 0 if it does that elsewhere."""
+    address = ctypes.c_void_p()
+    if _prctl(_PR_GET_TID_ADDRESS, ctypes.addressof(address), 0, 0, 0) != 0 or not address.value:
+        return 0
+    return address.value if ctypes.c_int.from_address(address.value).value == os.getpid() else 0
 
 
 def read_facts(pid: int, proc: str = PROC) -> ProcessFacts | None:
