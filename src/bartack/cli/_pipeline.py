@@ -18,7 +18,6 @@ from bartack.errors import BartackError, UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
-    Place,
     Standing,
     TaskRecord,
     check_ready,
