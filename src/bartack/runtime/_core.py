@@ -355,7 +355,7 @@ class Core:
                 return
             if known is not None:
                 self._again(peer, worker, step, known)
-            elif step.cancelled or self._is_aborted(worker, step):
+            elif step.cancelled or (worker.abort_next is not None and self._is_aborted(worker, step)):
                 abort = worker.abort_next or Abort("cancelled")
                 self._office.fail(worker, step, abort.error())
             elif worker.doubted.get((step.p, step.n)) == step.fp:
@@ -366,8 +366,8 @@ class Core:
             self._office.fail(worker, step, error)
 
     def _is_aborted(self, worker: Worker, step: f.Step) -> bool:
-        """Whether this is the step that an abort has waited for. Who is on its way out because of a link may tidy up first."""
-        return worker.abort_next is not None and not (worker.leaving and step.step in CLEANUP)
+        """Whether this is the step that an abort waits for. Who is on its way out because of a link may tidy up first."""
+        return not (worker.leaving and step.step in CLEANUP)
 
     def _handler(self, kind: str) -> Handler:
         handler = self._handlers.get(kind)
@@ -442,7 +442,8 @@ class Core:
     def _abort(self, worker: Worker) -> None:
         """A worker is interrupted, wherever the state says so."""
         for opened in worker.waits():
-            if opened.abort is not None:
+            # What ends with one step may have aborted this worker again, and the other steps with it.
+            if opened.abort is not None and self._office.is_open(worker, opened):
                 self._give_up(worker, opened, opened.abort.error())
 
     def _drop(self, worker: Worker) -> None:

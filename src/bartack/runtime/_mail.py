@@ -550,10 +550,15 @@ class MailDesk:
         def shut() -> None:
             self._office.ledger.fail_open(worker, opened, MailboxClosedError(mailbox.name))
 
+        def go() -> None:
+            sent = mailbox.id_for(args.key)
+            if sent is not None:  # by another who waited, too
+                self._office.ledger.end_open(worker, opened, self._office.ledger.pack(sent))
+            else:
+                self._deliver(worker, step, args, size)
+
         alarm = self._office.clockwork.after(self._office.left_s(opened) or 0.0, late)
-        blocked = Blocked(
-            size, lambda: self._deliver(worker, step, args, size), shut, alarm, worker.path, (step.p, step.n)
-        )
+        blocked = Blocked(size, go, shut, alarm, worker.path, (step.p, step.n))
         self.block(mailbox.name, blocked)
 
     def block(self, name: str, blocked: Blocked) -> None:

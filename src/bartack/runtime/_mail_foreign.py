@@ -72,7 +72,10 @@ class ForeignMail:
 
         def sent() -> None:
             self._waits.pop(request).alarm.call_off()
-            told(self._office.ledger.pack(self._enqueue(parcel)))
+            known = self._office.state.mailbox(parcel.mailbox).id_for(
+                parcel.key
+            )  # another may have waited, too
+            told(self._office.ledger.pack(known or self._enqueue(parcel)))
 
         def late() -> None:
             full = MailboxFullError(parcel.mailbox, len(self._office.state.mailbox(parcel.mailbox)))

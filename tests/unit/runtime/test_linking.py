@@ -405,6 +405,23 @@ def test_links_of_workers_that_were_cut_off_together_say_nothing_and_are_there_a
     assert not stage.worker(a.path).ended
 
 
+def test_a_worker_whose_abort_ends_another_that_is_linked_with_it_is_aborted_once() -> None:
+    stage = Stage()
+    _, a, b = pair(stage)
+    delegate(a, 1, ["child"], p=f"{a.path}.2.1")
+    stage.hub.run_ready()
+    child = stage.workers[f"{a.path}.2.1/1.1:child"]
+    child.value(child.step(1, "link", s.LinkArgs(target=a.path)))
+    waiting = a.step(1, "receive", s.ReceiveArgs(mailbox="never"), p=f"{a.path}.2.2")
+
+    b.say(f.Failed(e=error()))
+    stage.hub.run_ready()
+
+    assert a.error(waiting) == "LinkedExitError"
+    assert stage.worker(child.path).ended
+    assert set(stage.outcomes().values()) == {1}
+
+
 def test_links_are_told_when_they_act() -> None:
     telemetry = Telemetry()
     heard: list[tuple[object, ...]] = []

@@ -1114,6 +1114,21 @@ def test_a_full_mailbox_refuses_a_message_from_outside_that_has_no_room_in_time(
     assert len(stage.core.state.mailbox("box")) == 1
 
 
+def test_two_sends_that_wait_for_room_with_one_key_are_one_message() -> None:
+    stage = Stage()
+    main = stage.begin()
+    declare(main, 1, "box", capacity=1)
+    send(main, 2, "box", "first")
+    outside = Outsider(stage)
+    asked = [outside.ask("send", "mine", mailbox="box", key="k") for _ in range(2)]
+    waiting = send(main, 3, "box", "mine", key="k")
+
+    assert [main.value(receive(main, n, "box", 0)) for n in (4, 5)] == ["first", "mine"]
+
+    assert len({str(outside.value(i)) for i in asked} | {str(main.value(waiting))}) == 1
+    assert main.error(receive(main, 6, "box", 0)) == "ReceiveTimeoutError"
+
+
 def test_a_message_from_outside_waits_for_room_in_its_turn() -> None:
     stage = Stage()
     main = stage.begin()
