@@ -358,7 +358,10 @@ class SupervisorCore:
         child = self._find(name)
         if child.state == "stopping":
             raise ChildStateError(name, child.state, "terminated")
-        if child.state in {"starting", "running"}:
+        if child.dead is not None:
+            self._bury(child, child.dead)
+            self._commands.append(Answer(request))
+        elif child.state in {"starting", "running"}:
             self._answer(child, ChildStartError(f"{self.path}/{name}", "shutdown", "it was terminated"))
             child.request = request
             self._begin_stop(child)
@@ -367,6 +370,14 @@ class SupervisorCore:
                 child.move("stopped")
                 self._down(child, "shutdown")
             self._commands.append(Answer(request))
+
+    def _bury(self, child: Child, end: ChildEnd) -> None:
+        """A child that is to be stopped ended by itself while nothing could be decided: it stays where it is."""
+        child.dead = None
+        if not end.normal:
+            self._report(child, end, "none", None)
+        child.move("stopped")
+        self._down(child, end.reason)
 
     def _start_again(self, name: str, request: int) -> None:
         child = self._find(name)

@@ -183,7 +183,7 @@ def test_a_goal_may_come_from_stdin_and_the_environment_reaches_the_tests(
 def test_tests_that_hang_are_ended_with_all_they_started_and_resume_may_change_settings(
     bartack: Call, tmp_path: Path
 ) -> None:
-    workspace('[tests]\ncommand = "sleep 100 & grep -q 2 a.txt || sleep 100"\ntimeout_s = 0.4')
+    workspace('[tests]\ncommand = "sleep 1000 & grep -q 2 a.txt || sleep 1000"\ntimeout_s = 0.4')
 
     failed = bartack("run", "--goal", "do it", "--set", "pipeline.max_fix_rounds=0")
 
@@ -192,7 +192,7 @@ def test_tests_that_hang_are_ended_with_all_they_started_and_resume_may_change_s
     assert find_by_environment("BARTACK_RUN_DIR", str(only_run(tmp_path))) == []
     assert "failed" in bartack("status", "latest").stdout
 
-    done = bartack("resume", "--set", "pipeline.max_fix_rounds=1", "--set", "tests.timeout_s=120")
+    done = bartack("resume", "--set", "pipeline.max_fix_rounds=1", "--set", "tests.timeout_s=10")
 
     assert done.returncode == 0, done.stderr
     assert commands(only_run(tmp_path)) == ["implement goal", "implement_changes goal", "review goal"]

@@ -501,6 +501,23 @@ def test_each_restart_waits_longer_and_a_long_life_begins_anew() -> None:
     assert waits == [0.25, 0.5, 1.0, 1.0, 0.25]
 
 
+@pytest.mark.parametrize(("end", "reason"), [(NORMAL, "normal"), (ERROR, "error")])
+def test_a_child_that_ends_before_it_can_be_terminated_stays_where_it_is(end: ChildEnd, reason: str) -> None:
+    play = Playground(child("a"), child("b"))
+    play.slow = {"b"}
+    play.start()
+    assert play.ask("terminate", "a") is None, "nothing is done before all have started"
+
+    play.die("a", end)
+    play.ready("b")
+
+    assert play.states() == {"a": "stopped", "b": "running"}
+    assert play.answers == [(0, None)]
+    assert play.downs == [("a", reason)]
+    assert [report.decision for report in play.reports] == ([] if end.normal else ["none"])
+    assert play.log == ["+a", "+b"]
+
+
 def test_stopping_cancels_a_restart_that_waits() -> None:
     play = Playground(child("a", backoff=Backoff(1.0, 1.0, uniform=longest)))
     play.start()
