@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from bartack.errors import ConfigError
 from bartack.runtime.operate import Config, check_resumed
@@ -80,6 +81,7 @@ def test_the_settings_are_found_by_their_types() -> None:
     assert {"agents.default", "agents.NAME.kind", "agents.NAME.script", "agents.NAME.retries"} <= found
 
 
+@pytest.mark.requirement("settings-have-effects")
 def test_every_setting_has_a_test_that_shows_its_effect() -> None:
     assert sorted(all_settings() - set(registered())) == []
 

@@ -44,6 +44,7 @@ def prompted(*, templates: dict[str, str] | None = None) -> Settings:
     return settings(prompts={**{action: SHIPPED[action] for action in actions}, **(templates or {})})
 
 
+@pytest.mark.requirement("prompts-stand-for-actions")
 def test_a_task_is_done_by_agents_that_know_prompts_only(tmp_path: Path) -> None:
     team = Prompted(
         tmp_path,

@@ -447,7 +447,7 @@ class Conversation:
         if not self.request.tools or link.can_call_tools or self.state == "cancelling":
             return False
         told = "it says that it cannot call tools, and this prompt has some"
-        self._over(AgentCapabilityError(self.agent, told, "no_tools"), restart=True)
+        self._over(AgentCapabilityError(self.agent, told, "no_tools"), restart=self.state == "running")
         return True
 
     def _log(self, log: Log) -> None:

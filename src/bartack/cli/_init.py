@@ -125,7 +125,7 @@ def _agents(there: list[str]) -> str:
 
 
 TEMPLATE: Final = """\
-# Settings of Bartack. Every key is optional; 'bartack check' says what is wrong, docs/how-to/pipeline.md what each does.
+# Settings of Bartack. Every key is optional; 'bartack check' says what is wrong, docs/reference/settings.md what each does.
 
 [tests]
 # Bartack runs this itself after every change. Without it the agent's word is taken.

@@ -249,9 +249,9 @@ def _write_head(screen: Screen, facts: RunFacts) -> None:
     pid = f" in process {facts.pid}" if facts.pid else ""
     rows = [
         ("run", facts.run),
-        *([("project", printable(facts.project))] if facts.project else []),
         ("status", paint_status(screen, facts.status) + pid),
         ("program", printable(_program(facts))),
+        *([("project", printable(facts.project))] if facts.project else []),
         ("workspace", printable(facts.workspace)),
         ("began", f"{facts.created_at}, {ago(facts.created_at)}"),
         ("changed", f"{facts.updated_at}, {ago(facts.updated_at)}"),

@@ -50,6 +50,7 @@ def introduced(tmp_path: Path, *, tools: bool, request: AgentRequest) -> Stage:
     return stage
 
 
+@pytest.mark.requirement("tools-are-not-forced-on-agents")
 def test_an_agent_that_says_it_cannot_call_tools_is_refused_where_there_are_some(tmp_path: Path) -> None:
     stage = introduced(tmp_path, tools=False, request=request_for("implement", tmp_path, tools=[TOOL]))
 
@@ -147,6 +148,7 @@ def test_a_transcript_that_is_full_stays_so_for_the_next_hub(
 # Secrets.
 
 
+@pytest.mark.requirement("unknown-secrets-are-hidden")
 def test_whatever_stands_behind_a_secret_name_is_hidden_also_if_nobody_knows_it(tmp_path: Path) -> None:
     loop = Loop(tmp_path)
     log = {

@@ -34,6 +34,7 @@ def test_an_agent_is_asked_again_when_it_may_be() -> None:
     assert run.result == "now"
 
 
+@pytest.mark.requirement("limits-outlive-the-hub")
 def test_a_killed_run_waits_for_the_same_moment_and_asks_nobody_before() -> None:
     agent = ScriptedAgent(prompts=[LIMITED, {"text": "now"}])
 
