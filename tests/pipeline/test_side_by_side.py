@@ -23,6 +23,7 @@ from bartack.runtime.operate import (
     PipelineConfig,
     SnapshotConfig,
     TestsConfig,
+    check_settings,
 )
 from bartack.runtime.rehearse import KilledError
 from bartack.testing import TestRun
@@ -445,5 +446,19 @@ def test_killed_behind_any_line_around_git_it_comes_to_the_same_end(place: Path)
             assert not [c for c in team.commands[sent:] if c.idempotency_key in paid]
 
 
-def test_the_settings_of_a_run_say_how_many_tasks_there_are_at_a_time() -> None:
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("task = 2", "parallel.task: there is no such key; did you mean 'tasks'?"),
+        ("tasks = 0", "`int` >= 1"),
+        ('merge = "rebase"', "Invalid enum value 'rebase'"),
+        ('setup = "npm ci"', "Expected `array`, got `str`"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, line: str, told: str) -> None:
+    (tmp_path / "bartack.toml").write_text(f"[parallel]\n{line}\n")
     assert Config().parallel == ParallelConfig(tasks=1, merge="branch", keep=True, setup=[])
+
+    [problem] = check_settings(tmp_path, {})
+    assert told in str(problem)
+    assert "bartack.toml:2" in str(problem)

@@ -184,7 +184,8 @@ class Desk:
         """What one call may use: all that is left, or its part of it while others are at work."""
         if cap is None:
             return None
-        return max(cap - used, 0) // (1 if self._lane is None else self._lane.width)
+        left = max(cap - used, 0)
+        return max(left // (1 if self._lane is None else self._lane.width), min(left, 1))
 
     async def _inputs(
         self, action: str, cause: Cause, findings: list[Finding], more: Mapping[str, object]

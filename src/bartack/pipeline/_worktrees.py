@@ -236,9 +236,10 @@ class Trees:
     def _note_of(self, path: str) -> str:
         """Where git keeps what it knows of a worktree whose directory is gone; empty if it knows nothing."""
         common = os.path.join(self.root, self.git("rev-parse", "--git-common-dir"))
-        own = os.fsencode(os.path.join(path, ".git"))
+        own = os.path.realpath(path)
         for noted in Path(common, "worktrees").glob("*/gitdir"):
-            if noted.read_bytes().removesuffix(b"\n") == own:
+            told = os.fsdecode(noted.read_bytes().removesuffix(b"\n"))
+            if os.path.realpath(os.path.dirname(told)) == own:
                 return str(noted.parent)
         return ""
 
