@@ -30,5 +30,8 @@ async def enter(ctx: Context, settings: Settings, task_id: str, lane: Lane) -> i
 
 def conflict_findings(lane: Lane) -> list[Finding]:
     """What the builder is told of the conflicts of its work with that of other tasks."""
-    told = "other tasks have changed this, too: both versions stand in the file, marked; make one of them that does both"
+    told = (
+        "other tasks have changed this, too: where both versions are marked in the file, make one of them that does "
+        "both; where they are not, decide which one is right"
+    )
     return [Finding(told, path=path, severity="blocker") for path in lane.conflicts]

@@ -57,8 +57,12 @@ class SideBySide:
 
     async def do(self, records: list[TaskRecord]) -> list[TaskResult]:
         """Do tasks that wait for nothing, and merge the work of those that are done."""
-        calls = [task(self.settings, record, self._spent, self._lane(record)) for record in records]
         width = self.settings.parallel.tasks
+        lanes = [self._lane(record, min(width, len(records))) for record in records]
+        calls = [
+            task(self.settings, record, self._spent, lane)
+            for record, lane in zip(records, lanes, strict=True)
+        ]
         if self.settings.pipeline.on_task_failure == "stop":
             results = await self._ctx.delegate(calls, limit=width)
         else:
@@ -98,14 +102,19 @@ class SideBySide:
         assert self._base is not None, "begin comes first"
         return self._base
 
-    def _lane(self, record: TaskRecord) -> Lane:
-        """Where a task works: where it did before, or in a new worktree that has the work it depends on."""
+    def _lane(self, record: TaskRecord, width: int) -> Lane:
+        """Where a task works: where it did before, or in a new worktree that has the work it depends on.
+
+        Args:
+            record: The task.
+            width: How many are under way at the same time.
+        """
         known = self._lanes.get(record.id)
         base = self._known_base()
         if known is None:
             start = self._result if record.depends_on else base.commit
             known = Lane(name=lane_name(record.id), start=start, prefix=base.prefix)
-        self._lanes[record.id] = msgspec.structs.replace(known, width=self.settings.parallel.tasks)
+        self._lanes[record.id] = msgspec.structs.replace(known, width=width)
         return self._lanes[record.id]
 
     # Merging.
@@ -156,7 +165,6 @@ class SideBySide:
             name=lane_name(record.id, attempt),
             start=await mark_conflicts(self._place, merged),
             prefix=self._known_base().prefix,
-            width=self.settings.parallel.tasks,
             conflicts=merged.conflicts,
         )
         self._lanes[record.id] = lane

@@ -233,7 +233,7 @@ class Base(Record, frozen=True):
 
     Attributes:
         commit: The commit.
-        head: The commit that the user's workspace had checked out; empty if there was none yet.
+        head: The commit that the user's workspace had checked out.
         branch: The branch of that; empty if it was on none.
         prefix: Where the workspace is in its repository.
         dirty: The commit holds what was not committed in the workspace.

@@ -125,11 +125,10 @@ class Trees:
         if known:
             return Base(commit=known, head=head, branch=branch, prefix=prefix, dirty=True)
         tree = self._tree_of_workspace(setup=setup)
-        if head and tree == self.git("rev-parse", f"{head}^{{tree}}"):
+        if tree == self.git("rev-parse", f"{head}^{{tree}}"):
             return Base(commit=head, head=head, branch=branch, prefix=prefix)
-        parents = ("-p", head) if head else ()
         message = f"What was not committed when {self.run} began\n"
-        made = self.git.done("commit-tree", tree, *parents, given=message.encode(), author=True).line
+        made = self.git.done("commit-tree", tree, "-p", head, given=message.encode(), author=True).line
         self.git("update-ref", kept, made, "")
         return Base(commit=made, head=head, branch=branch, prefix=prefix, dirty=True)
 
@@ -236,9 +235,10 @@ class Trees:
     def _note_of(self, path: str) -> str:
         """Where git keeps what it knows of a worktree whose directory is gone; empty if it knows nothing."""
         common = os.path.join(self.root, self.git("rev-parse", "--git-common-dir"))
-        own = os.fsencode(os.path.join(path, ".git"))
+        own = os.path.realpath(path)
         for noted in Path(common, "worktrees").glob("*/gitdir"):
-            if noted.read_bytes().removesuffix(b"\n") == own:
+            told = os.fsdecode(noted.read_bytes().removesuffix(b"\n"))
+            if os.path.realpath(os.path.dirname(told)) == own:
                 return str(noted.parent)
         return ""
 
@@ -382,22 +382,25 @@ class Trees:
 
 
 def look_at(git: Git) -> tuple[str, str, str]:
-    """The commit of HEAD, its branch, and where the workspace is in its repository; empty what there is not.
+    """The commit of HEAD, its branch, and where the workspace is in its repository; empty if it is on no branch, or at the top.
 
     Raises:
-        WorktreeError: It is no repository, or its index is in the middle of something.
+        WorktreeError: It is no repository, has no commit yet, or is in the middle of a merge.
         GitError: Git is missing or too old.
     """
     check_version(git("--version"))
     try:
         told, _, prefix = git("rev-parse", "--is-inside-work-tree", "--show-prefix").partition("\n")
     except GitError as error:
-        raise WorktreeError(git.place, error.problem) from None
+        told = f"{error.problem}; tasks side by side need a repository (parallel.tasks)"
+        raise WorktreeError(git.place, told) from None
     if told != "true":
         raise WorktreeError(git.place, "it has no work tree")
     if git("ls-files", "--unmerged", "-z"):
         raise WorktreeError(git.place, "a merge is not finished there; finish or abort it first")
     head = git.find("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    if not head:
+        raise WorktreeError(git.place, "there is no commit yet to begin with; make one first")
     return head, git.find("symbolic-ref", "--quiet", "HEAD"), prefix.rstrip("/")
 
 

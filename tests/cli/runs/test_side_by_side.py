@@ -10,9 +10,11 @@ import pytest
 from tests.cli.runs.stories import Call, Start
 from tests.unit.pipeline.repository import git, make, put
 
+from bartack.cli._doctor_project import check_worktrees
 from bartack.core import open_watch
 from bartack.errors import WorkspaceBusyError
 from bartack.pipeline import hold_workspace
+from bartack.runtime.operate import Config, load_config
 
 BUILT = {"type": "builder.completed", "payload": {"tests": {"status": "pass"}}}
 APPROVED = {"events": [{"type": "review.completed", "status": "approved"}]}
@@ -86,7 +88,8 @@ def test_tasks_are_done_side_by_side_and_cleaned_away_when_their_work_is_merged(
     assert "missing" not in verified
     status = json.loads(bartack("status", "latest", "--json").stdout)["pipeline"]
     assert (status["stage"], [task["receipts"] for task in status["tasks"]]) == ("complete", [2, 2])
-    assert "still have worktrees" in bartack("doctor").stdout
+    [found] = check_worktrees(Config(), place)
+    assert (found.level, found.sentence) == ("warn", f"runs that have ended still have worktrees: {run}")
 
     put(place / f".bartack/worktrees/{run}/one", {"late.txt": "late\n", "x.o": "object"})
     assert "3 worktrees" in bartack("clean", "--dry-run").stdout
@@ -167,7 +170,8 @@ def test_a_conflict_waits_for_an_answer_and_a_cancelled_run_keeps_its_work(barta
 
 def test_what_tasks_side_by_side_need_is_looked_at_first(bartack: Call, tmp_path: Path) -> None:
     place = project(builds("one", "1.txt"))
-    assert "2 tasks at a time can be done" in bartack("doctor").stdout
+    config = load_config(place)
+    assert [found.sentence for found in check_worktrees(config, place)] == ["2 tasks at a time can be done"]
     (place / ".git").rename(place / "was git")
 
     refused = bartack("run")
@@ -175,7 +179,7 @@ def test_what_tasks_side_by_side_need_is_looked_at_first(bartack: Call, tmp_path
     assert (refused.returncode, "BT921" in refused.stderr) == (2, True)
     assert "not a git repository" in refused.stderr
     assert not (tmp_path / ".bartack/runs").exists()
-    assert "not a git repository" in bartack("doctor").stdout
+    assert [found.level for found in check_worktrees(config, place)] == ["fail"]
 
 
 def test_runs_with_worktrees_share_the_workspace_with_each_other_and_with_nobody_else(tmp_path: Path) -> None:

@@ -105,16 +105,12 @@ def test_the_runs_are_no_part_of_the_base_even_where_git_would_take_them(tmp_pat
     assert base.commit == git(place, "rev-parse", "HEAD")
 
 
-def test_a_repository_without_a_commit_begins_with_what_is_there(tmp_path: Path) -> None:
+def test_a_repository_without_a_commit_is_refused(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet", "--template=", "--initial-branch=main")
     put(tmp_path, {"a.txt": "a\n"})
-    made = trees(tmp_path)
 
-    base = made.make_base(setup=False)
-    made.open("T-1", base.commit)
-
-    assert (base.head, base.branch) == ("", "refs/heads/main")
-    assert (Path(made.path("T-1")) / "a.txt").read_text() == "a\n"
+    with pytest.raises(WorktreeError, match="there is no commit yet"):
+        trees(tmp_path).make_base(setup=False)
 
 
 def test_a_detached_head_and_a_shallow_clone_can_begin(repository: Path, tmp_path: Path) -> None:
