@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from bartack.agents import check_path
+from bartack.agents import open_artifact
 from bartack.core import DIR_MODE, FILE_MODE
 from bartack.errors import FileAccessError, ReceiptConflictError, UnsafePathError
 from bartack.journal import open_reader
@@ -118,7 +118,7 @@ def verify_receipt(receipt: Receipt, workspace: str | os.PathLike[str]) -> dict[
 
 def _verify(path: str, sum_: str, workspace: str | os.PathLike[str]) -> Verified:
     try:
-        with open(check_path(os.fspath(workspace), path), "rb") as file:
+        with open(open_artifact(os.fspath(workspace), path), "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, UnsafePathError):
         return "missing"
