@@ -1,8 +1,8 @@
 """Every action of an agent, with every fault, killed anywhere: the run ends as it has to, and nothing is done twice.
 
-``make test`` kills every second case at one place, another one for each; ``make soak`` all at every line of the journal, just
-before the next one, and at every line of the wire, with an agent that honours keys, one that ignores them (there at every third place), and
-one that never mends.
+``make test`` kills every second case at one place, another one for each; ``make soak`` all of them at every line of the journal,
+just before the next one, and at every line of the wire: with an agent that honours keys, with one that ignores them (at every
+third place), and with one that never mends.
 """
 
 from __future__ import annotations
