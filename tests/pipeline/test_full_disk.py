@@ -60,7 +60,7 @@ def test_a_disk_that_fills_up_at_any_write_interrupts_the_run_and_loses_nothing(
     operations, facts = write_all(case)
     ends: list[str] = []
 
-    for place in range(1, len(operations) + 1, 1 if SOAK else 7):
+    for place in range(1, len(operations) + 1, 1 if SOAK else 11):
         with case.started() as played:
             with on_disk(played, place, NUMBERS[kind]) as disk:
                 ends.append(begin_on(played, disk))

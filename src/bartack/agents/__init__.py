@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bartack.agents._actions import Rejection, Verdict
-    from bartack.agents._artifacts import check_path, verify_artifacts
+    from bartack.agents._artifacts import check_path, open_artifact, verify_artifacts
     from bartack.agents._config import (
         AgentConfig,
         AgentsConfig,
@@ -168,6 +168,7 @@ __all__ = [
     "is_declined",
     "moment",
     "obey",
+    "open_artifact",
     "parse_moment",
     "program_config",
     "read_agents",
@@ -195,6 +196,7 @@ _HOMES = {
     ),
     "_artifacts": (
         "check_path",
+        "open_artifact",
         "verify_artifacts",
     ),
     "_config": (

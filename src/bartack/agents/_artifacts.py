@@ -41,6 +41,18 @@ def check_path(root: str, path: str, refused: Sequence[str] = ()) -> str:
     return os.path.join(real_root, inside)
 
 
+def open_artifact(root: str, path: str, refused: Sequence[str] = ()) -> int:
+    """Open a file below ``root`` for reading; returns the descriptor. Nothing that happens meanwhile leads out of ``root``.
+
+    Raises:
+        UnsafePathError: See ``check_path``.
+        OSError: The operating system refused, or a symbolic link has appeared on the way.
+    """
+    real = check_path(root, path, refused)
+    # Every link is resolved: one that appears now is not followed.
+    return _open_resolved(os.path.realpath(root), real)
+
+
 def verify_artifacts(
     request: AgentRequest, artifacts: Sequence[Artifact], *, max_bytes: int = MAX_BYTES
 ) -> Verdict:
@@ -91,16 +103,13 @@ def _size(path: str) -> int:
 
 def _look(request: AgentRequest, path: str, max_bytes: int) -> VerifiedArtifact | tuple[str, str]:
     try:
-        real = check_path(request.cwd, path, request.refused_paths)
-    except UnsafePathError as error:
-        return "path_escape", error.message
-    try:
-        # Every link is resolved: one that appears now is not followed.
-        fd = _open_resolved(os.path.realpath(request.cwd), real)
+        fd = open_artifact(request.cwd, path, request.refused_paths)
         try:
             return _measure(fd, path, max_bytes)
         finally:
             os.close(fd)
+    except UnsafePathError as error:
+        return "path_escape", error.message
     except OSError as error:
         return "artifact_missing", f"{path}: {error.strerror}"
 

@@ -6,9 +6,8 @@ The queue is the outcome of one step, so no crash can lose a part of it.
 from __future__ import annotations
 
 from hashlib import sha256
-from pathlib import Path
 
-from bartack.agents import check_path
+from bartack.agents import open_artifact
 from bartack.errors import PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
 from bartack.pipeline._parallel import SideBySide
@@ -163,7 +162,8 @@ def sum_of_plan(place: Place, plan: str) -> str:
 
 def _sum_of(place: Place, plan: str) -> str:
     try:
-        return sha256(Path(check_path(place.workspace, plan)).read_bytes()).hexdigest()
+        with open(open_artifact(place.workspace, plan), "rb") as file:
+            return sha256(file.read()).hexdigest()
     except (UnsafePathError, OSError) as error:
         raise PlanPathError(f"the plan {plan!r} cannot be read: {error}") from None
 

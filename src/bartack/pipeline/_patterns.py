@@ -9,16 +9,15 @@ from typing import Final
 
 _SPECIAL: Final = re.compile(rb"/\*\*/|\*\*/|/\*\*|\*+|\?|\[(?:!|\^)?\]?[^\]/]*\]|\\.|.", re.DOTALL)
 
+_Rules = list[tuple[bool, re.Pattern[bytes]]]
+
 
 class Patterns:
     """Some patterns; the last one that fits decides, and ``!`` takes a path out again."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        rules = [rule for line in lines if (rule := _rule(line)) is not None]
-        self._plain = not any(negated for negated, _ in rules)
-        self._rules = [(negated, re.compile(text, re.DOTALL)) for negated, text in rules]
-        joined = b"|".join(text for _, text in rules)
-        self._any = re.compile(joined, re.DOTALL) if rules else None
+        self._rules, self._any = _compile(tuple(lines))
+        self._plain = not any(negated for negated, _ in self._rules)
 
     def __bool__(self) -> bool:
         return self._any is not None
@@ -40,7 +39,15 @@ class Patterns:
         return self._plain and self.match(path + b"/")
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
+def _compile(lines: tuple[str, ...]) -> tuple[_Rules, re.Pattern[bytes] | None]:
+    """The rules of some lines, each for itself and all in one. Every snapshot asks for the same ones."""
+    rules = [rule for line in lines if (rule := _rule(line)) is not None]
+    joined = b"|".join(text for _, text in rules)
+    compiled = [(negated, re.compile(text, re.DOTALL)) for negated, text in rules]
+    return compiled, re.compile(joined, re.DOTALL) if rules else None
+
+
 def _rule(line: str) -> tuple[bool, bytes] | None:
     """Whether a line negates, and the regular expression of what it means; ``None`` if it means nothing."""
     text = line.rstrip("\r\n")

@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.agents import Finding, moment
+from bartack.agents import Finding, moment, open_artifact
 from bartack.core import DIR_MODE, Redactor, SystemClock, is_disk_trouble, replace_file
 from bartack.errors import (
     AgentBudgetError,
@@ -30,6 +30,7 @@ from bartack.errors import (
     SpecLimitError,
     TasksFailedError,
     TestsGateError,
+    UnsafePathError,
 )
 from bartack.pipeline._attempts import find_attempts
 from bartack.pipeline._listing import SnapshotOptions
@@ -72,6 +73,8 @@ MOST_CHANGES: Final = 1000
 TAIL_BYTES: Final = 16 * 1024
 SECRET_BYTES: Final = 1024 * 1024
 CANNOT_RUN: Final = frozenset({126, 127})
+LINK: Final = "120000"
+"""The mode of a symbolic link in a snapshot."""
 
 
 @contextmanager
@@ -327,6 +330,9 @@ def _check_spec(
         problem = f"the spec maintainer changed {', '.join(others[:10])}"
         return msgspec.structs.replace(result, code="spec_edit", problem=problem)
     edited = next((change for change in changes if change.path == own), None)
+    if edited is not None and edited.entry is not None and edited.entry.mode == LINK:
+        problem = f"the spec maintainer made a symbolic link of {spec.file}"
+        return msgspec.structs.replace(result, code="spec_edit", problem=problem)
     wrong = _spec_reply_problem(event, edited=edited is not None)
     if edited is not None and not _is_creation(edited, settings):
         before = _spec_before(place, base, own)
@@ -363,8 +369,9 @@ def _look_for_secrets(place: Place, artifact: ReceiptArtifact, settings: Setting
     if not secrets or artifact.size > SECRET_BYTES:
         return artifact
     try:
-        content = Path(place.workspace, artifact.path).read_bytes()
-    except OSError:
+        with open(open_artifact(place.workspace, artifact.path), "rb") as file:
+            content = file.read(SECRET_BYTES)
+    except (OSError, UnsafePathError):
         return artifact
     holds = Redactor(secrets, rule).redact_bytes(content) != content
     return msgspec.structs.replace(artifact, contains_secret=holds)

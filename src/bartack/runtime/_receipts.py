@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from bartack.agents import Usage, VerifiedArtifact, check_path
+from bartack.agents import Usage, VerifiedArtifact, open_artifact
 from bartack.errors import FileAccessError, UnsafePathError
 from bartack.journal import open_reader
 from bartack.runtime._view import Chronicle
@@ -153,7 +153,7 @@ def iter_receipts(run_dir: str | os.PathLike[str]) -> Iterator[Receipt]:
 
 def _verify(path: str, sum_: str, workspace: str | os.PathLike[str]) -> Verified:
     try:
-        with open(check_path(os.fspath(workspace), path), "rb") as file:
+        with open(open_artifact(os.fspath(workspace), path), "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, UnsafePathError):
         return "missing"
