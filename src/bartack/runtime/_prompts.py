@@ -115,12 +115,16 @@ class Prompts:
 
     def next_in_s(self) -> float | None:
         """Seconds until the next thing is due."""
+        if self.programs is None and not self._due:
+            return None
         own = max(self._due[0][0] - self._now(), 0.0) if self._due else None
         program = None if self.programs is None else self.programs.next_in_s()
         return own if program is None else program if own is None else min(own, program)
 
     def take_ready(self) -> list[Event]:
         """What is due."""
+        if self.programs is None and not self._due:
+            return []
         told = () if self.programs is None else self.programs.take_ready()
         ready = [Event(token, what) for token, what in told]
         while self._due and self._due[0][0] <= self._now():
