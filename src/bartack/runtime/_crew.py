@@ -87,6 +87,8 @@ class CrewDesk:
         self._told: set[str] = set()
         self.cancelled = ""
         """Why the run is being cancelled, if it is."""
+        self._described: tuple[e.FailureRecorded, f.ErrorData] | None = None
+        """The failure of the session as everybody is told of it; put into words only once."""
 
     # Starting.
 
@@ -681,12 +683,11 @@ class CrewDesk:
         """The failure of the session as somebody else sees it."""
         failure = self._office.state.failure
         assert failure is not None
-        cause = failure.error
-        data = describe(
-            SessionFailedError(failure.worker, cause.type.rpartition(":")[2], cause.message), path
-        )
-        data.cause = cause
-        return data
+        if self._described is None or self._described[0] is not failure:
+            cause = failure.error
+            error = SessionFailedError(failure.worker, cause.type.rpartition(":")[2], cause.message)
+            self._described = (failure, msgspec.structs.replace(describe(error), cause=cause))
+        return msgspec.structs.replace(self._described[1], worker=path)
 
     def _is_cleanup(self, worker: Worker, step: tuple[str, int]) -> bool:
         opened = worker.open.get(step)
