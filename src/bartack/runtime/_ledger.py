@@ -22,6 +22,8 @@ from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
 from bartack.runtime._steps import ShellArgs, ThinkArgs
 
 NULL: Final = msgspec.Raw(b"null")
+TOGETHER: Final = 16 * 1024
+"""Bytes for one peer to which another frame is still joined."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -30,7 +32,7 @@ class Action(msgspec.Struct, frozen=True, gc=False):
 
 
 class Say(Action, frozen=True, gc=False):
-    """Send a frame to a peer; urgent ones overtake."""
+    """Send frames to a peer; urgent ones overtake."""
 
     peer: int
     data: bytes
@@ -292,8 +294,18 @@ class Ledger:
             self.say(peer, f.Answer(i=number, v=value.raw, ref=value.ref))
 
     def say(self, peer: Peer, frame: f.Frame, *, urgent: bool = False) -> None:
-        """Send a frame when the turn is durable."""
-        self.act(Say(peer.number, f.encode(frame), urgent))
+        """Send a frame when the turn is durable; frames for the same peer that follow each other go together."""
+        data = f.encode(frame)
+        last = self._actions[-1] if self._actions else None
+        if (
+            isinstance(last, Say)
+            and last.peer == peer.number
+            and last.urgent == urgent
+            and len(last.data) < TOGETHER
+        ):
+            self._actions[-1] = Say(last.peer, last.data + data, urgent)
+        else:
+            self.act(Say(peer.number, data, urgent))
 
     # Doing.
 
