@@ -12,8 +12,6 @@ import asyncio
 import os
 import sys
 from collections import deque
-from collections.abc import Generator
-from contextlib import contextmanager
 from functools import partial
 from time import perf_counter, process_time
 from typing import Final
@@ -33,7 +31,7 @@ from bench._peers import (
 )
 from bench._report import Goal
 from bench._runner import Sample
-from bench._work import APPENDERS, KIND, entry_data
+from bench._work import APPENDERS, KIND, appending, entry_data, write_and_sync
 
 REPLAYED: Final = 100_000
 """Replay is given in seconds for this many entries, however many were read."""
@@ -133,13 +131,7 @@ def replay(directory: str, size: int) -> Sample:
 def write_sequential(directory: str, size: int) -> Sample:
     """Lines per second, each written and synced before the next."""
     line = _line(directory)
-    with _appending(directory) as fd:
-        started = perf_counter()
-        for _ in range(size):
-            os.write(fd, line)
-            sync(fd)
-        seconds = perf_counter() - started
-    return Sample(value=size / seconds, facts={"bytes a line": str(len(line))})
+    return Sample(value=write_and_sync(directory, line, size), facts={"bytes a line": str(len(line))})
 
 
 def write_in_place(directory: str, size: int) -> Sample:
@@ -162,19 +154,13 @@ def write_in_place(directory: str, size: int) -> Sample:
 def write_groups(directory: str, size: int) -> Sample:
     """Lines per second, one write and one sync for as many as there are appenders."""
     lines = _line(directory) * APPENDERS
-    with _appending(directory) as fd:
-        started = perf_counter()
-        for _ in range(size // APPENDERS):
-            os.write(fd, lines)
-            sync(fd)
-        seconds = perf_counter() - started
-    return Sample(value=size / seconds)
+    return Sample(value=write_and_sync(directory, lines, size // APPENDERS) * APPENDERS)
 
 
 def write_without_sync(directory: str, size: int) -> Sample:
     """Microseconds of CPU per line that is only written."""
     line = _line(directory)
-    with _appending(directory) as fd:
+    with appending(directory) as fd:
         started = process_time()
         for _ in range(size):
             os.write(fd, line)
@@ -200,15 +186,6 @@ def _line(directory: str) -> bytes:
             journal.append(KIND, entry_data(number))
         length = (journal.size_bytes - before) // 100
     return b"x" * (length - 1) + b"\n"
-
-
-@contextmanager
-def _appending(directory: str) -> Generator[int]:
-    fd = os.open(os.path.join(directory, "floor"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 BENCH: Final = Bench(

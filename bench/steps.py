@@ -8,15 +8,14 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
-from time import perf_counter
 from typing import Final
 
-from bench._disk import sync
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._peers import DBOS_NEEDS, LANGGRAPH_NEEDS, dbos_concurrent, dbos_sequential, langgraph_sequential
 from bench._report import Goal
 from bench._runner import Sample
 from bench._runs import cpu_seconds, run_worker
+from bench._work import write_and_sync
 
 BRANCHES: Final = 64
 LINE: Final = b"x" * 239 + b"\n"
@@ -56,24 +55,12 @@ def _cpu(directory: str, size: int) -> float:
 
 def write_sequential(directory: str, size: int) -> Sample:
     """Lines per second, each written and synced before the next."""
-    return Sample(value=_write(directory, LINE, size))
+    return Sample(value=write_and_sync(directory, LINE, size))
 
 
 def write_groups(directory: str, size: int) -> Sample:
     """Lines per second, one sync for as many as there are branches."""
-    return Sample(value=_write(directory, LINE * BRANCHES, size // BRANCHES) * BRANCHES)
-
-
-def _write(directory: str, data: bytes, count: int) -> float:
-    fd = os.open(os.path.join(directory, "floor"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    try:
-        began = perf_counter()
-        for _ in range(count):
-            os.write(fd, data)
-            sync(fd)
-        return count / (perf_counter() - began)
-    finally:
-        os.close(fd)
+    return Sample(value=write_and_sync(directory, LINE * BRANCHES, size // BRANCHES) * BRANCHES)
 
 
 BENCH: Final = Bench(

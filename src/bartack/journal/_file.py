@@ -582,20 +582,21 @@ class FileJournal:
     def _encode(self, groups: list[Group]) -> tuple[bytes, int, list[Mark]]:
         lines: list[bytes] = []
         marks: list[Mark] = []
-        crc, offset, commit = self._crc, self.size_bytes, groups[0].seq
-        marked = self._marks[-1].offset
-        place = self.synced_seq + 1
+        crc, offset = self._crc, self.size_bytes
+        next_mark = self._marks[-1].offset + CHUNK
+        place = commit = self.synced_seq + 1
         for group in groups:
             if group.seq != place:
                 # An interrupted ``stage`` may leave a place taken twice, and this would be no history.
                 self._give_up(JournalPoisonedError(self.path, "staging an entry was interrupted"))
-            place += len(group.bodies)
-            if offset - marked >= CHUNK:
-                marks.append(Mark(group.seq, offset, crc))
-                marked = offset
-            line, crc = encode_line(group.bodies, group.seq, commit, group.at, crc)
+            if offset >= next_mark:
+                marks.append(Mark(place, offset, crc))
+                next_mark = offset + CHUNK
+            bodies = group.bodies
+            line, crc = encode_line(bodies, place, commit, group.at, crc)
             lines.append(line)
             offset += len(line)
+            place += len(bodies)
         return b"".join(lines), crc, marks
 
     def _fail(self, error: OSError) -> NoReturn:
@@ -655,7 +656,8 @@ class FileJournal:
             raise JournalClosedError(self.path)
 
     def _check_usable(self) -> None:
-        self._check_open()
+        if self._fd < 0:
+            raise JournalClosedError(self.path)
         if self._poison is not None:
             raise self._poison.again(self._poison)
 

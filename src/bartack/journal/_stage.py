@@ -72,18 +72,19 @@ class Stage:
 
     def _body(self, draft: Draft) -> bytes:
         prefix = self._kinds.get(draft.kind) or self._learn(draft.kind)
-        body = prefix + _encode_data(draft)
+        data = _encode_data(draft)
         value, ref = draft.value, draft.ref
         if value is not None:
             if ref is not None:
                 raise EntryError(draft.kind, "an entry has a value or a reference, not both")
-            _check_text(draft, "value", value)
+            if not draft.sound or b"\n" in value:
+                _check_text(draft.kind, "value", value)
             if len(value) <= INLINE_LIMIT:
-                return b'%b,"value":%b' % (body, value)
+                return b'%b%b,"value":%b' % (prefix, data, value)
             ref = self._blobs.put(value)
         elif ref is not None:
             self._blobs.check(ref)
-        return body if ref is None else b'%b,"ref":%b' % (body, _encode(ref))
+        return prefix + data if ref is None else b'%b%b,"ref":%b' % (prefix, data, _encode(ref))
 
     def _learn(self, kind: str) -> bytes:
         if len(kind) > 64 or not _KIND.fullmatch(kind):
@@ -108,7 +109,8 @@ def _encode_data(draft: Draft) -> bytes:
     if b"null" in data and not is_finite(draft.data):
         raise EntryError(draft.kind, "data holds a number that is not finite; JSON has none")
     # What was encoded already (msgspec.Raw) goes through the encoder unseen.
-    _check_text(draft, "data", data)
+    if not draft.sound or b"\n" in data:
+        _check_text(draft.kind, "data", data)
     return data
 
 
@@ -125,13 +127,10 @@ def is_finite(value: object) -> bool:
     return True
 
 
-def _check_text(draft: Draft, part: str, text: bytes) -> None:
+def _check_text(kind: str, part: str, text: bytes) -> None:
     """Refuse what would not come back as it went in: a line is one line of UTF-8, and JSON all through."""
-    kind = draft.kind
     if b"\n" in text:
         raise EntryError(kind, f"{part} holds a line break; encode it as one line")
-    if draft.sound:
-        return
     try:
         _check_json(text)
         if not text.isascii():

@@ -7,15 +7,16 @@ stopped: whoever wants a sync body gone tells the hub, which ends the whole proc
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import datetime
 import os
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, cast
 
 import msgspec
@@ -32,7 +33,6 @@ from bartack.runtime._values import Buffer, Codec
 
 if TYPE_CHECKING:
     import asyncio
-    from concurrent.futures import ThreadPoolExecutor
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -204,12 +204,13 @@ class Bodies:
         self._scheduler = scheduler
         self._slate = slate
         self._step_timeout_s = step_timeout_s
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads: _Threads | None = None
         self._loop: _LoopThread | None = None
         self._running: set[BodyOp[object]] = set()
         """The bodies that are on other threads."""
-        self._news: deque[Callable[[], None]] = deque()
+        self._news: list[Callable[[], None]] = []
         """What other threads want done in this one."""
+        self._mutex = threading.Lock()
         self._wake, self._alarm = socket.socketpair()
         self._wake.setblocking(False)
 
@@ -228,14 +229,16 @@ class Bodies:
             self._wake.recv(4096)
         except BlockingIOError:
             return
-        while self._news:
-            self._scheduler.resume(self._news.popleft())
+        with self._mutex:
+            all_news, self._news = self._news, []
+        for news in all_news:
+            self._scheduler.resume(news)
 
     def close(self) -> None:
         """Let go of the threads; what they still do is abandoned."""
         self.abandon()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._threads is not None:
+            self._threads.stop()
         if self._loop is not None:
             self._loop.stop()
         self._wake.close()
@@ -398,15 +401,10 @@ class Bodies:
         elif self._scheduler.alone:
             self._execute_here(op)
         else:
+            if self._threads is None:
+                self._threads = _Threads()
             self._running.add(op)
-            self._threads().submit(_run_sync, op, self._info(op), self._ended_elsewhere(op))
-
-    def _threads(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only who needs threads pays for it
-
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="bartack-step")
-        return self._pool
+            self._threads.run(op, self._info(op), self._ended_elsewhere(op), at_once=len(self._running))
 
     def _execute_here(self, op: BodyOp[object]) -> None:
         """No other branch is there to be kept waiting: no need for a thread."""
@@ -450,8 +448,12 @@ class Bodies:
         return lambda value, error: self._tell(lambda: self._ended(op, value, error))
 
     def _tell(self, news: Callable[[], None]) -> None:
-        self._news.append(news)
-        self._alarm.send(b"\0")
+        # Whoever comes first wakes the worker's thread, which takes this byte before it takes the news of all.
+        with self._mutex:
+            first = not self._news
+            self._news.append(news)
+        if first:
+            self._alarm.send(b"\0")
 
     def _give_up(self, op: BodyOp[object]) -> None:
         """A body does not stop by itself: only the end of the process ends it, and that is what the hub does."""
@@ -482,14 +484,40 @@ def _call(op: BodyOp[object], info: StepInfo) -> tuple[object, BaseException | N
         _info.reset(token)
 
 
-def _run_sync(op: BodyOp[object], info: StepInfo, end: _End) -> None:
-    end(*_call(op, info))
-
-
 def _is_cancellation(error: BaseException) -> bool:
     import asyncio  # noqa: PLC0415 - only who has async bodies pays for it
 
     return isinstance(error, asyncio.CancelledError)
+
+
+class _Threads:
+    """A few threads for sync bodies, each made when all others are busy. An executor would cost more than a short body."""
+
+    def __init__(self) -> None:
+        self._work: SimpleQueue[tuple[BodyOp[object], StepInfo, _End] | None] = SimpleQueue()
+        self._count = 0
+
+    def run(self, op: BodyOp[object], info: StepInfo, end: _End, *, at_once: int) -> None:
+        """Run a body, one of so many that are under way; ``end`` is called in its thread."""
+        if self._count < min(at_once, THREADS):
+            self._count += 1
+            threading.Thread(  # bartack: allow[unsupervised_thread] stop ends it
+                target=self._main, name=f"bartack-step-{self._count}", daemon=True
+            ).start()
+        self._work.put((op, info, end))
+
+    def stop(self) -> None:
+        """End the threads; what they still do is abandoned, and what waits for them is not begun."""
+        with contextlib.suppress(Empty):
+            while True:
+                self._work.get_nowait()
+        for _ in range(self._count):
+            self._work.put(None)
+
+    def _main(self) -> None:
+        while (work := self._work.get()) is not None:  # bartack: allow[wait_without_deadline] stop ends it
+            op, info, end = work
+            end(*_call(op, info))
 
 
 class _LoopThread:

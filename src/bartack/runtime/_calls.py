@@ -41,8 +41,10 @@ OnFailure = Literal["fail", "collect"]
 class Shape:
     """The parameters and the result of a function, with the codec of each. Annotations are looked up at first use."""
 
-    def __init__(self, function: Callable[..., object], *, skip: int = 0) -> None:
-        self.signature = inspect.signature(function)
+    def __init__(
+        self, function: Callable[..., object], *, skip: int = 0, signature: inspect.Signature | None = None
+    ) -> None:
+        self.signature = signature or inspect.signature(function)
         self._function = function
         self._parameters = list(self.signature.parameters.values())[skip:]
         self._skip = skip
@@ -101,11 +103,11 @@ class Shape:
             MessageValueError: One cannot travel.
             TypeMismatchError: One is not what its annotation says.
         """
-        _, named, _, _ = self._codecs()
-        parts = [
-            kind.encode(value, what) for kind, value in zip(self._by_place(len(args)), args, strict=True)
-        ]
-        data = b'{"args":[' + b",".join(parts) + b"]"
+        places, named, _, _ = self._known or self._codecs()
+        if len(args) > len(places):
+            places = self._by_place(len(args))
+        parts = [kind.encode(value, what) for kind, value in zip(places, args, strict=False)]
+        data = b'{"args":[%b]' % b",".join(parts)
         if kwargs:
             members = [
                 encode(name) + b":" + named[name].encode(value, what)
@@ -350,6 +352,7 @@ class StepFunction(Generic[P, R_co]):
         self.function = function
         self.options = options
         self._shape = shape
+        self._what = f"the arguments of {options.name}"
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
 
@@ -362,7 +365,7 @@ class StepFunction(Generic[P, R_co]):
         """The step with these arguments."""
         shape = self._shape
         shape.check(args, kwargs)
-        written = shape.encode(args, kwargs, f"the arguments of {self.options.name}")
+        written = shape.encode(args, kwargs, self._what)
         own_args, own_kwargs = shape.copy(args, kwargs, written)
         result = cast("Codec[R_co]", shape.result)
         return BodyOp(self.options, self.function, own_args, own_kwargs, written, result)

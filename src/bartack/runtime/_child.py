@@ -16,7 +16,7 @@ import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from types import ModuleType
 from typing import Final, TextIO, cast
 
@@ -49,6 +49,15 @@ _LENGTH: Final = struct.Struct(">I")
 _PACKAGES: Final = ("site-packages", "dist-packages")
 
 
+class _Config(msgspec.Struct):
+    timeouts: dict[str, float] = {}
+
+
+# Made in the process that workers are forked from, and not by each of them.
+_decode_order: Final = msgspec.json.Decoder(f.Order).decode
+_decode_config: Final = msgspec.json.Decoder(_Config).decode
+
+
 class HubGoneError(Exception):
     """The other side of the socket is gone: there is nobody left to work for."""
 
@@ -64,6 +73,8 @@ class Link:
         self._frames: deque[f.ToPeer] = deque()
         self._out = bytearray(64 * 1024)
         self._sending = threading.Lock()
+        self._held: bytearray | None = None
+        """What was said since it was asked to wait."""
         self._encoder = msgspec.json.Encoder()
 
     def fileno(self) -> int:
@@ -79,10 +90,28 @@ class Link:
             if size > f.MAX_FRAME:
                 raise MessageTooLargeError("a step's arguments", size, f.MAX_FRAME)
             _LENGTH.pack_into(out, 0, size)
-            try:
-                self._sock.sendall(out)
-            except OSError as error:
-                raise HubGoneError(str(error)) from None
+            if self._held is None:
+                self._send_all(out)
+            else:
+                self._held += out
+
+    @contextlib.contextmanager
+    def together(self) -> Generator[None]:
+        """What is said inside goes out at its end, all at once: for reports that come in numbers."""
+        self._held = bytearray()
+        try:
+            yield
+        finally:
+            with self._sending:
+                held, self._held = self._held, None
+                if held:
+                    self._send_all(held)
+
+    def _send_all(self, data: bytearray) -> None:
+        try:
+            self._sock.sendall(data)
+        except OSError as error:
+            raise HubGoneError(str(error)) from None
 
     def next(self) -> f.ToPeer:
         """The next frame; waits for it."""
@@ -109,7 +138,7 @@ class Link:
 
 def worker_main(payload: bytes, fds: Sequence[int]) -> int:
     """Run a worker in this process, which was made for it; returns the exit code."""
-    order = msgspec.json.decode(payload, type=f.Order)
+    order = _decode_order(payload)
     for errors in fds[2:]:
         os.dup2(errors, 2)
         os.close(errors)
@@ -156,7 +185,8 @@ class WorkerProcess:
         self._slate = slate
         self._blobs = FileBlobs(os.path.join(order.run_dir, "blobs"), RealDisk())
         self._bodies: Bodies | None = None
-        self._slow = SlowWatch(link.send, _limit_s(welcome.config, "slow"))
+        self._timeouts = Timeouts(os.environ, _decode_config(welcome.config).timeouts)
+        self._slow = SlowWatch(link.send, self._timeouts.limit("slow"))
 
     def run(self) -> None:
         """Run the worker, report how it ended, and wait until the hub says that it may go."""
@@ -195,7 +225,7 @@ class WorkerProcess:
         welcome = self._welcome
         facts = facts_of(welcome, self._order.path, worker)
         scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
-        scheduler.works = self._bodies = Bodies(scheduler, _limit_s(welcome.config, "step"), self._slate)
+        scheduler.works = self._bodies = Bodies(scheduler, self._timeouts.limit("step"), self._slate)
         scheduler.guard.watch_import()
         return scheduler
 
@@ -209,7 +239,8 @@ class WorkerProcess:
             )
             self._slow.begin_turn()
             if bodies.fileno() in ready:
-                bodies.take_news()
+                with link.together():
+                    bodies.take_news()
             if link.fileno() not in ready or scheduler.ended:
                 return
         frame = link.next()
@@ -217,15 +248,6 @@ class WorkerProcess:
             raise HubGoneError("told to leave")
         self._slow.begin_turn()
         scheduler.take(frame)
-
-
-class _Config(msgspec.Struct):
-    timeouts: dict[str, float] = {}
-
-
-def _limit_s(config: msgspec.Raw, kind: str) -> float:
-    settings = msgspec.json.decode(config, type=_Config)
-    return Timeouts(os.environ, settings.timeouts).limit(kind)
 
 
 # The program.

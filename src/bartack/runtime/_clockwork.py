@@ -64,7 +64,9 @@ class Clockwork:
     def alive_ns(self) -> int:
         """Nanoseconds that counted so far."""
         now = self._clock.monotonic_ns()
-        return now - self._paused_ns - self._pausing(now)
+        if self._pause_began is not None:
+            now -= self._pausing(now)
+        return now - self._paused_ns
 
     def at(self, due_us: int, callback: Callback) -> Alarm:
         """Ring at a moment on the wall: microseconds since 1970."""
@@ -95,7 +97,7 @@ class Clockwork:
 
     def next_in_s(self) -> float | None:
         """Seconds until something may be due; ``None`` if nothing is."""
-        wall, alive = self._first(self._wall), self._first(self._alive)
+        wall, alive = _first(self._wall), _first(self._alive)
         wait: float | None = None
         if wall is not None:
             wait = max((wall - self._clock.now_us()) / 1e6, 0.0)
@@ -116,11 +118,18 @@ class Clockwork:
         heapq.heappush(heap, (alarm.due, next(self._numbers), alarm))
         return alarm
 
-    def _first(self, heap: list[tuple[int, int, Alarm]]) -> int | None:
-        while heap and not heap[0][2].pending:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else None
-
     def _ring(self, heap: list[tuple[int, int, Alarm]], now: int) -> None:
-        while (due := self._first(heap)) is not None and due <= now:
-            heapq.heappop(heap)[2].ring()
+        while heap and heap[0][0] <= now:
+            alarm = heapq.heappop(heap)[2]
+            if alarm.pending:
+                alarm.ring()
+
+
+def _first(heap: list[tuple[int, int, Alarm]]) -> int | None:
+    """When the first alarm is due; those before it that nobody wants any more are thrown away."""
+    while heap:
+        due, _, alarm = heap[0]
+        if alarm.pending:
+            return due
+        heapq.heappop(heap)
+    return None

@@ -93,6 +93,8 @@ class CrewDesk:
         """Why the run is being cancelled, if it is."""
         self._aborted = False
         """A person wants its end, and said so to its program."""
+        self._described: tuple[e.FailureRecorded, f.ErrorData] | None = None
+        """The failure of the session as everybody is told of it; put into words only once."""
 
     # Starting.
 
@@ -698,12 +700,11 @@ class CrewDesk:
         """The failure of the session as somebody else sees it."""
         failure = self._office.state.failure
         assert failure is not None
-        cause = failure.error
-        data = describe(
-            SessionFailedError(failure.worker, cause.type.rpartition(":")[2], cause.message), path
-        )
-        data.cause = cause
-        return data
+        if self._described is None or self._described[0] is not failure:
+            cause = failure.error
+            error = SessionFailedError(failure.worker, cause.type.rpartition(":")[2], cause.message)
+            self._described = (failure, msgspec.structs.replace(describe(error), cause=cause))
+        return msgspec.structs.replace(self._described[1], worker=path)
 
     def _is_cleanup(self, worker: Worker, step: tuple[str, int]) -> bool:
         opened = worker.open.get(step)

@@ -31,7 +31,6 @@ class Fingerprints:
         ]
         # The longest first: a run's directory is often below its workspace.
         self._places = sorted(places, key=lambda place: -len(place[0]))
-        self._patterns = [(re.compile(re.escape(path) + rb"(?![\w.-])"), name) for path, name in self._places]
         secrets = {name: value for name, value in environ.items() if is_secret_name(name)}
         self._redactor = Redactor(secrets) if secrets else None
 
@@ -59,8 +58,9 @@ class Fingerprints:
         return text if self._redactor is None else self._redactor.redact_text(text)
 
     def _replace_places(self, text: bytes) -> bytes:
-        for pattern, name in self._patterns:
-            text = pattern.sub(name, text)
+        for path, name in self._places:
+            # Not compiled before the first step needs it: most workers have none, and all have to start.
+            text = re.sub(re.escape(path) + rb"(?![\w.-])", name, text)
         return text
 
 

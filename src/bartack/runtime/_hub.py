@@ -256,7 +256,7 @@ class Hub:
         for key, events in ready:
             key.data(events)
         self._core.tick()
-        if ready and len(self._connections) > 1:
+        if self._core.must_sync and len(self._connections) > 1:
             # Late commit: whoever became ready meanwhile shares the sync.
             for key, events in self._selector.select(0):
                 key.data(events)
@@ -582,8 +582,7 @@ class Hub:
 
     def _say(self, action: act.Say) -> None:
         connection = self._connections.get(action.peer)
-        if connection is not None:
-            connection.send(action.data, urgent=action.urgent)
+        if connection is not None and not connection.send(action.data, urgent=action.urgent):
             self._watch(connection)
 
     def _greet(self, action: act.Greet) -> None:

@@ -25,6 +25,8 @@ FOREIGN: Final = "foreign:"
 """How the names of processes outside begin."""
 
 NULL: Final = msgspec.Raw(b"null")
+TOGETHER: Final = 16 * 1024
+"""Bytes for one peer to which another frame is still joined."""
 _encode = msgspec.json.Encoder().encode
 
 
@@ -33,7 +35,7 @@ class Action(msgspec.Struct, frozen=True, gc=False):
 
 
 class Say(Action, frozen=True, gc=False):
-    """Send a frame to a peer; urgent ones overtake."""
+    """Send frames to a peer; urgent ones overtake."""
 
     peer: int
     data: bytes
@@ -297,8 +299,18 @@ class Ledger:
             self.say(peer, f.Answer(i=number, v=value.raw, ref=value.ref))
 
     def say(self, peer: Peer, frame: f.Frame, *, urgent: bool = False) -> None:
-        """Send a frame when the turn is durable."""
-        self.act(Say(peer.number, f.encode(frame), urgent))
+        """Send a frame when the turn is durable; frames for the same peer that follow each other go together."""
+        data = f.encode(frame)
+        last = self._actions[-1] if self._actions else None
+        if (
+            isinstance(last, Say)
+            and last.peer == peer.number
+            and last.urgent == urgent
+            and len(last.data) < TOGETHER
+        ):
+            self._actions[-1] = Say(last.peer, last.data + data, urgent)
+        else:
+            self.act(Say(peer.number, data, urgent))
 
     # Doing.
 

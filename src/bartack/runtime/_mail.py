@@ -633,8 +633,10 @@ class MailDesk:
         if left is None:
             self._run_default_clock(worker, waiter, self._office.timeouts.limit("receive"))
         else:
-            error = ReceiveTimeoutError("receive", opened.timeout_s or 0.0, "explicit")
-            waiter.alarm = self._office.clockwork.after(left, lambda: self._too_late(waiter, error))
+            limit = opened.timeout_s or 0.0
+            waiter.alarm = self._office.clockwork.after(
+                left, lambda: self._too_late(waiter, ReceiveTimeoutError("receive", limit, "explicit"))
+            )
 
     def _run_default_clock(self, worker: Worker, waiter: Waiter, left: float) -> None:
         """The default limit counts only while nobody else's prompt, question or delegate is open."""
@@ -755,6 +757,8 @@ class MailDesk:
 
     def _come_due(self, name: str) -> None:
         mailbox = self._office.state.mailbox(name)
+        if not mailbox.scheduled:
+            return
         came = False
         while (message := mailbox.due(self._office.now_us())) is not None:
             fits = self._drop_oldest(mailbox, message.size)

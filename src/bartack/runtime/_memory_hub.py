@@ -251,9 +251,10 @@ class MemoryHub:
                 self._world.answer_call(action)
 
     def _tell(self, number: int, data: bytes) -> None:
-        ear = self._ears.get(number)
-        if ear is not None:
-            ear(f.decode_to_peer(data[4:]))
+        for body in f.FrameReader().feed(data):
+            ear = self._ears.get(number)
+            if ear is not None:
+                ear(f.decode_to_peer(body))
 
     def _greet(self, action: act.Greet) -> None:
         state = self.core.state

@@ -14,7 +14,7 @@ from bartack.runtime._config_sections import QuestionsConfig
 from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
 from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._ledger import Ledger, Peer, describe
-from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
+from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
 from bartack.runtime._timeouts import Timeouts
 
 A = TypeVar("A")
@@ -47,14 +47,10 @@ class Office:
 
     def __init__(self, ledger: Ledger, clockwork: Clockwork, timeouts: Timeouts, settings: Settings) -> None:
         self.ledger = ledger
+        self.state = ledger.state
         self.clockwork = clockwork
         self.timeouts = timeouts
         self.settings = settings
-
-    @property
-    def state(self) -> State:
-        """The state of the run."""
-        return self.ledger.state
 
     @property
     def herald(self) -> RunHerald | None:

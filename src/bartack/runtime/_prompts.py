@@ -130,6 +130,8 @@ class Prompts:
 
     def next_in_s(self) -> float | None:
         """Seconds until the next thing is due."""
+        if self._is_idle():
+            return None
         dues = [queue[0][0] for queue in (self._due, self._later) if queue]
         own = max(min(dues) - self._now(), 0.0) if dues else None
         program = None if self.programs is None else self.programs.next_in_s()
@@ -137,12 +139,18 @@ class Prompts:
 
     def take_ready(self) -> list[Event]:
         """What is due."""
+        if self._is_idle():
+            return []
         told = () if self.programs is None else self.programs.take_ready()
         ready = [Event(token, what) for token, what in told]
         self._start_due()
         while self._due and self._due[0][0] <= self._now():
             ready.append(heapq.heappop(self._due)[2])
         return ready
+
+    def _is_idle(self) -> bool:
+        """Nothing can become due: asked after everything that happens."""
+        return self.programs is None and not self._due and not self._later
 
     def unused(self) -> list[str | BartackError]:
         """What is to be said of rules of scripts that have answered nothing: a remark, or an error where a script wants that."""

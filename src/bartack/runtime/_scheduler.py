@@ -198,6 +198,11 @@ class Scheduler:
         return self.fatal is not None or (done and not self.replaying)
 
     @property
+    def aborted(self) -> bool:
+        """Whether the session has failed around the worker."""
+        return self._failure is not None
+
+    @property
     def outcome(self) -> Reply:
         """The worker's result, or its error."""
         assert self._main is not None
@@ -594,8 +599,10 @@ class Scheduler:
             branch.pending.clear()
             if branch.op in spared:
                 continue
-            if isinstance(branch.op, Counted) and not hold(self, branch.op, b"", revive_failure(failure)):
-                self.wake(branch, None, revive_failure(failure))
+            if isinstance(branch.op, Counted):
+                error = revive_failure(failure)
+                if not hold(self, branch.op, b"", error):
+                    self.wake(branch, None, error)
 
     # Replay.
 

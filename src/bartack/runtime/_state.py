@@ -452,12 +452,13 @@ class State:
             if found is None or (found.ended and found.suspended is None):
                 self.links.remove(worker.path, other)
 
-    def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
-        """A step is no longer open."""
+    def forget_step(self, worker: Worker, step: tuple[str, int]) -> OpenStep | None:
+        """A step is no longer open; returns what it was, if it was."""
         was = worker.open.pop(step, None)
         if was is not None:
             self.reserved_usd -= was.reserved_usd
             self.questions.pop(was.question, None)
+        return was
 
     def close_step(
         self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: e.StepFailed | None = None
@@ -466,8 +467,7 @@ class State:
         worker = self.worker_of(p)
         if worker is None:
             return
-        was = worker.open.get((p, n))
-        self.forget_step(worker, (p, n))
+        was = self.forget_step(worker, (p, n))
         if step == "think" and self.monitors.is_target(f"{p}:{n}"):
             cut = failed is not None and _is_cancellation(failed)
             self.prompts_over[f"{p}:{n}"] = "aborted" if cut else "error" if failed else "normal"
@@ -684,10 +684,11 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
 def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup)
-    worker = state.worker_of(data.p)
-    if worker is not None and data.step == "timeout" and value.raw is not None and bytes(value.raw) == FIRED:
-        # A deadline that ran out is what the error that leaves its block came from.
-        worker.blame.fail(data.p, data.n, Failed(seq, data.step, data.fp), cancelled=False)
+    if data.step == "timeout" and value.raw is not None and bytes(value.raw) == FIRED:
+        worker = state.worker_of(data.p)
+        if worker is not None:
+            # A deadline that ran out is what the error that leaves its block came from.
+            worker.blame.fail(data.p, data.n, Failed(seq, data.step, data.fp), cancelled=False)
 
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import cast
+from typing import Final, cast
 
+from bartack.errors import SessionFailedError
 from bartack.runtime import _frames as f
 from bartack.runtime._calls import Worker
 from bartack.runtime._context import Context
 from bartack.runtime._exceptions import describe_error, origin_of
 from bartack.runtime._scheduler import Facts, Scheduler
 from bartack.runtime._values import Buffer
+
+_SESSION_FAILED: Final = f"{SessionFailedError.__module__}:{SessionFailedError.__qualname__}"
 
 
 def facts_of(welcome: f.Welcome, path: str, worker: Worker[..., object]) -> Facts:
@@ -54,6 +57,9 @@ def report_end(worker: Worker[..., object], scheduler: Scheduler) -> f.Result | 
     if scheduler.fatal is not None:
         return f.Failed(e=describe_error(scheduler.fatal, path), fatal=True)
     value, error = scheduler.outcome
+    if scheduler.aborted and type(error) is SessionFailedError:
+        # The hub told it, and wants to know no more than that it arrived; where the others are told, every moment counts.
+        return f.Failed(e=f.ErrorData(type=_SESSION_FAILED, message=error.message))
     if error is not None:
         return f.Failed(e=describe_error(error, path), origin=origin_of(error))
     v, ref = scheduler.pack(worker.shape.result.encode(value, f"the result of {worker.name}"))

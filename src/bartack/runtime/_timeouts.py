@@ -37,6 +37,7 @@ class Timeouts:
         self._settings = settings or {}
         factor = _number(environ.get("BARTACK_TIMEOUT_FACTOR"))
         self._factor = factor if factor is not None and 0.1 <= factor <= 100 else 1.0
+        self._known: dict[str, tuple[float, str]] = {}
 
     def limit(self, kind: str) -> float:
         """Seconds that a wait of this kind may take when nothing else was said."""
@@ -44,6 +45,12 @@ class Timeouts:
 
     def explain(self, kind: str) -> tuple[float, str]:
         """The limit, and where it comes from."""
+        known = self._known.get(kind)
+        if known is None:
+            known = self._known[kind] = self._find(kind)
+        return known
+
+    def _find(self, kind: str) -> tuple[float, str]:
         name = f"BARTACK_TIMEOUT_{kind.upper()}"
         explicit = _number(self._environ.get(name))
         if explicit is not None and explicit > 0:

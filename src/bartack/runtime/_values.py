@@ -219,8 +219,9 @@ def encode(value: object, what: str = "a value") -> bytes:
         MessageValueError: It, or something in it, cannot travel; the error names the place.
         MessageTooLargeError: It takes more than 16 MiB.
     """
+    check = _CHECKS.get(type(value)) or _learn(type(value))
     try:
-        _check(value, 0)
+        check(value, 0)
         data = _encode(value)
     except _Unsound as unsound:
         raise MessageValueError(f"${unsound.place}", unsound.problem) from None

@@ -77,16 +77,17 @@ class Connection:
         """Whether nothing waits to be sent, and the loop waits for the peer to talk."""
         return not (self._queue or self._current or self.closing) and self.events == selectors.EVENT_READ
 
-    def send(self, data: bytes, *, urgent: bool = False) -> None:
-        """Send a frame, now or when the socket takes it."""
+    def send(self, data: bytes, *, urgent: bool = False) -> bool:
+        """Send a frame, now or when the socket takes it; tells whether it is on its way as a whole, and nothing else waits."""
         if not self._queue and not self._current and self._send_whole(data):
-            return
+            return not self._current
         if urgent:
             self._queue.appendleft(data)
         else:
             self._queue.append(data)
         self.waiting_bytes += len(data)
         self.flush()
+        return False
 
     def _send_whole(self, data: bytes) -> bool:
         """Most frames are short, and go out at once; what is left of one that does not waits."""

@@ -162,12 +162,13 @@ def _check_worker(function: Callable[..., object], name: str | None) -> Shape:
         raise _refusal(function, "a worker must be an 'async def'")
     if not _NAME.fullmatch(name or function.__name__):
         raise _refusal(function, f"{name!r} is no name for a worker: letters, digits, '_' and '-'")
-    parameters = list(inspect.signature(function).parameters.values())
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
     if not parameters or parameters[0].name != "ctx" or parameters[0].kind not in _POSITIONAL:
         raise _refusal(function, "its first parameter must be ctx")
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         raise _refusal(function, "a worker cannot take **kwargs")
-    return _shape(function, skip=1)
+    return _shape(function, skip=1, signature=signature)
 
 
 def _check_place(function: Callable[..., object]) -> None:
@@ -178,8 +179,10 @@ def _check_place(function: Callable[..., object]) -> None:
         )
 
 
-def _shape(function: Callable[..., object], *, skip: int = 0) -> Shape:
-    shape = Shape(function, skip=skip)
+def _shape(
+    function: Callable[..., object], *, skip: int = 0, signature: inspect.Signature | None = None
+) -> Shape:
+    shape = Shape(function, skip=skip, signature=signature)
     try:
         shape.resolve()
     except UnsupportedTypeError as error:

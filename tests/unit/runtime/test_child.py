@@ -15,6 +15,7 @@ import pytest
 
 from bartack.journal import BlobRef
 from bartack.runtime import _frames as f
+from bartack.runtime._child import Link
 from bartack.runtime._slate import Slate
 
 RUN = "run-20260131-235959-0f3a91c7"
@@ -429,3 +430,23 @@ def test_bodies_on_other_threads_wake_the_worker(life: Life) -> None:
     assert isinstance(result, f.Result)
     assert text(result.v) == "[1,2]"
     assert life.leave() == (0, "")
+
+
+def test_reports_that_come_in_numbers_go_out_together() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        link = Link(theirs)
+        notes = [f.Note(p="main", n=number, step="now", fp="") for number in (1, 2)]
+
+        with link.together():
+            for note in notes:
+                link.send(note)
+            with pytest.raises(BlockingIOError):
+                ours.recv(4096)
+        ours.settimeout(30)
+        reader, heard = f.FrameReader(), list[f.ToHub]()
+        while len(heard) < len(notes):
+            heard += map(f.decode_to_hub, reader.feed(ours.recv(4096)))
+
+        assert heard == notes

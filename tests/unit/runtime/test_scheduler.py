@@ -28,6 +28,8 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _scheduler
 from bartack.runtime._context import Context
 from bartack.runtime._exceptions import origin_of
+from bartack.runtime._stint import report_end
+from bartack.runtime._worker import worker
 
 # Turns.
 
@@ -967,6 +969,37 @@ def test_every_wait_ends_when_the_session_fails(hub: FakeHub) -> None:
         hub.result()
     assert isinstance(failed.value.__cause__, ValueError)
     assert seen == ["a: main/2:other: it broke", "b: main/2:other: it broke"]
+
+
+async def waits(ctx: Context) -> None:
+    """Waits for what never comes."""
+    await ctx.mailbox.never.receive(60)
+
+
+async def complains(ctx: Context) -> None:
+    """Fails in its own way when the session does."""
+    try:
+        await ctx.mailbox.never.receive(60)
+    except SessionFailedError as error:
+        raise KeyError("mine") from error
+
+
+def test_a_worker_reports_the_failure_of_its_session_in_a_word_and_its_own_in_full(hub: FakeHub) -> None:
+    ends: list[f.Result | f.Failed] = []
+    for program in (waits, complains):
+        hub.start(program)
+        hub.settle()
+        hub.fail_session()
+        ends.append(report_end(worker(program), hub.scheduler))
+
+    met, own = ends
+
+    assert isinstance(met, f.Failed)
+    assert isinstance(own, f.Failed)
+    assert (met.e.type, met.e.stack, met.e.cause) == ("bartack.errors:SessionFailedError", [], None)
+    assert own.e.type == "builtins:KeyError"
+    assert own.e.stack
+    assert own.e.cause is not None
 
 
 def test_behind_a_failure_only_clean_up_works(hub: FakeHub) -> None:
