@@ -75,9 +75,14 @@ class Desk:
         self._lane = lane
         self._before = spent
         run_dir = str(ctx.session.dir.parent)
-        self.place = Place(run_dir=run_dir) if lane is None else place_of(run_dir, lane)
+        self._place = Place(run_dir=run_dir) if lane is None else place_of(run_dir, lane)
         self._first = ""
         self._rounds: Counter[str] = Counter()
+
+    @property
+    def place(self) -> Place:
+        """Where its steps work."""
+        return self._place
 
     async def stop(
         self,
@@ -91,13 +96,13 @@ class Desk:
         stop = Stop(
             kind=kind, task_id=self._record.id, loop=loop, count=count, problem=problem, detail=detail
         )
-        grant = await stop_here(self.place, self.settings, stop, await count_rewinds())
+        grant = await stop_here(self._place, self.settings, stop, await count_rewinds())
         if grant.settings is not None:
             self.settings = grant.settings
 
     async def snapshot(self) -> Shot:
         """Capture the workspace, and what changed in it since the first time."""
-        shot = await take_snapshot(self.place, self.settings, self._first)
+        shot = await take_snapshot(self._place, self.settings, self._first)
         self._first = self._first or shot.snapshot_id
         for note in shot.notes:
             self._ctx.log(note)
@@ -127,11 +132,11 @@ class Desk:
         while True:
             result = await self._command(action, inputs, shot, key, refused)
             draft = self._draft(action, cause, shot, key, result)
-            accepted = await accept(self.place, self.settings, draft, base, self._checks(action, result))
+            accepted = await accept(self._place, self.settings, draft, base, self._checks(action, result))
             for note in [*result.notes, *accepted.notes]:
                 self._ctx.log(note)
             if accepted.receipt is not None:
-                await write_receipt(self.place, accepted.receipt)
+                await write_receipt(self._place, accepted.receipt)
                 self.receipts += 1
                 self._ctx.log(say_answer(result, self._record.id, accepted.receipt))
                 return Answer(result, accepted, findings_of(result.event))
@@ -139,7 +144,7 @@ class Desk:
             if refused != "invalid_reply" or replies % REPLIES == 0:
                 detail = accepted.diff or self._agent(action)
                 await self.stop(refused, "answer", replies, accepted.problem, detail)
-            base = await rebase(self.place, self.settings, base.snapshot_id, accepted.result_snapshot_id)
+            base = await rebase(self._place, self.settings, base.snapshot_id, accepted.result_snapshot_id)
 
     async def _command(
         self, action: str, inputs: dict[str, object], shot: Shot, key: str, refused: str
@@ -157,7 +162,7 @@ class Desk:
             snapshot_id=shot.snapshot_id,
             specs_hash=shot.specs_hash,
             pinning=settings.pipeline.version_pinning,
-            cwd="" if self._lane is None else self.place.workspace,
+            cwd="" if self._lane is None else self._place.workspace,
             refused_paths=[settings.state_dir],
             rejected=refused,
             timeout_s=settings.deadlines.get(action),
@@ -165,7 +170,11 @@ class Desk:
             max_turns=self._share(settings.budget.turns, used.turns),
         )
         took = (await self._ctx.now() - began).total_seconds()
-        self.spent += Spent(tokens=result.usage.tokens, turns=result.usage.turns or 0, wall_s=took)
+        self.spent = Spent(
+            tokens=self.spent.tokens + result.usage.tokens,
+            turns=self.spent.turns + (result.usage.turns or 0),
+            wall_s=self.spent.wall_s + took,
+        )
         return result
 
     async def _check_budget(self, action: str) -> Spent:
@@ -178,14 +187,12 @@ class Desk:
         caps = self.settings.budget
         if self._lane is None or (caps.tokens is None and caps.turns is None and caps.wall_s is None):
             return self.spent
-        return self._before + await tally(self.place, self._ctx.path, self.spent)
+        return self._before + await tally(self._place, self._ctx.path, self.spent)
 
     def _share(self, cap: int | None, used: int) -> int | None:
         """What one call may use: all that is left, or its part of it while others are at work."""
-        if cap is None:
-            return None
-        left = max(cap - used, 0)
-        return max(left // (1 if self._lane is None else self._lane.width), min(left, 1))
+        left = _left(cap, used)
+        return left if left is None or self._lane is None else max(left // self._lane.width, min(left, 1))
 
     async def _inputs(
         self, action: str, cause: Cause, findings: list[Finding], more: Mapping[str, object]
@@ -195,8 +202,8 @@ class Desk:
         iteration: dict[str, object] = {"round": number, "cause": cause, "findings": plain(findings)}
         inputs["iteration"] = iteration
         if len(msgspec.json.encode(inputs)) > LINE_BYTES and findings:
-            name = f"{self.place.lane or self._record.id}-{action}-{number}"
-            written = await write_findings(self.place, name, findings)
+            name = f"{self._place.lane or self._record.id}-{action}-{number}"
+            written = await write_findings(self._place, name, findings)
             iteration["findings"] = []
             iteration["findings_file"] = msgspec.to_builtins(written)
         return inputs
@@ -251,6 +258,10 @@ class Desk:
 def plain(findings: list[Finding]) -> list[object]:
     """Findings as they stand in a command."""
     return [msgspec.to_builtins(finding) for finding in findings]
+
+
+def _left(cap: int | None, used: int) -> int | None:
+    return None if cap is None else max(cap - used, 0)
 
 
 def _exceeded(settings: Settings, spent: Spent) -> str:

@@ -27,7 +27,7 @@ from bartack.agents import (
 )
 from bartack.errors import AgentCapabilityError, AgentConfigError, AgentError, ReplyInvalidError, ScriptError
 from bartack.runtime._ledger import StartPrompt
-from bartack.runtime._steps import ThinkOutcome
+from bartack.runtime._steps import CommandArgs, ThinkOutcome
 from bartack.runtime._tool_desk import TalkBegins, ToolCall
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Prompts:
             if self.programs is not None and self.programs.serves(self._name(action), action.args):
                 self.programs.start(action, self._name(action))
             elif action.args.command is not None:
-                self._end(action.token, self._obey(action))
+                self._end(action.token, self._obey(action, action.args.command))
             else:
                 call = self._calls[action.token] = self._ask(action)
                 self._go_on(call)
@@ -130,13 +130,13 @@ class Prompts:
     def _name(self, action: StartPrompt) -> str:
         return action.args.agent or self._default
 
-    def _obey(self, action: StartPrompt) -> Outcome:
+    def _obey(self, action: StartPrompt, command: CommandArgs) -> Outcome:
         """Have a scripted agent do what a command asks, without a process: runs in memory do."""
         from bartack.agents import obey  # noqa: PLC0415 - only runs in memory need it
         from bartack.runtime._programs import make_outcome, make_request  # noqa: PLC0415 - likewise
 
         name = self._name(action)
-        request = make_request(action, self._run_id, self._cwd)
+        request = make_request(action, self._run_id, command.cwd or self._cwd)
         return make_outcome(action, name, obey(self._agent(name), request))
 
     def _agent(self, name: str) -> ScriptedAgent:
