@@ -136,8 +136,8 @@ def test_output_is_shown_while_a_form_runs_and_the_end_of_it_kept(begin: Begin) 
 
     assert run.api.result() == [64 * 1024, "999\n20000\nno newline", "trouble\n"]
     text = run.run.transcript.read_text()
-    assert 0 <= text.find("talking: before\n") < text.find("talking: begins\n")
-    assert "[err] trouble\n" in text
+    assert 0 <= text.find("talking: before\n") < text.find("talking [out] begins\n")
+    assert "talking [err] trouble\n" in text
     assert " 10000\n" in text
     assert "no newline\n" in text
 

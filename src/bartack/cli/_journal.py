@@ -123,8 +123,8 @@ def export(path: str, output: str | None, workspace: str, *, ledger: bool, check
 def _ledger(reader: FileReader, path: str) -> Iterator[bytes]:
     from bartack.pipeline import MAIN, export_ledger  # noqa: PLC0415 - most exports do not need it
 
-    created = next((entry.data for entry in reader.read() if entry.kind == "run.created"), {})
-    if created.get("worker") != MAIN:
+    created = next((entry for entry in reader.read() if entry.kind == "run.created"), None)
+    if created is None or created.data.get("worker") != MAIN:
         raise UsageError("bartack journal export", f"{path} is no run of the pipeline: it has no ledger")
     yield from export_ledger(path)
 

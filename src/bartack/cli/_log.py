@@ -14,7 +14,7 @@ from bartack.cli._runs import latest_argument, locate, workspace_option
 from bartack.cli._terminal import printable
 from bartack.core import open_watch
 from bartack.journal import Entry, FileReader, open_reader
-from bartack.runtime.operate import RunDir, is_active
+from bartack.runtime.operate import RunDir, is_active, lost_lines, was_abandoned
 
 LOOK_S = 2.0
 """How often a follower looks whether anybody runs the run."""
@@ -53,15 +53,21 @@ def _print_transcript(run: RunDir, *, follow: bool) -> None:
             watch.wait(LOOK_S)
         if stream is not None:
             stream.close()
+    if was_abandoned(run):
+        for line in lost_lines(run.path, run.transcript):
+            sys.stdout.write(_shown(line))
 
 
 def _texts(stream: BinaryIO) -> Iterator[str]:
     """What was added since; nothing in it steers a terminal."""
     while chunk := stream.readline():
-        text = chunk.decode("utf-8", "replace")
-        if sys.stdout.isatty():
-            text = printable(text.removesuffix("\n")) + "\n" * text.endswith("\n")
-        yield text
+        yield _shown(chunk.decode("utf-8", "replace"))
+
+
+def _shown(text: str) -> str:
+    if sys.stdout.isatty():
+        text = printable(text.removesuffix("\n")) + "\n" * text.endswith("\n")
+    return text
 
 
 def _print_entries(run: RunDir, *, follow: bool) -> None:

@@ -173,6 +173,7 @@ class Hub:
             self._core.ledger.listen()
         with self._catching_signals():
             try:
+                self._mirror.mend_transcript()
                 begin(self._core)
                 self._open()
                 self._observer.opened(self)

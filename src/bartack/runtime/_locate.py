@@ -96,6 +96,15 @@ class RunSummary(msgspec.Struct, omit_defaults=True):
     project: str = ""
 
 
+def was_abandoned(run: RunDir) -> bool:
+    """Whether nobody runs the run, and whoever did last was killed: what it wrote for people may lack the end."""
+    try:
+        file = msgspec.json.decode(run.mirror.read_bytes(), type=RunFile)
+    except (OSError, msgspec.DecodeError):
+        return True
+    return file.pid != 0 and not is_active(run)
+
+
 def summarise(run: RunDir) -> RunSummary:
     """What run.json says of a run, corrected by whether somebody runs it."""
     try:

@@ -12,10 +12,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from bartack.core import FILE_MODE, replace_file
+from bartack.core import replace_file
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
 from bartack.runtime._state import State
+from bartack.runtime._transcript import Transcript
 
 STACK_LIMIT = 50
 _LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted", "waiting": "interrupted"}
@@ -68,7 +69,7 @@ class Mirror:
         self._describe = describe
         self._run = run
         self._state = state
-        self._transcript = -1
+        self._transcript = Transcript(run.path, run.transcript, self._head)
 
     def write(self, seq: int, *, active: bool, status: str = "") -> None:
         """Bring run.json and .failed up to date."""
@@ -78,31 +79,22 @@ class Mirror:
             # The files are for people; a full disk or a vanished directory is told by the journal.
             replace_file(self._run.mirror, msgspec.json.encode(self._run_file(seq, active, status)) + b"\n")
             self._write_failed()
-        if not active and self._transcript >= 0:
-            os.close(self._transcript)
-            self._transcript = -1
+        if not active:
+            self._transcript.close()
 
     def transcribe(self, shown: Show) -> None:
         """Add a line to the transcript."""
-        if self._transcript < 0:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._transcript = os.open(self._run.transcript, flags, FILE_MODE)
-            if os.fstat(self._transcript).st_size == 0:
-                self._write_line(self._head())
-        prefix = "" if shown.channel in {"print", "out"} else f"[{shown.channel}] "
-        text = shown.text.replace("\n", "\n" + " " * 13)
-        self._write_line(f"{shown.worker}: {prefix}{text}")
+        self._transcript.add(shown)
+
+    def mend_transcript(self) -> None:
+        """Add what the transcript lacks since a hub was killed."""
+        self._transcript.mend(self._state.outputs)
 
     def _head(self) -> str:
         """What the transcript begins with: which run of which project it is."""
         run = self._state.run
         assert run is not None
-        return f"bartack: run {run.run} of {run.project or os.path.basename(run.workspace)}"
-
-    def _write_line(self, text: str) -> None:
-        now = datetime.now(UTC).strftime("%H:%M:%S.%f")[:-3]
-        with contextlib.suppress(OSError):
-            os.write(self._transcript, f"{now} {text}\n".encode("utf-8", "replace"))
+        return f"bartack [run] {run.run} of {run.project or os.path.basename(run.workspace)}"
 
     def _run_file(self, seq: int, active: bool, status: str) -> RunFile:
         run, failure = self._state.run, self._state.failure

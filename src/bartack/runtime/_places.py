@@ -54,3 +54,10 @@ def outer(path: str) -> str:
     if segment.startswith("do:") and len(numbers) == 2:
         return head
     return path.rpartition(".")[0].rpartition(".")[0] if path.count(".") > 1 else ""
+
+
+def worker_path(path: str) -> str:
+    """The path of the worker that a path belongs to."""
+    while around := outer(path):
+        path = around
+    return path

@@ -265,6 +265,8 @@ class State:
         self.questions: dict[str, tuple[str, str, int]] = {}
         self.questions_asked = 0
         self.last_at = 0
+        self.outputs = 0
+        """How many texts workers have printed and logged."""
         self._owners: dict[str, Worker] = {}
 
     @property
@@ -732,6 +734,7 @@ def _note_tool(
 
 
 def _output(state: State, data: e.Output, seq: int, at: int, value: Value) -> None:
+    state.outputs += 1
     state.close_step(data.p, data.n, data.channel, seq, cleanup=data.cleanup)
 
 

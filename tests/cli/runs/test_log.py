@@ -40,5 +40,21 @@ def test_texts_are_there_for_programs(call: Call, story: Begin) -> None:
         ]
 
 
+def test_what_a_killed_hub_did_not_write_down_is_printed_from_the_journal(call: Call, story: Begin) -> None:
+    told = story("dddd0005")
+    told.tell(e.Output(p="main", n=1, channel="print"), b'"one"')
+    told.tell(e.Output(p="main.2.1", n=1, channel="log"), b'"two\\nthree"').end()
+    told.run.transcript.write_text("10:00:00.000 main: one\n")
+    told.run.mirror.unlink(missing_ok=True)
+
+    lines = call("log").stdout.splitlines()
+
+    assert [lines[0], lines[1][12:], *lines[2:]] == [
+        "10:00:00.000 main: one",
+        " main: [log] two",
+        "             three",
+    ]
+
+
 def test_the_log_of_no_run_ends_with_7(call: Call) -> None:
     assert call("log").returncode == 7

@@ -46,7 +46,7 @@ def test_a_run_works_where_the_settings_say_and_shows_what_they_call_it(
     assert changed.stdout == f"{tmp_path / 'code'}\n"
     assert "\x1b[32mcompleted\x1b[0m" in changed.stderr
     [run] = (tmp_path / "code" / "state" / "runs").iterdir()
-    assert f"bartack: run {run.name} of Weeks\n" in (run / "transcript.txt").read_text()
+    assert f"bartack [run] {run.name} of Weeks\n" in (run / "transcript.txt").read_text()
     assert json.loads((run / "run.json").read_text())["project"] == "Weeks"
     assert "Weeks" in bartack("status", "latest").stdout
     assert json.loads(bartack("status", "latest", "--json").stdout)["project"] == "Weeks"

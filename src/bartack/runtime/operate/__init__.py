@@ -63,6 +63,7 @@ if TYPE_CHECKING:
         read_state,
         status_of,
         summarise,
+        was_abandoned,
     )
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
     from bartack.runtime._mirror import Describe, RunFile
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from bartack.runtime._state import OpenStep, State, Value, Worker
     from bartack.runtime._steps import AskArgs, CallArgs, Held, ThinkArgs, ThinkOutcome
     from bartack.runtime._timeouts import Limit, limits_in_force
+    from bartack.runtime._transcript import lost_lines
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
     from bartack.runtime.patchwork import Survey, compile_file, survey, upgrade_file
@@ -193,6 +195,7 @@ __all__ = [
     "list_runs",
     "load_config",
     "load_receipt",
+    "lost_lines",
     "manifest_path",
     "open_letters",
     "parse_step",
@@ -206,6 +209,7 @@ __all__ = [
     "update_program",
     "upgrade_file",
     "value_of",
+    "was_abandoned",
 ]
 
 _HOMES = {
@@ -263,6 +267,7 @@ _HOMES = {
         "read_state",
         "status_of",
         "summarise",
+        "was_abandoned",
     ),
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
     "_mirror": ("Describe", "RunFile"),
@@ -293,6 +298,7 @@ _HOMES = {
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
     "_timeouts": ("Limit", "limits_in_force"),
+    "_transcript": ("lost_lines",),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
