@@ -19,6 +19,7 @@ from tests.pipeline.team import APPROVED, Reply, edits, wrote
 
 from bartack.journal import Entry, open_reader
 from bartack.pipeline import Receipt, iter_receipts, load_receipt
+from bartack.runtime.rehearse import Chronicle
 from bartack.supervision import descendants
 
 PATIENCE_S: Final = 180.0
@@ -134,8 +135,16 @@ class Shop:
         for path in copy.run_dir.glob("receipts/*/*.json"):
             if load_receipt(path) not in kept:
                 path.unlink()
-        copy._set_back({receipt.action for receipt in kept})
+        copy._set_back(copy._answered())
         return copy
+
+    def _answered(self) -> set[str]:
+        """The actions whose answers are in the journal: their work was done by then."""
+        chronicle = Chronicle()
+        with open_reader(self.run_dir) as reader:
+            chronicle.add_all(list(reader.read()))
+        finished = [step for step in chronicle.steps if step.kind == "think" and step.status == "finished"]
+        return {step.about.partition(" ")[0] for step in finished}
 
     def _set_back(self, done: set[str]) -> None:
         """The workspace as it was when only this was done."""
