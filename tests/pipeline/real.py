@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,6 +44,15 @@ roles = ["builder", "reviewer", "spec_maintainer"]
 backoff_initial_s = 0.05
 """
 
+MEASURE: Final = """
+import resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+with open(sys.argv[1], "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+sys.exit(code if code >= 0 else 128 - code)
+"""
+"""Runs a command and tells how large it became, with what it started. (What we start ourselves counts as large as we are.)"""
+
 
 class Shop:
     """A workspace with an agent by a script, and one run in it."""
@@ -66,11 +74,13 @@ class Shop:
 
     # Running.
 
-    def start(self, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, *words: str, env: Mapping[str, str] | None = None, before: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
         """Start a command; does not wait for anything."""
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "bartack", *words],
+                [*before, sys.executable, "-m", "bartack", *words],
                 cwd=self.workspace,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -80,7 +90,12 @@ class Shop:
             )
 
     def run(self, *, env: Mapping[str, str] | None = None) -> int:
-        return self._wait(self.start("run", "--goal", "do it", env=env))
+        measured = self.workspace.parent / "largest"
+        try:
+            before = [sys.executable, "-c", MEASURE, str(measured)]
+            return self._wait(self.start("run", "--goal", "do it", env=env, before=before))
+        finally:
+            self.largest_kib = max(self.largest_kib, int(measured.read_text()))
 
     def resume(self) -> int:
         return self._wait(self.start("resume"))
@@ -92,8 +107,6 @@ class Shop:
             if process.poll() is None:
                 kill(process.pid, *(facts.pid for facts in descendants(process.pid)))
                 process.wait()
-            used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-            self.largest_kib = max(self.largest_kib, used)
 
     def run_and_kill(self, wanted: Callable[[Entry], bool], *, all_of_it: bool) -> bool:
         """Run until an entry is there, then kill the hub, or everything of it; whether it came to that."""

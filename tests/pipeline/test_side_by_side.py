@@ -230,7 +230,7 @@ def test_while_a_conflict_is_open_the_run_waits_and_says_which_task_it_is(place:
 
         run.answer("task two has changed*", "abort")
         run.finish()
-        assert run.status == "cancelled"
+        assert run.status == "aborted"
         assert git(team.workspace, "show", f"{branch(run, 'two')}:same.txt") == "two"
 
 

@@ -147,6 +147,6 @@ def test_what_is_completed_or_aborted_stays_so(tmp_path: Path) -> None:
         run.resume()
     aborted = Team(tmp_path, {"review": wants("a")}, answers={"*": "abort"})
     with aborted.running(order("T-1", using=ask)) as run:
-        assert run.status == "cancelled"
+        assert run.status == "aborted"
         with pytest.raises(ResumeRefusedError):
             run.resume()

@@ -46,7 +46,8 @@ class Story:
             seed=1,
         )
         self.tell(created)
-        return self.tell(e.WorkerSpawned(path=name, worker=f"team:{name}")).tell(e.HubStarted(hub=1))
+        spawned = e.WorkerSpawned(path=name, worker=f"team:{name}")
+        return self.tell(spawned, b'{"args":[]}').tell(e.HubStarted(hub=1))
 
     def tell(self, data: e.EntryData, value: bytes | None = None, *, after_s: float = 0.0) -> Story:
         self.clock.advance(after_s)

@@ -107,7 +107,9 @@ def test_a_run_without_a_pipeline_has_neither(completed: Story) -> None:
 
 
 def test_a_manifest_that_is_none_is_named(built: Story) -> None:
-    (built.run.path / "snapshots" / "snap-000000000000.manifest.json").write_text("{}")
+    manifest = built.run.path / "snapshots" / "snap-000000000000.manifest.json"
+    manifest.write_text("{}")
 
     with pytest.raises(ManifestError, match="snap-000000000000"):
         list(Run.open("latest").snapshots())
+    manifest.unlink()  # what tests leave behind is looked at

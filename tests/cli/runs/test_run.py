@@ -512,7 +512,9 @@ def test_a_log_is_followed_until_the_run_ends(
 
     out, _ = follower.communicate(timeout=PATIENCE_S)
 
-    assert [line.split(" ", 1)[1] for line in out.splitlines()] == ["main: before", "main: behind"]
+    said = [line.split(" ", 1)[1] for line in out.splitlines()]
+    assert said[0].startswith("bartack [run] run-")
+    assert said[1:] == ["main: before", "main: behind"]
 
 
 @pytest.mark.requirement("fork-leaves-its-origin")
