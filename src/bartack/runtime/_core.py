@@ -176,6 +176,8 @@ class Core:
 
     def settle(self) -> None:
         """The turn is over: write what only had to be written if nothing more came of it."""
+        if self.state.prompts_over:
+            self.monitors.look()
         self.effects.settle()
 
     def take_at_once(self) -> list[Action]:
@@ -302,7 +304,6 @@ class Core:
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""
         self.effects.prompt_ended(token, outcome)
-        self.monitors.look()
 
     def prompt_waits(self, token: int, wait: TalkWaits) -> None:
         """An agent may not be asked before a moment on the wall."""

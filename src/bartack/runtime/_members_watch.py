@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Final, Self
 
+from bartack.errors import MailboxNameError
 from bartack.messaging import check_name
 from bartack.runtime._mailbox_client import Mailbox
 from bartack.runtime._members import Members, Seconds, encode_args, nothing, seconds_of
@@ -119,4 +120,9 @@ class WatchMembers(Members):
 
 
 def _path(target: str | Handle[object]) -> str:
-    return target if isinstance(target, str) else target.path
+    path = target if isinstance(target, str) else getattr(target, "path", None)
+    if not isinstance(path, str):
+        raise TypeError(f"a worker is named by its handle, its path or its name, not by {target!r}")
+    if not path:
+        raise MailboxNameError(path, "a worker is named by its handle, its path or its name")
+    return path

@@ -22,6 +22,7 @@ from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._links import ABORTS, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime._places import CallPlace, outer
+from bartack.runtime._steps import CLEANUP
 from bartack.supervision import Leak, Monitor, MonitorRegistry
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
@@ -134,8 +135,6 @@ class ToolRecord:
 class Worker:
     """One worker of the run, as far as the journal tells."""
 
-    abort_next: Abort | None = None
-    """Why its next step is given up, if it is."""
     trapping = False
     """Whether ends of linked workers are messages to it."""
 
@@ -190,11 +189,27 @@ class Worker:
         """Monitors that it let go of behind a failure that it may be set back to: place of that outcome, and the monitor."""
         self.watching: list[Monitor] = []
         """Its monitors when it was cut off, if it was."""
+        self.aborts: list[Abort] = []
+        """What its next steps are given up for, each for one."""
 
     @property
     def ended(self) -> bool:
         """Whether nothing of it is left to do."""
         return self.status in {"completed", "failed", "cancelled"}
+
+    @property
+    def abort_next(self) -> Abort | None:
+        """Why its next step is given up, if it is."""
+        return self.aborts[0] if self.aborts else None
+
+    def put_off(self, abort: Abort, *, first: bool = False) -> None:
+        """Something aborts the next step that it has no open one for; a cancellation is for certain, whatever links do."""
+        if self.aborts and not self.aborts[0].by:
+            return
+        if not abort.by:
+            self.aborts = [abort]
+        elif abort not in self.aborts:
+            self.aborts.insert(0 if first else len(self.aborts), abort)
 
     @property
     def leaving(self) -> bool:
@@ -439,13 +454,16 @@ class State:
     def abort(self, worker: Worker, abort: Abort) -> None:
         """A worker is interrupted from outside: in its open steps, or else in its next one.
 
-        One that a link has aborted already is left to tidy up.
+        One that a link has aborted already is left to tidy up, and learns of the end of another one behind that.
         """
-        waiting = [] if abort.by and worker.leaving else worker.waits()
-        for step in waiting:
-            step.abort = _first(step.abort, abort)
-        if not waiting:
-            worker.abort_next = _first(worker.abort_next, abort)
+        tidies = bool(abort.by) and worker.leaving
+        waiting = [step for step in worker.waits() if not (tidies and step.step in CLEANUP)]
+        free = [step for step in waiting if step.abort is None or (step.abort.by and not abort.by)]
+        for step in free:
+            step.abort = abort
+        cancelled = any(step.abort is not None and not step.abort.by for step in waiting)
+        if not free and not cancelled:
+            worker.put_off(abort)
 
     def _unlink_ended(self, worker: Worker) -> None:
         """A worker ended abnormally: nobody is told of it who has ended, too, unless that one may go on."""
@@ -473,9 +491,7 @@ class State:
         if step == "think" and self.monitors.is_target(f"{p}:{n}"):
             cut = failed is not None and _is_cancellation(failed)
             self.prompts_over[f"{p}:{n}"] = "aborted" if cut else "error" if failed else "normal"
-        if was is not None and was.abort is not None and not (failed and _is_cancellation(failed)):
-            # It came too late for this step.
-            worker.abort_next = _first(worker.abort_next, was.abort)
+        _settle_abort(worker, was, failed)
         worker.crashes_in_a_row = 0
         worker.last_step = (p, n, step)
         if cleanup:
@@ -498,9 +514,16 @@ class State:
                 worker.exits.discard((p, n))
 
 
-def _first(known: Abort | None, new: Abort) -> Abort:
-    """Of two aborts the first counts; but a cancellation is for certain, whatever links do."""
-    return new if known is None or (known.by and not new.by) else known
+def _settle_abort(worker: Worker, was: OpenStep | None, failed: e.StepFailed | None) -> None:
+    """A step has its outcome: was it the one that an abort waited for, or did one come too late for it?"""
+    own = None if was is None else was.abort
+    if failed is None or not _is_cancellation(failed):
+        if own is not None:
+            worker.put_off(own, first=True)
+    elif (
+        own is None and worker.aborts and bool(worker.aborts[0].by) == failed.error.type.endswith(LINKED_EXIT)
+    ):
+        del worker.aborts[0]
 
 
 def is_unknown(error: ErrorData) -> bool:
@@ -696,11 +719,6 @@ def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value:
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data)
-    worker = state.worker_of(data.p)
-    pending = worker.abort_next if worker is not None else None
-    if worker is not None and pending is not None and _is_cancellation(data):
-        linked = data.error.type.endswith(LINKED_EXIT)
-        worker.abort_next = None if bool(pending.by) == linked else pending
 
 
 def _tool_called(state: State, data: e.ToolCalled, seq: int, at: int, value: Value) -> None:

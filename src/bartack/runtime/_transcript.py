@@ -21,6 +21,8 @@ from bartack.journal import open_reader
 from bartack.runtime._ledger import Show
 from bartack.runtime._places import worker_path
 
+CHUNK: Final = 64 * 1024
+
 _OUTPUT: Final = re.compile(rb"^\d\d:\d\d:\d\d\.\d{3} [^ \n]+: ", re.MULTILINE)
 """How the line of a text begins that a worker printed or logged, and no other line."""
 
@@ -81,7 +83,19 @@ class Transcript:
         if size == 0:
             self._write(_line(datetime.now(UTC), self._head()))
         elif os.pread(self._fd, 1, size - 1) != b"\n":
-            self._write("\n")  # a power cut has torn the last line
+            # A power cut has torn the last line. What it was is in the journal, if it was a text of a worker.
+            os.ftruncate(self._fd, _end_of_lines(self._fd, size))
+
+
+def _end_of_lines(fd: int, size: int) -> int:
+    """Where the last whole line of a file ends."""
+    while size > 0:
+        start = max(size - CHUNK, 0)
+        found = os.pread(fd, size - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        size = start
+    return 0
 
 
 def count_outputs(file: Path) -> int:

@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Final
 
 SWITCH: Final = "BARTACK_CGROUPS"
-"""The variable that has no groups made, if it is ``off``."""
+"""The variable that has no groups made, if it says so."""
 
 OWN: Final = "/proc/self"
 
@@ -171,13 +171,17 @@ class Ground:
         _end_beside(self.path, 0.0)
 
 
+def _is_off(environ: Mapping[str, str]) -> bool:
+    return environ.get(SWITCH, "").lower() in {"off", "0", "no", "false"}
+
+
 def open_ground(environ: Mapping[str, str] | None = None, base: str = "") -> Ground:
     """Make a ground for this process in the group it is in; end those of dead parent programs there.
 
     Raises:
         NoGroundError: There can be none.
     """
-    if (os.environ if environ is None else environ).get(SWITCH) == "off":
+    if _is_off(os.environ if environ is None else environ):
         raise NoGroundError(f"switched off by {SWITCH}")
     base = base or find_own_group()
     try:
@@ -220,7 +224,7 @@ def _unfit(path: str) -> str:
 
 def end_dead_grounds(wait_s: float = REMOVAL_S) -> None:
     """End what dead parent programs have left in the group we are in, wherever their trees went from there."""
-    if os.environ.get(SWITCH) != "off":
+    if not _is_off(os.environ):
         with suppress(NoGroundError):
             _end_beside(f"{find_own_group()}/", wait_s)
 
@@ -255,8 +259,10 @@ def end_ground(path: str, wait_s: float, *, patient: bool = False) -> bool:
         return True
     try:
         while not _lock(fd):
-            if not patient or time.monotonic() >= until:
-                return True
+            if not patient:
+                return True  # its owner lives
+            if time.monotonic() >= until:
+                return False
             select.select([], [], [], _ROUND_S)
         _kill(path)
         return remove_group(path, until - time.monotonic())

@@ -305,6 +305,65 @@ def test_a_command_ends_with_its_tree_before_its_worker_learns_of_the_abort() ->
     assert a.error(waiting) == "LinkedExitError"
 
 
+def test_an_end_that_comes_while_another_one_is_still_aborting_is_raised_behind_it() -> None:
+    stage = Stage()
+    main = stage.begin()
+    delegate(main, 1, ["a", "b", "c"], on_failure="collect")
+    stage.hub.run_ready()
+    a, *others = (stage.workers[f"main/1.{number}:{name}"] for number, name in enumerate("abc", 1))
+    for n, other in enumerate(others, 1):
+        a.step(n, "link", s.LinkArgs(target=other.path))
+    waiting = a.step(3, "shell", s.ShellArgs(pipeline=[["long"]]))
+
+    for other in others:
+        other.say(f.Failed(e=error()))
+    stage.end_shell()
+
+    assert a.error(waiting) == "LinkedExitError"
+    assert a.error(a.step(4, "receive", s.ReceiveArgs(mailbox="never"))) == "LinkedExitError"
+    assert a.answer(a.step(5, "receive", s.ReceiveArgs(mailbox="never"))) is None
+
+
+@worker
+async def doomed(ctx: Context, seconds: float) -> None:
+    await ctx.sleep(seconds)
+    raise ValueError("on purpose")
+
+
+@worker
+async def survivor(ctx: Context) -> list[str]:
+    """Handles the end of one linked worker, and waits again when the next ones end."""
+    for seconds in (1, 2, 3):
+        await ctx.link(await ctx.spawn(doomed(seconds), on_failure="collect"))
+    seen: list[str] = []
+    for _ in range(4):
+        try:
+            await ctx.mailbox.never.receive(60)
+        except LinkedExitError as ended:
+            seen.append(ended.worker)
+        except ReceiveTimeoutError:
+            seen.append("waited")
+    return seen
+
+
+@pytest.mark.requirement("links-abort")
+def test_who_handled_one_end_is_aborted_by_the_next_where_it_waits() -> None:
+    assert run_worker(survivor()).result == [*(f"survivor/{number}:doomed" for number in (1, 3, 5)), "waited"]
+    assert_survives_crashes(survivor(), at="entries")
+
+
+@worker
+async def nameless(ctx: Context) -> None:
+    await ctx.link("")
+
+
+def test_a_worker_has_to_be_named() -> None:
+    ran = run_worker(nameless())
+
+    assert ran.error is not None
+    assert ran.error.kind == "MailboxNameError"
+
+
 def test_an_abort_whose_command_died_with_the_hub_is_the_outcome_all_the_same() -> None:
     stage = Stage()
     _, a, b = pair(stage)

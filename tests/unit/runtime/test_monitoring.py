@@ -474,6 +474,20 @@ def test_the_end_of_an_agents_work_is_told_once(outcome: str, dies: str) -> None
 
 
 @pytest.mark.requirement("agents-are-watched")
+def test_a_prompt_that_is_given_up_because_nobody_knows_of_it_is_told_of() -> None:
+    stage = Stage()
+    main = stage.begin()
+    once = s.ThinkArgs(prompt="why?", name="prompt", once=True)
+    main.step(1, "think", once, p="main.1.1")
+    watch(main, 2, "main.1.1:1")
+
+    main = stage.again()
+    assert main.error(main.step(1, "think", once, p="main.1.1")) == "OutcomeUnknownError"
+
+    assert reasons(stage) == ["error"]
+
+
+@pytest.mark.requirement("agents-are-watched")
 def test_what_became_of_an_agent_is_known_if_the_hub_dies_before_it_has_told() -> None:
     stage = Stage()
     main = stage.begin()
