@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from bartack.runtime._places import is_inside, number_inside
 from bartack.runtime._steps import CLEANUP
 
-TIDYING: Final = CLEANUP | {"nack", "tool", "demonitor"}
+TIDYING: Final = CLEANUP | {"nack", "tool", "demonitor", "unlink", "trap"}
 """Steps that may lie behind a failure without being a handling of it. A call of a tool is none of the program's doing."""
 
 MANY: Final = 10_000

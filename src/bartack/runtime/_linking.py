@@ -104,7 +104,7 @@ class LinkDesk:
     def _done(self, worker: Worker, step: f.Step, items: Items) -> None:
         """One line: what a step has changed, and its outcome."""
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
-        self._office.ledger.record(*items, (done, Value(NULL)))
+        self._office.ledger.record((done, Value(NULL)), *items)
         self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
 
     def _act_at_once(self, worker: Worker, step: f.Step, by: str, reason: str) -> None:

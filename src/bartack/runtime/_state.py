@@ -10,6 +10,7 @@ import os
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Literal, TypeVar
 
 import msgspec
@@ -185,8 +186,8 @@ class Worker:
         """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
         until it is known that the failure was caught."""
 
-        self.let_go: dict[str, tuple[int, Monitor]] = {}
-        """Monitors that it let go of behind a failure that it may be set back to: place of that outcome, and the monitor."""
+        self.let_go: list[tuple[int, Callable[[], object]]] = []
+        """What it let go of behind a failure that it may be set back to: place of that outcome, and what undoes it."""
         self.watching: list[Monitor] = []
         """Its monitors when it was cut off, if it was."""
         self.aborts: list[Abort] = []
@@ -676,9 +677,9 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     }
     for record in worker.tools.values():
         record.rewind(lambda place: place < to or place in kept)
-    for place, monitor in worker.let_go.values():
+    for place, undo in reversed(worker.let_go):
         if place >= to and place not in kept:
-            state.monitors.add(monitor)
+            undo()
     worker.let_go.clear()
     worker.blame.rewind(kept, to)
 
@@ -921,8 +922,8 @@ def _monitor_told(state: State, data: e.MonitorTold, seq: int, at: int, value: V
 def _monitor_gone(state: State, data: e.MonitorGone, seq: int, at: int, value: Value) -> None:
     monitor = state.monitors.remove(data.ref) or state.told.pop(data.ref, None)
     worker = state.worker_of(data.p)
-    if monitor is not None and worker is not None and worker.blame.steps:
-        worker.let_go[data.ref] = (seq - 1, monitor)
+    if monitor is not None and worker is not None:
+        _let_go(worker, seq, partial(state.monitors.add, monitor))
 
 
 def _link_made(state: State, data: e.LinkMade, seq: int, at: int, value: Value) -> None:
@@ -930,6 +931,7 @@ def _link_made(state: State, data: e.LinkMade, seq: int, at: int, value: Value) 
 
 
 def _link_gone(state: State, data: e.LinkGone, seq: int, at: int, value: Value) -> None:
+    _let_go(state.workers[data.path], seq, partial(state.links.add, data.path, data.other))
     state.links.remove(data.path, data.other)
 
 
@@ -940,7 +942,15 @@ def _link_told(state: State, data: e.LinkTold, seq: int, at: int, value: Value) 
 
 
 def _worker_traps(state: State, data: e.WorkerTraps, seq: int, at: int, value: Value) -> None:
-    state.workers[data.path].trapping = data.on
+    worker = state.workers[data.path]
+    _let_go(worker, seq, partial(setattr, worker, "trapping", worker.trapping))
+    worker.trapping = data.on
+
+
+def _let_go(worker: Worker, seq: int, undo: Callable[[], object]) -> None:
+    """Something was undone by the outcome right before it; if the worker is set back behind that, it is there again."""
+    if worker.blame.steps:
+        worker.let_go.append((seq - 1, undo))
 
 
 def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, value: Value) -> None:

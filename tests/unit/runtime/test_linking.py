@@ -364,6 +364,35 @@ def test_a_worker_has_to_be_named() -> None:
     assert ran.error.kind == "MailboxNameError"
 
 
+@worker
+async def tidy(ctx: Context) -> object:
+    """Lets go of everything, whatever happens."""
+    other = await ctx.spawn(partner("error"), on_failure="collect")
+    await ctx.link(other)
+    await ctx.trap(True)
+    try:
+        await ctx.mailbox.flag.receive(5)
+        await ctx.mailbox.go.send(1)
+        return _exit(await ctx.inbox.receive(60))
+    finally:
+        await ctx.trap(False)
+        await ctx.unlink(other)
+
+
+def test_undoing_a_link_behind_a_failure_does_not_handle_it_and_is_undone_with_it() -> None:
+    with TestRun(tidy()) as run:
+        run.start()
+        run.finish()
+        assert run.error is not None
+        assert run.error.kind == "ReceiveTimeoutError"
+
+        run.resume()
+        run.send("flag", 1)
+        run.finish()
+
+        assert run.result == ["EXIT", "tidy/1:partner", "error", ["at", "from", "reason", "type"]]
+
+
 def test_an_abort_whose_command_died_with_the_hub_is_the_outcome_all_the_same() -> None:
     stage = Stage()
     _, a, b = pair(stage)
