@@ -19,6 +19,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from bartack.agents import AgentsConfig, ProtocolConfig, ScriptedAgent, ScriptedConfig, read_agents
+from bartack.core import replace_file
 from bartack.errors import AgentConfigError, BartackError, ConfigError, MailboxNameError
 from bartack.messaging import LetterPolicy, check_name
 from bartack.runtime._config_sections import (
@@ -242,28 +243,41 @@ def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) ->
 
 
 def keep_sets(run_dir: Path, sets: Sequence[str]) -> None:
-    """Keep the settings that were given for a run; later ones stand behind earlier ones, and count."""
+    """Keep the settings that were given for a run; later ones stand behind earlier ones, and count.
+
+    They are kept for good: only who has read the settings with them, and owns the run, may do this.
+    """
     if sets:
         kept = [*kept_sets(run_dir), *sets]
-        (run_dir / SETS_FILE).write_bytes(msgspec.json.encode(kept))
+        replace_file(run_dir / SETS_FILE, msgspec.json.encode(kept))
 
 
 def kept_sets(run_dir: Path) -> list[str]:
-    """The settings that were given for a run."""
+    """The settings that were given for a run.
+
+    Raises:
+        ConfigError: They cannot be read.
+    """
+    file = run_dir / SETS_FILE
     try:
-        return msgspec.json.decode((run_dir / SETS_FILE).read_bytes(), type=list[str])
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(file.read_bytes(), type=list[str])
+    except FileNotFoundError:
         return []
+    except (OSError, msgspec.MsgspecError) as error:
+        problem = f"what was given with --set cannot be read ({error}); remove the file, and give it again"
+        raise ConfigError(str(file), problem) from None
 
 
 class _Reading:
     """One reading of the settings: every section by itself, so that all problems are found at once."""
 
-    def __init__(self, table: dict[str, object], source: str) -> None:
+    def __init__(self, table: dict[str, object], source: str, given: dict[str, str] | None = None) -> None:
         self.config = Config()
         self.problems: list[BartackError] = []
         self._table = table
         self._source = source
+        self._given = given or {}
+        """Who gave a setting that is not from the file, by its name."""
 
     def run(self) -> None:
         for name, given in self._table.items():
@@ -280,7 +294,7 @@ class _Reading:
         if name == "agents":
             if not isinstance(given, dict):
                 raise ConfigError(self._place(name), "it is no table")
-            self.config.agents = read_agents(cast("dict[str, object]", given), f"{CONFIG_FILE}: agents")
+            self._take_agents(cast("dict[str, object]", given))
             return
         section = SECTIONS.get(name)
         if section is not None:
@@ -302,6 +316,15 @@ class _Reading:
                 raise ConfigError(self._place(f"timeouts.{kind}"), "it must be a number of seconds")
         field = "directory" if name == "state_dir" else name
         setattr(self.config, field, getattr(made, field))
+
+    def _take_agents(self, given: dict[str, object]) -> None:
+        try:
+            self.config.agents = read_agents(given, f"{CONFIG_FILE}: agents")
+        except ConfigError as error:
+            giver = self._giver(error.setting.removeprefix(f"{CONFIG_FILE}: "))
+            if not giver:
+                raise
+            raise ConfigError(giver, error.problem) from None
 
     def _check_keys(self, name: str, given: object, section: type[msgspec.Struct]) -> None:
         if not isinstance(given, dict):
@@ -334,20 +357,37 @@ class _Reading:
                 )
 
     def _place(self, setting: str, key: str = "") -> str:
+        giver = self._giver(setting)
+        if giver:
+            return giver
         line = _line_of(self._source, setting, key)
         return f"{CONFIG_FILE}:{line}: {setting}" if line else f"{CONFIG_FILE}: {setting}"
+
+    def _giver(self, setting: str) -> str:
+        """Who gave a setting, or something it belongs to; or else something in it that the file does not have."""
+        plain = setting.partition("[")[0]
+        for name, giver in reversed(self._given.items()):
+            if f"{plain}.".startswith(f"{name}."):
+                return giver
+        if _line_of(self._source, setting):
+            return ""
+        return next((giver for name, giver in self._given.items() if name.startswith(f"{plain}.")), "")
 
 
 def _read(workspace: Path, sets: Sequence[str], environ: Mapping[str, str]) -> _Reading:
     source, table = _load(_settings_file(workspace, environ))
-    for setting, text in _from_environment(environ):
+    given: dict[str, str] = {}
+    for setting, text, variable in _from_environment(environ):
         _put(table, setting, text)
+        given[setting] = f"{variable}: {setting}"
     for assignment in sets:
         setting, equals, text = assignment.partition("=")
         if not equals or not setting.strip():
             raise ConfigError(f"--set {assignment}", "it has to be section.key=value")
         _put(table, setting.strip(), text)
-    reading = _Reading(table, source)
+        given.pop(setting.strip(), None)  # the last one counts, and stands last
+        given[setting.strip()] = f"--set {assignment}"
+    reading = _Reading(table, source, given)
     reading.run()
     return reading
 
@@ -363,13 +403,14 @@ def _load(file: Path) -> tuple[str, dict[str, object]]:
         raise ConfigError(CONFIG_FILE, str(error)) from None
 
 
-def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Settings that variables override, each with its value."""
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Settings that variables override, each with its value and the variable."""
     for name, section in SECTIONS.items():
         for field in msgspec.structs.fields(section):
-            text = environ.get(f"BARTACK_{name}_{field.encode_name}".upper())
+            variable = f"BARTACK_{name}_{field.encode_name}".upper()
+            text = environ.get(variable)
             if text is not None:
-                yield f"{name}.{field.encode_name}", text
+                yield f"{name}.{field.encode_name}", text, variable
 
 
 def _put(table: dict[str, object], setting: str, text: str) -> None:

@@ -304,6 +304,40 @@ def test_a_run_has_one_owner(gated: subprocess.Popen[str], bartack: Call) -> Non
     assert "resumed" not in second.stderr
 
 
+def kept() -> Path:
+    return Path(".bartack/runs", only_run(), "work/sets.json")
+
+
+def test_settings_that_cannot_be_used_are_not_kept(bartack: Call) -> None:
+    bartack("run", write("broken.py", programs.BROKEN))
+
+    refused = bartack("resume", "--set", "pipeline.bogus=1")
+
+    assert refused.returncode == 2
+    assert "--set pipeline.bogus=1: there is no such key" in refused.stderr
+    assert not kept().exists()
+    assert bartack("resume", "--set", "budget.usd=3").returncode == 1  # it fails as before
+    assert json.loads(kept().read_bytes()) == ["budget.usd=3"]
+
+
+def test_settings_are_not_kept_for_a_run_that_another_process_owns(
+    gated: subprocess.Popen[str], bartack: Call
+) -> None:
+    assert bartack("resume", "latest", "--set", "budget.usd=3").returncode == 5
+    assert not kept().exists()
+
+
+def test_settings_that_were_kept_and_cannot_be_read_are_told_of(bartack: Call) -> None:
+    bartack("run", write("broken.py", programs.BROKEN), "--set", "budget.usd=3")
+    kept().write_bytes(kept().read_bytes()[:-3])
+
+    refused = bartack("resume")
+
+    assert refused.returncode == 2
+    assert "sets.json: what was given with --set cannot be read" in refused.stderr
+    assert "remove the file" in refused.stderr
+
+
 @pytest.mark.parametrize("decision", ["perhaps", "done", "done {"])
 def test_a_decision_that_is_none_is_refused(bartack: Call, decision: str) -> None:
     bartack("run", write("broken.py", programs.BROKEN))

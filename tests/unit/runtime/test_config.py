@@ -108,3 +108,34 @@ def test_the_tests_are_judged_by_a_command_if_there_is_one() -> None:
     assert msgspec.structs.replace(tests, command="make test").judged_by == "command"
     assert msgspec.structs.replace(tests, command="make test", mode="off").judged_by == "off"
     assert msgspec.structs.replace(tests, command="  ").argv == []
+
+
+@pytest.mark.parametrize(
+    ("sets", "blamed"),
+    [
+        (["pipeline.bogus=1"], "--set pipeline.bogus=1"),
+        (["pipeline.max_review_rounds=many"], "--set pipeline.max_review_rounds=many"),
+        (["pipelin.max_review_rounds=2"], "--set pipelin.max_review_rounds=2"),
+        (["agents.cook.kind=odd"], "--set agents.cook.kind=odd"),
+        (["tasks=[{bogus = 1}]"], "--set tasks=[{bogus = 1}]"),
+        (["pipeline.max_spec_rounds=2"], "BARTACK_PIPELINE_MAX_FIX_ROUNDS: pipeline.max_fix_rounds"),
+    ],
+)
+def test_a_setting_that_is_not_from_the_file_is_not_blamed_on_it(
+    tmp_path: Path, sets: list[str], blamed: str
+) -> None:
+    write(tmp_path, "[pipeline]\nmax_review_rounds = 1\n")
+    variable = blamed.partition(":")[0]
+    environ = {variable: "many"} if variable.startswith("BARTACK_") else {}
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path, sets, environ)
+
+    assert caught.value.setting == blamed
+
+
+def test_what_is_wrong_in_the_file_is_blamed_on_it_whatever_else_is_given(tmp_path: Path) -> None:
+    write(tmp_path, "[pipelin]\nmax_review_rounds = 1\n")
+
+    with pytest.raises(ConfigError, match=r"^bartack\.toml:1: pipelin: "):
+        load_config(tmp_path, ["pipelin.max_review_rounds=2"], {})
