@@ -238,7 +238,7 @@ def _newest(workspace: Path) -> RunDir:
     open_runs = [(run, status) for run, status in left if status not in TERMINAL]
     resumable = [run for run, status in open_runs if status in {"interrupted", "failed"}]
     if not open_runs:
-        raise RunNotFoundError("to resume")
+        raise RunNotFoundError("", wanted="to resume")
     return resumable[0] if resumable else open_runs[0][0]
 
 

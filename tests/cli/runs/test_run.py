@@ -291,7 +291,8 @@ def test_resume_takes_the_newest_run_that_is_not_over(bartack: Call) -> None:
 
 
 def test_without_a_run_to_resume_it_ends_with_7(bartack: Call) -> None:
-    assert bartack("resume").returncode == 7
+    nothing = bartack("resume")
+    assert (nothing.returncode, "there is no run to resume" in nothing.stderr) == (7, True)
     bartack("run", write("hello.py", programs.HELLO))
     assert bartack("resume").returncode == 7
     assert bartack("resume", "latest").returncode == 1
