@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -157,6 +158,9 @@ PINNED: Final = (
 )  # fmt: skip
 """Settings that hold for a run from its beginning to its end; all others may change when it is resumed."""
 
+_PLACES: Final = {"": "state_dir", "[project]": "workspace"}
+"""Which key of which section says where things are."""
+
 _TOP: Final = {field.encode_name for field in msgspec.structs.fields(Config)}
 
 
@@ -164,12 +168,12 @@ def find_workspace(project: Path, environ: Mapping[str, str] | None = None) -> P
     """Where programs, commands and agents of a project work: where its settings are, unless those say otherwise.
 
     Raises:
-        ConfigError: The settings name a directory that is not there, or cannot be read.
+        ConfigError: The settings name a directory that is not there.
     """
     file = project / CONFIG_FILE
     if not file.is_file():
         return project
-    told = _told_workspace(_load(file)[1], os.environ if environ is None else environ)
+    told = _told_workspace(_load_places(file), os.environ if environ is None else environ)
     place = project / told
     if not place.is_dir():
         raise ConfigError(f"{CONFIG_FILE}: project.workspace", f"there is no directory {told!r}")
@@ -192,10 +196,7 @@ def _settings_file(workspace: Path, environ: Mapping[str, str]) -> Path:
     for above in place.parents:
         file = above / CONFIG_FILE
         if file.is_file():
-            try:
-                told = _told_workspace(_load(file)[1], environ)
-            except ConfigError:
-                return here  # it is no business of this workspace
+            told = _told_workspace(_load_places(file), environ)
             return file if (above / told).resolve() == place else here
     return here
 
@@ -232,6 +233,20 @@ def load_config(
     for problem in reading.problems:
         raise problem
     return reading.config
+
+
+def find_state_dir(workspace: Path, environ: Mapping[str, str] | None = None) -> Path:
+    """Where the runs of a workspace are, whatever else is wrong with its settings: who looks at runs needs no more.
+
+    Raises:
+        ConfigError: Just this setting has an unusable value.
+    """
+    table = _load_places(_settings_file(workspace, os.environ if environ is None else environ))
+    reading = _Reading({name: table[name] for name in table if name == "state_dir"}, "")
+    reading.run()
+    for problem in reading.problems:
+        raise problem
+    return reading.config.state_dir(workspace)
 
 
 def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) -> list[BartackError]:
@@ -401,6 +416,24 @@ def _load(file: Path) -> tuple[str, dict[str, object]]:
         return "", {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(CONFIG_FILE, str(error)) from None
+
+
+def _load_places(file: Path) -> dict[str, object]:
+    """What a file with settings says; if it is no TOML, as far as it says on lines of their own where things are."""
+    try:
+        return _load(file)[1]
+    except ConfigError:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    table: dict[str, object] = {}
+    section = ""
+    for line in lines:
+        if line.lstrip().startswith("["):
+            section = line.partition("#")[0].strip()
+        elif _PLACES.get(section) == line.partition("=")[0].strip():
+            with suppress(tomllib.TOMLDecodeError):
+                found = tomllib.loads(line)
+                table.update({"project": found} if section else found)
+    return table
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:

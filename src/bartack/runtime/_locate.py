@@ -11,7 +11,7 @@ import msgspec
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import open_reader
 from bartack.runtime._client import is_active
-from bartack.runtime._config import find_workspace, load_config
+from bartack.runtime._config import find_state_dir, find_workspace
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile, describe_failure
 from bartack.runtime._state import State
@@ -24,8 +24,7 @@ TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled", "aborted"
 
 def runs_dir(workspace: Path) -> Path:
     """Where the runs of a workspace are."""
-    workspace = find_workspace(workspace)
-    return load_config(workspace).state_dir(workspace) / "runs"
+    return find_state_dir(find_workspace(workspace)) / "runs"
 
 
 def list_runs(workspace: Path) -> list[RunDir]:

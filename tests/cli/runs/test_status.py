@@ -47,6 +47,21 @@ def test_a_run_without_its_mirror_is_listed_from_its_journal(call: Call, complet
     assert call("status").stdout.splitlines()[1].split()[:2] == [completed.id, "completed"]
 
 
+@pytest.mark.parametrize("settings", ["[pipeline]\nreviw = true\n", "= broken workspace\n"])
+@pytest.mark.parametrize(
+    "command",
+    ["status", "status latest", "show latest", "log latest", "journal show latest", "clean --dry-run"],
+)
+def test_runs_can_be_looked_at_whatever_is_wrong_with_the_settings(
+    call: Call, completed: Story, settings: str, command: str
+) -> None:
+    Path("bartack.toml").write_text(settings)
+
+    done = call(*command.split())
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def leave_behind(told: Story) -> None:
     """Let run.json say what a hub had written that was killed before it could write the end."""
     mirror = msgspec.json.decode(told.run.mirror.read_bytes(), type=RunFile)

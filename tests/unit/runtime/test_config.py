@@ -6,7 +6,14 @@ import msgspec
 import pytest
 
 from bartack.errors import ConfigError
-from bartack.runtime._config import SECTIONS, Config, check_settings, load_config
+from bartack.runtime._config import (
+    SECTIONS,
+    Config,
+    check_settings,
+    find_state_dir,
+    find_workspace,
+    load_config,
+)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -139,3 +146,28 @@ def test_what_is_wrong_in_the_file_is_blamed_on_it_whatever_else_is_given(tmp_pa
 
     with pytest.raises(ConfigError, match=r"^bartack\.toml:1: pipelin: "):
         load_config(tmp_path, ["pipelin.max_review_rounds=2"], {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'state_dir = "kept"\nbogus = 1\n[project]\nworkspace = "code"\n[pipeline]\nreviw = true\n',
+        'state_dir = "kept"\n= broken\n[project]  # where\nworkspace = "code"\n',
+        'state_dir = "kept"\n[project]\nworkspace = "code"\n[pipeline\nworkspace = "x"\nstate_dir = "y"\n',
+    ],
+)
+def test_runs_are_found_whatever_else_is_wrong_with_the_settings(tmp_path: Path, text: str) -> None:
+    (tmp_path / "code").mkdir()
+    write(tmp_path, text)
+
+    place = find_workspace(tmp_path, {})
+
+    assert place == tmp_path / "code"
+    assert find_state_dir(place, {}) == place / "kept"
+    with pytest.raises(ConfigError):
+        load_config(place, environ={})
+
+
+def test_where_runs_are_must_be_a_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="state_dir"):
+        find_state_dir(write(tmp_path, "state_dir = 5\n"), {})
