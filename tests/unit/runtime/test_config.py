@@ -12,6 +12,8 @@ from bartack.runtime._config import (
     check_settings,
     find_state_dir,
     find_workspace,
+    keep_sets,
+    kept_sets,
     load_config,
 )
 
@@ -171,3 +173,16 @@ def test_runs_are_found_whatever_else_is_wrong_with_the_settings(tmp_path: Path,
 def test_where_runs_are_must_be_a_text(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="state_dir"):
         find_state_dir(write(tmp_path, "state_dir = 5\n"), {})
+
+
+def test_settings_of_a_run_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    assert kept_sets(tmp_path) == []
+    keep_sets(tmp_path, ["budget.usd=1"])
+    before = tmp_path / "before"
+    before.hardlink_to(tmp_path / "work/sets.json")
+
+    keep_sets(tmp_path, ["budget.usd=2"])
+
+    assert kept_sets(tmp_path) == ["budget.usd=1", "budget.usd=2"]
+    assert before.read_bytes() == b'["budget.usd=1"]'  # it was replaced, not written over
