@@ -431,11 +431,14 @@ class RunNotFoundError(RunError):
     code = "BT301"
     remedy = "'bartack status' lists the runs of this workspace; a unique beginning of an id is enough."
 
-    def __init__(self, asked: str, near: tuple[str, ...] = ()) -> None:
+    def __init__(self, asked: str, near: tuple[str, ...] = (), wanted: str = "") -> None:
         self.asked = asked
         self.near = near
+        self.wanted = wanted
+        named = f"no run {asked!r}" if asked or not wanted else "there is no run"
+        what = f" {wanted}" if wanted else ""
         hint = f"; it could be {', '.join(near)}" if near else ""
-        super().__init__(f"no run {asked!r}{hint}")
+        super().__init__(f"{named}{what}{hint}")
 
 
 class RunFailedError(RunError):

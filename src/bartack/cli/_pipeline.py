@@ -117,10 +117,18 @@ def _words(option: str, text: str) -> str:
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
-        text = Path(text[1:]).read_text("utf-8")
+        text = _text_of(option, text)
     if not text.strip():
         raise UsageError("bartack run", f"{option} is blank")
     return text
+
+
+def _text_of(option: str, named: str) -> str:
+    try:
+        return Path(named[1:]).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or str(error)
+        raise UsageError("bartack run", f"{option} {named}: {problem}") from None
 
 
 def _somebody_is_there(wish: Wish) -> bool:

@@ -203,8 +203,7 @@ def resume(
     given = workspace if _is_given("workspace") else None
     place = found.workspace(state, given)
     check_resumed(sets)
-    keep_sets(found.path, sets)
-    config = load_config(Path(place), kept_sets(found.path))
+    config = load_config(Path(place), [*kept_sets(found.path), *sets])
     if update or program is not None:
         checked = update_program(found, None if program is None else Path(program))
         say(f"the changed program fits the {checked} steps that were done")
@@ -212,7 +211,7 @@ def resume(
         _warn_of_changes(found, state)
     view = _view(found, config, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
     with _holding(found, state, Path(place), config, wait=wait) as describe:
-        return _drive(found, config, view, decision, place, as_json=as_json, describe=describe)
+        return _drive(found, config, view, decision, place, as_json=as_json, describe=describe, sets=sets)
 
 
 def _holding(
@@ -239,7 +238,7 @@ def _newest(workspace: Path) -> RunDir:
     open_runs = [(run, status) for run, status in left if status not in TERMINAL]
     resumable = [run for run, status in open_runs if status in {"interrupted", "failed"}]
     if not open_runs:
-        raise RunNotFoundError("to resume")
+        raise RunNotFoundError("", wanted="to resume")
     return resumable[0] if resumable else open_runs[0][0]
 
 
@@ -289,10 +288,11 @@ def _drive(
     *,
     as_json: bool,
     describe: Describe | None = None,
+    sets: tuple[str, ...] = (),
 ) -> Exit:
     with lossy_stderr():
         try:
-            status = drive(run, config, view, decision, workspace, describe=describe)
+            status = drive(run, config, view, decision, workspace, describe=describe, sets=sets)
         finally:
             view.close()
         code = Exit(EXIT_CODES[status])

@@ -104,7 +104,7 @@ def _files(named: str, workspace: Path) -> list[FileEntry]:
         kept = run.path / "snapshots" / f"{named}.manifest.json"
         if kept.is_file():
             return read_manifest(kept)[1]
-    raise RunNotFoundError(f"that has kept {named}")
+    raise RunNotFoundError("", wanted=f"that has kept {named}")
 
 
 def _text(change: Change) -> str:

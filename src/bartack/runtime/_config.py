@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from bartack.agents import AgentsConfig, ProtocolConfig, ScriptedAgent, ScriptedConfig, read_agents
+from bartack.core import replace_file
 from bartack.errors import AgentConfigError, BartackError, ConfigError, MailboxNameError
 from bartack.messaging import LetterPolicy, check_name
 from bartack.runtime._config_sections import (
@@ -156,6 +158,9 @@ PINNED: Final = (
 )  # fmt: skip
 """Settings that hold for a run from its beginning to its end; all others may change when it is resumed."""
 
+_PLACES: Final = {"": "state_dir", "[project]": "workspace"}
+"""Which key of which section says where things are."""
+
 _TOP: Final = {field.encode_name for field in msgspec.structs.fields(Config)}
 
 
@@ -163,12 +168,12 @@ def find_workspace(project: Path, environ: Mapping[str, str] | None = None) -> P
     """Where programs, commands and agents of a project work: where its settings are, unless those say otherwise.
 
     Raises:
-        ConfigError: The settings name a directory that is not there, or cannot be read.
+        ConfigError: The settings name a directory that is not there.
     """
     file = project / CONFIG_FILE
     if not file.is_file():
         return project
-    told = _told_workspace(_load(file)[1], os.environ if environ is None else environ)
+    told = _told_workspace(_load_places(file), os.environ if environ is None else environ)
     place = project / told
     if not place.is_dir():
         raise ConfigError(f"{CONFIG_FILE}: project.workspace", f"there is no directory {told!r}")
@@ -191,10 +196,7 @@ def _settings_file(workspace: Path, environ: Mapping[str, str]) -> Path:
     for above in place.parents:
         file = above / CONFIG_FILE
         if file.is_file():
-            try:
-                told = _told_workspace(_load(file)[1], environ)
-            except ConfigError:
-                return here  # it is no business of this workspace
+            told = _told_workspace(_load_places(file), environ)
             return file if (above / told).resolve() == place else here
     return here
 
@@ -233,6 +235,20 @@ def load_config(
     return reading.config
 
 
+def find_state_dir(workspace: Path, environ: Mapping[str, str] | None = None) -> Path:
+    """Where the runs of a workspace are, whatever else is wrong with its settings: who looks at runs needs no more.
+
+    Raises:
+        ConfigError: Just this setting has an unusable value.
+    """
+    table = _load_places(_settings_file(workspace, os.environ if environ is None else environ))
+    reading = _Reading({name: table[name] for name in table if name == "state_dir"}, "")
+    reading.run()
+    for problem in reading.problems:
+        raise problem
+    return reading.config.state_dir(workspace)
+
+
 def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) -> list[BartackError]:
     """Everything that is wrong with the settings of a workspace; nothing is started."""
     try:
@@ -242,28 +258,41 @@ def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) ->
 
 
 def keep_sets(run_dir: Path, sets: Sequence[str]) -> None:
-    """Keep the settings that were given for a run; later ones stand behind earlier ones, and count."""
+    """Keep the settings that were given for a run; later ones stand behind earlier ones, and count.
+
+    They are kept for good: only who has read the settings with them, and owns the run, may do this.
+    """
     if sets:
         kept = [*kept_sets(run_dir), *sets]
-        (run_dir / SETS_FILE).write_bytes(msgspec.json.encode(kept))
+        replace_file(run_dir / SETS_FILE, msgspec.json.encode(kept))
 
 
 def kept_sets(run_dir: Path) -> list[str]:
-    """The settings that were given for a run."""
+    """The settings that were given for a run.
+
+    Raises:
+        ConfigError: They cannot be read.
+    """
+    file = run_dir / SETS_FILE
     try:
-        return msgspec.json.decode((run_dir / SETS_FILE).read_bytes(), type=list[str])
-    except (OSError, msgspec.MsgspecError):
+        return msgspec.json.decode(file.read_bytes(), type=list[str])
+    except FileNotFoundError:
         return []
+    except (OSError, msgspec.MsgspecError) as error:
+        problem = f"what was given with --set cannot be read ({error}); remove the file, and give it again"
+        raise ConfigError(str(file), problem) from None
 
 
 class _Reading:
     """One reading of the settings: every section by itself, so that all problems are found at once."""
 
-    def __init__(self, table: dict[str, object], source: str) -> None:
+    def __init__(self, table: dict[str, object], source: str, given: dict[str, str] | None = None) -> None:
         self.config = Config()
         self.problems: list[BartackError] = []
         self._table = table
         self._source = source
+        self._given = given or {}
+        """Who gave a setting that is not from the file, by its name."""
 
     def run(self) -> None:
         for name, given in self._table.items():
@@ -280,7 +309,7 @@ class _Reading:
         if name == "agents":
             if not isinstance(given, dict):
                 raise ConfigError(self._place(name), "it is no table")
-            self.config.agents = read_agents(cast("dict[str, object]", given), f"{CONFIG_FILE}: agents")
+            self._take_agents(cast("dict[str, object]", given))
             return
         section = SECTIONS.get(name)
         if section is not None:
@@ -302,6 +331,15 @@ class _Reading:
                 raise ConfigError(self._place(f"timeouts.{kind}"), "it must be a number of seconds")
         field = "directory" if name == "state_dir" else name
         setattr(self.config, field, getattr(made, field))
+
+    def _take_agents(self, given: dict[str, object]) -> None:
+        try:
+            self.config.agents = read_agents(given, f"{CONFIG_FILE}: agents")
+        except ConfigError as error:
+            giver = self._giver(error.setting.removeprefix(f"{CONFIG_FILE}: "))
+            if not giver:
+                raise
+            raise ConfigError(giver, error.problem) from None
 
     def _check_keys(self, name: str, given: object, section: type[msgspec.Struct]) -> None:
         if not isinstance(given, dict):
@@ -334,20 +372,37 @@ class _Reading:
                 )
 
     def _place(self, setting: str, key: str = "") -> str:
+        giver = self._giver(setting)
+        if giver:
+            return giver
         line = _line_of(self._source, setting, key)
         return f"{CONFIG_FILE}:{line}: {setting}" if line else f"{CONFIG_FILE}: {setting}"
+
+    def _giver(self, setting: str) -> str:
+        """Who gave a setting, or something it belongs to; or else something in it that the file does not have."""
+        plain = setting.partition("[")[0]
+        for name, giver in reversed(self._given.items()):
+            if f"{plain}.".startswith(f"{name}."):
+                return giver
+        if _line_of(self._source, setting):
+            return ""
+        return next((giver for name, giver in self._given.items() if name.startswith(f"{plain}.")), "")
 
 
 def _read(workspace: Path, sets: Sequence[str], environ: Mapping[str, str]) -> _Reading:
     source, table = _load(_settings_file(workspace, environ))
-    for setting, text in _from_environment(environ):
+    given: dict[str, str] = {}
+    for setting, text, variable in _from_environment(environ):
         _put(table, setting, text)
+        given[setting] = f"{variable}: {setting}"
     for assignment in sets:
         setting, equals, text = assignment.partition("=")
         if not equals or not setting.strip():
             raise ConfigError(f"--set {assignment}", "it has to be section.key=value")
         _put(table, setting.strip(), text)
-    reading = _Reading(table, source)
+        given.pop(setting.strip(), None)  # the last one counts, and stands last
+        given[setting.strip()] = f"--set {assignment}"
+    reading = _Reading(table, source, given)
     reading.run()
     return reading
 
@@ -363,13 +418,32 @@ def _load(file: Path) -> tuple[str, dict[str, object]]:
         raise ConfigError(CONFIG_FILE, str(error)) from None
 
 
-def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Settings that variables override, each with its value."""
+def _load_places(file: Path) -> dict[str, object]:
+    """What a file with settings says; if it is no TOML, as far as it says on lines of their own where things are."""
+    try:
+        return _load(file)[1]
+    except ConfigError:
+        lines = file.read_text("utf-8", "replace").splitlines()
+    table: dict[str, object] = {}
+    section = ""
+    for line in lines:
+        if line.lstrip().startswith("["):
+            section = line.partition("#")[0].strip()
+        elif _PLACES.get(section) == line.partition("=")[0].strip():
+            with suppress(tomllib.TOMLDecodeError):
+                found = tomllib.loads(line)
+                table.update({"project": found} if section else found)
+    return table
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Settings that variables override, each with its value and the variable."""
     for name, section in SECTIONS.items():
         for field in msgspec.structs.fields(section):
-            text = environ.get(f"BARTACK_{name}_{field.encode_name}".upper())
+            variable = f"BARTACK_{name}_{field.encode_name}".upper()
+            text = environ.get(variable)
             if text is not None:
-                yield f"{name}.{field.encode_name}", text
+                yield f"{name}.{field.encode_name}", text, variable
 
 
 def _put(table: dict[str, object], setting: str, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import secrets
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from bartack.core import DIR_MODE, SystemClock, claim_run_dir
 from bartack.errors import AgentConfigError, ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
-from bartack.runtime._config import Config
+from bartack.runtime._config import Config, keep_sets
 from bartack.runtime._core import Core, UnknownDecision, check_decided
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
@@ -140,6 +140,7 @@ def drive(
     workspace: str | None = None,
     telemetry: Telemetry = NO_TELEMETRY,
     describe: Describe | None = None,
+    sets: Sequence[str] = (),
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
 
@@ -151,6 +152,7 @@ def drive(
         workspace: Where its workspace is, if it is not where it was.
         telemetry: Whom to tell what happens.
         describe: Says for run.json how far a run of the pipeline is.
+        sets: Settings in ``config`` that were given for this run now, and hold from now on.
 
     Raises:
         ConfigError: OpenTelemetry is to be told, and is not installed.
@@ -159,8 +161,8 @@ def drive(
     """
     if config.telemetry.otel:
         with _tracing(telemetry) as traced:
-            return _drive(run, config, observer, unknown, workspace, traced, describe)
-    return _drive(run, config, observer, unknown, workspace, telemetry, describe)
+            return _drive(run, config, observer, unknown, workspace, traced, describe, sets)
+    return _drive(run, config, observer, unknown, workspace, telemetry, describe, sets)
 
 
 def _drive(
@@ -171,6 +173,7 @@ def _drive(
     workspace: str | None,
     telemetry: Telemetry,
     describe: Describe | None,
+    sets: Sequence[str],
 ) -> str:
     clock = SystemClock()
     last_life = run.last_sign_of_life_us()
@@ -188,6 +191,7 @@ def _drive(
         if state.run is None:
             raise RunNotFoundError(run.id)
         check_resumable(run, state, unknown)
+        keep_sets(run.path, sets)
         place = run.workspace(state, workspace)
         moved = state.run.workspace != place
         settings = _settings_of(config, no_input=state.run.no_input)

@@ -11,9 +11,9 @@ import msgspec
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import open_reader
 from bartack.runtime._client import is_active
-from bartack.runtime._config import find_workspace, load_config
+from bartack.runtime._config import find_state_dir, find_workspace
 from bartack.runtime._layout import RunDir
-from bartack.runtime._mirror import RunFile
+from bartack.runtime._mirror import RunFile, describe_failure
 from bartack.runtime._state import State
 
 Status = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
@@ -24,8 +24,7 @@ TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled", "aborted"
 
 def runs_dir(workspace: Path) -> Path:
     """Where the runs of a workspace are."""
-    workspace = find_workspace(workspace)
-    return load_config(workspace).state_dir(workspace) / "runs"
+    return find_state_dir(find_workspace(workspace)) / "runs"
 
 
 def list_runs(workspace: Path) -> list[RunDir]:
@@ -106,21 +105,40 @@ def was_abandoned(run: RunDir) -> bool:
 
 
 def summarise(run: RunDir) -> RunSummary:
-    """What run.json says of a run, corrected by whether somebody runs it."""
+    """What run.json says of a run, corrected by whether somebody runs it.
+
+    Of a run whose hub was killed the journal is asked: it may have ended before run.json said so.
+    """
     try:
         file = msgspec.json.decode(run.mirror.read_bytes(), type=RunFile)
     except (OSError, msgspec.DecodeError):
         return _summarise_journal(run)
     alive = file.status not in ENDED and is_active(run)
-    status = file.status if alive or file.status in ENDED else "interrupted"
+    if not alive and file.status not in ENDED:
+        if file.pid:
+            return _correct(file, _summarise_journal(run))
+        file.status = "interrupted"
+    return _summary_of(file, pid=file.pid if alive else 0)
+
+
+def _correct(file: RunFile, found: RunSummary) -> RunSummary:
+    """What a run.json that was left behind says, with the end that the journal knows."""
+    file.status = found.status
+    file.error = found.error or file.error
+    if found.status in TERMINAL:
+        file.questions = []
+    return _summary_of(file, pid=0)
+
+
+def _summary_of(file: RunFile, *, pid: int) -> RunSummary:
     return RunSummary(
         run=file.run,
-        status=status,
+        status=file.status,
         worker=file.worker,
         program=file.program,
         created_at=file.created_at,
         updated_at=file.updated_at,
-        pid=file.pid if alive else 0,
+        pid=pid,
         questions=file.questions,
         error=file.error,
         project=file.project,
@@ -130,7 +148,8 @@ def summarise(run: RunDir) -> RunSummary:
 def _summarise_journal(run: RunDir) -> RunSummary:
     try:
         state = read_state(run)
-    except BartackError as error:
-        return RunSummary(run.id, "unreadable", "", "", "", "", error=error.message)
+    except BartackError as problem:
+        return RunSummary(run.id, "unreadable", "", "", "", "", error=problem.message)
     assert state.run is not None
-    return RunSummary(run.id, status_of(run, state), state.run.name, state.run.program, "", "")
+    error = "" if state.failure is None else describe_failure(state.failure)
+    return RunSummary(run.id, status_of(run, state), state.run.name, state.run.program, "", "", error=error)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from bartack.core import replace_file
+from bartack.runtime._entries import FailureRecorded
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
 from bartack.runtime._state import State
@@ -113,7 +114,7 @@ class Mirror:
             project=run.project,
             pid=os.getpid() if active else 0,
             questions=list(self._state.questions),
-            error="" if failure is None else f"{failure.worker}: {failure.error.message}"[:MESSAGE_LIMIT],
+            error="" if failure is None else describe_failure(failure),
             pipeline=None if self._describe is None else self._describe(),
         )
 
@@ -134,6 +135,11 @@ class Mirror:
             suppressed=self._state.suppressed,
         )
         replace_file(self._run.failed, msgspec.json.encode(content) + b"\n")
+
+
+def describe_failure(failure: FailureRecorded) -> str:
+    """Why a run failed, in a text that is not too long for a list."""
+    return f"{failure.worker}: {failure.error.message}"[:MESSAGE_LIMIT]
 
 
 def _iso(at: int) -> str:

@@ -41,7 +41,10 @@ def main() -> int:
         finding = inspect_program(inquiry)
     except BartackError as error:
         finding = Finding(problem=error.message, is_usage=isinstance(error, UsageError))
-    _write_all(answer, msgspec.json.encode(finding))
+    try:
+        _write_all(answer, msgspec.json.encode(finding))
+    except BrokenPipeError:
+        return 1  # whoever asked was killed
     return 0
 
 

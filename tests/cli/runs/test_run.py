@@ -291,7 +291,8 @@ def test_resume_takes_the_newest_run_that_is_not_over(bartack: Call) -> None:
 
 
 def test_without_a_run_to_resume_it_ends_with_7(bartack: Call) -> None:
-    assert bartack("resume").returncode == 7
+    nothing = bartack("resume")
+    assert (nothing.returncode, "there is no run to resume" in nothing.stderr) == (7, True)
     bartack("run", write("hello.py", programs.HELLO))
     assert bartack("resume").returncode == 7
     assert bartack("resume", "latest").returncode == 1
@@ -302,6 +303,40 @@ def test_a_run_has_one_owner(gated: subprocess.Popen[str], bartack: Call) -> Non
 
     assert second.returncode == 5
     assert "resumed" not in second.stderr
+
+
+def kept() -> Path:
+    return Path(".bartack/runs", only_run(), "work/sets.json")
+
+
+def test_settings_that_cannot_be_used_are_not_kept(bartack: Call) -> None:
+    bartack("run", write("broken.py", programs.BROKEN))
+
+    refused = bartack("resume", "--set", "pipeline.bogus=1")
+
+    assert refused.returncode == 2
+    assert "--set pipeline.bogus=1: there is no such key" in refused.stderr
+    assert not kept().exists()
+    assert bartack("resume", "--set", "budget.usd=3").returncode == 1  # it fails as before
+    assert json.loads(kept().read_bytes()) == ["budget.usd=3"]
+
+
+def test_settings_are_not_kept_for_a_run_that_another_process_owns(
+    gated: subprocess.Popen[str], bartack: Call
+) -> None:
+    assert bartack("resume", "latest", "--set", "budget.usd=3").returncode == 5
+    assert not kept().exists()
+
+
+def test_settings_that_were_kept_and_cannot_be_read_are_told_of(bartack: Call) -> None:
+    bartack("run", write("broken.py", programs.BROKEN), "--set", "budget.usd=3")
+    kept().write_bytes(kept().read_bytes()[:-3])
+
+    refused = bartack("resume")
+
+    assert refused.returncode == 2
+    assert "sets.json: what was given with --set cannot be read" in refused.stderr
+    assert "remove the file" in refused.stderr
 
 
 @pytest.mark.parametrize("decision", ["perhaps", "done", "done {"])

@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.cli.runs.stories import Begin, Call, Story, an_error
 
 from bartack.runtime import _entries as e
+from bartack.runtime._mirror import RunFile
 
 
 def test_runs_are_listed_the_newest_first(call: Call, failed: Story, completed: Story, asking: Story) -> None:
@@ -43,6 +45,47 @@ def test_a_run_without_its_mirror_is_listed_from_its_journal(call: Call, complet
     completed.run.mirror.unlink()
 
     assert call("status").stdout.splitlines()[1].split()[:2] == [completed.id, "completed"]
+
+
+@pytest.mark.parametrize("settings", ["[pipeline]\nreviw = true\n", "= broken workspace\n"])
+@pytest.mark.parametrize(
+    "command",
+    ["status", "status latest", "show latest", "log latest", "journal show latest", "clean --dry-run"],
+)
+def test_runs_can_be_looked_at_whatever_is_wrong_with_the_settings(
+    call: Call, completed: Story, settings: str, command: str
+) -> None:
+    Path("bartack.toml").write_text(settings)
+
+    done = call(*command.split())
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def leave_behind(told: Story) -> None:
+    """Let run.json say what a hub had written that was killed before it could write the end."""
+    mirror = msgspec.json.decode(told.run.mirror.read_bytes(), type=RunFile)
+    mirror.status, mirror.error, mirror.pid, mirror.questions = "running", "", 4_000_000, ["q1"]
+    told.run.mirror.write_bytes(msgspec.json.encode(mirror))
+
+
+def test_a_run_whose_hub_was_killed_behind_its_end_has_ended(call: Call, completed: Story) -> None:
+    leave_behind(completed)
+
+    [listed] = json.loads(call("status", "--json").stdout)
+
+    assert (listed["status"], listed["worker"]) == ("completed", "main")
+    assert listed["updated_at"]
+    assert not {"pid", "questions"} & set(listed)
+    assert call("resume").returncode == 7
+
+
+def test_a_run_whose_hub_was_killed_behind_its_failure_has_failed(call: Call, failed: Story) -> None:
+    leave_behind(failed)
+
+    [listed] = json.loads(call("status", "--json").stdout)
+
+    assert (listed["status"], listed["error"]) == ("failed", "main: it broke")
 
 
 def test_a_damaged_run_does_not_hide_the_others(call: Call, completed: Story, failed: Story) -> None:

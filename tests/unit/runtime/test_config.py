@@ -6,7 +6,16 @@ import msgspec
 import pytest
 
 from bartack.errors import ConfigError
-from bartack.runtime._config import SECTIONS, Config, check_settings, load_config
+from bartack.runtime._config import (
+    SECTIONS,
+    Config,
+    check_settings,
+    find_state_dir,
+    find_workspace,
+    keep_sets,
+    kept_sets,
+    load_config,
+)
 
 
 def write(folder: Path, text: str) -> Path:
@@ -108,3 +117,72 @@ def test_the_tests_are_judged_by_a_command_if_there_is_one() -> None:
     assert msgspec.structs.replace(tests, command="make test").judged_by == "command"
     assert msgspec.structs.replace(tests, command="make test", mode="off").judged_by == "off"
     assert msgspec.structs.replace(tests, command="  ").argv == []
+
+
+@pytest.mark.parametrize(
+    ("sets", "blamed"),
+    [
+        (["pipeline.bogus=1"], "--set pipeline.bogus=1"),
+        (["pipeline.max_review_rounds=many"], "--set pipeline.max_review_rounds=many"),
+        (["pipelin.max_review_rounds=2"], "--set pipelin.max_review_rounds=2"),
+        (["agents.cook.kind=odd"], "--set agents.cook.kind=odd"),
+        (["tasks=[{bogus = 1}]"], "--set tasks=[{bogus = 1}]"),
+        (["pipeline.max_spec_rounds=2"], "BARTACK_PIPELINE_MAX_FIX_ROUNDS: pipeline.max_fix_rounds"),
+    ],
+)
+def test_a_setting_that_is_not_from_the_file_is_not_blamed_on_it(
+    tmp_path: Path, sets: list[str], blamed: str
+) -> None:
+    write(tmp_path, "[pipeline]\nmax_review_rounds = 1\n")
+    variable = blamed.partition(":")[0]
+    environ = {variable: "many"} if variable.startswith("BARTACK_") else {}
+
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path, sets, environ)
+
+    assert caught.value.setting == blamed
+
+
+def test_what_is_wrong_in_the_file_is_blamed_on_it_whatever_else_is_given(tmp_path: Path) -> None:
+    write(tmp_path, "[pipelin]\nmax_review_rounds = 1\n")
+
+    with pytest.raises(ConfigError, match=r"^bartack\.toml:1: pipelin: "):
+        load_config(tmp_path, ["pipelin.max_review_rounds=2"], {})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'state_dir = "kept"\nbogus = 1\n[project]\nworkspace = "code"\n[pipeline]\nreviw = true\n',
+        'state_dir = "kept"\n= broken\n[project]  # where\nworkspace = "code"\n',
+        'state_dir = "kept"\n[project]\nworkspace = "code"\n[pipeline\nworkspace = "x"\nstate_dir = "y"\n',
+    ],
+)
+def test_runs_are_found_whatever_else_is_wrong_with_the_settings(tmp_path: Path, text: str) -> None:
+    (tmp_path / "code").mkdir()
+    write(tmp_path, text)
+
+    place = find_workspace(tmp_path, {})
+
+    assert place == tmp_path / "code"
+    assert find_state_dir(place, {}) == place / "kept"
+    with pytest.raises(ConfigError):
+        load_config(place, environ={})
+
+
+def test_where_runs_are_must_be_a_text(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="state_dir"):
+        find_state_dir(write(tmp_path, "state_dir = 5\n"), {})
+
+
+def test_settings_of_a_run_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    assert kept_sets(tmp_path) == []
+    keep_sets(tmp_path, ["budget.usd=1"])
+    before = tmp_path / "before"
+    before.hardlink_to(tmp_path / "work/sets.json")
+
+    keep_sets(tmp_path, ["budget.usd=2"])
+
+    assert kept_sets(tmp_path) == ["budget.usd=1", "budget.usd=2"]
+    assert before.read_bytes() == b'["budget.usd=1"]'  # it was replaced, not written over
