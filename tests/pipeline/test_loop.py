@@ -410,6 +410,25 @@ def test_a_budget_of_time_counts_what_agents_took(tmp_path: Path) -> None:
     assert team.commands == []
 
 
+@pytest.mark.parametrize(("alive_s", "status"), [(50, "completed"), (70, "failed")])
+def test_a_budget_of_time_counts_only_while_somebody_runs_the_run(
+    tmp_path: Path, alive_s: int, status: str
+) -> None:
+    with Team(tmp_path).start(order("T-1", using=settings(budget=BudgetConfig(wall_s=60)))) as run:
+        run.start()
+        run.wait_for("step.started", step="think")
+        run.clock.advance(alive_s / 2)
+        run.crash()
+        run.clock.advance(3000)
+        run.resume()
+        run.wait_for("hub.started", hub=2)
+        run.clock.advance(alive_s / 2)
+        run.finish()
+
+        assert run.status == status
+        assert run.error is None or "budget.wall_s is used up: 70 of 60" in run.error.message
+
+
 # Settings that only reach a step.
 
 

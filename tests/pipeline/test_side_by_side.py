@@ -349,6 +349,27 @@ def test_a_worktree_that_vanished_is_an_error_of_its_task(place: Path) -> None:
         assert f"the branch {branch(run, 'two')} has its last commit" in run.error.message
 
 
+def test_a_command_that_fails_because_its_worktree_vanished_says_so_and_is_given_again(place: Path) -> None:
+    failure = {"when": {"task": "two"}, "times": 1, "error": "invalid_inputs"}
+    team = GitTeam(place, {"implement": [failure, *each(two="2.txt")]})
+    team.dedupe = False
+    with team.start(order("two")) as run:
+        tree = Path(run._scratch.name, "worktrees/two")
+        run.start()
+        run.wait_for("step.started", step="think")
+        shutil.rmtree(tree)
+        run.finish()
+
+        assert run.error is not None
+        assert run.error.kind == "WorktreeError"
+        assert f"git worktree add -f {str(tree)!r} {branch(run, 'two')}" in run.error.message
+        git(team.workspace, "worktree", "add", "-f", str(tree), branch(run, "two"))
+        run.resume()
+        run.finish()
+
+        assert files(team, run) == {"README.md": "hello", "2.txt": "two"}
+
+
 # Settings.
 
 

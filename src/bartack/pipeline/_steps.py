@@ -33,6 +33,7 @@ from bartack.errors import (
     UnsafePathError,
 )
 from bartack.pipeline._attempts import find_attempts
+from bartack.pipeline._lanes import check_place
 from bartack.pipeline._listing import SnapshotOptions
 from bartack.pipeline._manifest import write_manifest
 from bartack.pipeline._patterns import Patterns
@@ -53,7 +54,6 @@ from bartack.pipeline._records import (
 from bartack.pipeline._sections import check_edit
 from bartack.pipeline._settings import renew
 from bartack.pipeline._snapshot import capture
-from bartack.pipeline._worktrees import Trees
 from bartack.runtime import step, step_info
 from bartack.runtime.operate import (
     Change,
@@ -168,9 +168,8 @@ def _base(place: Place, base: Shot) -> str:
 
 
 def _capture(place: Place, settings: Settings) -> Snapshot:
-    if place.lane:
-        # Without its .git file it would be taken for a part of the repository above it.
-        Trees(place.root, place.run_dir).inside(place.lane)
+    # Without its .git file a worktree would be taken for a part of the repository above it.
+    check_place(place)
     chosen = settings.snapshot
     inside = settings.state_dir.strip("/")
     own = [] if os.path.isabs(settings.state_dir) or inside.startswith("..") else [f"/{inside}/"]

@@ -101,7 +101,7 @@ class Trees:
             branch = self.branch(name)
             told = (
                 f"the worktree is gone; the branch {branch} has its last commit "
-                f"(git worktree add {path!r} {branch} brings it back)"
+                f"(git worktree add -f {path!r} {branch} brings it back)"
             )
             raise WorktreeError(path, told)
         return Git(path, (*self.own, f"/worktrees/{os.path.basename(self._admin(path))}/"))
