@@ -26,6 +26,7 @@ from tests.pipeline.team import (
     wrote,
 )
 
+from bartack.agents import AgentRequest, AgentResult, ScriptedAgent, obey
 from bartack.pipeline._records import Settings
 from bartack.runtime import ShellResult
 from bartack.runtime.operate import BudgetConfig, PipelineConfig, QuestionsConfig, SnapshotConfig
@@ -369,6 +370,21 @@ def test_a_task_that_is_begun_once_more_goes_on_counting_its_receipts(tmp_path: 
 
         steps = [(receipt.step, receipt.action) for receipt in receipts(run)]
         assert steps == [(1, "implement"), (2, "implement"), (3, "review")]
+
+
+def test_a_receipt_names_its_command_also_if_the_agent_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(agent: ScriptedAgent, request: AgentRequest) -> AgentResult:
+        result = obey(agent, request)
+        event = msgspec.structs.replace(result.event, in_reply_to=None)
+        return msgspec.structs.replace(result, event=event, command_id=f"the {request.action}")
+
+    monkeypatch.setattr("bartack.agents.obey", answer)
+
+    run = Team(tmp_path).run(order("T-1"))
+
+    assert [receipt.command_message_id for receipt in receipts(run)] == ["the implement", "the review"]
 
 
 # Budgets.

@@ -251,7 +251,7 @@ class Desk:
             cause=cause,
             idempotency_key=key,
             correlation_id=event.correlation_id,
-            command_message_id=event.in_reply_to or "",
+            command_message_id=event.in_reply_to or result.command_id,
             event_message_id=event.message_id,
             agent=ReceiptAgent(agent_type=ROLES[action], agent_id=self._agent(action)),
             attempts=[],
