@@ -381,6 +381,21 @@ def test_a_command_prepares_each_worktree_once(place: Path) -> None:
     assert run.commands.count(["make", "test"]) == 3
 
 
+def test_a_worktree_that_could_not_be_prepared_is_prepared_by_a_resume(place: Path) -> None:
+    team = GitTeam(place, {"implement": each(one="1.txt")})
+    results = [RED]
+    team.shell = lambda argv: results.pop() if results else GREEN
+    using = settings(ParallelConfig(tasks=2, setup=["make", "ready"]))
+    with team.running(order("one", using=using)) as run:
+        assert run.error is not None
+        assert "parallel.setup" in run.error.message
+
+        run.resume()
+        run.finish()
+
+        assert run.status == "completed"
+
+
 def test_worktrees_go_at_the_end_where_they_are_not_to_be_kept(place: Path) -> None:
     team = GitTeam(place, {"implement": each(one="1.txt", two="2.txt")})
     with team.running(order("one", "two", using=settings(ParallelConfig(tasks=2, keep=False)))) as run:
