@@ -11,7 +11,7 @@ from tests.pipeline.team import GREEN, RED, Team, built, gates, iteration_of, or
 from bartack.pipeline._records import Gate, Settings, TestRun
 from bartack.pipeline._steps import TAIL_BYTES, judge_tests
 from bartack.runtime import ShellResult
-from bartack.runtime.operate import TestsConfig
+from bartack.runtime.operate import RedactionConfig, TestsConfig
 
 
 def using_tests(**keys: object) -> Settings:
@@ -156,9 +156,11 @@ def test_a_command_that_cannot_run_stops_at_once_and_is_run_again_by_resume(
 # How a verdict is made.
 
 
-def judge(ran: TestRun | None, report: dict[str, object] | None = None) -> Gate:
+def judge(
+    ran: TestRun | None, report: dict[str, object] | None = None, using: Settings | None = None
+) -> Gate:
     gate = Gate(task_id="T", round=1, verdict="fail", mode="command", snapshot_id="snap-0")
-    made = judge_tests.function(gate, ran, report or {}, [])
+    made = judge_tests.function(using or settings(), gate, ran, report or {}, [])
     assert isinstance(made, Gate)
     return made
 
@@ -169,6 +171,33 @@ def test_a_finding_has_the_end_of_the_output(tmp_path: Path) -> None:
     assert len(gate.tail) == TAIL_BYTES
     assert gate.findings[0].message.startswith("pytest: ended with 1, after 11.8 s\n")
     assert gate.findings[0].message.endswith("the end")
+
+
+def test_agents_and_people_do_not_see_the_secrets_that_tests_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "of-the-environment")
+    told = "with of-the-environment\nOTHER_PASSWORD=unheard-of\nDATABASE of-the-settings\n"
+    results = [ShellResult(["make", "test"], 1, told, "boom\n"), GREEN]
+    team = Team(tmp_path, tests=lambda argv: results.pop(0))
+    using = settings(
+        tests=TestsConfig(command=["make", "test"], env={"DATABASE": "of-the-settings"}),
+        redaction=RedactionConfig(names=["DATABASE"]),
+    )
+
+    run = team.run(order("T-1", using=using))
+
+    hidden = "with $env:SHOP_TOKEN\nOTHER_PASSWORD=***\nDATABASE $env:DATABASE\n"
+    assert gates(run)[0].tail.startswith(hidden)
+    assert hidden in str(iteration_of(team.commands[1]).findings[0]["message"])
+
+
+def test_a_secret_is_not_left_in_halves_where_the_output_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "0123456789" * 10)
+
+    gate = judge(TestRun(command="pytest", exit_code=1, output="0123456789" * 10 + "x" * (TAIL_BYTES - 50)))
+
+    assert "0123456789" not in gate.tail
 
 
 @pytest.mark.parametrize("problem", ["not over within 5 s, and ended", "ended by signal 9"])

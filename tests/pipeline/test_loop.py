@@ -26,6 +26,7 @@ from tests.pipeline.team import (
     wrote,
 )
 
+from bartack.agents import AgentRequest, AgentResult, ScriptedAgent, obey
 from bartack.pipeline._records import Settings
 from bartack.runtime import ShellResult
 from bartack.runtime.operate import BudgetConfig, PipelineConfig, QuestionsConfig, SnapshotConfig
@@ -371,6 +372,21 @@ def test_a_task_that_is_begun_once_more_goes_on_counting_its_receipts(tmp_path: 
         assert steps == [(1, "implement"), (2, "implement"), (3, "review")]
 
 
+def test_a_receipt_names_its_command_also_if_the_agent_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(agent: ScriptedAgent, request: AgentRequest) -> AgentResult:
+        result = obey(agent, request)
+        event = msgspec.structs.replace(result.event, in_reply_to=None)
+        return msgspec.structs.replace(result, event=event, command_id=f"the {request.action}")
+
+    monkeypatch.setattr("bartack.agents.obey", answer)
+
+    run = Team(tmp_path).run(order("T-1"))
+
+    assert [receipt.command_message_id for receipt in receipts(run)] == ["the implement", "the review"]
+
+
 # Budgets.
 
 
@@ -408,6 +424,25 @@ def test_a_budget_of_time_counts_what_agents_took(tmp_path: Path) -> None:
     assert run.error is not None
     assert "budget.wall_s is used up" in run.error.message
     assert team.commands == []
+
+
+@pytest.mark.parametrize(("alive_s", "status"), [(50, "completed"), (70, "failed")])
+def test_a_budget_of_time_counts_only_while_somebody_runs_the_run(
+    tmp_path: Path, alive_s: int, status: str
+) -> None:
+    with Team(tmp_path).start(order("T-1", using=settings(budget=BudgetConfig(wall_s=60)))) as run:
+        run.start()
+        run.wait_for("step.started", step="think")
+        run.clock.advance(alive_s / 2)
+        run.crash()
+        run.clock.advance(3000)
+        run.resume()
+        run.wait_for("hub.started", hub=2)
+        run.clock.advance(alive_s / 2)
+        run.finish()
+
+        assert run.status == status
+        assert run.error is None or "budget.wall_s is used up: 70 of 60" in run.error.message
 
 
 # Settings that only reach a step.

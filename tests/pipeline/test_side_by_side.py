@@ -349,6 +349,27 @@ def test_a_worktree_that_vanished_is_an_error_of_its_task(place: Path) -> None:
         assert f"the branch {branch(run, 'two')} has its last commit" in run.error.message
 
 
+def test_a_command_that_fails_because_its_worktree_vanished_says_so_and_is_given_again(place: Path) -> None:
+    failure = {"when": {"task": "two"}, "times": 1, "error": "invalid_inputs"}
+    team = GitTeam(place, {"implement": [failure, *each(two="2.txt")]})
+    team.dedupe = False
+    with team.start(order("two")) as run:
+        tree = Path(run._scratch.name, "worktrees/two")
+        run.start()
+        run.wait_for("step.started", step="think")
+        shutil.rmtree(tree)
+        run.finish()
+
+        assert run.error is not None
+        assert run.error.kind == "WorktreeError"
+        assert f"git worktree add -f {str(tree)!r} {branch(run, 'two')}" in run.error.message
+        git(team.workspace, "worktree", "add", "-f", str(tree), branch(run, "two"))
+        run.resume()
+        run.finish()
+
+        assert files(team, run) == {"README.md": "hello", "2.txt": "two"}
+
+
 # Settings.
 
 
@@ -358,6 +379,21 @@ def test_a_command_prepares_each_worktree_once(place: Path) -> None:
     run = team.run(order("one", "two", using=using))
     assert run.commands.count(["make", "ready"]) == 3, "two tasks and the result"
     assert run.commands.count(["make", "test"]) == 3
+
+
+def test_a_worktree_that_could_not_be_prepared_is_prepared_by_a_resume(place: Path) -> None:
+    team = GitTeam(place, {"implement": each(one="1.txt")})
+    results = [RED]
+    team.shell = lambda argv: results.pop() if results else GREEN
+    using = settings(ParallelConfig(tasks=2, setup=["make", "ready"]))
+    with team.running(order("one", using=using)) as run:
+        assert run.error is not None
+        assert "parallel.setup" in run.error.message
+
+        run.resume()
+        run.finish()
+
+        assert run.status == "completed"
 
 
 def test_worktrees_go_at_the_end_where_they_are_not_to_be_kept(place: Path) -> None:

@@ -99,6 +99,8 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         attempts: How many attempts it took, those of dead hubs included.
         harvested: The answer had come before a hub died, and was found.
         notes: What a person may want to know of it.
+        command_id: The message in which it was told what to do; empty if that was one of a dead hub.
+        took_s: Seconds that it took, as far as a hub was alive; the hub says so.
     """
 
     event: Event
@@ -111,6 +113,8 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     attempts: int = 1
     harvested: bool = False
     notes: list[str] = []
+    command_id: str = ""
+    took_s: float = 0.0
 
     @property
     def payload(self) -> dict[str, object]:

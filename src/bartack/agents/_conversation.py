@@ -677,6 +677,7 @@ class Conversation:
             attempts=self.request.attempt - 1 + max(self._tries, 1),
             harvested=self._harvested,
             notes=notes,
+            command_id=self._sent,
         )
         self._over(result)
 

@@ -21,7 +21,7 @@ from bartack.cli._runs import (
     say,
     workspace_option,
 )
-from bartack.cli._terminal import Screen, printable
+from bartack.cli._terminal import Screen, printable_lines
 from bartack.errors import QuestionNotFoundError, RunNotActiveError, TypeMismatchError, UsageError
 from bartack.runtime.operate import (
     ENDED,
@@ -83,7 +83,7 @@ def _list(runs: list[RunDir], *, as_json: bool) -> None:
     if not asked:
         screen.line("No question is open.")
     for run, question in asked:
-        screen.line(f"{run.id}  {screen.paint(question.id, 'cyan')}  {printable(_text(question))}")
+        screen.line(f"{run.id}  {screen.paint(question.id, 'cyan')}  {printable_lines(_text(question), 4)}")
         screen.line(f"    bartack answer {run.id} {question.id} VALUE")
 
 

@@ -16,7 +16,7 @@ from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
-from bartack.cli._terminal import Colour, Screen, human_time, listed, printable
+from bartack.cli._terminal import Colour, Screen, human_time, listed, printable, printable_lines
 from bartack.cli._wish import PIPELINE, Wish, set_option, wish_options
 from bartack.errors import RunNotFoundError, UsageError
 from bartack.runtime.operate import (
@@ -364,5 +364,5 @@ def _unreceived(state: State) -> str:
 
 def _write_questions(screen: Screen, run: RunDir, state: State) -> None:
     for question in open_questions(run, state):
-        screen.line(f"? {printable(question.question)}")
+        screen.line(f"? {printable_lines(question.question, 2)}")
         screen.line(f"  bartack answer {run.id} {question.id} VALUE")

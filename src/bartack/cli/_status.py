@@ -23,7 +23,7 @@ from bartack.cli._runs import (
     short_path,
     workspace_option,
 )
-from bartack.cli._terminal import Screen, human_time, printable
+from bartack.cli._terminal import Screen, human_time, printable, printable_lines
 from bartack.cli._wish import PIPELINE, PIPELINE_FILE
 from bartack.core import SystemClock, open_watch
 from bartack.runtime.operate import (
@@ -321,7 +321,7 @@ def _write_questions(screen: Screen, facts: RunFacts) -> None:
     screen.line(screen.paint("Questions", "bold"))
     for question in facts.questions:
         kind = " or ".join(question.options) if question.options else question.type
-        screen.line(f"  {question.id}  {printable(question.question)} ({printable(kind)})")
+        screen.line(f"  {question.id}  {printable_lines(question.question, 6)} ({printable(kind)})")
         screen.line(f"      bartack answer {facts.run} {question.id} VALUE")
 
 

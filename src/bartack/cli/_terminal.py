@@ -95,6 +95,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
+def printable_lines(text: str, indent: int) -> str:
+    """``text`` as ``printable`` gives it, but on as many lines as it has; all but the first are indented."""
+    return ("\n" + " " * indent).join(map(printable, text.split("\n")))
+
+
 def cells(text: str) -> int:
     """How many columns a terminal gives to ``text``; styles take none."""
     if "\x1b" in text:

@@ -12,7 +12,8 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
-from bartack.pipeline._lanes import place_of, tally
+from bartack.errors import AgentError, WorktreeError
+from bartack.pipeline._lanes import check_place, place_of, tally
 from bartack.pipeline._records import (
     Accepted,
     Checks,
@@ -153,27 +154,29 @@ class Desk:
         self._ctx.log(say_command(action, self._record.id, inputs, key, self._agent(action)))
         max_tokens = self._share(settings.budget.tokens, used.tokens)
         max_turns = self._share(settings.budget.turns, used.turns)
-        began = await self._ctx.now()
-        result = await self._ctx.command(
-            action,
-            inputs,
-            task_id=self._record.id,
-            agent=self._agent(action),
-            key=key,
-            snapshot_id=shot.snapshot_id,
-            specs_hash=shot.specs_hash,
-            pinning=settings.pipeline.version_pinning,
-            cwd="" if self._lane is None else self._place.workspace,
-            refused_paths=[settings.state_dir],
-            rejected=refused,
-            prompt=self._prompt(action, inputs, refused),
-            timeout_s=settings.deadlines.get(action),
-            max_tokens=max_tokens,
-            max_turns=max_turns,
-        )
-        took = (await self._ctx.now() - began).total_seconds()
+        try:
+            result = await self._ctx.command(
+                action,
+                inputs,
+                task_id=self._record.id,
+                agent=self._agent(action),
+                key=key,
+                snapshot_id=shot.snapshot_id,
+                specs_hash=shot.specs_hash,
+                pinning=settings.pipeline.version_pinning,
+                cwd="" if self._lane is None else self._place.workspace,
+                refused_paths=[settings.state_dir],
+                rejected=refused,
+                prompt=self._prompt(action, inputs, refused),
+                timeout_s=settings.deadlines.get(action),
+                max_tokens=max_tokens,
+                max_turns=max_turns,
+            )
+        except AgentError as error:
+            _blame_place(self._place, error)
+            raise
         reserved = Spent(tokens=max_tokens or 0, turns=max_turns or 0)
-        self.spent += _costs(result.usage, took, reserved if settings.budget.strict else Spent())
+        self.spent += _costs(result.usage, result.took_s, reserved if settings.budget.strict else Spent())
         return result
 
     def _prompt(self, action: str, inputs: dict[str, object], refused: str) -> str:
@@ -248,7 +251,7 @@ class Desk:
             cause=cause,
             idempotency_key=key,
             correlation_id=event.correlation_id,
-            command_message_id=event.in_reply_to or "",
+            command_message_id=event.in_reply_to or result.command_id,
             event_message_id=event.message_id,
             agent=ReceiptAgent(agent_type=ROLES[action], agent_id=self._agent(action)),
             attempts=[],
@@ -268,6 +271,20 @@ class Desk:
             conflict_resolutions=record.conflict_resolutions,
             created_at="",
         )
+
+
+def _blame_place(place: Place, error: AgentError) -> None:
+    """Say that the worktree is gone, where that is why a command failed.
+
+    It is no step: the task fails in either case, and a resume goes back to the command. Only what people are told differs.
+
+    Raises:
+        WorktreeError: It is gone.
+    """
+    try:
+        check_place(place)
+    except WorktreeError as gone:
+        raise gone from error
 
 
 def plain(findings: list[Finding]) -> list[object]:

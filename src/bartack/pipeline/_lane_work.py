@@ -23,7 +23,7 @@ async def enter(ctx: Context, settings: Settings, task_id: str, lane: Lane) -> i
         try:
             await ctx.shell(*settings.parallel.setup, cwd=folder, timeout_s=settings.tests.timeout_s)
         except ShellError as error:
-            raise WorktreeError(lane.name, f"parallel.setup: {error.message}") from None
+            raise WorktreeError(lane.name, f"parallel.setup: {error.message}") from error
         await note_prepared(here, lane)
     return opened.receipts
 

@@ -37,6 +37,16 @@ def place_of(run_dir: str, lane: Lane) -> Place:
     return Place(run_dir=run_dir, workspace=f"{tree}/{lane.prefix}" if lane.prefix else tree, lane=lane.name)
 
 
+def check_place(place: Place) -> None:
+    """See that the worktree is there in which somebody is to work.
+
+    Raises:
+        WorktreeError: It is gone.
+    """
+    if place.lane:
+        _trees(place).inside(place.lane)
+
+
 def result_lane(base: Base, commit: str) -> Lane:
     """The worktree of the result."""
     return Lane(name=RESULT, start=commit, prefix=base.prefix)

@@ -33,6 +33,7 @@ from bartack.errors import (
     UnsafePathError,
 )
 from bartack.pipeline._attempts import find_attempts
+from bartack.pipeline._lanes import check_place
 from bartack.pipeline._listing import SnapshotOptions
 from bartack.pipeline._manifest import write_manifest
 from bartack.pipeline._patterns import Patterns
@@ -53,7 +54,6 @@ from bartack.pipeline._records import (
 from bartack.pipeline._sections import check_edit
 from bartack.pipeline._settings import renew
 from bartack.pipeline._snapshot import capture
-from bartack.pipeline._worktrees import Trees
 from bartack.runtime import step, step_info
 from bartack.runtime.operate import (
     Change,
@@ -168,9 +168,8 @@ def _base(place: Place, base: Shot) -> str:
 
 
 def _capture(place: Place, settings: Settings) -> Snapshot:
-    if place.lane:
-        # Without its .git file it would be taken for a part of the repository above it.
-        Trees(place.root, place.run_dir).inside(place.lane)
+    # Without its .git file a worktree would be taken for a part of the repository above it.
+    check_place(place)
     chosen = settings.snapshot
     inside = settings.state_dir.strip("/")
     own = [] if os.path.isabs(settings.state_dir) or inside.startswith("..") else [f"/{inside}/"]
@@ -407,6 +406,7 @@ def write_findings(place: Place, name: str, findings: list[Finding]) -> Findings
 
 @step(name="gate")
 def judge_tests(
+    settings: Settings,
     gate: Gate,
     ran: TestRun | None,
     report: dict[str, object],
@@ -416,6 +416,7 @@ def judge_tests(
     """The verdict on the tests of a task.
 
     Args:
+        settings: What is secret in what the test command wrote.
         gate: What is known of it before.
         ran: How the test command ended, where one was run.
         report: What the builder says of its tests.
@@ -428,7 +429,7 @@ def judge_tests(
     if gate.mode == "off":
         gate = msgspec.structs.replace(gate, verdict="pass", unchecked=True)
     elif ran is not None:
-        gate = _judge_command(gate, ran)
+        gate = _judge_command(gate, ran, settings)
     else:
         gate = _judge_report(gate, report)
     if gate.verdict == "waived" and report.get("allowed_failures") is not True:
@@ -443,11 +444,13 @@ def judge_tests(
     return gate
 
 
-def _judge_command(gate: Gate, ran: TestRun) -> Gate:
-    tail = ran.output.encode()[-TAIL_BYTES:].decode("utf-8", "ignore")
+def _judge_command(gate: Gate, ran: TestRun, settings: Settings) -> Gate:
+    # The end is cut off afterwards: half a secret would not be known as one.
+    tail = _without_secrets(ran.output, settings).encode()[-TAIL_BYTES:].decode("utf-8", "ignore")
     passed = ran.exit_code == 0 and not ran.problem
-    told = ran.problem or f"ended with {ran.exit_code}"
-    message = f"{ran.command}: {told}, after {ran.duration_s:.1f} s\n{tail}".rstrip()
+    told = _without_secrets(ran.problem, settings) or f"ended with {ran.exit_code}"
+    command = _without_secrets(ran.command, settings)
+    message = f"{command}: {told}, after {ran.duration_s:.1f} s\n{tail}".rstrip()
     failed = [] if passed else [Finding(message, severity="blocker")]
     return msgspec.structs.replace(
         gate,
@@ -460,6 +463,13 @@ def _judge_command(gate: Gate, ran: TestRun) -> Gate:
         disagreement=gate.reported in {"pass", "fail"} and (gate.reported == "pass") != passed,
         stuck=told if ran.stuck else "",
     )
+
+
+def _without_secrets(text: str, settings: Settings) -> str:
+    """What the test command wrote, as agents and people may see it."""
+    redactor = Redactor({**os.environ, **settings.tests.env}, settings.redaction.rule)
+    whole = redactor.redact_text(text).encode("utf-8", "replace")
+    return b"".join(map(redactor.hide_lines, whole.splitlines(keepends=True))).decode()
 
 
 def _judge_report(gate: Gate, report: dict[str, object]) -> Gate:

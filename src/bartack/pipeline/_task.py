@@ -250,7 +250,8 @@ class _Task:
     # The gate.
 
     async def _gate(self) -> Gate:
-        tests = self._desk.settings.tests
+        settings = self._desk.settings
+        tests = settings.tests
         self._stages.enter("tests")
         self._gates += 1
         shot = await self._desk.snapshot()
@@ -267,9 +268,9 @@ class _Task:
         changed = self._protected if shot.changed_more else self._protected.intersection(shot.changed)
         if self._lane is not None and self._lane.conflicts:
             marks = await look_for_marks(Place(run_dir=self._desk.place.run_dir), self._lane)
-            judged = await judge_tests(gate, ran, self._report, sorted(changed), marks)
+            judged = await judge_tests(settings, gate, ran, self._report, sorted(changed), marks)
         else:
-            judged = await judge_tests(gate, ran, self._report, sorted(changed))
+            judged = await judge_tests(settings, gate, ran, self._report, sorted(changed))
         self._ctx.log(say_gate(judged))
         return judged
 

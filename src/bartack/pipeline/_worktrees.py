@@ -23,6 +23,8 @@ from bartack.pipeline._records import Base, Delivered, Merged
 RESULT: Final = "result"
 """The branch and the worktree in which the work of all tasks comes together."""
 MARKS: Final = (b"<<<<<<< ", b">>>>>>> ")
+MOST_NAMED: Final = 3
+"""How many files are named that are in the way."""
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_.-]")
 _GITLINK: Final = b"160000 "
 
@@ -101,7 +103,7 @@ class Trees:
             branch = self.branch(name)
             told = (
                 f"the worktree is gone; the branch {branch} has its last commit "
-                f"(git worktree add {path!r} {branch} brings it back)"
+                f"(git worktree add -f {path!r} {branch} brings it back)"
             )
             raise WorktreeError(path, told)
         return Git(path, (*self.own, f"/worktrees/{os.path.basename(self._admin(path))}/"))
@@ -364,7 +366,7 @@ class Trees:
         why = self._why_not(base, commit) if move else ""
         if move and not why:
             done = self.git.done("merge", "--ff-only", "--quiet", commit, fine=range(256))
-            why = done.problem.partition("\n")[0] if done.status else ""
+            why = _refusal(done.err) if done.status else ""
         return Delivered(branch=branch, commit=commit, moved=move and not why, problem=why, dirty=base.dirty)
 
     def _why_not(self, base: Base, commit: str) -> str:
@@ -415,6 +417,17 @@ def find_marks(folder: str, paths: list[str]) -> list[str]:
         if all(any(line.startswith(mark) for line in content.splitlines()) for mark in MARKS):
             left.append(path)
     return left
+
+
+def _refusal(told: bytes) -> str:
+    """Why git did not merge: its first line, and the first of the files that it names below."""
+    lines = told.decode("utf-8", "replace").strip("\n").splitlines()
+    names = [line.strip() for line in lines if line.startswith("\t")]
+    first = lines[0] if lines else "git did not say why"
+    if not names:
+        return first
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"{first.rstrip(':')}: {', '.join(names[:MOST_NAMED])}{more}"
 
 
 def _is_unfinished(admin: str) -> bool:

@@ -81,7 +81,7 @@ class BudgetConfig(Section, frozen=True):
         reserve_usd: What is reserved for one call before it is made.
         tokens: Tokens of all kinds.
         turns: How often agents may use their tools.
-        wall_s: Seconds between the first command of a task and the last, as far as a hub was alive.
+        wall_s: Seconds that agents may take for all commands together, as far as a hub was alive.
         strict: An agent that does not say what it used has used all that was reserved for it; else nothing.
     """
 

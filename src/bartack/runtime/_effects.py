@@ -235,6 +235,8 @@ class EffectDesk:
             assert isinstance(error, BartackError)
             self._office.ledger.fail_open(job.worker, job.step, error, usd=outcome.usd)
         else:
+            if outcome.result is not None:
+                outcome.took_s = self._office.waited_s(job.step)
             self._office.ledger.end_open(
                 job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd
             )

@@ -116,7 +116,8 @@ def _result(data: Buffer) -> AgentResult:
 
     outcome = _decode(data)
     assert outcome.result is not None, "a command ends with a result"
-    return msgspec.json.decode(outcome.result, type=AgentResult)
+    result = msgspec.json.decode(outcome.result, type=AgentResult)
+    return msgspec.structs.replace(result, took_s=outcome.took_s)
 
 
 class AgentMembers(Members):

@@ -133,11 +133,12 @@ class Office:
 
     def left_s(self, step: OpenStep) -> float | None:
         """Seconds that are left of a step's time: only the time counts in which a hub was alive."""
-        if step.timeout_s is None:
-            return None
+        return None if step.timeout_s is None else max(step.timeout_s - self.waited_s(step), 0.0)
+
+    def waited_s(self, step: OpenStep) -> float:
+        """Seconds since a step began in which a hub was alive."""
         dead_since = self.state.dead_us - step.dead_us
-        waited_us = self.now_us() - step.at - dead_since
-        return max(step.timeout_s - max(waited_us, 0) / 1e6, 0.0)
+        return max(self.now_us() - step.at - dead_since, 0) / 1e6
 
     def decode(self, raw: msgspec.Raw, type_: type[A]) -> A:
         """The arguments of a request."""

@@ -178,6 +178,8 @@ class ThinkOutcome(msgspec.Struct, omit_defaults=True):
     tokens: int = 0
     turns: int = 1
     result: MaybeRaw = None
+    took_s: float = 0.0
+    """How long a command took, as far as a hub was alive."""
 
 
 class AskArgs(Args, frozen=True):

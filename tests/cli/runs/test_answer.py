@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import io
 import json
 
 import pytest
 from tests.cli.runs.stories import Begin, Call, Story
 
+from bartack.cli._run import _write_questions
+from bartack.cli._terminal import Screen
 from bartack.runtime import _entries as e
+from bartack.runtime.operate import read_state
 
 
 def left(told: Story) -> object:
@@ -21,6 +25,18 @@ def test_open_questions_of_all_runs_are_listed_with_how_to_answer(
         f"{asking.id}  q1  Publish? (yes or no; asked by main)\n    bartack answer {asking.id} q1 VALUE\n"
     )
     assert call("answer", asking.id).stdout == shown.stdout
+
+
+def test_a_question_of_many_lines_is_shown_on_as_many(call: Call, story: Begin) -> None:
+    told = story("dddd0004")
+    asked = json.dumps({"question": "This or that?\n\x1bthis: one", "type": "bool"}).encode()
+    told.tell(e.StepStarted(p="main", n=1, step="ask", fp="q", question="q1"), asked).end()
+    screen = io.StringIO()
+    _write_questions(Screen(screen), told.run, read_state(told.run))
+
+    assert screen.getvalue().startswith("? This or that?\n  \\x1bthis: one\n  bartack answer")
+    assert "  This or that?\n    \\x1bthis: one (yes" in call("answer").stdout
+    assert "  This or that?\n      \\x1bthis: one (bool" in call("status", told.id).stdout
 
 
 def test_without_a_question_the_list_is_empty(call: Call, completed: Story) -> None:

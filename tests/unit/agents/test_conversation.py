@@ -441,6 +441,18 @@ def test_ten_thousand_log_lines_leave_the_console_readable(tmp_path: Path) -> No
     assert len([event for event in stage.events if isinstance(event, CallNotice)]) == 10_000
 
 
+def test_a_result_names_its_command_also_if_the_agent_does_not(tmp_path: Path) -> None:
+    stage = silent(tmp_path)
+    stage.begin(request_for("implement", tmp_path))
+    stage.hear(event(stage, in_reply_to=None))
+
+    outcome = finish(stage)
+
+    assert isinstance(outcome, AgentResult)
+    assert outcome.event.in_reply_to is None
+    assert outcome.command_id == stage.commands()[-1].message_id
+
+
 def test_bad_lines_are_told_five_times_then_counted(tmp_path: Path) -> None:
     stage = silent(tmp_path)
     talk = stage.begin(request_for("implement", tmp_path))

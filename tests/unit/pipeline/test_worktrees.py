@@ -406,6 +406,18 @@ def test_the_users_branch_is_left_where_it_is_and_the_reason_is_told(repository:
     assert user_state(repository) == before
 
 
+def test_files_that_are_in_the_way_of_the_result_are_named(repository: Path) -> None:
+    names = [f"{number} new.txt" for number in range(5)]
+    made, base = finished(repository, T=dict.fromkeys(names, "theirs\n"))
+    made.merge("T", base, "merge")
+    begun = made.make_base(setup=False)
+    put(repository, dict.fromkeys(names, "mine\n"))
+
+    told = made.deliver(begun, move=True).problem
+
+    assert told.endswith("by merge: 0 new.txt, 1 new.txt, 2 new.txt and 2 more")
+
+
 # Any call of git may be the last.
 
 
