@@ -177,8 +177,10 @@ def test_a_killed_hub_leaves_nothing(
 
     pids = [*reports.wait_end(), stand_in.zygote, stand_in.keeper]
     wait_deaths(pids)
-    record_property("gone_ms", round((time.monotonic() - killed_at) * 1000))
+    took_s = time.monotonic() - killed_at
+    record_property("gone_ms", round(took_s * 1000))
     assert [pid for pid in pids if is_alive(pid)] == []
+    assert took_s < 2.0
 
 
 @pytest.mark.parametrize("shape", ["everything", "runs_away", "multiplies"])

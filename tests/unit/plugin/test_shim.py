@@ -22,6 +22,7 @@ from bartack.plugin import shim_path
 from bartack.resilience import Header, Outbox, Spool, StateStore, hook_event_id, import_spool, split_event
 
 LIMIT_S = 2.0
+SLACK_S = 1.5  # a loaded machine starts processes slowly
 PATIENCE_S = 60.0
 BODY = b'{"session_id":"s","tool_name":"Write","tool_use_id":"t1"}'
 
@@ -124,7 +125,7 @@ def test_stdin_that_is_never_closed_is_given_up_in_time(impatient: Path) -> None
 
     check_silent(ran)
     assert f"\nLIMIT_S = {LIMIT_S}\n" in shim_path().read_text(encoding="utf-8")
-    assert ran.took_s >= LIMIT_S * 0.9
+    assert LIMIT_S * 0.9 <= ran.took_s < LIMIT_S + SLACK_S
     assert ["no time left" in line for line in logged(impatient)] == [True]
 
 
