@@ -148,7 +148,7 @@ def step_info() -> StepInfo:
 class BodyOp(WorkOp[T_co]):
     """One execution of a ``@step`` function."""
 
-    __slots__ = ("args", "function", "kwargs", "options", "result", "task")
+    __slots__ = ("args", "function", "kwargs", "line", "options", "result", "task")
 
     def __init__(
         self,
@@ -165,6 +165,8 @@ class BodyOp(WorkOp[T_co]):
         self.args = args
         self.kwargs = kwargs
         self.result: Codec[object] = result
+        self.line = -1
+        """Where on the slate it is; -1: nowhere."""
         self.task: asyncio.Task[object] | None = None
 
 
@@ -320,11 +322,20 @@ class Bodies:
         )
 
     def _jot_down(self, op: BodyOp[object]) -> bool:
-        """Put on the slate that a body begins, if that will do: nobody else is about, and its limit is a generous one."""
+        """Put on the slate that a body begins, if that will do: its limit is a generous one, and there is room."""
         slate, options = self._slate, op.options
-        if slate is None or options.is_async or options.timeout_s is not None or not self._scheduler.alone:
+        if slate is None or options.is_async or options.timeout_s is not None:
             return False
-        return slate.write(_encode(self._begin_frame(op, 0)))
+        op.line = slate.write(_encode(self._begin_frame(op, 0)))
+        return op.line >= 0
+
+    def _wipe(self, op: BodyOp[object]) -> bool:
+        """Take a body off the slate; tells whether it was there."""
+        line, op.line = op.line, -1
+        if line < 0 or self._slate is None:
+            return False
+        self._slate.wipe(line)
+        return True
 
     def _say_begin_file(self, op: FileOp) -> None:
         op.phase = "asked"
@@ -416,13 +427,12 @@ class Bodies:
         finally:
             guard.put_in()
             here.scheduler = before
-        if self._slate is not None:
-            self._slate.wipe()
         self._ended(op, value, error)
 
     def _ended(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
         """A body has ended, with a value or an exception."""
         self._running.discard(op)
+        self._wipe(op)
         if op.phase != "running":
             return  # the session failed meanwhile, or the process is about to end: nobody waits for it
         if error is None:
@@ -458,6 +468,9 @@ class Bodies:
     def _give_up(self, op: BodyOp[object]) -> None:
         """A body does not stop by itself: only the end of the process ends it, and that is what the hub does."""
         if op.phase == "running":
+            if self._wipe(op):
+                # The hub can only give up what it knows of.
+                self._say_begin(op, asked=False)
             op.phase = "given up"
             self._scheduler.say(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
 

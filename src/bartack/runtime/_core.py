@@ -8,7 +8,7 @@ failure, ``_mail.py`` for mailboxes, ``_effects.py`` for commands, prompts and t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from bartack.core import Clock
@@ -253,12 +253,13 @@ class Core:
         reason: str,
         *,
         counted: bool = True,
-        busy: f.Begin | None = None,
+        busy: Sequence[f.Begin] = (),
         end: ProcessEnd = NOTHING_KNOWN,
     ) -> None:
-        """The process of a worker is gone, with its whole tree; ``busy``: the body it was in and had not told of."""
-        if busy is not None and self.crew.alive.get(path) == incarnation:
-            self.effects.was_busy(self.state.workers[path], busy)
+        """The process of a worker is gone, with its whole tree; ``busy``: the bodies it was in and had not told of."""
+        if busy and self.crew.alive.get(path) == incarnation:
+            for begin in busy:
+                self.effects.was_busy(self.state.workers[path], begin)
         self.crew.process_gone(path, incarnation, reason, counted=counted, end=end)
         self._check_pause()
 

@@ -353,9 +353,10 @@ class EffectDesk:
             self._begun[begin.p, begin.n] = (peer, worker, begin)
 
     def was_busy(self, worker: Worker, begin: f.Begin) -> None:
-        """A process is gone, and this is the body it was in."""
+        """A process is gone, and this is a body it was in."""
+        state = self._office.state
         known = (begin.p, begin.n) in worker.open
-        if not known and not worker.ended and begin.p == worker.path and self._office.state.failure is None:
+        if not known and not worker.ended and state.worker_of(begin.p) is worker and state.failure is None:
             self._start_attempt(worker, begin, None)
             self._drop_alarm(begin.p, begin.n)
 

@@ -341,22 +341,22 @@ class Hub:
     def _look_at_slates(self) -> None:
         """A body that goes on for long is written down, like everything that takes its time."""
         for number, slate in self._slates.values():
-            begin = _read_slate(slate)
             peer = self._core.ledger.peers.get(number)
-            if begin is None or peer is None or peer.worker is None:
+            if peer is None or peer.worker is None:
                 continue
-            if (begin.p, begin.n) not in peer.worker.open:
-                self._core.frame(number, begin)
-                self._turn_end()
+            for begin in _read_slate(slate):
+                if (begin.p, begin.n) not in peer.worker.open:
+                    self._core.frame(number, begin)
+            self._turn_end()
 
-    def _last_word(self, token: int) -> f.Begin | None:
+    def _last_words(self, token: int) -> list[f.Begin]:
         """What a worker was busy with that is gone."""
         _, slate = self._slates.pop(token, (0, None))
         if slate is None:
-            return None
-        begin = _read_slate(slate)
+            return []
+        words = _read_slate(slate)
         slate.close()
-        return begin
+        return words
 
     # Opening and closing.
 
@@ -509,13 +509,13 @@ class Hub:
             case Gone(token=token, leftovers=leftovers, survivors=survivors):
                 path, incarnation = self._workers.pop(token, ("", 0))
                 reason = self._statuses.pop(token, "lost")
-                busy, end = self._last_word(token), self._witness.end(token)
+                busy, end = self._last_words(token), self._witness.end(token)
                 if path:
                     self._core.left_behind(path, leftovers, survivors)
                     self._core.process_gone(path, incarnation, reason, busy=busy, end=end)
             case StartFailed(token=token, problem=problem):
                 path, incarnation = self._workers.pop(token, ("", 0))
-                self._last_word(token)
+                self._last_words(token)
                 self._witness.end(token)
                 if path:
                     self._core.process_gone(path, incarnation, f"start failed: {problem}")
@@ -570,7 +570,7 @@ class Hub:
             self._pids.clear()
             self._zygote = successor
             for token, (path, incarnation) in lost.items():
-                self._last_word(token)
+                self._last_words(token)
                 end = self._witness.end(token)
                 self._core.process_gone(path, incarnation, "lost its parent", counted=False, end=end)
         else:
@@ -727,10 +727,9 @@ def _write_error(data: bytes) -> None:
             return  # whoever was to see it is gone
 
 
-def _read_slate(slate: Slate) -> f.Begin | None:
-    data = slate.read()
-    frame = f.decode_to_hub(data) if data else None
-    return frame if isinstance(frame, f.Begin) else None
+def _read_slate(slate: Slate) -> list[f.Begin]:
+    frames = [f.decode_to_hub(data) for data in slate.read()]
+    return [frame for frame in frames if isinstance(frame, f.Begin)]
 
 
 def _reason(status: int) -> str:

@@ -1,9 +1,9 @@
-"""What a worker's process is busy with, on a page of memory it shares with the hub.
+"""What a worker's process is busy with, in memory that it shares with the hub.
 
 A short body is not worth a frame of its own before it begins: the hub would wake up for it, and write it down. The worker
-writes the frame on its slate instead, at the speed of memory, and wipes it when the body is over. The hub reads it when it looks
-around, once a second, and when the process is gone: memory outlives whoever wrote it, so a crash is still charged to the body it
-happened in.
+writes the frame on a line of its slate instead, at the speed of memory, and wipes it when the body is over. The hub reads the slate
+when it looks around, once a second, and when the process is gone: memory outlives whoever wrote it, so a crash is still charged to
+the bodies it happened in.
 """
 
 from __future__ import annotations
@@ -13,57 +13,71 @@ import os
 import struct
 from typing import Final
 
-SIZE: Final = 4096
+LINES: Final = 64
+WIDTH: Final = 1024
 _HEAD: Final = struct.Struct("<II")
-"""How often it was written, odd while somebody writes; how many bytes are on it."""
+"""How often a line was written, odd while somebody writes; how many bytes are on it."""
+ROOM: Final = WIDTH - _HEAD.size
+"""The longest text that fits on a line."""
 
 
 class Slate:
-    """A page shared by two processes; one writes, the other reads."""
+    """A few lines shared by two processes; one writes, the other reads."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._page = mmap.mmap(fd, SIZE)
-        self._turn = 0
+        self._memory = mmap.mmap(fd, LINES * WIDTH)
+        self._turns = [0] * LINES
+        self._free = list(range(LINES - 1, -1, -1))
+        """Lines with nothing on them; the last one is taken first, so those in use are the first of the slate."""
 
     @classmethod
     def create(cls) -> Slate:
         """A slate with nothing on it."""
         fd = _anonymous_file()
-        os.ftruncate(fd, SIZE)
+        os.ftruncate(fd, LINES * WIDTH)
         return cls(fd)
 
     def fileno(self) -> int:
         """The descriptor to hand to the other process."""
         return self._fd
 
-    def write(self, data: bytes) -> bool:
-        """Put something on it, instead of what was there; ``False`` if it does not fit."""
+    def write(self, data: bytes) -> int:
+        """Put something on a free line and return the line; -1 if it does not fit, or none is free."""
         size = len(data)
-        if size > SIZE - _HEAD.size:
-            return False
-        page, turn = self._page, self._turn + 2
-        self._turn = turn
-        _HEAD.pack_into(page, 0, turn - 1, 0)
-        page[8 : 8 + size] = data
-        _HEAD.pack_into(page, 0, turn, size)
-        return True
+        if size > ROOM or not self._free:
+            return -1
+        line = self._free.pop()
+        at = line * WIDTH
+        memory, turn = self._memory, self._turns[line] + 2
+        self._turns[line] = turn
+        _HEAD.pack_into(memory, at, turn - 1, 0)
+        memory[at + 8 : at + 8 + size] = data
+        _HEAD.pack_into(memory, at, turn, size)
+        return line
 
-    def wipe(self) -> None:
-        """Take away what is on it."""
-        self._turn += 2
-        _HEAD.pack_into(self._page, 0, self._turn, 0)
+    def wipe(self, line: int) -> None:
+        """Take away what is on a line."""
+        turn = self._turns[line] = self._turns[line] + 2
+        _HEAD.pack_into(self._memory, line * WIDTH, turn, 0)
+        self._free.append(line)
 
-    def read(self) -> bytes:
-        """What is on it; nothing if it is being written just now."""
-        before, size = _HEAD.unpack_from(self._page)
-        data = self._page[8 : 8 + min(size, SIZE - _HEAD.size)]
-        after, _ = _HEAD.unpack_from(self._page)
-        return data if before == after and not before % 2 else b""
+    def read(self) -> list[bytes]:
+        """What is on its lines; not what is being written just now."""
+        found: list[bytes] = []
+        for at in range(0, LINES * WIDTH, WIDTH):
+            turn, size = _HEAD.unpack_from(self._memory, at)
+            if not turn:
+                break  # never written, nor were those behind it
+            data = self._memory[at + 8 : at + 8 + min(size, ROOM)]
+            again, _ = _HEAD.unpack_from(self._memory, at)
+            if data and turn == again and not turn % 2:
+                found.append(data)
+        return found
 
     def close(self) -> None:
         """Let go of it."""
-        self._page.close()
+        self._memory.close()
         os.close(self._fd)
 
 

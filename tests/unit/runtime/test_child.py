@@ -158,15 +158,74 @@ def test_a_short_body_is_on_the_slate_while_it_runs_and_costs_one_frame(life: Li
         gate=life.root / "go",
     )
     with (life.root / "go").open("w") as gate:
-        begin = f.decode_to_hub(life.slate.read())
+        (line,) = life.slate.read()
         gate.write("abc")
-    done = life.hear()
+    begin, done = f.decode_to_hub(line), life.hear()
 
     assert isinstance(begin, f.Begin)
     assert (begin.p, begin.n, begin.step) == ("main", 1, "body")
     assert isinstance(done, f.Done)
     assert (text(done.v), done.about) == ("3", "prog.look")
-    assert life.slate.read() == b""
+    assert life.slate.read() == []
+
+
+def test_bodies_of_branches_are_on_the_slate_beside_each_other(life: Life) -> None:
+    gates = [life.root / name for name in ("one", "two")]
+    for gate in gates:
+        os.mkfifo(gate)
+    life.begin(
+        """
+        from pathlib import Path
+
+        @step
+        def look(gate: str) -> int:
+            return len(Path(gate).read_text())
+
+        @worker
+        async def main(ctx: Context, one: str, two: str) -> list:
+            return await ctx.gather(look(one), look(two))
+        """,
+        args=msgspec.json.encode({"args": [str(gate) for gate in gates]}),
+    )
+    with gates[0].open("w"), gates[1].open("w"):
+        begins = [f.decode_to_hub(line) for line in life.slate.read()]
+    done = [life.hear(), life.hear()]
+
+    assert [(begin.p, begin.n) for begin in begins if isinstance(begin, f.Begin)] == [
+        ("main.1.1", 1),
+        ("main.1.2", 1),
+    ]
+    assert {frame.p for frame in done if isinstance(frame, f.Done)} == {"main.1.1", "main.1.2"}
+    assert life.slate.read() == []
+
+
+def test_the_hub_learns_of_a_body_on_the_slate_before_it_is_given_up(life: Life) -> None:
+    os.mkfifo(life.root / "gate")
+    life.begin(
+        """
+        from pathlib import Path
+
+        @step
+        def look(gate: str) -> int:
+            return len(Path(gate).read_text())
+
+        @worker
+        async def main(ctx: Context, gate: str) -> None:
+            await ctx.gather(look(gate), ctx.sleep(1))
+        """,
+        args=msgspec.json.encode({"args": [str(life.root / "gate")]}),
+    )
+    sleep = life.hear()
+    assert isinstance(sleep, f.Step)
+    error = f.ErrorData(type="builtins:OSError", message="no bed")
+    with (life.root / "gate").open("w"):
+        life.say(f.Refusal(i=sleep.i, e=error))
+        begin, cancel = life.hear(), life.hear()
+
+    assert isinstance(begin, f.Begin)
+    assert isinstance(cancel, f.Cancel)
+    assert (begin.p, begin.n) == (cancel.p, cancel.n) == ("main.1.1", 1)
+    assert life.slate.read() == []
 
 
 def text(raw: msgspec.Raw | None) -> str:

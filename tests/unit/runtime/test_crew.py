@@ -788,7 +788,7 @@ def test_a_crash_is_charged_to_the_body_the_process_was_busy_with() -> None:
     stage.begin()
     busy = f.Begin(p="main", n=1, step="body", fp="f1", about="team.stitch", timeout_s=10.0)
     for incarnation in range(1, 4):
-        stage.core.process_gone("main", incarnation, "signal:SIGSEGV", busy=busy)
+        stage.core.process_gone("main", incarnation, "signal:SIGSEGV", busy=[busy])
         stage.hub.finish_turn()
         stage.hub.run_ready()
         stage.wait(2.0)
@@ -796,6 +796,20 @@ def test_a_crash_is_charged_to_the_body_the_process_was_busy_with() -> None:
     assert stage.worker("main").crashes == {("main", 1): 3}
     crashed = [past.e for past in stage.workers["main"].past if past.e]
     assert [error.type.rpartition(":")[2] for error in crashed] == ["StepCrashedError"]
+
+
+def test_bodies_of_branches_that_a_process_was_busy_with_are_written_down_when_it_is_gone() -> None:
+    stage = Stage()
+    stage.begin()
+    busy = [f.Begin(p=f"main.1.{branch}", n=1, step="body", fp="f1", about="stitch") for branch in (1, 2)]
+    stage.core.process_gone("main", 1, "signal:SIGSEGV", busy=busy)
+    stage.hub.finish_turn()
+
+    assert [(step.p, step.n) for step in stage.worker("main").open.values()] == [
+        ("main.1.1", 1),
+        ("main.1.2", 1),
+    ]
+    assert stage.worker("main").crashes == {("main.1.1", 1): 1}
 
 
 def test_a_body_that_does_not_end_in_time_is_ended_with_its_process_and_does_not_count_as_a_crash() -> None:
