@@ -14,8 +14,8 @@ from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._peers import DBOS_NEEDS, LANGGRAPH_NEEDS, dbos_concurrent, dbos_sequential, langgraph_sequential
 from bench._report import Goal
 from bench._runner import Sample
-from bench._runs import cpu_seconds, run_worker
-from bench._work import write_and_sync
+from bench._runs import cpu_seconds, drive_here, make_run, run_worker
+from bench._work import write_and_sync, write_for_others
 
 BRANCHES: Final = 64
 LINE: Final = b"x" * 239 + b"\n"
@@ -48,14 +48,25 @@ def cpu_of_a_step(directory: str, size: int) -> Sample:
 
 def _cpu(directory: str, size: int) -> float:
     os.makedirs(directory)
+    run = make_run(directory, "sequential", size, durability="process")
     before = cpu_seconds()
-    run_worker(directory, float, "sequential", size, durability="process")
+    drive_here(run, "process")
     return cpu_seconds() - before
 
 
 def write_sequential(directory: str, size: int) -> Sample:
     """Lines per second, each written and synced before the next."""
     return Sample(value=write_and_sync(directory, LINE, size))
+
+
+def write_through_another(directory: str, size: int) -> Sample:
+    """Lines per second of one process, each written and synced by another one before the next."""
+    return Sample(value=write_for_others(directory, LINE, 1, size))
+
+
+def write_for_processes(directory: str, size: int) -> Sample:
+    """Lines per second of many processes, written and synced by one."""
+    return Sample(value=write_for_others(directory, LINE, BRANCHES, size // BRANCHES))
 
 
 def write_groups(directory: str, size: int) -> Sample:
@@ -76,6 +87,12 @@ BENCH: Final = Bench(
                 Contestant(key=OURS, label="bartack", measure=steps_sequential, size=1000),
                 Contestant(
                     key="floor", label="floor: write + fdatasync", measure=write_sequential, size=1000
+                ),
+                Contestant(
+                    key="another",
+                    label="the same, asked of another process",
+                    measure=write_through_another,
+                    size=1000,
                 ),
                 Contestant(
                     key="dbos",
@@ -128,6 +145,13 @@ BENCH: Final = Bench(
             contestants=(
                 Contestant(
                     key=OURS, label="bartack", measure=steps_in_processes, size=BRANCHES * 250, every=3
+                ),
+                Contestant(
+                    key="bare",
+                    label="bare processes, write + fdatasync by one",
+                    measure=write_for_processes,
+                    size=BRANCHES * 250,
+                    every=3,
                 ),
             ),
         ),

@@ -7,16 +7,15 @@ stopped: whoever wants a sync body gone tells the hub, which ends the whole proc
 
 from __future__ import annotations
 
-import contextlib
 import contextvars
 import datetime
 import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, cast
 
 import msgspec
@@ -415,7 +414,7 @@ class Bodies:
             if self._threads is None:
                 self._threads = _Threads()
             self._running.add(op)
-            self._threads.run(op, self._info(op), self._ended_elsewhere(op), at_once=len(self._running))
+            self._threads.run(op, self._info(op), self._ended_elsewhere(op))
 
     def _execute_here(self, op: BodyOp[object]) -> None:
         """No other branch is there to be kept waiting: no need for a thread."""
@@ -504,33 +503,69 @@ def _is_cancellation(error: BaseException) -> bool:
 
 
 class _Threads:
-    """A few threads for sync bodies, each made when all others are busy. An executor would cost more than a short body."""
+    """A few threads for sync bodies. An executor would cost more than a short body.
+
+    One thread looks for work at a time: whoever takes some while there is more sends another one to look. So bodies that block
+    get a thread each, and those that do not are run one after the other by the same.
+    """
 
     def __init__(self) -> None:
-        self._work: SimpleQueue[tuple[BodyOp[object], StepInfo, _End] | None] = SimpleQueue()
+        self._work: deque[tuple[BodyOp[object], StepInfo, _End]] = deque()
+        self._idle: list[threading.Lock] = []
+        """Each lock is that of a thread that waits to get it."""
         self._count = 0
+        self._looking = 0
+        self._stopped = False
+        self._mutex = threading.Lock()
 
-    def run(self, op: BodyOp[object], info: StepInfo, end: _End, *, at_once: int) -> None:
-        """Run a body, one of so many that are under way; ``end`` is called in its thread."""
-        if self._count < min(at_once, THREADS):
+    def run(self, op: BodyOp[object], info: StepInfo, end: _End) -> None:
+        """Run a body; ``end`` is called in its thread."""
+        with self._mutex:
+            self._work.append((op, info, end))
+            if not self._looking:
+                self._send_one()
+
+    def stop(self) -> None:
+        """End the threads; what they still do is abandoned, and what waits for them is not begun."""
+        with self._mutex:
+            self._stopped = True
+            self._work.clear()
+            for lock in self._idle:
+                lock.release()
+            self._idle.clear()
+
+    def _send_one(self) -> None:
+        """Have another thread look for work, if there is one to be had."""
+        if self._idle:
+            self._looking += 1
+            self._idle.pop().release()
+        elif self._count < THREADS:
+            self._looking += 1
             self._count += 1
             threading.Thread(  # bartack: allow[unsupervised_thread] stop ends it
                 target=self._main, name=f"bartack-step-{self._count}", daemon=True
             ).start()
-        self._work.put((op, info, end))
-
-    def stop(self) -> None:
-        """End the threads; what they still do is abandoned, and what waits for them is not begun."""
-        with contextlib.suppress(Empty):
-            while True:
-                self._work.get_nowait()
-        for _ in range(self._count):
-            self._work.put(None)
 
     def _main(self) -> None:
-        while (work := self._work.get()) is not None:  # bartack: allow[wait_without_deadline] stop ends it
+        gate = threading.Lock()
+        gate.acquire()
+        while True:
+            with self._mutex:
+                self._looking -= 1
+                if self._stopped:
+                    return
+                work = self._work.popleft() if self._work else None
+                if work is None:
+                    self._idle.append(gate)
+                elif self._work and not self._looking:
+                    self._send_one()
+            if work is None:
+                gate.acquire()  # bartack: allow[wait_without_deadline] stop ends it
+                continue
             op, info, end = work
             end(*_call(op, info))
+            with self._mutex:
+                self._looking += 1
 
 
 class _LoopThread:

@@ -10,6 +10,7 @@ import sys
 import typing
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Final, Generic, Literal, ParamSpec, TypeVar, cast
 
@@ -39,20 +40,32 @@ OnFailure = Literal["fail", "collect"]
 
 
 class Shape:
-    """The parameters and the result of a function, with the codec of each. Annotations are looked up at first use."""
+    """The parameters and the result of a function, with the codec of each. All of it is looked up at first use."""
 
-    def __init__(
-        self, function: Callable[..., object], *, skip: int = 0, signature: inspect.Signature | None = None
-    ) -> None:
-        self.signature = signature or inspect.signature(function)
+    def __init__(self, function: Callable[..., object], *, skip: int = 0) -> None:
         self._function = function
-        self._parameters = list(self.signature.parameters.values())[skip:]
         self._skip = skip
         self._known: (
             tuple[list[Codec[object]], dict[str, Codec[object]], Codec[object], Codec[object]] | None
         ) = None
-        self._simple = all(parameter.kind in _POSITIONAL for parameter in self._parameters)
-        self._required = sum(parameter.default is _EMPTY for parameter in self._parameters)
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """What the function takes."""
+        return inspect.signature(self._function)
+
+    @cached_property
+    def _parameters(self) -> list[inspect.Parameter]:
+        return list(self.signature.parameters.values())[self._skip :]
+
+    @cached_property
+    def _simple(self) -> bool:
+        """Whether all arguments can be given by their places."""
+        return all(parameter.kind in _POSITIONAL for parameter in self._parameters)
+
+    @cached_property
+    def _required(self) -> int:
+        return sum(parameter.default is _EMPTY for parameter in self._parameters)
 
     def resolve(self) -> None:
         """Look the annotations up.

@@ -40,10 +40,12 @@ from bartack.runtime._slate import Slate
 from bartack.runtime._slow import SlowWatch
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import Timeouts
-from bartack.runtime._worker import find_worker
+from bartack.runtime._worker import find_worker, trust_definitions
 
 EXIT_OK: Final = 0
 EXIT_HUB_GONE: Final = 3
+TOGETHER: Final = 4096
+"""So many bytes of reports keep the hub busy while more are made."""
 
 _LENGTH: Final = struct.Struct(">I")
 _PACKAGES: Final = ("site-packages", "dist-packages")
@@ -92,12 +94,15 @@ class Link:
             _LENGTH.pack_into(out, 0, size)
             if self._held is None:
                 self._send_all(out)
-            else:
-                self._held += out
+                return
+            self._held += out
+            if len(self._held) >= TOGETHER:
+                self._send_all(self._held)
+                self._held.clear()
 
     @contextlib.contextmanager
     def together(self) -> Generator[None]:
-        """What is said inside goes out at its end, all at once: for reports that come in numbers."""
+        """What is said inside goes out in few pieces: for reports that come in numbers."""
         self._held = bytearray()
         try:
             yield
@@ -159,6 +164,7 @@ def _live(order: f.Order, link: Link, slate: Slate) -> int:
     out = redirect_output(order.path)
     os.chdir(order.workspace)
     prepare_imports(order.program, order.root, order.folder)
+    trust_definitions()
     process = WorkerProcess(order, welcome, link, out, slate)
     try:
         process.run()

@@ -50,7 +50,9 @@ def worker(
     """
 
     def decorate(function: Callable[Concatenate[Context, P], Awaitable[R]]) -> Worker[P, R]:
-        shape = _check_worker(function, name)
+        shape = Shape(function, skip=1)
+        if not _trust.all_definitions:
+            _check_worker(function, name, shape)
         return Worker(
             function,
             shape,
@@ -125,9 +127,9 @@ class StepDecorator:
 
     def make(self, function: Callable[..., object]) -> StepFunction[..., object]:
         """Make a step of a function."""
-        _check_place(function)
-        if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
-            raise _refusal(function, "a generator cannot be a step")
+        shape = Shape(function)
+        if not _trust.all_definitions:
+            _check_step(function, shape)
         options = body_options(
             function,
             name=self._name,
@@ -136,7 +138,7 @@ class StepDecorator:
             timeout_s=self._timeout_s,
             max_crashes=self._max_crashes,
         )
-        return StepFunction(function, _shape(function), options)
+        return StepFunction(function, shape, options)
 
 
 def find_worker(module: object, name: str) -> Worker[..., object] | None:
@@ -152,7 +154,23 @@ def find_worker(module: object, name: str) -> Worker[..., object] | None:
 # What is refused.
 
 
-def _check_worker(function: Callable[..., object], name: str | None) -> Shape:
+class _Trust:
+    all_definitions = False
+
+
+_trust: Final = _Trust()
+
+
+def trust_definitions() -> None:
+    """Take workers and steps as they are defined from here on: somebody has looked at all of them.
+
+    What a program defines is looked at where it is imported first, before it is kept with a run. Every process of a worker imports
+    it again, and is to start as fast as it can.
+    """
+    _trust.all_definitions = True
+
+
+def _check_worker(function: Callable[..., object], name: str | None, shape: Shape) -> None:
     if not inspect.isfunction(function):
         raise _refusal(function, "a worker must be a function")
     _check_place(function)
@@ -162,13 +180,19 @@ def _check_worker(function: Callable[..., object], name: str | None) -> Shape:
         raise _refusal(function, "a worker must be an 'async def'")
     if not _NAME.fullmatch(name or function.__name__):
         raise _refusal(function, f"{name!r} is no name for a worker: letters, digits, '_' and '-'")
-    signature = inspect.signature(function)
-    parameters = list(signature.parameters.values())
+    parameters = list(shape.signature.parameters.values())
     if not parameters or parameters[0].name != "ctx" or parameters[0].kind not in _POSITIONAL:
         raise _refusal(function, "its first parameter must be ctx")
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
         raise _refusal(function, "a worker cannot take **kwargs")
-    return _shape(function, skip=1, signature=signature)
+    _check_annotations(function, shape)
+
+
+def _check_step(function: Callable[..., object], shape: Shape) -> None:
+    _check_place(function)
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise _refusal(function, "a generator cannot be a step")
+    _check_annotations(function, shape)
 
 
 def _check_place(function: Callable[..., object]) -> None:
@@ -179,18 +203,13 @@ def _check_place(function: Callable[..., object]) -> None:
         )
 
 
-def _shape(
-    function: Callable[..., object], *, skip: int = 0, signature: inspect.Signature | None = None
-) -> Shape:
-    shape = Shape(function, skip=skip, signature=signature)
+def _check_annotations(function: Callable[..., object], shape: Shape) -> None:
     try:
         shape.resolve()
     except UnsupportedTypeError as error:
         raise _refusal(function, str(error)) from None
     except NameError:
-        # An annotation names something that is defined further down; it is looked up at the first call.
-        return shape
-    return shape
+        return  # an annotation names something that is defined further down; it is looked up at the first call
 
 
 def _refusal(function: Callable[..., object], problem: str) -> WorkerDefinitionError:
