@@ -140,6 +140,21 @@ def test_a_cancelled_receive_loses_no_message(run: RealRun) -> None:
     on_a_loop(run, play)
 
 
+def test_a_cancelled_call_takes_its_message_back(run: RealRun) -> None:
+    async def play(client: AsyncRun) -> None:
+        async with await client.join() as session:
+            async with asyncio.TaskGroup() as group:
+                calling = group.create_task(session.mailbox.nobody.call("ping", PATIENCE_S))
+                await session.mailbox.names()
+                assert "nobody" in await session.mailbox.names()  # the hub has heard of it
+                calling.cancel()
+            assert calling.cancelled()
+
+            assert (await session.mailbox.nobody.stats()).queued == 0
+
+    on_a_loop(run, play)
+
+
 def test_a_client_learns_that_the_session_failed(run: RealRun) -> None:
     async def play(client: AsyncRun) -> None:
         session = await AsyncSession.join(client.dir)

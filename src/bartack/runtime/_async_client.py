@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -70,6 +70,10 @@ class AsyncHubClient(asyncio.Protocol):
             self._send(f.Ask(i=number, do=do, a=_encode(request), v=raw, ref=ref))
             return await self._load(await answer)
         except asyncio.CancelledError:
+            if do in _WAITING:
+                with contextlib.suppress(RunNotActiveError):
+                    # Under the same number: what comes for it first counts, a message or that there will be none.
+                    self._send(f.Ask(i=number, do="forget", a=_encode(Request(number=number))))
             if do == "receive":
                 self._give_back(number, answer)
             raise
@@ -156,7 +160,7 @@ class AsyncHubClient(asyncio.Protocol):
 
     def _return(self, frame: f.Answer) -> None:
         data = frame.v if frame.ref is None else self._blobs.get(frame.ref)
-        if data is not None:
+        if data is not None and bytes(data) != b"null":
             self._held += 1
             self.settle(msgspec.json.decode(data, type=Held).id, ok=False)
 
@@ -175,6 +179,10 @@ class AsyncHubClient(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             raise RunNotActiveError(self._run.id, "its process is gone")
         self._transport.write(f.encode(frame))
+
+
+_WAITING: Final = frozenset({"send", "call", "receive"})
+"""Requests that may wait for long before they are answered."""
 
 
 def _encode(request: Request | None) -> msgspec.Raw:

@@ -548,7 +548,7 @@ class _Threads:
 
     def _main(self) -> None:
         gate = threading.Lock()
-        gate.acquire()
+        gate.acquire(blocking=False)
         while True:
             with self._mutex:
                 self._looking -= 1

@@ -42,6 +42,7 @@ from bartack.runtime._letters import LetterDesk
 from bartack.runtime._linking import LinkDesk
 from bartack.runtime._links import Abort
 from bartack.runtime._mail import MailDesk
+from bartack.runtime._mail_calls import CallDesk
 from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
@@ -85,11 +86,14 @@ class Core:
         self.letters = LetterDesk(office)
         self.mail = MailDesk(office, self.letters, self._stands_still)
         self.letters.arrived, self.letters.push_out = self.mail.arrived, self.mail.push_out
+        self.calls = CallDesk(office, self.mail)
         self.delivery = DeliveryDesk(office, self.mail, self.letters)
         self.monitors = MonitorDesk(office, self.mail.arrived, self.mail.left)
         self.links = LinkDesk(office, self.mail.arrived, self.mail.left, self._abort)
         self.questions = QuestionDesk(office)
-        self.foreign = ForeignDesk(office, self.crew, self.mail, self.questions, self.delivery, self.letters)
+        self.foreign = ForeignDesk(
+            office, self.crew, self.mail, self.calls, self.questions, self.delivery, self.letters
+        )
         self.crew.aborting = self._abort_all
         self.crew.forgotten = self.mail.forget_worker
         self.crew.died = self.effects.forget_process
@@ -115,8 +119,8 @@ class Core:
             "receive": self.mail.receive,
             "ack": self.mail.ack,
             "nack": self.mail.nack,
-            "call": self.mail.call,
-            "reply": self.mail.reply,
+            "call": self.calls.call,
+            "reply": self.calls.reply,
             "drain": self.mail.drain,
             "withdraw": self.mail.withdraw,
             "send_supervised": self.delivery.send,
@@ -416,7 +420,7 @@ class Core:
             case "receive":
                 self.mail.resume_receive(peer, worker, step, known)
             case "call":
-                self.mail.resume_call(peer, worker, step, known)
+                self.calls.resume(peer, worker, step, known)
             case "delegate":
                 self.crew.resume_delegate(worker, known)
             case kind if kind in DELIVERIES and self.delivery.is_open(known):
@@ -440,6 +444,7 @@ class Core:
             self.delivery.give_up(worker, opened, error)
         else:
             self.effects.cancel(worker, opened, error)
+            self.calls.given_up(worker, opened)
 
     def _abort(self, worker: Worker) -> None:
         """A worker is interrupted, wherever the state says so."""

@@ -33,13 +33,14 @@ from bartack.runtime._delivery_ground import Errand, Verdict
 from bartack.runtime._ledger import Peer, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk, Waiter
+from bartack.runtime._mail_calls import CallDesk
 from bartack.runtime._mail_foreign import ForeignMail, Parcel, Told
 from bartack.runtime._office import Office
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, Value, Worker
 from bartack.runtime._steps import Held, MailboxStats
 
-STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "state", "fail", "watch"})
+STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "forget", "state", "fail", "watch"})
 """What a command of the program may do that carries its step's token."""
 
 MESSAGES: Final = frozenset(
@@ -87,6 +88,7 @@ class Request(msgspec.Struct, omit_defaults=True):
     topic: str = ""
     pattern: str = ""
     off: bool = False
+    number: int = 0
     letters: LetterFilter = LetterFilter()
 
 
@@ -132,6 +134,7 @@ class ForeignDesk:
         office: Office,
         crew: CrewDesk,
         mail: MailDesk,
+        calls: CallDesk,
         questions: QuestionDesk,
         delivery: DeliveryDesk,
         letters: LetterDesk,
@@ -139,7 +142,9 @@ class ForeignDesk:
         self._office = office
         self._crew = crew
         self._mail = mail
+        self._calls = calls
         self.mail = ForeignMail(office, mail, letters)
+        calls.replied = self.mail.replied
         self._questions = questions
         self._leases: dict[int, Alarm] = {}
         self._delivery = delivery
@@ -154,6 +159,7 @@ class ForeignDesk:
             "receive": self._receive,
             "ack": self._ack,
             "renew": self._renew,
+            "forget": self._forget,
             "send_supervised": self._send_supervised,
             "broadcast": self._broadcast,
             "publish": self._publish,
@@ -225,7 +231,7 @@ class ForeignDesk:
 
     def _reply(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         if peer.held.get(request.id) == request.mailbox:
-            self._mail.answer_call(request.mailbox, request.id, Value(ask.v, ask.ref))
+            self._calls.answer(request.mailbox, request.id, Value(ask.v, ask.ref))
         self._say(peer, ask, None)
 
     def _told(self, peer: Peer, ask: f.Ask) -> Told:
@@ -270,7 +276,7 @@ class ForeignDesk:
         self._say(peer, ask, None)
 
     def _withdraw(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        self._say(peer, ask, self._mail.withdraw_foreign(request.mailbox, request.id, peer.name))
+        self._say(peer, ask, self._mail.take_back(request.mailbox, request.id, peer.name))
 
     def _close(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         check_name(request.mailbox)
@@ -316,6 +322,7 @@ class ForeignDesk:
 
         waiter = Waiter(request.mailbox, give, give_up)
         waiter.peer = peer.number
+        waiter.step = ("", ask.i)
         self._mail.wait_foreign(waiter, request.timeout_s)
 
     def _ack(self, peer: Peer, ask: f.Ask, request: Request) -> None:
@@ -324,6 +331,12 @@ class ForeignDesk:
 
     def _renew(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         """The peer is still busy with what it holds; that it asks at all says so."""
+        self._say(peer, ask, None)
+
+    def _forget(self, peer: Peer, ask: f.Ask, request: Request) -> None:
+        """The peer waits no longer for the answer to a request. If it is on its way already, the peer has to deal with it."""
+        self._mail.forget_request(peer, request.number)
+        self.mail.forget_request(peer, request.number)
         self._say(peer, ask, None)
 
     def _lease(self, peer: Peer) -> None:

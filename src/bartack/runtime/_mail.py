@@ -14,7 +14,6 @@ import msgspec
 
 from bartack.errors import (
     BartackError,
-    DeadlineExceededError,
     MailboxClosedError,
     MailboxFullError,
     MailboxNameError,
@@ -79,8 +78,6 @@ class MailDesk:
         self._stuck = stuck
         self.tracked: Callable[[Message], None] = lambda message: None
         """Told of a message that belongs to a supervised send, when its state has changed."""
-        self.replied: Callable[[str, Value], bool] = lambda request, value: False
-        """Told of the reply to a call from outside; whether somebody still waits for it."""
         self.gated: set[str] = set()
         """Mailboxes in which a broadcast waits for room."""
         self.room: Callable[[str], None] = lambda name: None
@@ -156,101 +153,6 @@ class MailDesk:
             held = self._office.state.held.get(message_id)
             if held is not None and follows(p, step):
                 self._settle(held[0], message_id, ok=False)
-
-    def call(self, peer: Peer, worker: Worker, step: f.Step) -> None:
-        """Send a message and wait for the reply."""
-        args = self._office.decode(step.a, s.CallMailboxArgs)
-        check_name(args.mailbox)
-        self.check_open(args.mailbox)
-        limit, source = self._limit("call", args.timeout_s)
-        started = e.StepStarted(
-            p=step.p, n=step.n, step="call", fp=step.fp, about=step.about, timeout_s=limit
-        )
-        if self._may_call(worker, args.mailbox, size_of(step.v, step.ref)):
-            self._put_call(worker, step, args.mailbox, (started, NO_VALUE))
-        else:
-            self._office.ledger.record((started, NO_VALUE), ride=True)
-            self._block_call(worker, step, args.mailbox)
-        self._watch_call(worker, worker.open[step.p, step.n], source)
-
-    def resume_call(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
-        """A worker that was restarted waits again: for the reply or, if its call found no room, for that."""
-        args = self._office.decode(step.a, s.CallMailboxArgs)
-        if not opened.sent:
-            self.check_open(args.mailbox)
-            if self._may_call(worker, args.mailbox, size_of(step.v, step.ref)):
-                self._put_call(worker, step, args.mailbox)
-            else:
-                self._block_call(worker, step, args.mailbox)
-        self._watch_call(worker, opened, self._limit("call", args.timeout_s)[1])
-
-    def _may_call(self, worker: Worker, name: str, size: int) -> bool:
-        """Whether there is room for a call; or else whether it may wait for that.
-
-        Raises:
-            MailboxFullError: There is none, and waiting would be in vain.
-        """
-        mailbox = self._office.state.mailbox(name)
-        if self.has_room(mailbox, size, worker.path) or (
-            mailbox.overflow == "drop_oldest" and self._drop_oldest(mailbox, size)
-        ):
-            return True
-        if mailbox.overflow != "block" or self.is_own(mailbox, worker.path):
-            raise MailboxFullError(name, len(mailbox))
-        return False
-
-    def _put_call(self, worker: Worker, step: f.Step, name: str, *items: tuple[e.EntryData, Value]) -> None:
-        size = size_of(step.v, step.ref)
-        sent = self._sent(worker, step, s.SendArgs(mailbox=name), size, reply_to=f"{step.p} {step.n}")
-        self._office.ledger.record(*items, (sent, Value(step.v, step.ref)))
-        self._serve(name)
-
-    def _block_call(self, worker: Worker, step: f.Step, name: str) -> None:
-        opened = worker.open[step.p, step.n]
-        blocked = Blocked(
-            size_of(step.v, step.ref),
-            lambda: self._put_call(worker, step, name),
-            lambda: self._office.ledger.fail_open(worker, opened, MailboxClosedError(name)),
-            path=worker.path,
-            step=(step.p, step.n),
-        )
-        self.block(name, blocked)
-
-    def _watch_call(self, worker: Worker, opened: OpenStep, source: str) -> None:
-        """A call has a deadline."""
-        left = self._office.left_s(opened)
-
-        def late() -> None:
-            self.cancel(worker, opened.p, opened.n)
-            error = DeadlineExceededError("call", opened.timeout_s or 0.0, source)
-            self._office.ledger.fail_open(worker, opened, error)
-
-        self._office.clockwork.after(left or 0.0, late, lambda: self._office.is_open(worker, opened))
-
-    def reply(self, peer: Peer, worker: Worker, step: f.Step) -> None:
-        """Answer a held message that was sent by a call."""
-        args = self._office.decode(step.a, s.ReplyArgs)
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
-        self.answer_call(args.mailbox, args.id, Value(step.v, step.ref), (done, Value(NULL)))
-        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
-
-    def answer_call(
-        self, name: str, message_id: str, value: Value, *items: tuple[e.EntryData, Value]
-    ) -> None:
-        """A held message is answered: one line has the outcome of the call, and ``items``. The first answer counts."""
-        message = self._office.state.mailbox(name).holding(message_id)
-        p, _, n = (message.reply_to if message else "").rpartition(" ")
-        caller = self._office.state.worker_of(p) if p else None
-        opened = caller.open.get((p, int(n))) if caller is not None else None
-        if caller is not None and opened is not None:
-            answered = e.StepFinished(p=opened.p, n=opened.n, step="call", fp=opened.fp)
-            self._office.ledger.record((answered, value), *items)
-            self._office.ledger.tell(caller, answered, value)
-            return
-        if items:
-            self._office.ledger.record(*items)
-        if p:
-            self.replied(p, value)
 
     def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take everything that is there now."""
@@ -388,8 +290,8 @@ class MailDesk:
             oldest_age_s=None if oldest is None else max(self._office.now_us() - oldest.at, 0) / 1e6,
         )
 
-    def withdraw_foreign(self, name: str, message_id: str, sender: str) -> bool:
-        """A process outside takes back a message of its own; tells whether it was there still."""
+    def take_back(self, name: str, message_id: str, sender: str) -> bool:
+        """Somebody takes back a message of his own; tells whether it was there still."""
         message = self._office.state.mailbox(name).find(message_id)
         if message is None or message.sender != sender:
             return False
@@ -443,6 +345,10 @@ class MailDesk:
         for message_id in list(peer.held):
             self.settle_foreign(peer, message_id, ok=False)
 
+    def forget_request(self, peer: Peer, number: int) -> None:
+        """A foreign process waits no longer for what it asked for."""
+        self._forget(lambda waiter: waiter.peer == peer.number and waiter.step == ("", number))
+
     def cancel(self, worker: Worker, p: str, n: int) -> None:
         """A step waits no longer, neither for a message nor for room."""
         self._forget(lambda waiter: waiter.worker == worker.path and waiter.step == (p, n))
@@ -479,15 +385,16 @@ class MailDesk:
     # Inside.
 
     def _deliver(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int) -> None:
-        sent = self._sent(worker, step, args, size)
+        sent = self.sent(worker, step, args, size)
         self._office.ledger.record((sent, Value(step.v, step.ref)))
         self._office.ledger.answer(worker, step.p, step.n, self._office.ledger.pack(sent.id))
         self._arm_due(args.mailbox)
         self._serve(args.mailbox)
 
-    def _sent(
+    def sent(
         self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, reply_to: str = ""
     ) -> e.MessageSent:
+        """The entry of a message that a worker sends."""
         return e.MessageSent(
             mailbox=args.mailbox,
             id=f"m-{self._office.ledger.next_message()}",
@@ -506,7 +413,7 @@ class MailDesk:
         if mailbox.overflow == "drop_oldest" and self._drop_oldest(mailbox, size):
             self._deliver(worker, step, args, size)
         elif mailbox.overflow == "drop_newest":
-            sent = self._sent(worker, step, args, size)
+            sent = self.sent(worker, step, args, size)
             dropped = self._dropped(mailbox.name, sent.id)
             self._office.ledger.record((sent, Value(step.v, step.ref)), (dropped, NO_VALUE))
             self._letters.arm(sent.id)

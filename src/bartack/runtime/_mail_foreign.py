@@ -1,7 +1,8 @@
 """Messages from processes outside the run: sends, and calls that wait for their reply.
 
 What such a process waits for lives and dies with its connection and with the hub; a message that it has sent is in the journal like
-any other. So a reply to somebody who has left, or whose hub has died since, reaches nobody.
+any other. Who gives up waiting for a reply takes the message back, as long as nobody has received it; a reply to somebody who has
+left, or whose hub has died since, reaches nobody.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ class _Wait(NamedTuple):
     alarm: Alarm
     blocked: Blocked | None
     mailbox: str
+    sender: str
+    sent: str = ""
+    """The message whose reply is waited for, when it was sent."""
 
 
 class ForeignMail:
@@ -54,7 +58,6 @@ class ForeignMail:
         self._letters = letters
         self._waits: dict[str, _Wait] = {}
         """By what identifies the request: peer, hub and number."""
-        mail.replied = self._replied
 
     def leave(self, mailbox: str, sender: str, value: Value, key: str) -> str:
         """A message that does not wait for room, from somebody who is told at once; returns its id.
@@ -99,7 +102,7 @@ class ForeignMail:
 
         def sent() -> None:
             self._waits[request] = self._waits[request]._replace(blocked=None)
-            self._enqueue(parcel)
+            self._note_sent(request, self._enqueue(parcel))
 
         self._known(parcel)
         waits = self._must_wait(parcel)
@@ -107,14 +110,25 @@ class ForeignMail:
         self._wait(request, peer, parcel, told, alarm, self._block(request, parcel, sent) if waits else None)
         if not waits:
             try:
-                self._put(parcel)
+                self._note_sent(request, self._put(parcel))
             except BartackError as error:
                 self._give_up(request, error)
 
     def forget(self, peer: Peer) -> None:
         """A process outside is gone: it waits for nothing."""
         for request in [request for request, wait in self._waits.items() if wait.peer == peer.number]:
-            self._end(request)
+            self._take_back(self._end(request))
+
+    def forget_request(self, peer: Peer, number: int) -> None:
+        """A process outside waits no longer for room, or for a reply."""
+        self._take_back(self._end(self._request(peer, number)))
+
+    def replied(self, request: str, value: Value) -> bool:
+        """A reply was made; whether it was for somebody outside who waits for it."""
+        wait = self._end(request)
+        if wait is not None:
+            wait.told(value)
+        return wait is not None
 
     def abort_all(self, error: BartackError) -> None:
         """The session failed: nobody waits any more."""
@@ -196,7 +210,16 @@ class ForeignMail:
     def _wait(
         self, request: str, peer: Peer, parcel: Parcel, told: Told, alarm: Alarm, blocked: Blocked | None
     ) -> None:
-        self._waits[request] = _Wait(peer.number, told, alarm, blocked, parcel.mailbox)
+        self._waits[request] = _Wait(peer.number, told, alarm, blocked, parcel.mailbox, parcel.sender)
+
+    def _note_sent(self, request: str, message_id: str) -> None:
+        wait = self._waits.get(request)
+        if wait is not None:  # whoever was waiting for the message may have replied at once
+            self._waits[request] = wait._replace(sent=message_id)
+
+    def _take_back(self, wait: _Wait | None) -> None:
+        if wait is not None and wait.sent:
+            self._mail.take_back(wait.mailbox, wait.sent, wait.sender)
 
     def _end(self, request: str) -> _Wait | None:
         wait = self._waits.pop(request, None)
@@ -210,10 +233,5 @@ class ForeignMail:
         wait = self._end(request)
         if wait is not None:
             wait.told(error)
-
-    def _replied(self, request: str, value: Value) -> bool:
-        """A reply was made; whether it was for somebody outside who waits for it."""
-        wait = self._end(request)
-        if wait is not None:
-            wait.told(value)
-        return wait is not None
+        if self._office.state.failure is None:
+            self._take_back(wait)

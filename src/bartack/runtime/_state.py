@@ -78,8 +78,8 @@ class OpenStep(msgspec.Struct, gc=False):
     """An attempt failed and the next one has not begun: nothing of it is under way."""
     abort: Abort | None = None
     """Why it is being given up, if it is."""
-    sent: bool = False
-    """The message of a call is in its mailbox."""
+    sent: tuple[str, str] | None = None
+    """The mailbox that the message of a call was put into, and its id."""
 
 
 class ToolRun(msgspec.Struct):
@@ -783,7 +783,7 @@ def _message_sent(state: State, data: e.MessageSent, seq: int, at: int, value: V
         caller = state.worker_of(data.p)
         called = caller.open.get((data.p, data.n)) if caller is not None else None
         if called is not None:
-            called.sent = True
+            called.sent = (data.mailbox, data.id)
 
 
 def _message_taken(state: State, data: e.MessageTaken, seq: int, at: int, value: Value) -> None:

@@ -89,7 +89,7 @@ def test_a_worker_calls_a_process_outside_and_gets_its_reply() -> None:
     assert main.value(called) == "pong"
 
 
-def test_a_call_from_outside_has_a_deadline_and_a_reply_behind_it_reaches_nobody() -> None:
+def test_a_call_from_outside_has_a_deadline_and_takes_its_message_back_behind_it() -> None:
     stage = Stage()
     main = stage.begin()
     outside = Outsider(stage)
@@ -100,9 +100,52 @@ def test_a_call_from_outside_has_a_deadline_and_a_reply_behind_it_reaches_nobody
     stage.wait(27.0)
     assert outside.error(usual) == "DeadlineExceededError"
 
-    i = receive(main, 1, "box", hold=True)
-    assert main.value(main.step(2, "reply", s.ReplyArgs(mailbox="box", id=held_id(main, i)), "late")) is None
+    assert main.error(receive(main, 1, "box", 0)) == "ReceiveTimeoutError"  # nobody is to work for nobody
     assert len(outside.heard) == 2
+
+
+def test_a_call_from_outside_whose_message_was_received_is_late_and_its_reply_reaches_nobody() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    called = outside.ask("call", 1, mailbox="box", timeout_s=3.0)
+    i = receive(main, 1, "box", hold=True)
+    stage.wait(3.0)
+
+    assert outside.error(called) == "DeadlineExceededError"
+    assert main.value(main.step(2, "reply", s.ReplyArgs(mailbox="box", id=held_id(main, i)), "late")) is None
+    assert len(outside.heard) == 1
+
+
+def test_a_call_of_a_process_that_has_left_takes_its_message_back() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    outside.ask("call", 1, mailbox="box")
+
+    stage.hub.hang_up(outside.number)
+    stage.hub.run_ready()
+
+    assert main.error(receive(main, 1, "box", 0)) == "ReceiveTimeoutError"
+
+
+def test_a_process_outside_can_forget_what_it_waits_for() -> None:
+    stage = Stage()
+    main = stage.begin()
+    declare(main, 1, "full", capacity=1)
+    outside = Outsider(stage)
+    outside.ask("send", "first", mailbox="full")
+    called = outside.ask("call", "ping", mailbox="box")
+    sent = outside.ask("send", "second", mailbox="full")
+    received = outside.ask("receive", mailbox="empty", timeout_s=600.0)
+
+    for number in (called, sent, received):
+        outside.ask("forget", number=number)
+
+    assert main.error(receive(main, 2, "box", 0)) == "ReceiveTimeoutError"
+    assert main.value(receive(main, 3, "full", 0)) == "first"
+    assert main.error(receive(main, 4, "full", 0)) == "ReceiveTimeoutError"
+    assert stage.core.mail.describe("empty").waiting == 0
 
 
 def test_a_reply_to_a_call_from_outside_whose_hub_has_died_reaches_nobody() -> None:

@@ -415,6 +415,26 @@ def test_a_call_without_a_reply_ends_at_its_deadline() -> None:
     assert main.error(called) == "DeadlineExceededError"
 
 
+def test_a_call_that_is_given_up_takes_its_message_back_unless_somebody_has_received_it() -> None:
+    stage = Stage()
+    caller, server = team(stage, "a", "b")
+    received = caller.step(1, "call", s.CallMailboxArgs(mailbox="box", timeout_s=3.0), "first")
+    i = receive(server, 1, "box", hold=True)
+    late = caller.step(2, "call", s.CallMailboxArgs(mailbox="box", timeout_s=3.0), "second")
+    cancelled = caller.step(3, "call", s.CallMailboxArgs(mailbox="box", timeout_s=30.0), "third")
+
+    stage.wait(3.0)
+    caller.say(f.Cancel(p=caller.path, n=3, reason="enough"))
+
+    assert [caller.error(call) for call in (received, late)] == ["DeadlineExceededError"] * 2
+    assert caller.error(cancelled) == "StepCancelledError"
+    assert len(stage.core.state.mailbox("box")) == 0
+    message = held_id(server, i)
+    server.step(2, "reply", s.ReplyArgs(mailbox="box", id=message), "too late")
+    stage.hub.flush()
+    assert ("note", f"its reply to {message} of box reached nobody") in stage.shown
+
+
 def test_a_call_is_sent_once_also_if_its_worker_or_the_hub_dies() -> None:
     stage = Stage()
     caller, _ = team(stage, "a", "b")
