@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -115,8 +116,13 @@ def test_clients_call_each_other_and_reply(run: RealRun) -> None:
                 await served
                 with pytest.raises(DeadlineExceededError):
                     await awaiting.mailbox.nobody.call("ping", 0)
-                with pytest.raises(ValueError, match="negative"):
-                    await awaiting.mailbox.nobody.call("ping", -1)
+                for unfit in (-1, math.inf, math.nan):
+                    with pytest.raises(ValueError, match="timeout_s must"):
+                        await awaiting.mailbox.nobody.call("ping", unfit)
+                    with pytest.raises(ValueError, match="timeout_s must"):
+                        await awaiting.mailbox.nobody.receive(unfit)
+                    with pytest.raises(ValueError, match="timeout_s must"):
+                        waiting.mailbox.nobody.receive(unfit)
                 called = group.create_task(asyncio.to_thread(waiting.mailbox.awaiting.call, {"n": 1}, 20))
                 async with awaiting.mailbox.awaiting.delivery(20) as delivery:
                     await delivery.reply({"got": delivery.value})

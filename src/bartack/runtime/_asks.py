@@ -20,6 +20,7 @@ from bartack.messaging import (
     moment_us,
     needed,
 )
+from bartack.runtime._clockwork import check_seconds
 from bartack.runtime._foreign import Request
 
 
@@ -75,8 +76,6 @@ def check_limit(timeout_s: float | None) -> float | None:
     """How long something is waited for, if that is said.
 
     Raises:
-        ValueError: It is negative.
+        ValueError: It is negative, or longer than anything lasts.
     """
-    if timeout_s is not None and not timeout_s >= 0:
-        raise ValueError(f"timeout_s must not be negative: {timeout_s:g}")
-    return timeout_s
+    return None if timeout_s is None else check_seconds(timeout_s)

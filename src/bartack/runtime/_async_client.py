@@ -14,6 +14,7 @@ from bartack.core import RealDisk
 from bartack.errors import FrameError, RunNotActiveError, SessionFailedError
 from bartack.journal import INLINE_LIMIT, BlobRef, FileBlobs
 from bartack.runtime import _frames as f
+from bartack.runtime._asks import check_limit
 from bartack.runtime._exceptions import revive_error, revive_failure
 from bartack.runtime._foreign import LEASE_S, Request
 from bartack.runtime._layout import RunDir
@@ -82,7 +83,7 @@ class AsyncHubClient(asyncio.Protocol):
 
     async def receive(self, mailbox: str, timeout_s: float | None) -> Held:
         """Take the oldest message, to be acknowledged."""
-        request = Request(mailbox=mailbox, timeout_s=timeout_s)
+        request = Request(mailbox=mailbox, timeout_s=check_limit(timeout_s))
         held = msgspec.json.decode(await self.ask("receive", request), type=Held)
         self._held += 1
         if self._renewal is None:

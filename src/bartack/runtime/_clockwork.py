@@ -23,6 +23,19 @@ CROWD: Final = 1024
 Callback = Callable[[], None]
 
 
+def check_seconds(seconds: float, name: str = "timeout_s") -> float:
+    """How long something lasts, if it can.
+
+    Raises:
+        ValueError: It is negative, or longer than anything lasts.
+    """
+    if not seconds >= 0:
+        raise ValueError(f"{name} must not be negative: {seconds:g}")
+    if seconds > LONGEST_S:
+        raise ValueError(f"{name} must be at most {LONGEST_S:.0f} (some 300 years): {seconds:g}")
+    return seconds
+
+
 class Alarm:
     """A call that is due at some time, unless it is called off."""
 

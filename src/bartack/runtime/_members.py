@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bartack.runtime._clockwork import LONGEST_S
+from bartack.runtime._clockwork import check_seconds
 from bartack.runtime._op import AnyBranch, StepOp
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._steps import Args
@@ -62,11 +62,7 @@ def seconds_of(duration: Seconds, name: str = "timeout_s") -> float:
         ValueError: It is negative, or longer than anything lasts.
     """
     seconds = duration.total_seconds() if isinstance(duration, datetime.timedelta) else float(duration)
-    if not seconds >= 0:
-        raise ValueError(f"{name} must not be negative: {seconds:g}")
-    if seconds > LONGEST_S:
-        raise ValueError(f"{name} must be at most {LONGEST_S:.0f} (some 300 years): {seconds:g}")
-    return seconds
+    return check_seconds(seconds, name)
 
 
 def limit_of(duration: Seconds | None) -> float | None:

@@ -116,6 +116,8 @@ class WatchMembers(Members):
         ``aborted``, or ``noproc`` for a worker that is not there. That this worker is cancelled, or that the session fails, cannot
         be trapped.
         """
+        if not isinstance(on, bool):  # pyright: ignore[reportUnnecessaryIsInstance] - programs need not be checked
+            raise TypeError(f"trap is True or False, not {on!r}")
         return self._step("trap", TrapArgs(on=on), nothing, "on" if on else "off")
 
 

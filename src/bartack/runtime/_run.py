@@ -28,6 +28,7 @@ from bartack.errors import (
 from bartack.journal import FileBlobs, open_reader
 from bartack.messaging import DeadLetterQueue
 from bartack.runtime import _steps as s
+from bartack.runtime._asks import check_limit
 from bartack.runtime._client import HubClient, is_active
 from bartack.runtime._config import find_workspace, load_config
 from bartack.runtime._core import UnknownDecision
@@ -297,7 +298,7 @@ class Run:
             ReceiveTimeoutError: None came in time.
         """
         with HubClient(self._run) as hub:
-            raw = hub.ask("receive", Request(mailbox=mailbox, timeout_s=timeout_s))
+            raw = hub.ask("receive", Request(mailbox=mailbox, timeout_s=check_limit(timeout_s)))
             held = msgspec.json.decode(raw, type=s.Held)
             hub.ask("ack", Request(id=held.id))
         return msgspec.json.decode(held.value)

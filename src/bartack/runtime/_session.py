@@ -188,7 +188,7 @@ class ForeignMailbox:
         return msgspec.json.decode(self._client.ask("stats", Request(mailbox=self.name)), type=s.MailboxStats)
 
     def _hold(self, timeout_s: float | None) -> s.Held:
-        request = Request(mailbox=self.name, timeout_s=timeout_s)
+        request = Request(mailbox=self.name, timeout_s=check_limit(timeout_s))
         return msgspec.json.decode(self._client.ask("receive", request), type=s.Held)
 
 

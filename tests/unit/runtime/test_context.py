@@ -183,6 +183,7 @@ NONSENSE: list[tuple[Call, str]] = [
     (lambda ctx: ctx.delegate(USED), "a list or tuple of workers"),
     (lambda ctx: ctx.delegate([5]), "5 is no worker"),
     (lambda ctx: ctx.delegate([], limits=1), "unexpected keyword argument 'limits'"),
+    (lambda ctx: ctx.trap("yes"), "True or False, not 'yes'"),
 ]
 
 
