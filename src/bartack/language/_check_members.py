@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bartack.language import _tree as tree
 from bartack.language._check_functions import (
@@ -14,7 +14,7 @@ from bartack.language._check_functions import (
 )
 from bartack.language._check_mail import SENDING
 from bartack.language._check_walk import Walk, is_known
-from bartack.language._library import SEND_OPTIONS, TAKES_FUNCTION, Signature, members
+from bartack.language._library import SEND_OPTIONS, TAKES_FUNCTION, Option, Signature, members
 from bartack.language._program import Builtin, Declared
 from bartack.language._types import ANY, ARRAY, MAILBOX, NUMBER, STRING, Type, definition_of, describe
 
@@ -183,15 +183,44 @@ def _check_message(walk: Walk, word: str, call: tree.Call, kinds: list[Type]) ->
         check_options(walk, call.arguments[1], SEND_OPTIONS)
 
 
-def check_options(walk: Walk, node: tree.Expression, known: Sequence[str]) -> None:
-    """Say which options of an object that is written out are not known."""
+def check_options(walk: Walk, node: tree.Expression, known: Mapping[str, Option]) -> None:
+    """Say which options of an object that is written out are not known, and which values that are written out do not fit."""
     options = tree.bare(node)
     if not isinstance(options, tree.Object):
         return
     for field in options.fields:
-        if isinstance(field, tree.ObjectField) and field.key.name not in known:
-            near = walk.suggest(field.key.name, known)
-            label = f"did you mean `{near}`?" if near else ""
-            helps = ("the options are " + ", ".join(f"`{name}`" for name in known),)
-            text = f"unknown option `{field.key.name}`"
-            walk.report("PW143", text, field.key, label=label, helps=helps)
+        if not isinstance(field, tree.ObjectField):
+            continue
+        option = known.get(field.key.name)
+        if option is not None:
+            _check_value(walk, field.value, option)
+            continue
+        near = walk.suggest(field.key.name, known)
+        label = f"did you mean `{near}`?" if near else ""
+        helps = ("the options are " + ", ".join(f"`{name}`" for name in known),)
+        walk.report("PW143", f"unknown option `{field.key.name}`", field.key, label=label, helps=helps)
+
+
+def _check_value(walk: Walk, node: tree.Expression, option: Option) -> None:
+    """Say what is wrong with the value of an option, as far as it is written out."""
+    inner = tree.bare(node)
+    found = f"`{walk.module.source[inner.span]}`"
+    word = inner.literal if isinstance(inner, tree.String) else None
+    number = _number(inner)
+    if option.words and (number is not None or (word is not None and word not in option.words)):
+        near = walk.suggest(word, option.words) if word else None
+        wanted = ", ".join(f'`"{allowed}"`' for allowed in option.words)
+        label = f'did you mean `"{near}"`?' if near else ""
+        walk.report("PW141", f"expected one of {wanted}, found {found}", node, label=label)
+    elif option.least is not None and (
+        isinstance(inner, tree.String) or (number is not None and number < option.least)
+    ):
+        walk.report("PW141", f"expected a number from {option.least} on, found {found}", node)
+
+
+def _number(node: tree.Expression) -> float | None:
+    """A number that is written out."""
+    if isinstance(node, tree.Unary) and node.symbol == "-":
+        inner = _number(tree.bare(node.operand))
+        return None if inner is None else -inner
+    return node.value if isinstance(node, tree.Number) else None

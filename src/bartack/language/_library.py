@@ -202,8 +202,31 @@ _DELIVERY: dict[str, Signature | Type] = {
 }
 SESSION_MEMBERS: Members = {"id": STRING, "timestamp": STRING, "dir": STRING, "mailbox": ANY}
 SELF_MEMBERS = ("session", "delegate", "path", "inbox")
-DELEGATE_OPTIONS = ("on_failure", "timeout_ms", "limit")
-SEND_OPTIONS = ("ack", "timeout_ms", "retries", "deadline_ms", "key", "on_error", "not_before_ms", "metadata")
+
+
+class Option(NamedTuple):
+    """What may be written for an option: one of some words, or a number from ``least`` on; else anything."""
+
+    words: tuple[str, ...] = ()
+    least: int | None = None
+
+
+_TIME = Option(least=0)
+DELEGATE_OPTIONS: Mapping[str, Option] = {
+    "on_failure": Option(words=("fail", "collect")),
+    "timeout_ms": _TIME,
+    "limit": Option(least=1),
+}
+SEND_OPTIONS: Mapping[str, Option] = {
+    "ack": Option(words=("accepted", "delivered", "processed")),
+    "timeout_ms": _TIME,
+    "retries": Option(least=0),
+    "deadline_ms": _TIME,
+    "key": Option(),
+    "on_error": Option(words=("raise", "dead_letter", "log", "ignore")),
+    "not_before_ms": _TIME,
+    "metadata": Option(),
+}
 
 _KINDS: Mapping[Scalar, tuple[str, Members]] = {
     STRING: ("strings", _STRING),
