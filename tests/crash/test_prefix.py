@@ -11,6 +11,7 @@ from tests.unit.runtime.stage import Ask, Lines, RemoteError, Role, Theatre, fie
 
 from bartack.runtime import _entries as e
 from bartack.runtime import _steps as s
+from bartack.runtime._apply import apply_all
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._memory_hub import KilledError
 from bartack.runtime._state import State
@@ -205,7 +206,7 @@ def play(theatre: Theatre) -> bool:
 def finished_keys(theatre: Theatre) -> set[str]:
     """The keys of the steps whose outcomes are durable."""
     state = State()
-    state.apply_all(theatre.store.entries)
+    apply_all(state, theatre.store.entries)
     keys: set[str] = set()
     if state.run is None:
         return keys

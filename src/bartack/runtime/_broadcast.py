@@ -38,7 +38,7 @@ from bartack.runtime._ledger import Peer
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 STEPS: Final = frozenset({"send_supervised", "broadcast", "publish"})
 """The steps that are done here."""

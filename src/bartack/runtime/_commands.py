@@ -23,8 +23,9 @@ from bartack.runtime._effects import LIVE_LIMIT, ShellEnd, cut_front
 from bartack.runtime._foreign import PARENT_OF_COMMANDS, Process
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import StartShell
-from bartack.runtime._state import State, Value
+from bartack.runtime._state import State
 from bartack.runtime._steps import ShellArgs
+from bartack.runtime._worker_state import Value
 from bartack.supervision import Exited, Gone, ParentClient, ParentEvent, Started, StartFailed
 from bartack.supervision.forms import CAPTURE_LIMIT, LIMIT_SIGNAL, pack_form, plain_of, start_status
 

@@ -46,10 +46,11 @@ from bartack.runtime._mail_calls import CallDesk
 from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
-from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
+from bartack.runtime._state import State
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import TalkWaits, ToolCall
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]

@@ -39,8 +39,9 @@ from bartack.runtime._ledger import (
     describe,
 )
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker, below
+from bartack.runtime._state import below
 from bartack.runtime._steps import BODIES
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 from bartack.supervision import CHILD_BACKOFF, RestartPolicy
 
 WORKER_RESTARTS: Final = RestartPolicy(limit=3, backoff=CHILD_BACKOFF, free=1)

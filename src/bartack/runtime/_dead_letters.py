@@ -22,6 +22,7 @@ from bartack.messaging import (
     check_metadata,
     mailbox_of,
 )
+from bartack.runtime._apply import apply_all
 from bartack.runtime._client import HubClient
 from bartack.runtime._config import load_config
 from bartack.runtime._core import Core
@@ -101,7 +102,7 @@ class RunLetters:
         last_life = self._run.last_sign_of_life_us()
         with open_journal(self._run.path) as journal:
             state = State()
-            state.apply_all(journal.read())
+            apply_all(state, journal.read())
             status = status_of(self._run, state, active=False)
             if status in TERMINAL and not ended:
                 raise RunNotActiveError(self._run.id, status)

@@ -41,7 +41,7 @@ from bartack.runtime._ledger import Peer, Show
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import Blocked, MailDesk
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, Value, Worker
 
 FINAL: Final[frozenset[str]] = frozenset({"closed", "too_large"})
 """Refusals that no further attempt changes."""

@@ -27,7 +27,7 @@ from bartack.runtime._ledger import describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import MailDesk
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 Items = list[tuple[e.EntryData, Value]]
 Verdict = SendOutcome | BroadcastResult | BartackError

@@ -45,9 +45,9 @@ from bartack.runtime._ledger import (
 from bartack.runtime._links import Abort
 from bartack.runtime._office import Office
 from bartack.runtime._places import is_inside
-from bartack.runtime._state import FIRED, NO_VALUE, OpenStep, Value, Worker
 from bartack.runtime._steps import BODIES
 from bartack.runtime._tool_desk import TalkWaits, ToolCall, ToolDesk
+from bartack.runtime._worker_state import FIRED, NO_VALUE, OpenStep, Value, Worker
 from bartack.supervision.forms import CAPTURE_LIMIT
 
 LIVE_LIMIT: Final = 256 * 1024 * 1024

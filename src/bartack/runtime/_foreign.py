@@ -37,8 +37,8 @@ from bartack.runtime._mail_calls import CallDesk
 from bartack.runtime._mail_foreign import ForeignMail, Parcel, Told
 from bartack.runtime._office import Office
 from bartack.runtime._questions import QuestionDesk
-from bartack.runtime._state import NO_VALUE, Value, Worker
 from bartack.runtime._steps import Held, MailboxStats
+from bartack.runtime._worker_state import NO_VALUE, Value, Worker
 
 STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "forget", "state", "fail", "watch"})
 """What a command of the program may do that carries its step's token."""

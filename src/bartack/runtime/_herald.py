@@ -16,7 +16,8 @@ from bartack.core import Clock
 from bartack.messaging import Mailbox, Post, SendOutcome, is_success
 from bartack.runtime import _entries as e
 from bartack.runtime._herald_run import RunHerald
-from bartack.runtime._state import State, Value
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import Value
 from bartack.supervision import Monitor
 from bartack.telemetry import (
     BroadcastStop,

@@ -11,7 +11,8 @@ from typing import Final
 
 from bartack.core import Clock
 from bartack.runtime import _entries as e
-from bartack.runtime._state import OpenStep, State, Value, Worker
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import OpenStep, Value, Worker
 from bartack.telemetry import (
     Event,
     ProcessOrphanKilled,

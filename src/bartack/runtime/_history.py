@@ -12,7 +12,8 @@ from bartack.messaging import Accepted
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime._places import CallPlace
-from bartack.runtime._state import State, Worker
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import Worker
 
 CHUNK: Final = 512 * 1024
 """About how many bytes of outcomes go into one frame."""

@@ -21,7 +21,8 @@ from bartack.errors import (
 from bartack.messaging import check_name
 from bartack.runtime._core import Core
 from bartack.runtime._layout import RunDir
-from bartack.runtime._state import State, Value
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import Value
 
 _KEY = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 

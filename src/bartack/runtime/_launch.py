@@ -7,6 +7,7 @@ import os
 import secrets
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from bartack.core import DIR_MODE, SystemClock, claim_run_dir
 from bartack.errors import AgentConfigError, ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
+from bartack.runtime._apply import add_entry, apply_all
 from bartack.runtime._config import Config, keep_sets
 from bartack.runtime._core import Core, UnknownDecision, check_decided
 from bartack.runtime._hub import Hub, Observer
@@ -26,9 +28,10 @@ from bartack.runtime._mirror import Describe, RunFile
 from bartack.runtime._office import Settings
 from bartack.runtime._program import Inquiry, find_program, heal_program, pin, project_root
 from bartack.runtime._prompts import Prompts
-from bartack.runtime._state import NO_VALUE, State, Value
+from bartack.runtime._state import State
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._worker_state import NO_VALUE, Value
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 EXIT_CODES = {
@@ -126,7 +129,7 @@ def load_state(run: RunDir, journal: FileJournal) -> State:
         RunNotFoundError: The journal has no run in it.
     """
     state = State()
-    state.apply_all(journal.read())
+    apply_all(state, journal.read())
     if state.run is None:
         raise RunNotFoundError(run.id)
     return state
@@ -183,7 +186,7 @@ def _drive(
         durability=config.durability,
         at_least=_known_seq(run),
         telemetry=telemetry,
-        each=state.add,
+        each=partial(add_entry, state),
     )
     hub: Hub | None = None
     try:

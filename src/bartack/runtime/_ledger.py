@@ -16,10 +16,12 @@ from bartack.core import Clock
 from bartack.errors import BartackError
 from bartack.journal import INLINE_LIMIT, BlobRef, Draft, Journal
 from bartack.runtime import _frames as f
+from bartack.runtime._apply import apply
 from bartack.runtime._entries import EntryData, StepFailed, StepFinished, StepStarted
 from bartack.runtime._herald import Herald
-from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
+from bartack.runtime._state import State
 from bartack.runtime._steps import ShellArgs, ThinkArgs
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 FOREIGN: Final = "foreign:"
 """How the names of processes outside begin."""
@@ -218,7 +220,7 @@ class Ledger:
             for data, value in items:
                 self.herald.hear(data, now, value)
         for place, (data, value) in enumerate(items, seq):
-            self.state.apply(data, place, now, value)
+            apply(self.state, data, place, now, value)
         if self._heard is not None:
             self._heard += [Recorded(place, now, *item) for place, item in enumerate(items, seq)]
         if not ride:

@@ -27,7 +27,7 @@ from bartack.messaging import (
 from bartack.runtime import _entries as e
 from bartack.runtime._clockwork import Alarm
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, Value
+from bartack.runtime._worker_state import NO_VALUE, Value
 
 CHUNK: Final = 16
 """So many letters are tried again in one turn of the hub: whoever sends meanwhile is not kept waiting."""

@@ -15,7 +15,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._ledger import NULL, Peer, describe
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, Value, Worker
 
 Items = list[tuple[e.EntryData, Value]]
 

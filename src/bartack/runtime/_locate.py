@@ -10,6 +10,7 @@ import msgspec
 
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import open_reader
+from bartack.runtime._apply import apply_all
 from bartack.runtime._client import is_active
 from bartack.runtime._config import find_state_dir, find_workspace
 from bartack.runtime._layout import RunDir
@@ -65,7 +66,7 @@ def read_state(run: RunDir) -> State:
     """
     state = State()
     with open_reader(run.path) as reader:
-        state.apply_all(reader.read())
+        apply_all(state, reader.read())
     if state.run is None:
         raise RunNotFoundError(run.id)
     return state

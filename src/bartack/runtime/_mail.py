@@ -31,7 +31,7 @@ from bartack.runtime._clockwork import Alarm
 from bartack.runtime._ledger import NULL, Peer
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._office import Bounds, Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 PULSE_S: Final = 1.0
 """How often the default clock of a receive looks whether it may go on."""

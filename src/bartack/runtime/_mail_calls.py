@@ -15,7 +15,7 @@ from bartack.runtime import _steps as s
 from bartack.runtime._ledger import NULL, Peer, Show
 from bartack.runtime._mail import Blocked, MailDesk, size_of
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 
 class CallDesk:

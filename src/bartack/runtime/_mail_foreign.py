@@ -18,7 +18,7 @@ from bartack.runtime._ledger import Peer
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail import Blocked, MailDesk, size_of
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, Value
+from bartack.runtime._worker_state import NO_VALUE, Value
 
 Told = Callable[[Value | BartackError], None]
 """A process outside learns what became of what it asked for."""

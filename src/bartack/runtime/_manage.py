@@ -23,14 +23,16 @@ from bartack.errors import (
 )
 from bartack.journal import Draft, Entry, FileJournal, FileReader, open_journal, open_reader
 from bartack.runtime import _entries as e
+from bartack.runtime._apply import apply, apply_all
 from bartack.runtime._client import HubClient, is_active
 from bartack.runtime._foreign import Request
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, status_of
 from bartack.runtime._mirror import Mirror
-from bartack.runtime._state import NO_VALUE, State
+from bartack.runtime._state import State
 from bartack.runtime._view import Chronicle, parse_step
+from bartack.runtime._worker_state import NO_VALUE
 from bartack.supervision import take_tree_lock
 
 STOP_WAIT_S: Final = 10.0
@@ -80,14 +82,14 @@ def _ask(run: RunDir, do: str, message: str) -> None:
 def _write(run: RunDir, *entries: e.EntryData) -> None:
     with open_journal(run.path) as journal:
         state = State()
-        state.apply_all(journal.read())
+        apply_all(state, journal.read())
         status = status_of(run, state, active=False)
         if status in TERMINAL:
             raise RunNotActiveError(run.id, status)
         first = journal.stage(*(e.draft(entry) for entry in entries))
         journal.commit()
         for place, entry in enumerate(entries, first):
-            state.apply(entry, place, SystemClock().now_us(), NO_VALUE)
+            apply(state, entry, place, SystemClock().now_us(), NO_VALUE)
         Mirror(run, state).write(journal.synced_seq, active=False)
 
 

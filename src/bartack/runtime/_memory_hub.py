@@ -17,6 +17,7 @@ from bartack.core import Clock
 from bartack.journal import Draft, MemoryJournal, MemoryStore
 from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
+from bartack.runtime._apply import apply_all
 from bartack.runtime._core import Core, UnknownDecision
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._office import Settings
@@ -122,7 +123,7 @@ class MemoryHub:
         run_dir: str = "",
     ) -> None:
         state = State()
-        state.apply_all(journal.read())
+        apply_all(state, journal.read())
         self.journal = journal
         self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry)
         self.status = ""

@@ -29,10 +29,11 @@ from bartack.runtime._memory_hub import MemoryHub, MortalJournal
 from bartack.runtime._office import Settings
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._scheduler import Scheduler
-from bartack.runtime._state import NO_VALUE, OpenStep, State
+from bartack.runtime._state import State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
 from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
+from bartack.runtime._worker_state import NO_VALUE, OpenStep
 from bartack.supervision.forms import form_words
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from bartack.runtime import _steps as s
 from bartack.runtime._ledger import FOREIGN, Peer, Show
 from bartack.runtime._mail import check_reader
 from bartack.runtime._office import Office
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker, is_step
+from bartack.runtime._state import is_step
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 from bartack.supervision import Down, Monitor
 
 Items = list[tuple[e.EntryData, Value]]

@@ -14,8 +14,8 @@ from bartack.runtime._config_sections import QuestionsConfig
 from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
 from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._ledger import Ledger, Peer, describe
-from bartack.runtime._state import NO_VALUE, OpenStep, Value, Worker
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 A = TypeVar("A")
 

@@ -22,8 +22,8 @@ from bartack.runtime import _steps as s
 from bartack.runtime._clockwork import Alarm
 from bartack.runtime._ledger import Peer, Show, Transition
 from bartack.runtime._office import Office
-from bartack.runtime._state import OpenStep, Value, Worker
 from bartack.runtime._values import encode
+from bartack.runtime._worker_state import OpenStep, Value, Worker
 
 _TYPES: Final[dict[str, type]] = {"str": str, "bool": bool, "int": int, "float": float}
 _YES: Final = frozenset({"y", "yes", "true", "on", "1"})

@@ -19,9 +19,11 @@ from bartack.core import RealDisk
 from bartack.errors import BartackError, ReplayMismatchError
 from bartack.journal import FileBlobs, FileReader, open_reader
 from bartack.runtime import _frames as f
+from bartack.runtime._apply import apply_all
 from bartack.runtime._history import outcome_of
 from bartack.runtime._layout import RunDir
-from bartack.runtime._state import State, Worker
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import Worker
 
 TIMEOUT_S: Final = 600.0
 
@@ -101,7 +103,7 @@ def replay(run: RunDir, program: str) -> ReplayReport:
     """Replay every worker of a run that has something left to do against the program in a directory."""
     state = State()
     with open_reader(run.path) as reader:
-        state.apply_all(reader.read())
+        apply_all(state, reader.read())
         workers = [worker for worker in state.workers.values() if _is_replayed(worker)]
         histories = _histories(reader, workers)
     found = [_replay_worker(run, state, worker, histories[worker.path], program) for worker in workers]

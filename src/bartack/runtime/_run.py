@@ -28,6 +28,7 @@ from bartack.errors import (
 from bartack.journal import FileBlobs, open_reader
 from bartack.messaging import DeadLetterQueue
 from bartack.runtime import _steps as s
+from bartack.runtime._apply import apply_all
 from bartack.runtime._asks import check_limit
 from bartack.runtime._client import HubClient, is_active
 from bartack.runtime._config import find_workspace, load_config
@@ -41,12 +42,13 @@ from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_sta
 from bartack.runtime._manage import cancel_run, fail_run, fork_run
 from bartack.runtime._mirror import RunFile
 from bartack.runtime._session import Session
-from bartack.runtime._state import State, Value
+from bartack.runtime._state import State
 from bartack.runtime._update import update_program
 from bartack.runtime._values import codec, encode
 from bartack.runtime._view import Chronicle, MessageRecord, StepRecord, StepStatus
 from bartack.runtime._worker import Worker as WorkerFunction
 from bartack.runtime._worker import WorkerCall
+from bartack.runtime._worker_state import Value
 from bartack.supervision import read_facts
 
 if TYPE_CHECKING:
@@ -190,7 +192,7 @@ class Run:
             state = State()
             last = None
             for entry in reader.read():
-                state.apply_all([entry])
+                apply_all(state, [entry])
                 last = entry if entry.kind == "run.ended" else last
             if state.failure is not None:
                 raise self._failure(state)

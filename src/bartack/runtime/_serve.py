@@ -14,7 +14,8 @@ from bartack.runtime._hub import Hub
 from bartack.runtime._launch import EXIT_CODES, drive
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Recorded
-from bartack.runtime._state import State, Value
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import Value
 
 OWNED = 5
 """The exit code when another process runs the run."""

@@ -16,7 +16,7 @@ from bartack.runtime import _steps as s
 from bartack.runtime._ledger import AnswerCall
 from bartack.runtime._office import Office
 from bartack.runtime._places import CallPlace, parse_call
-from bartack.runtime._state import NO_VALUE, OpenStep, ToolRecord, ToolRun, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, ToolRecord, ToolRun, Value, Worker
 
 ENDED: Final = "this step has ended"
 

@@ -13,10 +13,12 @@ import msgspec
 
 from bartack.journal import BlobRef, Entry
 from bartack.runtime import _entries as e
+from bartack.runtime._apply import apply
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._herald_run import SUPERVISOR
 from bartack.runtime._places import CallPlace
-from bartack.runtime._state import State, Value
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import Value
 from bartack.supervision import CrashReport
 
 StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
@@ -162,7 +164,7 @@ class Chronicle:
 
     def add(self, data: e.EntryData, seq: int, at: int, value: Value) -> None:
         """Add one entry."""
-        self.state.apply(data, seq, at, value)
+        apply(self.state, data, seq, at, value)
         tell = self._tell.get(type(data))
         if tell is not None:
             tell(data, seq, at)

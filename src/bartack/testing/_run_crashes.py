@@ -40,6 +40,7 @@ from bartack.runtime.rehearse import (
     ToolFailed,
     ToolFinished,
     WorkerCall,
+    apply_all,
     check_replay,
     decode_entry,
     pin,
@@ -241,7 +242,7 @@ def _read_state(run: RunDir) -> State:
     state = State()
     try:
         with open_reader(run.path) as reader:
-            state.apply_all(reader.read())
+            apply_all(state, reader.read())
     except JournalNotFoundError:
         return state
     return state

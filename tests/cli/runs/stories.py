@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bartack.journal import open_journal
 from bartack.runtime import _entries as e
+from bartack.runtime._apply import apply_all
 from bartack.runtime._frames import ErrorData, StackLine
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import Mirror
@@ -57,7 +58,7 @@ class Story:
 
     def end(self, *, mirror: bool = True) -> Story:
         """The process that told it is gone."""
-        self.state.apply_all(self.journal.read())
+        apply_all(self.state, self.journal.read())
         if mirror:
             Mirror(self.run, self.state).write(self.journal.synced_seq, active=False)
         self.journal.close()

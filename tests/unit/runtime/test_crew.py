@@ -18,7 +18,7 @@ from bartack.runtime._effects import ShellEnd
 from bartack.runtime._launch import check_resumable
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import describe
-from bartack.runtime._state import Value
+from bartack.runtime._worker_state import Value
 
 CANCELLED = describe(StepCancelledError("cancelled"))
 

@@ -15,7 +15,7 @@ from bartack.runtime import _steps as s
 from bartack.runtime._foreign import Request
 from bartack.runtime._ledger import Peer
 from bartack.runtime._office import Settings
-from bartack.runtime._state import Value
+from bartack.runtime._worker_state import Value
 
 EVERYTHING = LetterFilter()
 

@@ -12,7 +12,7 @@ from bartack.errors import DeadlineExceededError, LinkedExitError, ReceiveTimeou
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._state import NO_VALUE
+from bartack.runtime._worker_state import NO_VALUE
 from bartack.telemetry import Telemetry
 from bartack.testing import TestRun, assert_survives_crashes, run_worker
 

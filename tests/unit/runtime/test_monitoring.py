@@ -21,8 +21,10 @@ from bartack.errors import (
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
+from bartack.runtime._apply import apply
 from bartack.runtime._herald import Herald
-from bartack.runtime._state import NO_VALUE, State
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import NO_VALUE
 from bartack.supervision import MonitorStats
 from bartack.telemetry import Telemetry
 from bartack.testing import TestRun, VirtualClock, assert_survives_crashes, run_worker
@@ -367,7 +369,7 @@ def test_what_happens_to_monitors_is_told_when_it_is_durable() -> None:
     ]
     for seq, data in enumerate(entries, 1):
         herald.hear(data, seq, NO_VALUE)
-        state.apply(data, seq, seq, NO_VALUE)
+        apply(state, data, seq, seq, NO_VALUE)
     assert heard == []
     herald.speak()
 

@@ -6,7 +6,7 @@ import pytest
 
 from bartack.runtime._blame import Blame, Failed, follows
 from bartack.runtime._places import CallPlace, is_inside, number_inside, outer, parse_call
-from bartack.runtime._state import NO_VALUE, ToolRecord, ToolRun
+from bartack.runtime._worker_state import NO_VALUE, ToolRecord, ToolRun
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from bartack.journal import Entry
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
+from bartack.runtime._apply import APPLY, apply_all
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._office import Settings
-from bartack.runtime._state import _APPLY, State, Value
+from bartack.runtime._state import State
+from bartack.runtime._worker_state import Value
 
 
 def picture(state: State) -> dict[str, object]:
@@ -63,7 +65,7 @@ def shown(value: Value) -> object:
 
 def read_again(entries: list[Entry]) -> State:
     state = State()
-    state.apply_all(entries)
+    apply_all(state, entries)
     return state
 
 
@@ -156,7 +158,7 @@ def test_every_beginning_of_a_journal_adds_up_to_something(story: Callable[[Stag
 
 
 def test_every_kind_of_entry_is_taken_into_account() -> None:
-    assert set(_APPLY) == set(e.ENTRY_TYPES.values())
+    assert set(APPLY) == set(e.ENTRY_TYPES.values())
 
 
 def test_entries_that_are_not_the_hubs_are_passed_over() -> None:

@@ -6,8 +6,8 @@ import pytest
 
 from bartack.runtime import _entries as e
 from bartack.runtime._frames import ErrorData
-from bartack.runtime._state import NO_VALUE
 from bartack.runtime._view import Chronicle, parse_step
+from bartack.runtime._worker_state import NO_VALUE
 
 ERROR = ErrorData(type="builtins:ValueError", message="no")
 

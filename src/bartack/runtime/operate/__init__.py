@@ -91,12 +91,13 @@ if TYPE_CHECKING:
         read_manifest,
         snapshot_id,
     )
-    from bartack.runtime._state import OpenStep, State, Value, Worker
+    from bartack.runtime._state import State
     from bartack.runtime._steps import AskArgs, CallArgs, Held, ThinkArgs, ThinkOutcome
     from bartack.runtime._timeouts import Limit, limits_in_force
     from bartack.runtime._transcript import lost_lines
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
+    from bartack.runtime._worker_state import OpenStep, Value, Worker
     from bartack.runtime.patchwork import Survey, compile_file, survey, upgrade_file
 
 __all__ = [

@@ -1,5 +1,6 @@
 """For tests of programs: runs in memory, and replays that execute nothing. ``bartack.testing`` is what tests use."""
 
+from bartack.runtime._apply import apply_all
 from bartack.runtime._calls import Worker, WorkerCall
 from bartack.runtime._child import load_worker
 from bartack.runtime._core import UnknownDecision
@@ -24,10 +25,11 @@ from bartack.runtime._memory_run import MemoryRun, MovableClock
 from bartack.runtime._program import Inquiry, pin, project_root
 from bartack.runtime._replay import ReplayReport, check_replay
 from bartack.runtime._results import Failure, ShellResult
-from bartack.runtime._state import OpenStep, State, Value
+from bartack.runtime._state import State
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._values import encode
 from bartack.runtime._view import Chronicle, StepRecord
+from bartack.runtime._worker_state import OpenStep, Value
 
 __all__ = [
     "Begin",
@@ -64,6 +66,7 @@ __all__ = [
     "Value",
     "Worker",
     "WorkerCall",
+    "apply_all",
     "check_replay",
     "decode_entry",
     "encode",
