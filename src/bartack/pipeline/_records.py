@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,6 +25,8 @@ from bartack.runtime.operate import (
 Verdict = Literal["pass", "fail", "waived"]
 StopPlace = Literal["tests", "review", "spec", "rounds", "intake", "answer", "budget", "tasks"]
 """Where a run stops until a person resumes it."""
+KEPT_BYTES: Final = 64 * 1024
+"""What the journal keeps of each output of a configured command; agents see the end of that."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

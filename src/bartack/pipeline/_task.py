@@ -16,6 +16,7 @@ from bartack.pipeline._desk import Answer, Cause, Desk
 from bartack.pipeline._lane_work import conflict_findings, enter
 from bartack.pipeline._lanes import commit_work, look_for_marks
 from bartack.pipeline._records import (
+    KEPT_BYTES,
     Gate,
     Lane,
     Place,
@@ -285,6 +286,7 @@ class _Task:
                 cwd=None if self._lane is None else self._desk.place.workspace,
                 env=tests.env or None,
                 timeout_s=tests.timeout_s,
+                kept_bytes=KEPT_BYTES,
             )
             ran = TestRun(
                 command=command,
