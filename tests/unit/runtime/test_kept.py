@@ -9,6 +9,7 @@ import pytest
 from bartack.core import SecretRule
 from bartack.runtime._commands import _read_end
 from bartack.runtime._kept import ASIDE, keep_end
+from bartack.runtime._steps import ShellArgs
 
 SECRET = "".join(Random(1).choices(string.ascii_lowercase, k=10_000))
 ENVIRON = {"SHOP_TOKEN": SECRET, "SHELF": "of-oak-and-iron"}
