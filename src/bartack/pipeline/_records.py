@@ -218,6 +218,14 @@ class Spent(Record, frozen=True):
         )
 
 
+class Noted(Record, frozen=True):
+    """The outcome of a step of a task: which step, and what it gave."""
+
+    kind: str
+    about: str = ""
+    value: object = None
+
+
 class TaskResult(Record, frozen=True):
     """How a task ended."""
 
@@ -228,6 +236,8 @@ class TaskResult(Record, frozen=True):
     """The loops that a person ended by accepting the work as it is."""
     problem: str = ""
     spent: Spent = Spent()
+    notes: list[Noted] = []
+    """What a task has done that failed, for whoever goes on with it."""
 
 
 class Base(Record, frozen=True):
