@@ -1,4 +1,4 @@
-"""A task that fails while others go on: resume goes on with it where it stopped, and nothing that it has finished is paid for again."""
+"""A task that fails while others go on: resume goes on with it where it stopped, and pays for nothing again that is finished."""
 
 from __future__ import annotations
 
