@@ -46,6 +46,7 @@ from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import NO_VALUE, OpenStep, State, Value, Worker
+from bartack.runtime._statuses import moving
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import TalkWaits, ToolCall
@@ -143,7 +144,7 @@ class Core:
         """The run begins or goes on: failed workers are set back to their failing step, and everybody starts."""
         failed = [w for w in self.state.workers.values() if w.status == "failed" and not w.error_is_final]
         items: list[tuple[e.EntryData, Value]] = [
-            (e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0)), NO_VALUE)
+            (moving(self.state, e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0))), NO_VALUE)
         ]
         for worker in failed:
             items += _rewind(worker, unknown)
@@ -161,7 +162,7 @@ class Core:
     def stop(self, reason: str) -> None:
         """The hub stops in order; the run stays resumable."""
         if self.state.ended is None:
-            self.ledger.record((e.HubStopped(reason=reason), NO_VALUE))
+            self.ledger.record((moving(self.state, e.HubStopped(reason=reason)), NO_VALUE))
             self.ledger.act(Transition())
 
     @property

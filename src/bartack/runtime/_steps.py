@@ -76,8 +76,8 @@ class ShellArgs(Args, frozen=True):
     """Commands, each a list of exact words, connected by pipes; or a form. No shell reads them.
 
     The status of a form is a value even if its program was not found. ``shown`` is a form as people may read it, without secrets;
-    ``live`` tells that its output is shown while it runs, and that only the end of it is kept. With ``kept_bytes`` no more than that
-    of the end of each output is kept, and no secrets.
+    ``live`` tells that its output is shown while it runs, and that only the end of it is kept. With ``kept_bytes`` no more than so
+    much of the end of each output is kept, and no secrets.
     """
 
     pipeline: list[list[str]] = []
