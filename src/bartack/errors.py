@@ -1107,7 +1107,7 @@ class AgentError(BartackError):
         self.tokens = 0
         self.attempts = attempts
         told = [
-            f"agent {agent!r}: {problem}",
+            f"agent {agent!r}: {problem}" if agent else f"the agent: {problem}",
             f" [{reason}]" if reason else "",
             f"; attempts: {', '.join(attempts)}" if attempts else "",
             f"; stderr: {' | '.join(stderr_tail)}" if stderr_tail else "",

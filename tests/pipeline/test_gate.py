@@ -8,9 +8,10 @@ import msgspec
 import pytest
 from tests.pipeline.team import GREEN, RED, Team, built, gates, iteration_of, order, settings, wrote
 
-from bartack.pipeline._records import Gate, Settings, TestRun
+from bartack.pipeline._records import KEPT_BYTES, Gate, Settings, TestRun
 from bartack.pipeline._steps import TAIL_BYTES, judge_tests
 from bartack.runtime import ShellResult
+from bartack.runtime._steps import ShellOutcome
 from bartack.runtime.operate import RedactionConfig, TestsConfig
 
 
@@ -187,6 +188,9 @@ def test_agents_and_people_do_not_see_the_secrets_that_tests_write(
 
     run = team.run(order("T-1", using=using))
 
+    journal = b"".join(bytes(entry.value) for entry in run.journal if entry.value is not None)
+    assert b"of-the-environment" not in journal
+    assert b"unheard-of" not in journal
     hidden = "with $env:SHOP_TOKEN\nOTHER_PASSWORD=***\nDATABASE $env:DATABASE\n"
     assert gates(run)[0].tail.startswith(hidden)
     assert hidden in str(iteration_of(team.commands[1]).findings[0]["message"])
@@ -198,6 +202,24 @@ def test_a_secret_is_not_left_in_halves_where_the_output_is_cut(monkeypatch: pyt
     gate = judge(TestRun(command="pytest", exit_code=1, output="0123456789" * 10 + "x" * (TAIL_BYTES - 50)))
 
     assert "0123456789" not in gate.tail
+
+
+@pytest.mark.requirement("test-output-is-kept-bounded")
+def test_of_a_long_output_the_journal_keeps_the_end_and_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "of-the-environment")
+    long = "of-the-environment\n" * 200_000 + "the end\n"
+    results = [ShellResult(["make", "test"], 1, long, long), GREEN]
+    team = Team(tmp_path, tests=lambda argv: results.pop(0))
+    with team.running(order("T-1")) as run:
+        found = [step.seq for step in run.steps if step.kind == "shell"]
+        outcome = msgspec.convert(run._load(run.journal[found[0] - 1]), type=ShellOutcome)
+
+        assert max(len(outcome.stdout), len(outcome.stderr)) <= KEPT_BYTES
+        assert outcome.stdout.endswith("$env:SHOP_TOKEN\nthe end\n")
+        assert "of-the-environment" not in outcome.stdout + outcome.stderr
+        assert gates(run)[0].tail.endswith("the end\n")
 
 
 @pytest.mark.parametrize("problem", ["not over within 5 s, and ended", "ended by signal 9"])

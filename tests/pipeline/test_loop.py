@@ -11,7 +11,6 @@ from tests.pipeline.team import (
     GREEN,
     RED,
     UNCHANGED,
-    Reply,
     Shell,
     Team,
     built,
@@ -357,19 +356,6 @@ def test_other_tasks_go_on_where_that_is_wanted(tmp_path: Path) -> None:
 
         assert statuses(run) == [("one", "done"), ("two", "done"), ("three", "done")]
         assert [task for task, _, _, _ in team.actions[3:]] == ["one", "one", "three", "three"]
-
-
-def test_a_task_that_is_begun_once_more_goes_on_counting_its_receipts(tmp_path: Path) -> None:
-    refusing: Reply = {"times": 1, "error": {"code": "invalid_inputs", "retryable": False}}
-    team = Team(tmp_path, {"review": [refusing, APPROVED]})
-    with team.running(order("one", using=bounds(on_task_failure="continue"))) as run:
-        assert run.error is not None
-
-        run.resume()
-        run.finish()
-
-        steps = [(receipt.step, receipt.action) for receipt in receipts(run)]
-        assert steps == [(1, "implement"), (2, "implement"), (3, "review")]
 
 
 def test_a_receipt_names_its_command_also_if_the_agent_does_not(

@@ -17,6 +17,9 @@ from tests.pipeline.matrix import FAULTS
 from tests.pipeline.real import REPLIES, Shop
 from tests.pipeline.team import Reply
 
+from bartack.cli import main
+from bartack.runtime._transcript_facts import facts_told
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart as on Linux")
 
 SOAK: Final = "BARTACK_CHAOS_SOAK" in os.environ
@@ -58,7 +61,26 @@ def test_a_fault_and_a_kill_change_nothing_with_real_processes(
 
     assert code == 0, f"{told}\n{shop.story()}"
     assert shop.facts() == whole, told
+    assert (shop.run_dir / "transcript.txt").read_bytes() == facts_told(shop.run_dir), told
     assert [key for key in shop.commands() if key in finished] == sent, told
+
+
+@pytest.mark.requirement("transcript-of-a-pipeline")
+def test_the_transcript_of_a_run_tells_each_command_and_answer(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (shop.run_dir / "transcript.txt").read_text().splitlines(keepends=True)
+
+    assert [" ".join(line.split()[1:5]) for line in lines if " ik:" in line] == [
+        "bartack → team implement",
+        "bartack → team implement_changes",
+        "bartack → team review",
+        "bartack → team update_spec",
+    ]
+    assert sum("  team   " in line for line in lines) == 4
+    assert lines[-1].endswith("  run completed\n")
+    assert main(["log", shop.run_dir.name, "--workspace", str(shop.workspace)]) == 0
+    assert capsys.readouterr().out == "".join(lines)
 
 
 @pytest.mark.requirement("bad-lines-are-borne")

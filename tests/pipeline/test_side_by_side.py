@@ -307,6 +307,33 @@ def test_others_go_on_without_a_task_that_fails_and_what_depends_on_it_is_skippe
         assert files(team, run).keys() == {"README.md", "1.txt", "2.txt", "3.txt"}
 
 
+def test_a_task_that_failed_goes_on_in_its_worktree_behind_what_it_has_finished(place: Path) -> None:
+    refusing: Reply = {
+        "when": {"task": "one"},
+        "times": 1,
+        "error": {"code": "invalid_inputs", "retryable": False},
+    }
+    replies = {"implement": each(one="1.txt", two="2.txt"), "review": [refusing, {"times": 0, **APPROVED}]}
+    team = GitTeam(place, replies)
+    using = settings(pipeline=PipelineConfig(on_limit="fail", spec=False, on_task_failure="continue"))
+    with team.running(order("one", "two", using=using)) as run:
+        assert run.error is not None
+        before = len(team.commands)
+
+        run.resume()
+        run.finish()
+
+        assert files(team, run).keys() == {"README.md", "1.txt", "2.txt"}
+        assert [(task, action) for task, action, _, _ in team.actions[before:]] == [("one", "review")]
+        assert team.commands[before].idempotency_key in {c.idempotency_key for c in team.commands[:before]}
+        assert sorted((r.task_id, r.step) for r in receipts(run)) == [
+            ("one", 1),
+            ("one", 2),
+            ("two", 1),
+            ("two", 2),
+        ]
+
+
 def test_the_tests_run_once_more_on_all_work_together_and_a_person_can_mend_it(place: Path) -> None:
     team = GitTeam(place, {"implement": each(one="1.txt", two="2.txt")})
     found: list[Path] = []

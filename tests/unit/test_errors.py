@@ -193,3 +193,8 @@ def test_a_poisoned_journal_repeats_its_first_error_as_a_fresh_one() -> None:
 
     assert again is not first
     assert (type(again), again.path, again.problem) == (JournalFullError, "journal.ndjson", "no space left")
+
+
+def test_an_agent_without_a_name_is_just_the_agent() -> None:
+    assert errors.ReplyInvalidError("", "no number", "one").message == "the agent: no number; it replied: one"
+    assert errors.ReplyInvalidError("team", "no number", "one").message.startswith("agent 'team': no number")

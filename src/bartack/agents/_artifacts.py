@@ -148,8 +148,9 @@ def _open_resolved(root: str, real: str) -> int:
 
 
 def _compare(said: Artifact, found: VerifiedArtifact) -> str:
+    problems: list[str] = []
     if said.size != found.size:
-        return f"{said.path}: {said.size} bytes were said, {found.size} are there"
+        problems.append(f"{said.size} bytes were said, {found.size} are there")
     if said.sha256 != found.sha256:
-        return f"{said.path}: {said.sha256} was said, {found.sha256} is there"
-    return ""
+        problems.append(f"{said.sha256} was said, {found.sha256} is there")
+    return f"{said.path}: {', '.join(problems)}" if problems else ""

@@ -236,7 +236,7 @@ class Conversation:
         self._catch_up()
         self._times.last_line = self._watch.now()
         if isinstance(read, BadLine):
-            self._fault(read)
+            self._fault(read) if read.event is None else self._flawed(read, read.event)
         else:
             self._message(link, read)
         return self._case
@@ -508,6 +508,22 @@ class Conversation:
             self._take_answer(event)
         else:
             self._passing(event, raw)
+
+    def _flawed(self, read: BadLine, event: Event) -> None:
+        """An event came that is right but for the files it names: nothing better is to be expected of this attempt."""
+        misfit = self._misfit(event)
+        ends = event.event in TERMINAL.get(self.request.action, ())
+        again = self._record.is_repeated(event.message_id)
+        strange = misfit is not None and misfit[0] != "late"
+        self._fault(read._replace(suspect=strange and not again and event.event in ENDING))
+        if again or misfit is not None or self.state != "running":
+            return
+        if event.event == "error":
+            self._event(event, read.excerpt)
+        elif ends:
+            self._record.remember(event.message_id)
+            self._note_usage(event)
+            self._reject("artifact_mismatch", read.detail)
 
     def _is_too_late(self, event: Event) -> bool:
         """After a cancel only an error counts, and what was on its way when the time was over."""

@@ -14,7 +14,8 @@ from typing import Final, NamedTuple, NoReturn, cast
 
 import msgspec
 
-from bartack.agents._messages import FROM_AGENT, TO_AGENT, FromAgent, ToAgent
+from bartack.agents._flaws import find_flaws
+from bartack.agents._messages import FROM_AGENT, TO_AGENT, Event, FromAgent, ToAgent
 from bartack.errors import LineTooLongError
 
 MAX_LINE: Final = 262_144
@@ -41,6 +42,7 @@ class BadLine(NamedTuple):
         suspect: It may have been the answer.
         detail: What is wrong, in words.
         is_text: It is no attempt at a message but something that somebody printed.
+        event: The event that it is, but for the files that it names.
     """
 
     case: str
@@ -49,6 +51,7 @@ class BadLine(NamedTuple):
     suspect: bool = False
     detail: str = ""
     is_text: bool = False
+    event: Event | None = None
 
     @property
     def counted(self) -> bool:
@@ -171,7 +174,21 @@ def read_line(line: bytes) -> Read:
     try:
         return Line(msgspec.convert(cast("object", value), type=wanted), line)
     except msgspec.ValidationError as error:
-        return _fault("schema", line, str(error), suspect=kind == "event")
+        return _unfit(line, cast("dict[str, object]", value), str(error))
+
+
+def _unfit(line: bytes, members: dict[str, object], problem: str) -> BadLine:
+    """A message that is not as it should be; if it is an event, whether it is one but for its files."""
+    if members["kind"] != "event":
+        return _fault("schema", line, problem)
+    flaws = find_flaws(members.get("artifacts"))
+    try:
+        event = msgspec.convert({**members, "artifacts": None}, type=Event) if flaws else None
+    except msgspec.ValidationError:
+        event = None
+    if event is None:
+        return _fault("schema", line, problem, suspect=True)
+    return _fault("schema", line, flaws, suspect=True)._replace(event=event)
 
 
 def read_command(line: bytes) -> ToAgent | None:

@@ -14,7 +14,7 @@ from bartack.cli._runs import latest_argument, locate, workspace_option
 from bartack.cli._terminal import printable
 from bartack.core import open_watch
 from bartack.journal import Entry, FileReader, open_reader
-from bartack.runtime.operate import RunDir, is_active, lost_lines, was_abandoned
+from bartack.runtime.operate import RunDir, has_facts, is_active, lost_lines, read_transcript, was_abandoned
 
 LOOK_S = 2.0
 """How often a follower looks whether anybody runs the run."""
@@ -38,6 +38,10 @@ def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:
 
 
 def _print_transcript(run: RunDir, *, follow: bool) -> None:
+    if not follow and (was_abandoned(run) or has_facts(run.path)):
+        for whole in read_transcript(run.path, run.transcript).splitlines(keepends=True):
+            sys.stdout.write(_shown(whole.decode("utf-8", "replace")))
+        return
     with open_watch(str(run.path)) as watch:
         stream: BinaryIO | None = None
         while True:

@@ -91,6 +91,11 @@ class Redactor:
         self._pattern = re.compile("|".join(map(re.escape, longest_first)))
         self._pattern_in_bytes = re.compile(b"|".join(re.escape(_bytes(form)) for form in longest_first))
 
+    @property
+    def longest(self) -> int:
+        """How many bytes the longest of all forms of all secrets has."""
+        return max(map(len, self._names_in_bytes), default=0)
+
     def redact_text(self, text: str) -> str:
         """``text`` with every known secret replaced by the name of its variable."""
         if not any(map(text.__contains__, self._names)):

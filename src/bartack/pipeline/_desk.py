@@ -14,10 +14,12 @@ import msgspec
 from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
 from bartack.errors import AgentError, WorktreeError
 from bartack.pipeline._lanes import check_place, place_of, tally
+from bartack.pipeline._past import Past
 from bartack.pipeline._records import (
     Accepted,
     Checks,
     Lane,
+    Noted,
     Place,
     Settings,
     Shot,
@@ -54,6 +56,8 @@ class Answer(msgspec.Struct, frozen=True):
     result: AgentResult
     accepted: Accepted
     findings: list[Finding]
+    recalled: bool = False
+    """Another worker has had it, which failed later."""
 
 
 class Desk:
@@ -66,8 +70,10 @@ class Desk:
         record: TaskRecord,
         spent: Spent,
         lane: Lane | None = None,
+        past: list[Noted] | None = None,
     ) -> None:
         self.settings = settings
+        self.past = Past(past)
         self.spent = spent if lane is None else Spent()
         self.receipts = 0
         self._ctx = ctx
@@ -93,6 +99,9 @@ class Desk:
         detail: str = "",
     ) -> None:
         """Fail, until a person resumes the run; then go on with the settings as they are then."""
+        if self.past.recall("stop", loop, bool):
+            return  # the run was resumed, and these are the settings as they are now
+        self.past.note("stop", loop, value=True)
         stop = Stop(
             kind=kind, task_id=self._record.id, loop=loop, count=count, problem=problem, detail=detail
         )
@@ -102,10 +111,13 @@ class Desk:
 
     async def snapshot(self) -> Shot:
         """Capture the workspace, and what changed in it since the first time."""
-        shot = await take_snapshot(self._place, self.settings, self._first)
+        shot = self.past.recall("snapshot", "", Shot)
+        if shot is None:
+            shot = await take_snapshot(self._place, self.settings, self._first)
+            self.past.note("snapshot", "", shot)
+            for note in shot.notes:
+                self._ctx.log(note)
         self._first = self._first or shot.snapshot_id
-        for note in shot.notes:
-            self._ctx.log(note)
         return shot
 
     async def act(
@@ -130,21 +142,42 @@ class Desk:
         key = command_key(action, self._record.id, shot.snapshot_id, inputs)
         base, refused, replies = shot, "", 0
         while True:
-            result = await self._command(action, inputs, shot, key, refused)
-            draft = self._draft(action, cause, shot, key, result)
-            accepted = await accept(self._place, self.settings, draft, base, self._checks(action, result))
-            for note in [*result.notes, *accepted.notes]:
-                self._ctx.log(note)
+            result = self.past.recall("result", key, AgentResult)
+            if result is None:
+                result = await self._command(action, inputs, shot, key, refused)
+                self.past.note("result", key, result)
+            accepted = self.past.recall("accepted", key, Accepted)
+            recalled = accepted is not None
+            if accepted is None:
+                accepted = await self._accept(self._draft(action, cause, shot, key, result), base, result)
+                self.past.note("accepted", key, accepted)
             if accepted.receipt is not None:
-                await write_receipt(self._place, accepted.receipt)
-                self.receipts += 1
-                self._ctx.log(say_answer(result, self._record.id, accepted.receipt))
-                return Answer(result, accepted, findings_of(result.event))
+                return Answer(result, accepted, findings_of(result.event), recalled=recalled)
             refused, replies = accepted.code, replies + 1
             if refused != "invalid_reply" or replies % REPLIES == 0:
                 detail = accepted.diff or self._agent(action)
                 await self.stop(refused, "answer", replies, accepted.problem, detail)
-            base = await rebase(self._place, self.settings, base.snapshot_id, accepted.result_snapshot_id)
+            base = await self._rebase(base, accepted.result_snapshot_id)
+
+    async def _accept(self, draft: Receipt, base: Shot, result: AgentResult) -> Accepted:
+        """Look whether an answer is acceptable, and keep its receipt."""
+        checks = self._checks(draft.action, result)
+        accepted = await accept(self._place, self.settings, draft, base, checks)
+        for note in [*result.notes, *accepted.notes]:
+            self._ctx.log(note)
+        if accepted.receipt is not None:
+            await write_receipt(self._place, accepted.receipt)
+            self.receipts += 1
+            self._ctx.log(say_answer(result, self._record.id, accepted.receipt))
+        return accepted
+
+    async def _rebase(self, base: Shot, refused: str) -> Shot:
+        """What the next answer is measured from."""
+        made = self.past.recall("rebase", refused, Shot)
+        if made is None:
+            made = await rebase(self._place, self.settings, base.snapshot_id, refused)
+            self.past.note("rebase", refused, made)
+        return made
 
     async def _command(
         self, action: str, inputs: dict[str, object], shot: Shot, key: str, refused: str

@@ -21,6 +21,7 @@ from bartack.pipeline._records import (
     PipelineOrder,
     Shot,
     TaskRecord,
+    TaskResult,
 )
 from bartack.runtime.operate import (
     AskArgs,
@@ -45,6 +46,8 @@ Kind = Literal[
 ]  # fmt: skip
 
 T = TypeVar("T")
+
+TASK_FAILED: Final = "bartack.errors:TasksFailedError"
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +139,7 @@ class _Entry:
             case WorkerSpawned() as data:
                 found = self._worker(data)
             case WorkerEnded(path=path, error=error):
-                found = self._fact("task_ended", path, error=error)
+                found = self._fact("task_ended", path, error=error or self._problem(path))
             case StepStarted(step="think" | "ask") as data:
                 found = self._started(data)
             case StepFinished() as data:
@@ -174,6 +177,16 @@ class _Entry:
         kind, type_ = _BODIES[data.about]
         value = self._decode(type_)
         return self._fact("refused" if isinstance(value, Accepted) and value.code else kind, value)
+
+    def _problem(self, path: str) -> ErrorData | None:
+        """Why a task failed that says so in its result."""
+        if not path.endswith(":task"):
+            return None
+        value = self._decode(object)
+        result = None if value is None else msgspec.convert(value, type=TaskResult)
+        if result is None or result.status != "failed":
+            return None
+        return ErrorData(type=TASK_FAILED, message=result.problem)
 
     def _worker(self, data: WorkerSpawned) -> list[Fact]:
         args = self._decode(CallArgs).args

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bartack.agents import Finding
 from bartack.errors import ShellError, WorktreeError
 from bartack.pipeline._lanes import note_prepared, open_worktree, place_of
-from bartack.pipeline._records import Lane, Place, Settings
+from bartack.pipeline._records import KEPT_BYTES, Lane, Place, Settings
 from bartack.runtime import Context
 
 
@@ -21,7 +21,12 @@ async def enter(ctx: Context, settings: Settings, task_id: str, lane: Lane) -> i
     if settings.parallel.setup and not opened.ready:
         folder = place_of(here.run_dir, lane).workspace
         try:
-            await ctx.shell(*settings.parallel.setup, cwd=folder, timeout_s=settings.tests.timeout_s)
+            await ctx.shell(
+                *settings.parallel.setup,
+                cwd=folder,
+                timeout_s=settings.tests.timeout_s,
+                kept_bytes=KEPT_BYTES,
+            )
         except ShellError as error:
             raise WorktreeError(lane.name, f"parallel.setup: {error.message}") from error
         await note_prepared(here, lane)

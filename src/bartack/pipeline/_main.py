@@ -10,7 +10,7 @@ from hashlib import sha256
 from bartack.agents import open_artifact
 from bartack.errors import PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
-from bartack.pipeline._parallel import SideBySide
+from bartack.pipeline._parallel import SideBySide, result_of
 from bartack.pipeline._proposal import sort_tasks
 from bartack.pipeline._records import (
     Activated,
@@ -98,19 +98,15 @@ class _Queue:
         missing = [name for name in record.depends_on if not self._is_done(name)]
         if missing:
             return TaskResult(id=record.id, status="skipped", problem=f"{missing[0]} is not done")
-        if record.id in self._results:
-            done = await count_receipts(self._place, record.id)
-            call = task(self._settings, record, self._spent, None, done)
-        else:
-            call = task(self._settings, record, self._spent)
+        known = self._results.get(record.id)
+        done = 0 if known is None else await count_receipts(self._place, record.id)
+        past = [] if known is None else known.notes
+        call = task(self._settings, record, self._spent, None, done, past)
         if self._settings.pipeline.on_task_failure == "stop":
             result = await call
         else:
-            outcome = (await self._ctx.delegate([call], on_failure="collect"))[0]
-            if outcome.error is not None:
-                problem = f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}"
-                return TaskResult(id=record.id, status="failed", problem=problem)
-            result = outcome.unwrap()
+            [outcome] = await self._ctx.delegate([call], on_failure="collect")
+            result = result_of(outcome, record, past, self._spent)
         self._spent = result.spent
         return result
 

@@ -24,6 +24,7 @@ from bartack.pipeline._records import (
     Delivered,
     Lane,
     Merged,
+    Noted,
     Place,
     Settings,
     Spent,
@@ -33,7 +34,7 @@ from bartack.pipeline._records import (
 )
 from bartack.pipeline._task import check_result, task
 from bartack.pipeline._worktrees import RESULT, branch_of, lane_name
-from bartack.runtime import Context
+from bartack.runtime import Context, Outcome
 
 
 class SideBySide:
@@ -49,6 +50,8 @@ class SideBySide:
         """The commit that the result is at."""
         self._lanes: dict[str, Lane] = {}
         self._attempts: dict[str, int] = {}
+        self._notes: dict[str, list[Noted]] = {}
+        """What tasks have done that failed."""
 
     async def begin(self) -> None:
         """Find out what all tasks begin with."""
@@ -60,7 +63,7 @@ class SideBySide:
         width = self.settings.parallel.tasks
         lanes = [self._lane(record, min(width, len(records))) for record in records]
         calls = [
-            task(self.settings, record, self._spent, lane)
+            task(self.settings, record, self._spent, lane, 0, self._notes.get(record.id, []))
             for record, lane in zip(records, lanes, strict=True)
         ]
         if self.settings.pipeline.on_task_failure == "stop":
@@ -68,15 +71,10 @@ class SideBySide:
         else:
             outcomes = await self._ctx.delegate(calls, on_failure="collect", limit=width)
             results = [
-                outcome.unwrap()
-                if outcome.error is None
-                else TaskResult(
-                    id=record.id,
-                    status="failed",
-                    problem=f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}",
-                )
+                result_of(outcome, record, self._notes.get(record.id, []))
                 for record, outcome in zip(records, outcomes, strict=True)
             ]
+        self._notes |= {result.id: result.notes for result in results}
         return [
             await self._merge(record, result) if result.status == "done" else result
             for record, result in zip(records, results, strict=True)
@@ -172,6 +170,16 @@ class SideBySide:
 
     def _branch(self, name: str) -> str:
         return branch_of(self._place.run_dir, name)
+
+
+def result_of(
+    outcome: Outcome[TaskResult], record: TaskRecord, past: list[Noted], spent: Spent | None = None
+) -> TaskResult:
+    """How a task ended, also if its worker did not come to say so."""
+    if outcome.error is None:
+        return outcome.unwrap()
+    problem = f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}"
+    return TaskResult(id=record.id, status="failed", problem=problem, spent=spent or Spent(), notes=past)
 
 
 def say_delivered(delivered: Delivered) -> str:

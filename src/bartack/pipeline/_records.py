@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -25,6 +25,8 @@ from bartack.runtime.operate import (
 Verdict = Literal["pass", "fail", "waived"]
 StopPlace = Literal["tests", "review", "spec", "rounds", "intake", "answer", "budget", "tasks"]
 """Where a run stops until a person resumes it."""
+KEPT_BYTES: Final = 64 * 1024
+"""What the journal keeps of each output of a configured command; agents see the end of that."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -216,6 +218,14 @@ class Spent(Record, frozen=True):
         )
 
 
+class Noted(Record, frozen=True):
+    """The outcome of a step of a task: which step, and what it gave."""
+
+    kind: str
+    about: str = ""
+    value: object = None
+
+
 class TaskResult(Record, frozen=True):
     """How a task ended."""
 
@@ -226,6 +236,8 @@ class TaskResult(Record, frozen=True):
     """The loops that a person ended by accepting the work as it is."""
     problem: str = ""
     spent: Spent = Spent()
+    notes: list[Noted] = []
+    """What a task has done that failed, for whoever goes on with it."""
 
 
 class Base(Record, frozen=True):

@@ -11,13 +11,23 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.agents import Finding
-from bartack.errors import MessageTooLargeError, ShellError, ShellTimeoutError
+from bartack.errors import (
+    BartackError,
+    MessageTooLargeError,
+    RunDiskError,
+    SessionFailedError,
+    ShellError,
+    ShellTimeoutError,
+    StepCancelledError,
+)
 from bartack.pipeline._desk import Answer, Cause, Desk
 from bartack.pipeline._lane_work import conflict_findings, enter
 from bartack.pipeline._lanes import commit_work, look_for_marks
 from bartack.pipeline._records import (
+    KEPT_BYTES,
     Gate,
     Lane,
+    Noted,
     Place,
     Settings,
     Shot,
@@ -42,6 +52,7 @@ async def task(
     spent: Spent,
     lane: Lane | None = None,
     receipts: int = 0,
+    past: list[Noted] | None = None,
 ) -> TaskResult:
     """Take one task through the pipeline, in the workspace or in a worktree of its own.
 
@@ -52,9 +63,18 @@ async def task(
         spent: What was used before it.
         lane: Where it works, if not in the workspace.
         receipts: How many receipts it has already, from an attempt that failed.
+        past: What that attempt has done. If it is given, and other tasks are to go on, a failure is a result, and tells what was
+            done until then.
     """
-    doing = _Task(ctx, settings, record, spent, lane)
-    return await doing.run(receipts)
+    doing = _Task(ctx, settings, record, spent, lane, past)
+    if past is None or settings.pipeline.on_task_failure == "stop":
+        return await doing.run(receipts)
+    try:
+        return await doing.run(receipts)
+    except (SessionFailedError, StepCancelledError, RunDiskError):
+        raise
+    except BartackError as error:
+        return doing.failed(error)
 
 
 async def check_result(ctx: Context, settings: Settings, record: TaskRecord, lane: Lane) -> Settings:
@@ -64,9 +84,15 @@ async def check_result(ctx: Context, settings: Settings, record: TaskRecord, lan
 
 class _Task:
     def __init__(
-        self, ctx: Context, settings: Settings, record: TaskRecord, spent: Spent, lane: Lane | None
+        self,
+        ctx: Context,
+        settings: Settings,
+        record: TaskRecord,
+        spent: Spent,
+        lane: Lane | None,
+        past: list[Noted] | None = None,
     ) -> None:
-        self._desk = Desk(ctx, settings, record, spent, lane)
+        self._desk = Desk(ctx, settings, record, spent, lane, past)
         self._ctx = ctx
         self._lane = lane
         self._record = record
@@ -97,6 +123,20 @@ class _Task:
             receipts=self._desk.receipts,
             accepted=self._accepted,
             spent=self._desk.spent,
+        )
+
+    def failed(self, error: BartackError) -> TaskResult:
+        """How it ends if that does not end the run."""
+        problem = f"{type(error).__name__}: {error.message.partition(chr(10))[0]}"
+        self._ctx.log(f"{self._record.id} failed: {problem}")
+        return TaskResult(
+            id=self._record.id,
+            status="failed",
+            receipts=self._desk.receipts,
+            accepted=self._accepted,
+            problem=problem,
+            spent=self._desk.spent,
+            notes=self._desk.past.notes,
         )
 
     async def check(self) -> Settings:
@@ -197,12 +237,15 @@ class _Task:
     async def _ask_at_limit(self, loop: str, problem: str, findings: list[Finding]) -> Choice:
         options = ["retry", "abort"] if loop == "tests" else ["retry", "accept", "abort"]
         asked = self._desk.settings.questions
-        answer = await self._ctx.ask(
-            f"task {self._record.id}: {problem}\n{_list(findings)}",
-            options=options,
-            default="retry" if asked.on_timeout == "default" else None,
-            timeout_s=asked.timeout_s,
-        )
+        answer = self._desk.past.recall("asked", loop, str)
+        if answer is None:
+            answer = await self._ctx.ask(
+                f"task {self._record.id}: {problem}\n{_list(findings)}",
+                options=options,
+                default="retry" if asked.on_timeout == "default" else None,
+                timeout_s=asked.timeout_s,
+            )
+            self._desk.past.note("asked", loop, answer)
         if answer == "abort":
             await self._ctx.abort(f"aborted by a person: task {self._record.id}: {problem}")
         if answer == "accept":
@@ -238,7 +281,7 @@ class _Task:
             inputs["editable_sections"] = self._desk.settings.spec.sections
         answer = await self._desk.act(action, cause, findings, shot, inputs)
         receipt = answer.accepted.receipt
-        if action != "review" and receipt is not None:
+        if action != "review" and receipt is not None and not answer.recalled:
             await self._commit(f"{action} round {receipt.round}", receipt.idempotency_key)
         return answer
 
@@ -255,6 +298,9 @@ class _Task:
         self._stages.enter("tests")
         self._gates += 1
         shot = await self._desk.snapshot()
+        known = self._desk.past.recall("gate", "", Gate)
+        if known is not None:
+            return known
         mode = tests.judged_by
         waives = mode == "report" or tests.honour_waiver
         gate = Gate(
@@ -272,6 +318,7 @@ class _Task:
         else:
             judged = await judge_tests(settings, gate, ran, self._report, sorted(changed))
         self._ctx.log(say_gate(judged))
+        self._desk.past.note("gate", "", judged)
         return judged
 
     async def _run_tests(self) -> TestRun:
@@ -285,6 +332,7 @@ class _Task:
                 cwd=None if self._lane is None else self._desk.place.workspace,
                 env=tests.env or None,
                 timeout_s=tests.timeout_s,
+                kept_bytes=KEPT_BYTES,
             )
             ran = TestRun(
                 command=command,

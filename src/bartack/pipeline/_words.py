@@ -7,9 +7,8 @@ from typing import Final, cast
 
 from bartack.agents import AgentResult
 from bartack.pipeline._records import Gate
-from bartack.runtime.operate import Receipt
+from bartack.runtime.operate import Receipt, cut_line
 
-LONGEST: Final = 400
 _UNITS: Final = ("KiB", "MiB", "GiB")
 
 
@@ -20,7 +19,7 @@ def say_command(action: str, task: str, inputs: Mapping[str, object], key: str, 
     count = f", {len(findings)} finding{'s' if len(findings) > 1 else ''}" if findings else ""
     count = ", findings in a file" if "findings_file" in iteration else count
     round_, cause = iteration.get("round"), iteration.get("cause")
-    return cut(f"→ {agent}  {action} {task} round {round_} ({cause}{count}) {key[:11]}")
+    return cut_line(f"→ {agent}  {action} {task} round {round_} ({cause}{count}) {key[:11]}")
 
 
 def say_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
@@ -33,7 +32,7 @@ def say_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
         parts.append(f"{len(receipt.artifacts)} artifact{'s' if len(receipt.artifacts) > 1 else ''} {size}")
     if result.usage.cost_usd:
         parts.append(f"${result.usage.cost_usd:.2f}")
-    return cut(f"{receipt.agent.agent_id}  " + ", ".join(part for part in parts if part))
+    return cut_line(f"{receipt.agent.agent_id}  " + ", ".join(part for part in parts if part))
 
 
 def say_gate(gate: Gate) -> str:
@@ -47,13 +46,7 @@ def say_gate(gate: Gate) -> str:
         parts += [f"exit {gate.exit_code}", f"{gate.duration_s:.1f} s"]
     if gate.disagreement:
         parts.append(f"the builder reported {gate.reported}")
-    return cut(", ".join(parts))
-
-
-def cut(text: str) -> str:
-    """A line as long as a line may be, without characters that a terminal would obey."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
+    return cut_line(", ".join(parts))
 
 
 def human_size(size: float) -> str:

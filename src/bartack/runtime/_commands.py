@@ -19,8 +19,9 @@ import msgspec
 
 from bartack.errors import BartackError
 from bartack.journal import Journal
-from bartack.runtime._effects import LIVE_LIMIT, ShellEnd, cut_front
+from bartack.runtime._effects import LIVE_LIMIT, ShellEnd
 from bartack.runtime._foreign import PARENT_OF_COMMANDS, Process
+from bartack.runtime._kept import ASIDE, cut_front
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import StartShell
 from bartack.runtime._state import State
@@ -283,6 +284,9 @@ def _not_started(args: ShellArgs, problem: str, code: int) -> ShellEnd:
 
 def _read_end(fd: int, args: ShellArgs) -> bytes:
     """What is kept of an output."""
+    if args.kept_bytes:
+        wanted = args.kept_bytes + ASIDE
+        return os.pread(fd, wanted, max(0, os.fstat(fd).st_size - wanted))
     if args.live:
         size = os.fstat(fd).st_size
         return cut_front(os.pread(fd, KEPT_LIVE + 1, max(0, size - KEPT_LIVE - 1)), KEPT_LIVE)

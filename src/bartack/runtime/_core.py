@@ -47,6 +47,7 @@ from bartack.runtime._monitoring import MonitorDesk
 from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import State
+from bartack.runtime._statuses import moving
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import TalkWaits, ToolCall
@@ -57,6 +58,9 @@ Handler = Callable[[Peer, Worker, f.Step], None]
 
 _PATIENT: Final = frozenset({"think", "ask", "delegate"})
 """Steps that may take long for a good reason: while one is open, default limits of receivers stand still."""
+
+SIGN_OF_LIFE_US: Final = 30_000_000
+"""Whoever runs a run leaves a sign of life more often than this."""
 
 _OF_THE_WORKER: Final = (f.Result, f.Failed, f.Ask, f.Hello)
 """Frames that are about no branch of a worker."""
@@ -81,6 +85,8 @@ class Core:
         if telemetry is not NO_TELEMETRY:
             self.ledger.herald = Herald(telemetry, state, clock)
         self.clockwork = Clockwork(clock)
+        self._alive_until = 0
+        """Until when the hub before this one is known to have lived: microseconds since 1970, UTC."""
         office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
         self.crew = CrewDesk(office)
         self.effects = EffectDesk(office, self.crew.restart)
@@ -146,9 +152,10 @@ class Core:
 
     def start(self, dead_us: int = 0, unknown: UnknownDecision | None = None) -> None:
         """The run begins or goes on: failed workers are set back to their failing step, and everybody starts."""
+        self._alive_until = max(self.state.last_at, self._office.now_us() - max(dead_us, 0))
         failed = [w for w in self.state.workers.values() if w.status == "failed" and not w.error_is_final]
         items: list[tuple[e.EntryData, Value]] = [
-            (e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0)), NO_VALUE)
+            (moving(self.state, e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0))), NO_VALUE)
         ]
         for worker in failed:
             items += _rewind(worker, unknown)
@@ -166,7 +173,7 @@ class Core:
     def stop(self, reason: str) -> None:
         """The hub stops in order; the run stays resumable."""
         if self.state.ended is None:
-            self.ledger.record((e.HubStopped(reason=reason), NO_VALUE))
+            self.ledger.record((moving(self.state, e.HubStopped(reason=reason)), NO_VALUE))
             self.ledger.act(Transition())
 
     @property
@@ -407,13 +414,14 @@ class Core:
             self._take_up(peer, worker, step, known)
 
     def _take_up(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep) -> None:
+        unsent = self._is_unsent(known)
         match known.step:
-            case "shell" | "think" if known.once:
+            case "shell" | "think" if known.once and not unsent:
                 self.ledger.fail_open(worker, known, OutcomeUnknownError(f"{known.p}:{known.n}", known.about))
             case "shell":
                 self.effects.shell(peer, worker, step, known.attempt + 1)
             case "think":
-                self.effects.think(peer, worker, step, known.attempt + (0 if known.between else 1))
+                self.effects.think(peer, worker, step, known.attempt + (0 if known.between or unsent else 1))
             case "sleep":
                 self.effects.watch_sleep(worker, known)
             case "ask":
@@ -428,6 +436,10 @@ class Core:
                 pass  # it goes on, whoever asks for it
             case _:
                 self._handler(step.step)(peer, worker, step)
+
+    def _is_unsent(self, known: OpenStep) -> bool:
+        """Whether the hub before this one died while it waited for the moment at which an agent may be asked."""
+        return known.step == "think" and known.due > self._alive_until + SIGN_OF_LIFE_US
 
     def _cancel(self, worker: Worker, frame: f.Cancel) -> None:
         opened = worker.open.get((frame.p, frame.n))

@@ -40,6 +40,7 @@ from bartack.runtime._ledger import (
 )
 from bartack.runtime._office import Office
 from bartack.runtime._state import below
+from bartack.runtime._statuses import moving
 from bartack.runtime._steps import BODIES
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 from bartack.supervision import CHILD_BACKOFF, RestartPolicy
@@ -588,7 +589,8 @@ class CrewDesk:
         """The entries that belong into the same line as a worker's end."""
         if not worker.parent[0]:
             status = "completed" if ended.error is None else "failed"
-            return [(e.RunEnded(status=status), value)]
+            run_ended = moving(self._office.state, e.RunEnded(status=status), leaver=worker.path)
+            return [(run_ended, value)]
         above = self._office.state.worker_of(worker.parent[0])
         opened = above.open.get(worker.parent) if above is not None else None
         if worker.spawned or opened is None or opened.step != "delegate":
@@ -728,7 +730,7 @@ class CrewDesk:
         if not self.alive:
             status = "failed" if not self.cancelled else "aborted" if self._aborted else "cancelled"
             if self._office.state.ended is None:
-                ended = e.RunEnded(status=status, reason=self.cancelled)
+                ended = moving(self._office.state, e.RunEnded(status=status, reason=self.cancelled))
                 self._office.ledger.record((ended, NO_VALUE))
             self._office.ledger.act(Transition())
             self._office.ledger.act(EndHub(status))

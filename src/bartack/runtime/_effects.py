@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import errno
+import os
 from collections.abc import Callable
 from typing import Final
 
@@ -32,6 +33,7 @@ from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._clockwork import Alarm
+from bartack.runtime._kept import cut_front, keep_end
 from bartack.runtime._ledger import (
     NULL,
     Peer,
@@ -152,6 +154,7 @@ class EffectDesk:
         job = self._end(token)
         if job is None:
             return
+        end = self._kept(job, end)
         error = _shell_failure(job, end)
         if error is not None:
             self._office.ledger.fail_open(job.worker, job.step, error)
@@ -159,6 +162,15 @@ class EffectDesk:
             self._office.ledger.end_open(
                 job.worker, job.step, self._office.ledger.pack(_shell_outcome(job.argv, end))
             )
+
+    def _kept(self, job: Job, end: ShellEnd) -> ShellEnd:
+        """What is kept of an output: all of it, or its end without secrets."""
+        if job.args is None or not job.args.kept_bytes:
+            return end
+        size = job.args.kept_bytes
+        environ, rule = {**os.environ, **(job.args.env or {})}, self._office.settings.secrets
+        stdout, stderr = (keep_end(output, size, environ, rule) for output in (end.stdout, end.stderr))
+        return msgspec.structs.replace(end, stdout=stdout, stderr=stderr)
 
     # Prompts.
 
@@ -667,18 +679,6 @@ def _too_large(job: Job, size: int) -> BartackError:
 def _last(output: bytes) -> str:
     """The end of an output, as much of it as an error keeps."""
     return cut_front(output, _KEPT_IN_ERRORS).decode("utf-8", "replace")
-
-
-def cut_front(output: bytes, limit: int) -> bytes:
-    """The last ``limit`` bytes of an output, or a few less: no character is cut in two."""
-    if len(output) <= limit:
-        return output
-    # A character has at most three bytes behind its first; more of them are no text anyway.
-    start = len(output) - limit
-    inside = 0
-    while inside < min(limit, 3) and output[start + inside] & 0xC0 == 0x80:
-        inside += 1
-    return output[start + inside :]
 
 
 def _shell_outcome(argv: list[str], end: ShellEnd) -> s.ShellOutcome:

@@ -228,6 +228,7 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
         mailboxes=config.mailboxes,
         questions=config.questions,
         prompt_limits=config.agents.prompt_limits,
+        secrets=config.redaction.rule,
     )
 
 

@@ -31,6 +31,7 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, status_of
 from bartack.runtime._mirror import Mirror
 from bartack.runtime._state import State
+from bartack.runtime._statuses import moving
 from bartack.runtime._view import Chronicle, parse_step
 from bartack.runtime._worker_state import NO_VALUE
 from bartack.supervision import take_tree_lock
@@ -67,7 +68,7 @@ def fail_run(run: RunDir, reason: str) -> None:
     except RunNotActiveError:
         kind = f"{SessionFailedError.__module__}:{SessionFailedError.__qualname__}"
         error = ErrorData(type=kind, message=reason, code=SessionFailedError.code)
-        _write(run, e.FailureRecorded(worker="", error=error), e.RunEnded(status="failed"))
+        _write(run, e.RunEnded(status="failed"), e.FailureRecorded(worker="", error=error))
 
 
 def _ask(run: RunDir, do: str, message: str) -> None:
@@ -79,13 +80,15 @@ def _ask(run: RunDir, do: str, message: str) -> None:
             watch.wait(left)
 
 
-def _write(run: RunDir, *entries: e.EntryData) -> None:
+def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
     with open_journal(run.path) as journal:
         state = State()
         apply_all(state, journal.read())
         status = status_of(run, state, active=False)
         if status in TERMINAL:
             raise RunNotActiveError(run.id, status)
+        moving(state, ended)
+        entries = (*before, ended)
         first = journal.stage(*(e.draft(entry) for entry in entries))
         journal.commit()
         for place, entry in enumerate(entries, first):

@@ -31,6 +31,8 @@ class ShellOptions(TypedDict, total=False):
         timeout_s: How long it may take.
         check: A status other than 0 is a ``ShellError``; that is the default.
         once: It must not be run twice, whatever happens.
+        kept_bytes: Of each output at most so many bytes are kept, the last ones, with the secrets of its environment hidden.
+            Without it, or with 0, all of it is kept as it is.
     """
 
     cwd: str | Path | None
@@ -39,6 +41,7 @@ class ShellOptions(TypedDict, total=False):
     timeout_s: Seconds | None
     check: bool
     once: bool
+    kept_bytes: int
 
 
 class ShellMembers(Members):
@@ -97,6 +100,7 @@ class ShellMembers(Members):
             timeout_s=limit_here(self._scheduler, "shell", options.get("timeout_s")),
             check=options.get("check", True),
             once=options.get("once", False),
+            kept_bytes=options.get("kept_bytes", 0),
         )
         about = " | ".join(" ".join(command) for command in pipeline)
         value = _input(options.get("stdin"))

@@ -18,6 +18,7 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
 from bartack.runtime._state import State
 from bartack.runtime._transcript import Transcript
+from bartack.runtime._transcript_facts import FactTranscript, tells_facts
 
 STACK_LIMIT = 50
 _LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted", "waiting": "interrupted"}
@@ -70,7 +71,11 @@ class Mirror:
         self._describe = describe
         self._run = run
         self._state = state
-        self._transcript = Transcript(run.path, run.transcript, self._head)
+        self._transcript = (
+            FactTranscript(run.path, run.transcript)
+            if tells_facts(state.run)
+            else Transcript(run.path, run.transcript, self._head)
+        )
 
     def write(self, seq: int, *, active: bool, status: str = "") -> None:
         """Bring run.json and .failed up to date."""
@@ -80,11 +85,12 @@ class Mirror:
             # The files are for people; a full disk or a vanished directory is told by the journal.
             replace_file(self._run.mirror, msgspec.json.encode(self._run_file(seq, active, status)) + b"\n")
             self._write_failed()
+        self._transcript.look()
         if not active:
             self._transcript.close()
 
     def transcribe(self, shown: Show) -> None:
-        """Add a line to the transcript."""
+        """Something is to be shown: add it to the transcript, if it belongs there."""
         self._transcript.add(shown)
 
     def mend_transcript(self) -> None:

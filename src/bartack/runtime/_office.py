@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import msgspec
 
+from bartack.core import SecretRule
 from bartack.errors import BartackError, FrameError
 from bartack.messaging import CAPACITY, MAX_BYTES, LetterPolicy, Overflow
 from bartack.runtime import _frames as f
@@ -40,6 +41,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     questions: QuestionsConfig = QuestionsConfig()
     prompt_limits: dict[str, float] = {}
     """How long a prompt may take, by agent, where the settings of one say."""
+    secrets: SecretRule = SecretRule()
+    """Which variables are secrets, where an output is kept without them."""
 
 
 class Office:

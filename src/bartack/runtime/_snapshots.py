@@ -43,6 +43,11 @@ class Snapshot:
         self.notes = tuple(notes)
         self._files = files
 
+    def __repr__(self) -> str:
+        # What is in it may still have to be read: a look at its name does not do that.
+        known = f", count={self.count}, size_bytes={self.size_bytes}" if "files" in self.__dict__ else ""
+        return f"Snapshot({self.id!r}, source={self.source!r}{known})"
+
     @cached_property
     def files(self) -> tuple[FileEntry, ...]:
         """Its files, sorted by path."""

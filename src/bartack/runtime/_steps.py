@@ -76,7 +76,8 @@ class ShellArgs(Args, frozen=True):
     """Commands, each a list of exact words, connected by pipes; or a form. No shell reads them.
 
     The status of a form is a value even if its program was not found. ``shown`` is a form as people may read it, without secrets;
-    ``live`` tells that its output is shown while it runs, and that only the end of it is kept.
+    ``live`` tells that its output is shown while it runs, and that only the end of it is kept. With ``kept_bytes`` no more than so
+    much of the end of each output is kept, and no secrets.
     """
 
     pipeline: list[list[str]] = []
@@ -88,8 +89,11 @@ class ShellArgs(Args, frozen=True):
     timeout_s: float | None = None
     check: bool = True
     once: bool = False
+    kept_bytes: int = 0
 
     def __post_init__(self) -> None:
+        if self.kept_bytes < 0:
+            raise ValueError("kept_bytes is negative")
         if self.form is None and not all([self.pipeline, *self.pipeline]):
             raise ValueError("there is no command")
 

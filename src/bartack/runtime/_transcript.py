@@ -1,7 +1,8 @@
 """The transcript of a run: what it printed and logged, and what happened, as lines for people.
 
-What workers print and log is in the journal and comes here afterwards. Whoever is killed in between leaves a transcript that
-lacks the last of it; it is added when the run is resumed, or when somebody reads the transcript. So each text is here once.
+What workers print and log is in the journal and comes here afterwards. Whoever is killed in between, or meets a full disk, leaves a
+transcript that lacks some of it; it is added in its place when the run is resumed, or when somebody reads the transcript. So each
+text is here once. Programs that come with Bartack have a transcript of another kind (``_transcript_facts.py``).
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +20,17 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import FILE_MODE
+from bartack.core import FILE_MODE, replace_file
+from bartack.errors import BartackError
 from bartack.journal import open_reader
+from bartack.runtime._entries import RunCreated, decode_entry
 from bartack.runtime._ledger import Show
 from bartack.runtime._places import worker_path
+from bartack.runtime._transcript_facts import facts_told, tells_facts
 
 CHUNK: Final = 64 * 1024
+TIME: Final = 13
+"""How long the time is that a line begins with."""
 
 _OUTPUT: Final = re.compile(rb"^\d\d:\d\d:\d\d\.\d{3} [^ \n]+: ", re.MULTILINE)
 """How the line of a text begins that a worker printed or logged, and no other line."""
@@ -41,38 +50,56 @@ class Transcript:
         self._file = file
         self._head = head
         self._fd = -1
+        self._lost = False
+        """A line could not be written."""
 
     def add(self, shown: Show) -> None:
         """Add a line."""
-        self._open()
         if shown.channel in {"print", "log"}:
             said = _said(shown.worker, shown.channel, shown.text)
         else:
             said = f"{shown.worker} [{shown.channel}] {_indented(shown.text)}"
-        self._write(_line(datetime.now(UTC), said))
+        try:
+            self._open()
+            self._write(_line(datetime.now(UTC), said))
+        except OSError:
+            self._lost = True
+
+    def look(self) -> None:
+        """Nothing: each line is added as it comes."""
 
     def mend(self, outputs: int) -> None:
-        """Add what is missing.
+        """Add what is missing, where it belongs.
 
         Args:
             outputs: How many texts the journal has.
         """
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, BartackError):
             if count_outputs(self._file) < outputs:
-                lost = lost_lines(self._run_dir, self._file)
-                self._open()
-                for line in lost:
-                    self._write(line)
+                self._let_go()
+                self._open()  # it has its head, and ends with a whole line
+                self._let_go()
+                replace_file(self._file, _merge(self._run_dir, self._file)[0])
+                self._lost = False
 
     def close(self) -> None:
         """Nothing more is added."""
+        if self._lost:
+            self.mend(sys.maxsize)
+        self._let_go()
+
+    def _let_go(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
     def _write(self, line: str) -> None:
-        with contextlib.suppress(OSError):
-            os.write(self._fd, line.encode("utf-8", "replace"))
+        content = line.encode("utf-8", "replace")
+        written = os.write(self._fd, content)
+        if written < len(content):
+            # There was room for a part of it only. The next line is not to begin in the middle of this one.
+            self._lost = True
+            os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
 
     def _open(self) -> None:
         if self._fd >= 0:
@@ -107,21 +134,82 @@ def count_outputs(file: Path) -> int:
         return 0
 
 
+def read_transcript(run_dir: Path, file: Path) -> bytes:
+    """The transcript of a run with all that belongs into it, whatever became of the file.
+
+    Raises:
+        JournalError: Its journal cannot be read.
+    """
+    return facts_told(run_dir) if has_facts(run_dir) else _merge(run_dir, file)[0]
+
+
 def lost_lines(run_dir: Path, file: Path) -> list[str]:
-    """The lines that a transcript lacks: texts that are in the journal, behind those that it has."""
-    known = count_outputs(file)
-    lost: list[str] = []
+    """The lines that the file of a transcript lacks.
+
+    Raises:
+        JournalError: The journal of the run cannot be read.
+    """
+    if not has_facts(run_dir):
+        return [line.decode() for line in _merge(run_dir, file)[1]]
+    whole = facts_told(run_dir).splitlines(keepends=True)
+    known = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    same = next((place for place, line in enumerate(known) if whole[place : place + 1] != [line]), len(known))
+    return [line.decode() for line in whole[same:]]
+
+
+def has_facts(run_dir: Path) -> bool:
+    """Whether the transcript of a run is made from its journal alone."""
+    with open_reader(run_dir) as reader:
+        made = (entry for entry in reader.read() if entry.kind == RunCreated.kind)
+        data = next((decode_entry(entry.kind, entry.raw) for entry in made), None)
+    return isinstance(data, RunCreated) and tells_facts(data)
+
+
+def _merge(run_dir: Path, file: Path) -> tuple[bytes, list[bytes]]:
+    """A transcript with what it lacks, each text where it belongs; and what it lacked."""
+    said = _texts(run_dir)
+    places: defaultdict[bytes, list[int]] = defaultdict(list)
+    for place, line in enumerate(said):
+        places[line[TIME:]].append(place)
+    merged: list[bytes] = []
+    lost: list[bytes] = []
+    done = 0
+    for record in _records(file):
+        known = places.get(record[TIME:], []) if _OUTPUT.match(record) else []
+        place = bisect_left(known, done)
+        if place < len(known):
+            merged += said[done : known[place]]
+            lost += said[done : known[place]]
+            done = known[place] + 1
+        merged.append(record)
+    return b"".join(merged + said[done:]), lost + said[done:]
+
+
+def _records(file: Path) -> list[bytes]:
+    """The whole lines of a transcript, each with those that go on with its text."""
+    records: list[bytes] = []
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as stream:
+        for line in stream:
+            if not line.endswith(b"\n"):
+                break
+            if records and line.startswith(b" " * TIME):
+                records[-1] += line
+            else:
+                records.append(line)
+    return records
+
+
+def _texts(run_dir: Path) -> list[bytes]:
+    """The lines of all texts that are in the journal."""
+    lines: list[bytes] = []
     with open_reader(run_dir) as reader:
         for entry in reader.read():
-            if entry.kind != "output":
-                continue
-            known -= 1
-            if known < 0:
+            if entry.kind == "output":
                 text: str = msgspec.json.decode(reader.load_value(entry) or b'""')
                 at = datetime.fromtimestamp(entry.at / 1e6, UTC)
                 said = _said(worker_path(str(entry.data["p"])), str(entry.data["channel"]), text)
-                lost.append(_line(at, said))
-    return lost
+                lines.append(_line(at, said).encode("utf-8", "replace"))
+    return lines
 
 
 def _said(worker: str, channel: str, text: str) -> str:
@@ -130,7 +218,7 @@ def _said(worker: str, channel: str, text: str) -> str:
 
 def _indented(text: str) -> str:
     """Only the first line of a text begins where lines begin."""
-    return text.replace("\n", "\n" + " " * 13)
+    return text.replace("\n", "\n" + " " * TIME)
 
 
 def _line(at: datetime, said: str) -> str:

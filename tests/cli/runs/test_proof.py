@@ -84,7 +84,9 @@ def test_receipts_are_read_from_the_journal_and_compared_with_the_files(built: S
 def test_snapshots_come_in_the_order_in_which_they_were_taken(built: Story) -> None:
     first, second = Run.open("latest").snapshots()
 
+    assert repr(first) == f"Snapshot('{first.id}', source='roots')"
     assert [entry.path for entry in first.files] == [b"z.txt"]
+    assert repr(first) == f"Snapshot('{first.id}', source='roots', count=1, size_bytes=1)"
     assert (second.count, second.size_bytes, second.source) == (2, 2, "roots")
     assert [(change.path, change.change) for change in first.diff(second)] == [(b"a.txt", "added")]
     assert [(change.path, change.change) for change in second.diff(first)] == [(b"a.txt", "deleted")]

@@ -602,6 +602,97 @@ def test_a_file_that_is_not_as_said_is_asked_for_again(tmp_path: Path) -> None:
     assert [artifact.path for artifact in result.artifacts] == ["a.txt"]
 
 
+def with_files(stage: Stage, name: str, *artifacts: object) -> Line | BadLine:
+    """An event that names files, as a reader takes it."""
+    made = event(stage, name)
+    members: dict[str, object] = msgspec.json.decode(made.raw)
+    return read_line(msgspec.json.encode({**members, "artifacts": artifacts}))
+
+
+@pytest.mark.requirement("artifacts-are-verified")
+@pytest.mark.parametrize(
+    ("artifact", "told"),
+    [
+        ({"path": "a.txt", "size": 1}, "artifacts[0] (a.txt): sha256 is missing"),
+        ({"path": "a.txt", "size": 1, "sha256": "ab"}, 'artifacts[0] (a.txt): sha256 is "ab", and has to be'),
+        ({"path": "a.txt", "size": -1, "sha256": f"sha256:{0:064}"}, "size is -1, and has to be"),
+        ({"path": "a.txt"}, "sha256 is missing (sha256: and 64 hex digits in lower case"),
+        ({"sha256": f"sha256:{0:064}", "size": 1}, "artifacts[0]: path is missing"),
+        ("a.txt", 'artifacts[0] is an object with path, sha256 and size, not "a.txt"'),
+    ],
+)
+def test_an_answer_whose_files_have_no_sums_is_refused_at_once(
+    artifact: object, told: str, tmp_path: Path
+) -> None:
+    stage = silent(tmp_path, retries=2)
+    talk = stage.begin(request_for("implement", tmp_path))
+
+    stage.hear(with_files(stage, "builder.completed", artifact))
+
+    assert talk.state == "waiting", "for the next attempt, and not for a better line"
+    assert told in stage.warnings[0]
+    finish(stage)
+    assert [command.retry.cause for command in stage.commands()] == ["first", "rejected"]
+    assert stage.commands()[1].retry.code == "artifact_mismatch"
+    assert told in (stage.commands()[1].retry.message or "")
+
+
+def test_an_agent_that_never_gives_sums_is_blamed_for_that(tmp_path: Path) -> None:
+    stage = silent(tmp_path, retries=1)
+    stage.begin(request_for("implement", tmp_path))
+
+    stage.hear(with_files(stage, "builder.completed", {"path": "a.txt"}, "b.txt"))
+
+    assert isinstance(stage.outcome, ArtifactMismatchError)
+    assert stage.outcome.reason == "artifact_mismatch"
+    assert "artifacts[0] (a.txt): sha256 is missing" in str(stage.outcome)
+    assert "artifacts[1] is an object" in str(stage.outcome)
+
+
+def test_files_without_sums_that_end_nothing_are_only_told_of(tmp_path: Path) -> None:
+    stage = silent(tmp_path)
+    talk = stage.begin(request_for("implement", tmp_path))
+
+    stage.hear(with_files(stage, "artifact.produced", {"path": "a.txt"}))
+
+    assert talk.state == "running"
+    notice = stage.sent[-1]
+    assert isinstance(notice, Notice)
+    assert (notice.code, notice.message[:24]) == ("schema", "artifacts[0] (a.txt): sh")
+    due = talk.next_due()
+    assert due is not None
+    assert due > 30.0, "nobody waits for a better line"
+    stage.hear(event(stage, "builder.completed"))
+    assert isinstance(stage.outcome, AgentResult)
+
+
+def test_an_error_that_names_files_without_sums_is_an_error(tmp_path: Path) -> None:
+    stage = silent(tmp_path, retries=1)
+    stage.begin(request_for("implement", tmp_path))
+    made = event(stage, "error", payload={"code": "refused", "message": "no"})
+    members: dict[str, object] = msgspec.json.decode(made.raw)
+
+    stage.hear(read_line(msgspec.json.encode({**members, "artifacts": [{}]})))
+
+    assert isinstance(stage.outcome, AgentRequestError)
+
+
+@pytest.mark.parametrize("change", [{"task_id": "T-2"}, {"correlation_id": "corr-other"}])
+def test_files_without_sums_of_another_command_refuse_nothing(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    stage = silent(tmp_path)
+    talk = stage.begin(request_for("implement", tmp_path))
+    members: dict[str, object] = msgspec.json.decode(event(stage, "builder.completed").raw)
+
+    stage.hear(read_line(msgspec.json.encode({**members, **change, "artifacts": [{}]})))
+
+    assert talk.state == "running"
+    due = talk.next_due()
+    assert due is not None
+    assert due <= 30.0, "it may have been the answer"
+
+
 def test_the_last_word_about_a_file_counts(tmp_path: Path) -> None:
     early = {"type": "artifact.produced", "artifacts": [{"path": "a.txt", "size": 99}]}
     stage = Stage(

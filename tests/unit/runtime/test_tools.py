@@ -337,7 +337,7 @@ def test_what_is_caught_in_a_tool_or_behind_it_is_history() -> None:
         return ShellResult(argv, 1 if argv == ["false"] else 0)
 
     run = run_worker(careful(), agent=agent, shell=shell)
-    assert run.result == ["ShellError", "agent '': gone", "tried"]
+    assert run.result == ["ShellError", "the agent: gone", "tried"]
     assert assert_survives_crashes(careful(), at="entries", agent=agent, shell=shell) > 5
 
 
@@ -485,7 +485,7 @@ def test_an_agent_without_tools_is_not_asked() -> None:
 
     run = run_worker(plain(), agent=agent)
 
-    assert run.result == "agent '': it cannot call tools"
+    assert run.result == "the agent: it cannot call tools"
     assert not agent.prompts
 
 

@@ -89,6 +89,65 @@ def test_a_killed_run_that_waits_twice_waits_for_the_first_moment_only_once() ->
     assert len([entry for entry in run.journal if entry.kind == "step.retried"]) == 1
 
 
+@worker
+async def asks_once(ctx: Context) -> str:
+    return await ctx.think("Pay", once=True, timeout_s=86_400)
+
+
+@pytest.mark.requirement("limits-outlive-the-hub")
+def test_a_prompt_that_must_not_be_asked_twice_waits_on_if_it_was_never_asked_again() -> None:
+    agent = ScriptedAgent(prompts=[LIMITED, {"text": "paid"}])
+
+    with start_worker(asks_once(), agent=agent) as run:
+        run.wait_for("step.retried")
+        for _ in range(3):
+            run.clock.advance(900.0)
+            run.crash()
+            run.resume()
+            with pytest.raises(DeadlockError):
+                run.wait_for("step.finished", step="think")
+        asked = len(run.prompts)
+        run.clock.advance(901.0)
+        run.finish()
+
+    assert (asked, len(run.prompts)) == (1, 2)
+    assert run.result == "paid"
+    begun = [entry.data.get("attempt", 1) for entry in run.journal if entry.kind == "step.started"]
+    assert begun == [1, 2, 2, 2]
+
+
+def test_a_prompt_that_must_not_be_asked_twice_waits_on_after_a_night_without_a_hub() -> None:
+    agent = ScriptedAgent(prompts=[LIMITED, {"text": "paid"}])
+
+    with start_worker(asks_once(), agent=agent) as run:
+        run.wait_for("step.retried")
+        run.clock.advance(900.0)
+        run.crash()
+        run.clock.advance(40_000.0)
+        run.resume()
+        run.finish()
+
+    assert run.result == "paid"
+    assert len(run.prompts) == 2
+
+
+@pytest.mark.parametrize("alive_s", [3580.0, 3605.0])
+def test_a_prompt_that_may_have_been_asked_when_the_hub_died_is_not_asked_again(alive_s: float) -> None:
+    agent = ScriptedAgent(prompts=[LIMITED, {"text": "paid", "delay_s": 60.0}])
+
+    with start_worker(asks_once(), agent=agent) as run:
+        run.wait_for("step.retried")
+        run.clock.advance(alive_s)
+        run.crash()
+        asked = len(run.prompts)
+        run.resume()
+        run.finish()
+
+        assert run.error is not None
+        assert run.error.kind == "OutcomeUnknownError"
+        assert len(run.prompts) == asked
+
+
 # Rules that nobody has used.
 
 

@@ -94,7 +94,8 @@ if TYPE_CHECKING:
     from bartack.runtime._state import State
     from bartack.runtime._steps import AskArgs, CallArgs, Held, ThinkArgs, ThinkOutcome
     from bartack.runtime._timeouts import Limit, limits_in_force
-    from bartack.runtime._transcript import lost_lines
+    from bartack.runtime._transcript import has_facts, lost_lines, read_transcript
+    from bartack.runtime._transcript_facts import cut_line
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
     from bartack.runtime._worker_state import OpenStep, Value, Worker
@@ -175,6 +176,7 @@ __all__ = [
     "compare",
     "compile_file",
     "create_run",
+    "cut_line",
     "decode_entry",
     "delete_run",
     "describe_worker",
@@ -184,6 +186,7 @@ __all__ = [
     "find_run",
     "find_workspace",
     "fork_run",
+    "has_facts",
     "is_active",
     "iter_receipts",
     "iter_snapshots",
@@ -203,6 +206,7 @@ __all__ = [
     "pinned_files",
     "read_manifest",
     "read_state",
+    "read_transcript",
     "snapshot_id",
     "status_of",
     "summarise",
@@ -299,7 +303,8 @@ _HOMES = {
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
     "_timeouts": ("Limit", "limits_in_force"),
-    "_transcript": ("lost_lines",),
+    "_transcript": ("has_facts", "lost_lines", "read_transcript"),
+    "_transcript_facts": ("cut_line",),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
