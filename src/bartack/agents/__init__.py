@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         NdjsonConfig,
         ProtocolConfig,
         ScriptedConfig,
+        agent_settings,
+        examine_agents,
         read_agents,
     )
     from bartack.agents._contract import (
@@ -157,6 +159,7 @@ __all__ = [
     "Verdict",
     "VerifiedArtifact",
     "Version",
+    "agent_settings",
     "answer_event",
     "check_agents",
     "check_path",
@@ -164,6 +167,7 @@ __all__ = [
     "command_key",
     "conversation_id",
     "correlation_id",
+    "examine_agents",
     "findings_of",
     "is_declined",
     "moment",
@@ -205,6 +209,8 @@ _HOMES = {
         "NdjsonConfig",
         "ProtocolConfig",
         "ScriptedConfig",
+        "agent_settings",
+        "examine_agents",
         "read_agents",
     ),
     "_contract": (

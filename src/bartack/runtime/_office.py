@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -23,8 +23,8 @@ A = TypeVar("A")
 class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The bounds of a mailbox: the settings ``[mailboxes.NAME]``."""
 
-    capacity: int = CAPACITY
-    max_bytes: int = MAX_BYTES
+    capacity: Annotated[int, msgspec.Meta(ge=1)] = CAPACITY
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = MAX_BYTES
     overflow: Overflow = "block"
 
 

@@ -115,7 +115,7 @@ def test_check_finds_everything_at_once(bartack: Call) -> None:
     as_json = [json.loads(line) for line in bartack("check", "bartack.toml", "--json").stdout.splitlines()]
 
     assert done.returncode == 1
-    assert "bartack.toml:2: pipeline.reviw: there is no such key; did you mean 'review'?" in done.stdout
+    assert "bartack.toml:2:1: pipeline.reviw: there is no such key; did you mean 'review'?" in done.stdout
     assert [found["code"] for found in as_json] == ["BT101", "BT101"]
 
 
@@ -204,7 +204,7 @@ def test_tests_that_hang_are_ended_with_all_they_started_and_resume_may_change_s
     [
         ("kill -9 $$", "by signal 9"),
         ("yes | head -c 40000000", "wrote more than anybody could read"),
-        ("./nowhere", "the tests cannot be run"),
+        ("exec ./nowhere", "the tests cannot be run"),
     ],
 )
 def test_a_test_command_may_end_in_any_way(bartack: Call, tmp_path: Path, command: str, told: str) -> None:
