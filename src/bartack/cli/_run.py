@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from bartack.cli._answer import expected
 from bartack.cli._exit import Exit
 from bartack.cli._failure import write_failure
 from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
@@ -24,6 +25,7 @@ from bartack.runtime.operate import (
     PATCHWORK,
     TERMINAL,
     TOGETHER,
+    AskArgs,
     Config,
     Describe,
     Order,
@@ -364,5 +366,6 @@ def _unreceived(state: State) -> str:
 
 def _write_questions(screen: Screen, run: RunDir, state: State) -> None:
     for question in open_questions(run, state):
-        screen.line(f"? {printable_lines(question.question, 2)}")
+        wanted = expected(AskArgs(question="", type=question.type, options=question.options))
+        screen.line(f"? {printable_lines(f'{question.question} ({wanted})', 2)}")
         screen.line(f"  bartack answer {run.id} {question.id} VALUE")

@@ -355,7 +355,7 @@ def test_a_run_that_only_an_answer_can_help_is_stopped_and_says_so(bartack: Call
 
     run = only_run()
     assert done.returncode == 3
-    assert f"? Publish?\n  bartack answer {run} q1 VALUE\n" in done.stderr
+    assert f"? Publish? (yes or no)\n  bartack answer {run} q1 VALUE\n" in done.stderr
     assert f"  when it is answered: bartack resume {run}\n" in done.stderr
     assert bartack("answer", run, "q1", "yes").returncode == 0
     assert bartack("resume").stdout == "published\n"
