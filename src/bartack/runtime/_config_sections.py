@@ -98,7 +98,8 @@ class BudgetConfig(Section, frozen=True):
 
     Attributes:
         usd: Money.
-        reserve_usd: What is reserved for one call before it is made.
+        reserve_usd: What is reserved for one call before it is made, or all that is left if that is less.
+        min_reserve_usd: No call is made with less than this left.
         tokens: Tokens of all kinds.
         turns: How often agents may use their tools.
         wall_s: Seconds that agents may take for all commands together, as far as a hub was alive.
@@ -107,6 +108,7 @@ class BudgetConfig(Section, frozen=True):
 
     usd: Money | None = None
     reserve_usd: Money = 2.0
+    min_reserve_usd: Money = 0.05
     tokens: Count | None = None
     turns: Count | None = None
     wall_s: Seconds | None = None

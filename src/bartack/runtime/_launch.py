@@ -226,6 +226,7 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
         no_input=no_input,
         max_usd=config.max_usd,
         reserve_usd=config.reserve_usd,
+        min_reserve_usd=config.budget.min_reserve_usd,
         agent=config.default_agent,
         letters=config.dead_letters,
         mailboxes=config.mailboxes,

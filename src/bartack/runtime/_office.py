@@ -34,6 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     no_input: bool = False
     max_usd: float | None = None
     reserve_usd: float = 2.0
+    min_reserve_usd: float = 0.05
     agent: str = ""
     letters: LetterPolicy = LetterPolicy()
     mailboxes: dict[str, Bounds] = {}
