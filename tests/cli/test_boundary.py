@@ -96,8 +96,11 @@ def test_a_place_that_may_be_read_and_not_written_ends_like_a_disk_that_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, allowed: int, code: int
 ) -> None:
     (tmp_path / "file").touch()
-    # Whoever runs the tests may be allowed everything.
-    monkeypatch.setattr(os, "access", lambda _path, wanted: wanted & allowed == wanted)
+
+    def access(_: str, wanted: int) -> bool:
+        return wanted & allowed == wanted
+
+    monkeypatch.setattr(os, "access", access)  # whoever runs the tests may be allowed everything
     error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / name))
 
     assert run_guarded(failing(error)) == code

@@ -26,7 +26,7 @@ PYTHON: Final = ".py"
 _KINDS: Final = click.Choice(sorted(TYPES))
 
 
-@click.command(short_help="Find what is wrong with programs before they run.")
+@click.command(short_help="Find what is wrong with programs and settings.")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
 @json_option
 @click.option("--strict", is_flag=True, help="Let warnings fail the check, too.")

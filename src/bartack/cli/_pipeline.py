@@ -105,11 +105,12 @@ def _check_ready(reading: Reading, workspace: Path, roles: Sequence[PipelineRole
     found = find_obstacles(reading.config, workspace, os.environ, roles)
     if not found:
         return
-    first = found[0]
+    first, *more = found
     if not isinstance(first.error, ConfigError):
         raise first.error
-    more = f" ({len(found) - 1} more: bartack check lists all)" if len(found) > 1 else ""
-    raise ConfigError(reading.blame.setting(first.setting, "").place, first.problem + more)
+    blame = reading.blame
+    others = [f"{blame.setting(one.setting, '').place}: {one.problem}" for one in more]
+    raise ConfigError(blame.setting(first.setting, "").place, "\n".join([first.problem, *others]))
 
 
 def _what(wish: Wish, config: Config) -> tuple[list[TaskRecord], str]:
@@ -123,7 +124,8 @@ def _what(wish: Wish, config: Config) -> tuple[list[TaskRecord], str]:
         return tasks, ""
     if not _somebody_is_there(wish):
         raise UsageError(
-            "bartack run", "there is nothing to do: name a program, or use --goal, --task or --instruction"
+            "bartack run",
+            "there is nothing to do: name a program, use --goal or --instruction, or write [[tasks]] in bartack.toml",
         )
     return [], _words("the instruction", click.prompt("What is to be done", err=True))
 

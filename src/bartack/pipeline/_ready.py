@@ -88,6 +88,11 @@ def _in_roles(config: Config, roles: Sequence[PipelineRole]) -> Iterator[Obstacl
     for role, name in config.pipeline.roles.items():
         if name not in known:
             yield _miss(f"pipeline.roles.{role}", name, known, f"there is no agent {name!r}")
+    if roles and not known:
+        wanted = ", ".join(f'"{role}"' for role in roles)
+        told = f"there is none; add [agents.NAME] to bartack.toml with command = [...] and roles = [{wanted}]"
+        yield _refuse("agents", told)
+        return
     for role in roles:
         try:
             choose_agents(config, [] if role in config.pipeline.roles else [role])

@@ -36,7 +36,7 @@ def choose_tasks(config: Config, goal: str, ids: Sequence[str]) -> list[TaskReco
     known = {task.id: task for task in config.tasks}
     for name in ids:
         if name not in known:
-            raise TaskNotFoundError(name, tuple(get_close_matches(name, list(known))))
+            raise TaskNotFoundError(name, tuple(get_close_matches(name, list(known))), tuple(known))
     chosen = [known[name] for name in dict.fromkeys(ids)] if ids else config.tasks
     return [_record(task, {task.id for task in chosen}) for task in chosen]
 

@@ -99,6 +99,33 @@ def test_init_overwrites_nothing(bartack: Call) -> None:
     assert Path(".gitignore").read_text() == "*.pyc\n.bartack/\n"
 
 
+def test_init_says_what_to_do_next(bartack: Call) -> None:
+    assert "Try it: cd " in bartack("init", "--example", "-C", "new").stdout
+    assert Path("new/bartack.toml").is_file()
+    Path("bartack.toml").write_text("# mine\n")
+
+    done = bartack("init", "--example")
+
+    assert "The example is not in your bartack.toml" in done.stdout
+    assert "bartack run --goal" in bartack("init").stdout
+    assert bartack("init", "-C", "bartack.toml").returncode == 2
+
+
+def test_a_run_names_everything_that_stands_in_its_way(bartack: Call) -> None:
+    Path("bartack.toml").write_text('[spec]\nfile = "/x"\n[tests]\ncommand = ["no-such-program"]\n')
+
+    done = bartack("run", "--goal", "do it")
+
+    assert done.returncode == 2
+    assert [line.partition(": ")[0].strip() for line in done.stderr.splitlines()[:3]] == [
+        "error[BT101]",
+        "bartack.toml:4:1",
+        "bartack.toml:2:1",
+    ]
+    assert "agents: there is none; add [agents.NAME] to bartack.toml" in done.stderr
+    assert not Path(".bartack/runs").exists()
+
+
 def test_init_finds_the_test_command(bartack: Call) -> None:
     Path("Makefile").write_text("all:\n\ntest:\n\ttrue\n")
 
