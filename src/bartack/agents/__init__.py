@@ -75,6 +75,7 @@ if TYPE_CHECKING:
         Version,
     )
     from bartack.agents._ndjson import NdjsonAgent, NdjsonCall, Surroundings, program_config, scripted_argv
+    from bartack.agents._permissions import Denial, Permissions
     from bartack.agents._process import AgentProcess, Host
     from bartack.agents._prompted import answer_event, reply_schema, takes_actions
     from bartack.agents._replies import findings_of
@@ -121,6 +122,7 @@ __all__ = [
     "Capabilities",
     "Cause",
     "Command",
+    "Denial",
     "DoctorReport",
     "Event",
     "ExpectedOutput",
@@ -138,6 +140,7 @@ __all__ = [
     "Notice",
     "Outcome",
     "Party",
+    "Permissions",
     "Prompt",
     "ProtocolConfig",
     "Rejection",
@@ -280,6 +283,7 @@ _HOMES = {
         "program_config",
         "scripted_argv",
     ),
+    "_permissions": ("Denial", "Permissions"),
     "_process": (
         "AgentProcess",
         "Host",

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from bartack.agents._messages import DEADLINES_S, Role
+from bartack.agents._permissions import Permissions
 from bartack.core import Flaw, KeyPath, dotted, find_flaws, is_secret_name, unknown_name
 from bartack.errors import AgentConfigError, ConfigError
 
@@ -39,10 +40,12 @@ class ScriptedConfig(
     Attributes:
         script: The file with them.
         roles: The roles it may play.
+        permissions: What it may do to files.
     """
 
     script: Annotated[str, Meta(pattern=r"\A[^\x00]+\Z", description="the path of a file")]
     roles: list[Role] = []
+    permissions: Permissions = Permissions()
 
 
 class NdjsonConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field="kind", tag="ndjson"):
@@ -242,7 +245,7 @@ def _examine(name: str, given: object, reading: AgentsReading, path: KeyPath) ->
         flaws += find_flaws({**table, "kind": kind}, wanted, path)
     if not flaws and wanted is not None:
         agent = msgspec.convert({**table, "kind": kind}, type=wanted)
-        flaws += _flaws_of(agent, path) if isinstance(agent, NdjsonConfig) else []
+        flaws += _flaws_of(agent, path) if isinstance(agent, NdjsonConfig) else _flaws_of_script(agent, path)
         reading.config.named[name] = agent
     reading.flaws.extend(flaws)
     _find_secrets(name, table.get("env"), reading, path)
@@ -261,6 +264,12 @@ def _kind_of(name: str, given: Mapping[str, object]) -> str:
     if name in KINDS:
         return name
     return "scripted" if "script" in given else "ndjson" if "command" in given else name
+
+
+def _flaws_of_script(agent: ScriptedConfig, path: KeyPath) -> Iterator[Flaw]:
+    if agent.permissions.mode == "ask" and agent.permissions.on_ask == "question":
+        told = 'a scripted agent asks nobody; with mode = "ask" it has to be "deny"'
+        yield Flaw((*path, "permissions", "on_ask"), told)
 
 
 def _flaws_of(agent: NdjsonConfig, path: KeyPath) -> Iterator[Flaw]:

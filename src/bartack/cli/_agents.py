@@ -90,9 +90,19 @@ def check(name: str | None, workspace: str, *, live: bool, as_json: bool) -> int
     "--state", default="", metavar="FILE", help="Remember calls and answers here, over its own death."
 )
 @click.option("--heartbeat-s", type=float, metavar="N", help="Seconds between heartbeats; 0: none.")
+@click.option(
+    "--permissions", default="", metavar="JSON", help="What it may do to files, like agents.NAME.permissions."
+)
 @click.option("--materialize", is_flag=True, help="Make files that it names and that are not there.")
 def scripted(
-    script: str, role: Role | None, name: str, state: str, heartbeat_s: float | None, *, materialize: bool
+    script: str,
+    role: Role | None,
+    name: str,
+    state: str,
+    heartbeat_s: float | None,
+    permissions: str,
+    *,
+    materialize: bool,
 ) -> int:
     """Be an agent that speaks the line protocol on stdin and stdout, and answers from a script.
 
@@ -103,7 +113,15 @@ def scripted(
 
     beat = heartbeat_s if heartbeat_s is not None else float(os.environ.get("BARTACK_HEARTBEAT_S", "10"))
     name = name or os.environ.get("BARTACK_AGENT", "")
-    return run_scripted(script, name=name, role=role, state=state, heartbeat_s=beat, materialize=materialize)
+    return run_scripted(
+        script,
+        name=name,
+        role=role,
+        state=state,
+        heartbeat_s=beat,
+        materialize=materialize,
+        permissions=permissions,
+    )
 
 
 def _look(workspace: str, name: str | None, *, start: bool = False, live: bool = False) -> list[DoctorReport]:

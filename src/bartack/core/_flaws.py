@@ -126,9 +126,10 @@ def _whole(value: object, wanted: object, path: KeyPath) -> Iterator[Flaw]:
     """What is wrong with a value as a whole, or with a part of it that only ``msgspec`` can tell."""
     import msgspec  # noqa: PLC0415 - see above
 
-    if typing.get_origin(wanted) is Literal and isinstance(value, str):
-        if value not in typing.get_args(wanted):
-            yield unknown_name(path, value, _texts(wanted), f"{value!r} is none of the values there are")
+    choices = _choices(wanted)
+    if choices and isinstance(value, str):
+        if value not in choices:
+            yield unknown_name(path, value, choices, f"{value!r} is none of the values there are")
         return
     try:
         msgspec.convert(value, type=cast("type[object]", wanted))
@@ -148,6 +149,14 @@ def _described(wanted: object, told: str) -> str:
     metas = [part for part in typing.get_args(wanted)[1:] if isinstance(part, msgspec.Meta)]
     words = next((meta.description for meta in metas if meta.description), None)
     return told if words is None else f"it has to be {words}"
+
+
+def _choices(wanted: object) -> list[str]:
+    """The texts to choose from, where a type is nothing but those, or nothing at all."""
+    parts = [part for part in typing.get_args(wanted) if part is not type(None)]
+    if typing.get_origin(wanted) is not Literal and len(parts) == 1:
+        return _choices(parts[0])
+    return _texts(wanted) if typing.get_origin(wanted) is Literal else []
 
 
 def _texts(wanted: object) -> list[str]:

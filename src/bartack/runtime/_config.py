@@ -130,7 +130,10 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
                 folder = run_dir / "agents" / name
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 opened[name] = ScriptedAgent.load(
-                    workspace / agent.script, name=name, memory=folder / "used.json"
+                    workspace / agent.script,
+                    name=name,
+                    memory=folder / "used.json",
+                    permissions=agent.permissions,
                 )
         return opened
 

@@ -263,7 +263,8 @@ class Programs:
         # One memory for each directory: side by side, processes would write over each other's.
         beside = os.path.relpath(cwd, self._workspace).replace(os.sep, "%")
         place = "" if cwd == self._workspace else f"-{beside}"
-        return program_config(scripted_argv(sys.executable, script, str(folder / f"state{place}.json")))
+        state = str(folder / f"state{place}.json")
+        return program_config(scripted_argv(sys.executable, script, state, config.permissions))
 
 
 class _Sink:
