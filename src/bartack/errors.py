@@ -1769,10 +1769,12 @@ class TaskNotFoundError(PipelineError):
     code = "BT905"
     remedy = "Name a task of bartack.toml, or say what is to be done with --goal."
 
-    def __init__(self, task: str, near: tuple[str, ...] = ()) -> None:
+    def __init__(self, task: str, near: tuple[str, ...] = (), known: tuple[str, ...] = ()) -> None:
         self.task = task
         self.near = near
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        self.known = known
+        listed = f"; there are: {', '.join(known)}" if known else "; none is configured"
+        hint = f"; did you mean {' or '.join(near)}?" if near else listed
         super().__init__(f"there is no task {task!r}{hint} (a task that is not configured needs --goal)")
 
 

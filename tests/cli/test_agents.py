@@ -30,6 +30,8 @@ def workspace(tmp_path: Path) -> Path:
 
 def test_agents_are_listed(call: Callable[..., Result], workspace: Path) -> None:
     shown = call("agents", "list", "-C", str(workspace))
+    assert call("agents", "-C", str(workspace)).stdout == shown.stdout
+    assert call("agents", "--help").stdout.startswith("Usage: bartack agents")
     listed = json.loads(call("agents", "list", "-C", str(workspace), "--json").stdout)
 
     assert shown.returncode == 0

@@ -132,7 +132,7 @@ def test_a_wrong_command_is_answered_with_a_near_one(call: Call) -> None:
         (("explain", "--nope"), "bartack explain: no such option"),
         (("--nope",), "bartack: no such option"),
         (("journal", "nope"), "bartack journal: no such command 'nope'"),
-        (("journal", "show"), "bartack journal show: missing argument 'PATH'"),
+        (("journal", "show"), "bartack journal show: missing argument 'RUN|PATH'"),
         (("journal", "show", "x", "--from", "0"), "bartack journal show: invalid value for '--from'"),
         (("demo", "--steps", "1"), "bartack demo: invalid value for '--steps'"),
         (("completion", "tcsh"), "bartack completion: invalid value for"),

@@ -82,6 +82,30 @@ def test_a_failure_without_a_name_is_an_internal_error_without_a_traceback(capsy
     assert "Traceback" not in shown
 
 
+@pytest.mark.parametrize(
+    ("name", "allowed", "code"),
+    [
+        ("file", os.R_OK | os.X_OK, 6),
+        ("file", 0, 1),
+        ("new/one", os.R_OK | os.X_OK, 6),
+        ("new/one", 0, 1),
+        ("new/one", os.R_OK | os.W_OK | os.X_OK, 1),
+    ],
+)
+def test_a_place_that_may_be_read_and_not_written_ends_like_a_disk_that_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, allowed: int, code: int
+) -> None:
+    (tmp_path / "file").touch()
+
+    def access(_: str, wanted: int) -> bool:
+        return wanted & allowed == wanted
+
+    monkeypatch.setattr(os, "access", access)  # whoever runs the tests may be allowed everything
+    error = PermissionError(errno.EACCES, "Permission denied", str(tmp_path / name))
+
+    assert run_guarded(failing(error)) == code
+
+
 def test_who_asks_gets_the_traceback(capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BARTACK_TRACEBACK", "1")
 
@@ -93,7 +117,14 @@ def test_who_asks_gets_the_traceback(capsys: Capture, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("number", "code"),
-    [(errno.EACCES, 1), (errno.ENOSPC, 6), (errno.EROFS, 6), (errno.EIO, 6), (errno.EDQUOT, 6)],
+    [
+        (errno.ENOENT, 1),
+        (errno.EACCES, 1),
+        (errno.ENOSPC, 6),
+        (errno.EROFS, 6),
+        (errno.EIO, 6),
+        (errno.EDQUOT, 6),
+    ],
 )
 def test_a_refusal_of_the_operating_system_names_the_file(capsys: Capture, number: int, code: int) -> None:
     error = OSError(number, os.strerror(number), "some/file")

@@ -233,7 +233,7 @@ def test_settings_are_checked_with_everything_that_is_wrong_at_once(call: Call, 
     shown = call("check")
 
     assert shown.returncode == 1
-    assert "bartack.toml:2: tests.comand: there is no such key; did you mean 'command'?" in shown.stdout
+    assert "bartack.toml:2:1: tests.comand: there is no such key; did you mean 'command'?" in shown.stdout
     assert "did you mean 'shell'?" in shown.stdout
     assert call("check", "bartack.toml").returncode == 1
 
@@ -251,4 +251,29 @@ def test_problems_of_settings_are_json_lines(call: Call, project: Path) -> None:
 
     problem = json.loads(call("check", "bartack.toml", "--json").stdout)
 
-    assert (problem["place"], problem["code"]) == ("bartack.toml:1: nonsense", "BT101")
+    assert (problem["place"], problem["code"]) == ("bartack.toml:1:1: nonsense", "BT101")
+    assert (problem["file"], problem["line"], problem["column"]) == ("bartack.toml", 1, 1)
+
+
+@pytest.mark.requirement("check-finds-what-cannot-work")
+def test_settings_that_cannot_work_are_found_with_those_that_are_wrong(call: Call, project: Path) -> None:
+    (project / "bartack.toml").write_text(
+        '[spec]\nfile = "/etc/hosts"\n[pipeline]\nroles = {builder = "bob"}\nreviw = 1\n'
+        '[agents.bo]\nscript = "gone.toml"\n[tracking]\nulr = "x"\n[project]\nworkspace = "."\n'
+    )
+
+    shown = call("check", str(project))
+
+    places = [line.partition(": ")[2].partition(": ") for line in shown.stdout.splitlines()[:-1]]
+    file = project / "bartack.toml"
+    assert [(place, told.partition(":")[0]) for place, _, told in places] == [
+        (f"{file}:2:1", "spec.file"),
+        (f"{file}:5:1", "pipeline.reviw"),
+        (f"{file}:7:1", "agents.bo.script"),
+        (f"{file}:9:1", "tracking.ulr"),
+    ]
+    assert shown.stdout.splitlines()[-1] == "4 errors in the settings"
+    (project / "bartack.toml").write_text('[project]\nworkspace = "gone"\n')
+    assert "bartack.toml:2:1: project.workspace: there is no directory 'gone'" in call("check").stdout
+    (project / "bartack.toml").write_text("[tests\n")
+    assert "error[BT101]: bartack.toml:1:7: it is no TOML" in call("check").stdout

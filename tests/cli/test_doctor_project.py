@@ -61,7 +61,10 @@ def test_what_is_not_well_is_told(
 def test_a_test_command_that_is_nowhere_fails(call: Call, project: Path) -> None:
     (project / "bartack.toml").write_text('[tests]\ncommand = ["no-such-program-anywhere"]\n')
 
-    assert examine(call, project)["tests"] == ("fail", "no-such-program-anywhere is not found")
+    assert examine(call, project)["tests"] == (
+        "fail",
+        "'no-such-program-anywhere' is not found in PATH",
+    )
 
 
 def test_runs_that_git_would_see_are_told(call: Call, project: Path) -> None:

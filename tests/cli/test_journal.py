@@ -450,8 +450,7 @@ def test_an_export_to_an_impossible_place_is_one_clear_error(
     shown = call("journal", "export", str(journal_dir), "-o", str(tmp_path / target))
 
     assert shown.returncode == 1
-    assert shown.stderr.startswith("error[BT104]: ")
-    assert str(tmp_path) in shown.stderr.splitlines()[0]
+    assert shown.stderr.startswith(f"error[BT104]: {tmp_path / target}: ")
 
 
 @pytest.mark.requirement("looking-takes-no-lock")

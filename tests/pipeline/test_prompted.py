@@ -18,6 +18,7 @@ from bartack.runtime.operate import Config, PipelineConfig
 
 BUILT = {"event": "builder.completed", "payload": {"tests": {"status": "pass"}, "summary": "done"}}
 WRITES = [{"path": "src/a.py", "content": "A = 1\n"}]
+OTHERS = [{"path": "src/a.py", "content": "A = 2\n"}]
 WANTS = {
     "event": "review.completed",
     "status": "changes_requested",
@@ -97,6 +98,18 @@ def test_a_reply_without_what_its_event_has_to_say_fails_the_step(tmp_path: Path
 
     assert run.error is not None
     assert run.error.kind == "ReplyInvalidError"
+
+
+@pytest.mark.requirement("permissions-go-by-role")
+def test_a_reviewer_that_is_told_in_words_may_only_read(tmp_path: Path) -> None:
+    team = Prompted(tmp_path, {"value": BUILT, "write": WRITES}, {"value": APPROVES, "write": OTHERS})
+
+    run = team.run(order("T-1", using=prompted()))
+
+    assert statuses(run) == [("T-1", "done")]
+    assert (tmp_path / "src/a.py").read_text() == "A = 1\n"
+    told = b"".join(bytes(entry.value or b"") for entry in run.journal)
+    assert b"Write src/a.py was not allowed (mode read)" in told
 
 
 def test_a_template_of_the_project_is_what_the_agent_is_told(tmp_path: Path) -> None:

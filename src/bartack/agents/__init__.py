@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         NdjsonConfig,
         ProtocolConfig,
         ScriptedConfig,
+        agent_settings,
+        examine_agents,
         read_agents,
     )
     from bartack.agents._contract import (
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
         Version,
     )
     from bartack.agents._ndjson import NdjsonAgent, NdjsonCall, Surroundings, program_config, scripted_argv
+    from bartack.agents._permissions import Denial, Permissions
     from bartack.agents._process import AgentProcess, Host
     from bartack.agents._prompted import answer_event, reply_schema, takes_actions
     from bartack.agents._replies import findings_of
@@ -119,6 +122,7 @@ __all__ = [
     "Capabilities",
     "Cause",
     "Command",
+    "Denial",
     "DoctorReport",
     "Event",
     "ExpectedOutput",
@@ -136,6 +140,7 @@ __all__ = [
     "Notice",
     "Outcome",
     "Party",
+    "Permissions",
     "Prompt",
     "ProtocolConfig",
     "Rejection",
@@ -157,6 +162,7 @@ __all__ = [
     "Verdict",
     "VerifiedArtifact",
     "Version",
+    "agent_settings",
     "answer_event",
     "check_agents",
     "check_path",
@@ -164,6 +170,7 @@ __all__ = [
     "command_key",
     "conversation_id",
     "correlation_id",
+    "examine_agents",
     "findings_of",
     "is_declined",
     "moment",
@@ -205,6 +212,8 @@ _HOMES = {
         "NdjsonConfig",
         "ProtocolConfig",
         "ScriptedConfig",
+        "agent_settings",
+        "examine_agents",
         "read_agents",
     ),
     "_contract": (
@@ -274,6 +283,7 @@ _HOMES = {
         "program_config",
         "scripted_argv",
     ),
+    "_permissions": ("Denial", "Permissions"),
     "_process": (
         "AgentProcess",
         "Host",

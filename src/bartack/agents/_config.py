@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from difflib import get_close_matches
+import re
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
-from typing import Annotated, Final, TypeVar, cast
+from typing import Annotated, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Meta
 
 from bartack.agents._messages import DEADLINES_S, Role
-from bartack.core import is_secret_name
+from bartack.agents._permissions import Permissions
+from bartack.core import Flaw, KeyPath, dotted, find_flaws, is_secret_name, unknown_name
 from bartack.errors import AgentConfigError, ConfigError
 
 PASSED: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE", "HTTPS_PROXY", "NO_PROXY")
@@ -20,8 +21,15 @@ PASSED: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE"
 PROMPT_S: Final = 3600.0
 """How long a prompt may take where nobody says."""
 
-Seconds = Annotated[float, Meta(ge=0)]
-Positive = Annotated[float, Meta(gt=0)]
+FAR: Final = 1e9
+"""No time is longer, in seconds: thirty years, and not without end."""
+Seconds = Annotated[float, Meta(ge=0, le=FAR)]
+Positive = Annotated[float, Meta(gt=0, le=FAR)]
+Word = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z", description="a text without a NUL character")]
+"""What can be a word of a command line, or the value of a variable."""
+VariableName = Annotated[
+    str, Meta(pattern=r"\A[^\x00=]+\Z", description="the name of a variable, without '=' in it")
+]
 
 
 class ScriptedConfig(
@@ -32,10 +40,12 @@ class ScriptedConfig(
     Attributes:
         script: The file with them.
         roles: The roles it may play.
+        permissions: What it may do to files.
     """
 
-    script: Annotated[str, Meta(min_length=1)]
+    script: Annotated[str, Meta(pattern=r"\A[^\x00]+\Z", description="the path of a file")]
     roles: list[Role] = []
+    permissions: Permissions = Permissions()
 
 
 class NdjsonConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field="kind", tag="ndjson"):
@@ -62,9 +72,9 @@ class NdjsonConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag
         cancel_grace_s: How long it may take to answer a cancel.
     """
 
-    command: list[str] | str
+    command: list[Word] | str
     roles: list[Role] = []
-    env: dict[str, str] = {}
+    env: dict[VariableName, Word] = {}
     pass_env: list[str] = []
     keep: bool = True
     idle_stop_s: Seconds = 300.0
@@ -77,7 +87,7 @@ class NdjsonConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag
     max_restarts: Annotated[int, Meta(ge=0)] = 5
     restart_window_s: Positive = 600.0
     backoff_initial_s: Seconds = 2.0
-    backoff_factor: Annotated[float, Meta(ge=1)] = 2.0
+    backoff_factor: Annotated[float, Meta(ge=1, le=FAR)] = 2.0
     backoff_max_s: Seconds = 60.0
     cancel_grace_s: Seconds = 10.0
 
@@ -156,39 +166,97 @@ class AgentsConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return self.timeout_s if action == "prompt" else DEADLINES_S.get(action, self.timeout_s)
 
 
-_GENERAL: Final = ("default", "timeout_s", "max_parallel")
+GENERAL: Final = ("default", "timeout_s", "max_parallel")
+"""Keys of the section that are no agents."""
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""The names of agents: they are names of directories, too."""
 
 
-def read_agents(table: Mapping[str, object], place: str = "agents") -> AgentsConfig:
+class AgentsReading(NamedTuple):
+    """What a section ``agents`` says, as far as it can be used, and everything that is wrong with it.
+
+    Attributes:
+        config: What can be used.
+        flaws: What is wrong.
+        secrets: Secrets that are written down, each with its agent.
+    """
+
+    config: AgentsConfig
+    flaws: list[Flaw]
+    secrets: list[tuple[str, Flaw]]
+
+
+def read_agents(table: Mapping[str, object]) -> AgentsConfig:
     """Read the section ``agents``.
 
     Raises:
         ConfigError: A key is unknown, or has a value that cannot be used.
         AgentConfigError: A secret is written down in it.
     """
-    general = {key: table[key] for key in _GENERAL if key in table}
-    config = _convert(general, AgentsConfig, place)
+    reading = examine_agents(table)
+    for flaw in reading.flaws:
+        raise ConfigError(dotted(flaw.path), flaw.problem)
+    for name, flaw in reading.secrets:
+        raise AgentConfigError(name, flaw.problem)
+    return reading.config
+
+
+def examine_agents(table: Mapping[str, object], path: KeyPath = ("agents",)) -> AgentsReading:
+    """Read the section ``agents`` with everything that is wrong with it. ``path`` is where it is."""
+    general = {key: table[key] for key in GENERAL if key in table}
+    flaws = list(find_flaws(general, AgentsConfig, path))
+    reading = AgentsReading(AgentsConfig() if flaws else msgspec.convert(general, AgentsConfig), flaws, [])
     for name, given in table.items():
-        if name not in _GENERAL:
-            if not isinstance(given, Mapping):
-                raise ConfigError(f"{place}.{name}", _unknown(name, _GENERAL, "an agent is a table"))
-            config.named[name] = _read_agent(name, cast("Mapping[str, object]", given), f"{place}.{name}")
-    if config.default and config.default not in config.named:
-        raise ConfigError(
-            f"{place}.default", _unknown(config.default, list(config.named), "there is no such agent")
-        )
-    return config
+        if name not in GENERAL:
+            _examine(name, given, reading, (*path, name))
+    default = general.get("default")
+    if isinstance(default, str) and default and default not in table:
+        agents = [name for name in table if name not in GENERAL]
+        flaws.append(unknown_name((*path, "default"), default, agents, "there is no such agent"))
+    return reading
 
 
-def _read_agent(name: str, given: Mapping[str, object], place: str) -> AgentConfig:
-    kind = given.get("kind") or _kind_of(name, given)
+def agent_settings(table: Mapping[str, object]) -> Iterator[KeyPath]:
+    """Every setting that a section ``agents`` may have: those of all agents, and those of each that is in it."""
+    yield from (("agents", key) for key in GENERAL)
+    for name, given in table.items():
+        if name not in GENERAL and isinstance(given, Mapping):
+            agent = cast("Mapping[str, object]", given)
+            kind = agent.get("kind") or _kind_of(name, agent)
+            wanted = KINDS.get(kind) if isinstance(kind, str) else None
+            if wanted is not None:
+                keys = [field.encode_name for field in msgspec.structs.fields(wanted)]
+                yield from (("agents", name, key) for key in ["kind", *keys])
+
+
+def _examine(name: str, given: object, reading: AgentsReading, path: KeyPath) -> None:
+    if not isinstance(given, Mapping):
+        reading.flaws.append(unknown_name(path, name, GENERAL, "an agent is a table"))
+        return
+    table = cast("Mapping[str, object]", given)
+    kind = table.get("kind") or _kind_of(name, table)
     wanted = KINDS.get(kind) if isinstance(kind, str) else None
+    flaws = list(_flaws_of_name(name, path))
     if wanted is None:
-        raise ConfigError(f"{place}.kind", _unknown(str(kind), list(KINDS), "there is no such kind of agent"))
-    agent = _convert({**given, "kind": kind}, wanted, place)
-    if isinstance(agent, NdjsonConfig):
-        _check(name, agent, place)
-    return agent
+        told = "there is no such kind of agent"
+        flaws.append(unknown_name((*path, "kind"), str(kind), list(KINDS), told))
+    else:
+        flaws += find_flaws({**table, "kind": kind}, wanted, path)
+    if not flaws and wanted is not None:
+        agent = msgspec.convert({**table, "kind": kind}, type=wanted)
+        flaws += _flaws_of(agent, path) if isinstance(agent, NdjsonConfig) else _flaws_of_script(agent, path)
+        reading.config.named[name] = agent
+    reading.flaws.extend(flaws)
+    _find_secrets(name, table.get("env"), reading, path)
+
+
+def _flaws_of_name(name: str, path: KeyPath) -> Iterator[Flaw]:
+    if not _NAME.fullmatch(name) or name.endswith("."):
+        yield Flaw(
+            path,
+            "the name of an agent is up to 64 letters, digits and '.', '_', '-', a letter or digit first",
+        )
 
 
 def _kind_of(name: str, given: Mapping[str, object]) -> str:
@@ -198,36 +266,24 @@ def _kind_of(name: str, given: Mapping[str, object]) -> str:
     return "scripted" if "script" in given else "ndjson" if "command" in given else name
 
 
-def _check(name: str, agent: NdjsonConfig, place: str) -> None:
+def _flaws_of_script(agent: ScriptedConfig, path: KeyPath) -> Iterator[Flaw]:
+    if agent.permissions.mode == "ask" and agent.permissions.on_ask == "question":
+        told = 'a scripted agent asks nobody; with mode = "ask" it has to be "deny"'
+        yield Flaw((*path, "permissions", "on_ask"), told)
+
+
+def _flaws_of(agent: NdjsonConfig, path: KeyPath) -> Iterator[Flaw]:
     if not agent.argv or not all(agent.argv[:1]):
-        raise ConfigError(f"{place}.command", "it is empty; give the program and its arguments as a list")
+        yield Flaw((*path, "command"), "it is empty; give the program and its arguments as a list")
+    if any("\0" in word for word in agent.argv):
+        yield Flaw((*path, "command"), "it has a NUL character in it")
     for action in agent.timeouts:
         if action not in DEADLINES_S:
-            raise ConfigError(
-                f"{place}.timeouts.{action}", _unknown(action, list(DEADLINES_S), "no such action")
-            )
-    for variable in agent.env:
+            yield unknown_name((*path, "timeouts", action), action, list(DEADLINES_S), "no such action")
+
+
+def _find_secrets(name: str, env: object, reading: AgentsReading, path: KeyPath) -> None:
+    for variable in cast("dict[str, object]", env) if isinstance(env, dict) else {}:
         if is_secret_name(variable):
             told = f"env.{variable} is a secret and must not be written down; name it in pass_env instead"
-            raise AgentConfigError(name, told)
-
-
-T = TypeVar("T", bound=ScriptedConfig | NdjsonConfig | AgentsConfig)
-
-
-def _convert(given: Mapping[str, object], wanted: type[T], place: str) -> T:
-    known = [field for field in msgspec.structs.fields(wanted) if field.name != "named"]
-    names = [field.encode_name for field in known]
-    for key in given:
-        if key not in names and key != "kind":
-            raise ConfigError(f"{place}.{key}", _unknown(key, names, "there is no such key"))
-    try:
-        return msgspec.convert(dict(given), type=wanted)
-    except msgspec.ValidationError as error:
-        raise ConfigError(place, str(error)) from None
-
-
-def _unknown(given: str, known: list[str] | tuple[str, ...], problem: str) -> str:
-    near = get_close_matches(given, known, 1)
-    listed = f"there are: {', '.join(known)}" if known else "there are none"
-    return f"{problem}; did you mean {near[0]!r}?" if near else f"{problem} ({listed})"
+            reading.secrets.append((name, Flaw((*path, "env", variable), told)))

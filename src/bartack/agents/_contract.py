@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from bartack.agents._ids import NO_SNAPSHOT
 from bartack.agents._messages import Budget, Event, ExpectedOutput, Id, Moment, Role, ToolSpec, Usage, Version
+from bartack.agents._permissions import Denial
 from bartack.errors import AgentError
 
 Pinning = Literal["strict", "require", "warn"]
@@ -99,6 +100,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         attempts: How many attempts it took, those of dead hubs included.
         harvested: The answer had come before a hub died, and was found.
         notes: What a person may want to know of it.
+        denials: What it wanted to do and was not allowed to.
         command_id: The message in which it was told what to do; empty if that was one of a dead hub.
         took_s: Seconds that it took, as far as a hub was alive; the hub says so.
     """
@@ -113,6 +115,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     attempts: int = 1
     harvested: bool = False
     notes: list[str] = []
+    denials: list[Denial] = []
     command_id: str = ""
     took_s: float = 0.0
 

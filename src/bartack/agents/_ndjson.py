@@ -41,6 +41,7 @@ from bartack.agents._conversation import Conversation
 from bartack.agents._files import CallFiles
 from bartack.agents._lines import MAX_LINE, BadLine, Read
 from bartack.agents._messages import Artifact, Heartbeat, Hello, Reason
+from bartack.agents._permissions import Permissions
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
 from bartack.core import DIR_MODE, FILE_MODE, Redactor, SecretRule, is_disk_trouble
@@ -415,9 +416,12 @@ class NdjsonCall:
         self.perform()
 
 
-def scripted_argv(python: str, script: str, state: str) -> list[str]:
+def scripted_argv(python: str, script: str, state: str, permissions: Permissions | None = None) -> list[str]:
     """The command of the scripted agent as a program."""
-    return [python, "-m", "bartack", "agents", "scripted", "--script", script, "--state", state]
+    argv = [python, "-m", "bartack", "agents", "scripted", "--script", script, "--state", state]
+    if permissions is None or permissions == Permissions():
+        return argv
+    return [*argv, "--permissions", msgspec.json.encode(permissions).decode()]
 
 
 def program_config(argv: list[str], given: Mapping[str, object] | None = None) -> NdjsonConfig:

@@ -172,7 +172,9 @@ def load_script(path: str | os.PathLike[str], agent: str) -> dict[str, object]:
         if os.fspath(path).endswith(".json"):
             return msgspec.json.decode(data, type=dict[str, object])
         return tomllib.loads(data.decode("utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
+    except OSError as error:
+        raise ScriptError(agent, f"{os.fspath(path)}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.DecodeError) as error:
         raise ScriptError(agent, f"{os.fspath(path)}: {error}") from None
 
 

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from bartack.agents._permissions import Denial, Permissions
 from bartack.agents._script import Defaults, Reply, Write, apply_write, load_script
 from bartack.core import replace_file
 from bartack.errors import AgentError, ScriptError, UnsafePathError
 
 if TYPE_CHECKING:
     from bartack.agents._contract import AgentRequest, AgentResult
-    from bartack.agents._messages import Command
+    from bartack.agents._messages import Command, Role
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,6 +103,8 @@ class Prompt(msgspec.Struct, frozen=True):
     name: str
     text: str
     cwd: str
+    role: Role = "general"
+    """The role in which it is asked."""
 
 
 class ScriptedReply(msgspec.Struct, frozen=True):
@@ -119,6 +122,8 @@ class ScriptedReply(msgspec.Struct, frozen=True):
     """What kind of failure it is."""
     until_s: float = 0.0
     """After how long it may be asked again, if that is all that is wrong."""
+    denials: Sequence[Denial] = ()
+    """Files that it wanted to write, and was not allowed to."""
 
 
 class ScriptedAgent:
@@ -131,6 +136,7 @@ class ScriptedAgent:
         name: The agent's name, for messages.
         memory: A file that keeps which rule answered which call, so that a resumed run goes on with the same script.
         capabilities: What it says that it can do.
+        permissions: What it may do to files.
     """
 
     def __init__(
@@ -142,8 +148,10 @@ class ScriptedAgent:
         name: str = "scripted",
         memory: str | os.PathLike[str] | None = None,
         capabilities: Capabilities | None = None,
+        permissions: Permissions | None = None,
     ) -> None:
         self.name = name
+        self.permissions = permissions or Permissions()
         self.capabilities = capabilities or Capabilities()
         try:
             rules = msgspec.convert(list(prompts), type=list[Rule])
@@ -174,25 +182,32 @@ class ScriptedAgent:
         *,
         name: str = "scripted",
         memory: str | os.PathLike[str] | None = None,
+        permissions: Permissions | None = None,
     ) -> ScriptedAgent:
         """Read a script from a JSON or TOML file.
 
         Raises:
             ScriptError: It cannot be read.
         """
-        return cls.of(read_script(load_script(path, name), name, path), name=name, memory=memory)
+        script = read_script(load_script(path, name), name, path)
+        return cls.of(script, name=name, memory=memory, permissions=permissions)
 
     @classmethod
     def of(
-        cls, script: Script, *, name: str = "scripted", memory: str | os.PathLike[str] | None = None
+        cls,
+        script: Script,
+        *,
+        name: str = "scripted",
+        memory: str | os.PathLike[str] | None = None,
+        permissions: Permissions | None = None,
     ) -> ScriptedAgent:
         """An agent with a script that was read already."""
-        agent = cls(name=name, memory=memory, strict=script.strict)
+        agent = cls(name=name, memory=memory, strict=script.strict, permissions=permissions)
         agent._script = script
         return agent
 
     def reply(self, prompt: Prompt) -> ScriptedReply:
-        """The reply to a prompt; files the rule names are written.
+        """The reply to a prompt; files the rule names are written, as far as the agent may.
 
         Raises:
             ScriptError: No rule matches.
@@ -207,9 +222,15 @@ class ScriptedAgent:
         if index < 0:
             return ScriptedReply("")
         rule = self._script.prompts[index]
+        allowed = self.permissions.for_role(prompt.role)
+        denials: list[Denial] = []
         for write in rule.write:
-            self._write(prompt, write)
-        return _reply(rule)
+            denied = allowed.refuse("Write", write.path)
+            if denied is None:
+                self._write(prompt, write)
+            else:
+                denials.append(denied)
+        return msgspec.structs.replace(_reply(rule), denials=denials)
 
     @property
     def unused(self) -> list[int]:

@@ -12,6 +12,7 @@ from bartack.agents._contract import AgentRequest, AgentResult
 from bartack.agents._ids import conversation_id, correlation_id, moment, new_message_id
 from bartack.agents._lines import Line, read_line, write_line
 from bartack.agents._messages import ENDING, Cause, Command, Event, Party, Retry, Usage
+from bartack.agents._permissions import Permissions
 from bartack.agents._replies import check_reply
 from bartack.agents._scripted import Script, ScriptedAgent
 from bartack.agents._scripted_side import HANG, Ignored, ScriptedSide
@@ -28,15 +29,16 @@ def obey(agent: ScriptedAgent, request: AgentRequest) -> AgentResult:
         AgentError: The script says so, or its answer cannot be used.
     """
     if agent.engine is None:
-        agent.engine = InProcess(agent.name, agent.script)
+        agent.engine = InProcess(agent.name, agent.script, agent.permissions)
     return agent.engine.obey(request)
 
 
 class InProcess:
     """See the module. It does not wait: what a script says about delays and faults of processes has no effect here."""
 
-    def __init__(self, name: str, script: Script) -> None:
+    def __init__(self, name: str, script: Script, permissions: Permissions | None = None) -> None:
         self._name = name
+        self._permissions = permissions
         self._script = script
         self._sides: dict[str, ScriptedSide] = {}
         self._lines: list[bytes] = []
@@ -53,7 +55,13 @@ class InProcess:
         side = self._sides.get(request.cwd)
         if side is None:
             side = ScriptedSide(
-                self._script, self, SystemClock(), name=self._name, root=request.cwd, heartbeat_s=0
+                self._script,
+                self,
+                SystemClock(),
+                name=self._name,
+                root=request.cwd,
+                heartbeat_s=0,
+                permissions=self._permissions,
             )
             self._sides[request.cwd] = side
         self._lines.clear()

@@ -10,12 +10,16 @@ import sys
 from types import FrameType
 from typing import Final
 
+import msgspec
+
 from bartack.agents._lines import BadLine, Splitter
 from bartack.agents._messages import Role
+from bartack.agents._permissions import Permissions
 from bartack.agents._script import ignored_members, load_script
 from bartack.agents._scripted import read_script
 from bartack.agents._scripted_side import Ignored, ScriptedSide
 from bartack.core import SystemClock
+from bartack.errors import ConfigError
 
 LEFT_BEHIND: Final = (
     "import os, sys, time\n"
@@ -32,12 +36,18 @@ def run_scripted(
     state: str = "",
     heartbeat_s: float = 10.0,
     materialize: bool = False,
+    permissions: str = "",
 ) -> int:
-    """Be a scripted agent until the input ends; returns the exit code.
+    """Be a scripted agent until the input ends; returns the exit code. ``permissions`` is what it may do, as JSON.
 
     Raises:
         ScriptError: The script cannot be used.
+        ConfigError: The permissions cannot.
     """
+    try:
+        allowed = msgspec.json.decode(permissions or "{}", type=Permissions)
+    except msgspec.DecodeError as error:
+        raise ConfigError("--permissions", str(error)) from None
     content = load_script(script, name or "scripted")
     parsed = read_script(content, name or "scripted", script)
     for place in ignored_members(content):
@@ -53,6 +63,7 @@ def run_scripted(
         state=state,
         heartbeat_s=heartbeat_s,
         materialize=materialize,
+        permissions=allowed,
     )
     return program.run(side)
 

@@ -34,6 +34,7 @@ from bartack.agents._messages import (
     Usage,
     Version,
 )
+from bartack.agents._permissions import Permissions
 from bartack.agents._script import ArtifactSpec, ErrorSpec, EventSpec, Inject, Reply, apply_write
 from bartack.agents._scripted import Prompt, Script, ScriptedAgent, ScriptedCall, ScriptedReply
 from bartack.core import Clock, checksum_file, replace_file, safe_join
@@ -102,6 +103,7 @@ class ScriptedSide:
         state: A file for its memory.
         heartbeat_s: How often it shows that it lives; 0: never.
         materialize: Files that it names and that are not there are made.
+        permissions: What it may do to files; everything, where no mode is said.
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class ScriptedSide:
         state: str = "",
         heartbeat_s: float = 10.0,
         materialize: bool = False,
+        permissions: Permissions | None = None,
     ) -> None:
         self._script = script
+        self._permissions = permissions or Permissions()
         self._outside = outside
         self._clock = clock
         self._name = name
@@ -129,6 +133,7 @@ class ScriptedSide:
             msgspec.structs.replace(script, strict=True),
             name=name or "scripted",
             memory=f"{state}.prompts" if state else None,
+            permissions=permissions,
         )
         self._materialize = materialize or script.materialize
         self._heartbeat_s = heartbeat_s
@@ -283,7 +288,11 @@ class ScriptedSide:
         yield reply.delay_s or self._script.defaults.delay_s
         try:
             for write in reply.write:
-                apply_write(self._root, write)
+                denied = self._permissions.refuse("Write", write.path)
+                if denied is None:
+                    apply_write(self._root, write)
+                else:
+                    self._log("warn", str(denied))
         except (OSError, UnsafePathError) as error:
             spec = ErrorSpec("artifact_write_failed", str(error))
             yield from self._say(EventSpec(type="error", payload=_plain(spec)), key, [])
@@ -340,6 +349,8 @@ class ScriptedSide:
             return self._unmatched(command, error.problem)
         except AgentError as error:
             return ErrorSpec("artifact_write_failed", error.problem)
+        for denied in found.denials:
+            self._log("warn", str(denied))
         for number, call in enumerate(found.calls, 1):
             result = yield from self._call(command, call, call.id or f"call-{number}")
             problem = _unexpected(call, result)

@@ -15,17 +15,31 @@ from bartack.cli._app import PlainGroup
 from bartack.cli._exit import Exit
 from bartack.cli._options import json_option, workspace_option, write_json
 from bartack.cli._terminal import Screen, printable
+from bartack.core import unknown_name
 from bartack.errors import AgentConfigError
 
 if TYPE_CHECKING:
     from bartack.agents import DoctorReport
 
+NONE: Final = "No agent is configured. Name one in bartack.toml, under [agents.NAME]; 'bartack init --example' shows one."
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
-@click.group(cls=PlainGroup, short_help="List and check agents, or be a scripted one.")
+class _Agents(PlainGroup):
+    """Without a command the agents are listed."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See ``click.Command.parse_args``."""
+        plain = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["list", *args] if plain else args)
+
+
+@click.group(cls=_Agents, short_help="List and check agents, or be a scripted one.")
 def agents() -> None:
-    """List the agents of a project, check that they can be used, or be one that answers from a script."""
+    """List the agents of a project, check that they can be used, or be one that answers from a script.
+
+    Without a command, the agents are listed.
+    """
 
 
 @agents.command("list", short_help="List the agents of the project.")
@@ -39,7 +53,7 @@ def list_agents(workspace: str, *, as_json: bool) -> None:
         return
     screen = Screen(sys.stdout)
     if not reports:
-        screen.line("No agent is configured. Name one in the section agents of bartack.toml.")
+        screen.line(NONE)
     screen.listing([(*_row(screen, report), printable(report.command)) for report in reports])
 
 
@@ -76,9 +90,19 @@ def check(name: str | None, workspace: str, *, live: bool, as_json: bool) -> int
     "--state", default="", metavar="FILE", help="Remember calls and answers here, over its own death."
 )
 @click.option("--heartbeat-s", type=float, metavar="N", help="Seconds between heartbeats; 0: none.")
+@click.option(
+    "--permissions", default="", metavar="JSON", help="What it may do to files, like agents.NAME.permissions."
+)
 @click.option("--materialize", is_flag=True, help="Make files that it names and that are not there.")
 def scripted(
-    script: str, role: Role | None, name: str, state: str, heartbeat_s: float | None, *, materialize: bool
+    script: str,
+    role: Role | None,
+    name: str,
+    state: str,
+    heartbeat_s: float | None,
+    permissions: str,
+    *,
+    materialize: bool,
 ) -> int:
     """Be an agent that speaks the line protocol on stdin and stdout, and answers from a script.
 
@@ -89,7 +113,15 @@ def scripted(
 
     beat = heartbeat_s if heartbeat_s is not None else float(os.environ.get("BARTACK_HEARTBEAT_S", "10"))
     name = name or os.environ.get("BARTACK_AGENT", "")
-    return run_scripted(script, name=name, role=role, state=state, heartbeat_s=beat, materialize=materialize)
+    return run_scripted(
+        script,
+        name=name,
+        role=role,
+        state=state,
+        heartbeat_s=beat,
+        materialize=materialize,
+        permissions=permissions,
+    )
 
 
 def _look(workspace: str, name: str | None, *, start: bool = False, live: bool = False) -> list[DoctorReport]:
@@ -99,8 +131,9 @@ def _look(workspace: str, name: str | None, *, start: bool = False, live: bool =
     place = Path(workspace).resolve()
     config = load_config(place).agents
     if name is not None and name not in config.named:
-        known = ", ".join(config.named) or "none"
-        raise AgentConfigError(name, f"there is no such agent (configured: {known})")
+        raise AgentConfigError(
+            name, unknown_name((), name, list(config.named), "there is no such agent").problem
+        )
     names = None if name is None else [name]
     return check_agents(config, place, os.environ, names, start=start, live=live)
 
@@ -117,7 +150,7 @@ def _row(screen: Screen, report: DoctorReport) -> tuple[str, str, str, str]:
 
 def _show(screen: Screen, reports: list[DoctorReport]) -> None:
     if not reports:
-        screen.line("No agent is configured. Name one in the section agents of bartack.toml.")
+        screen.line(NONE)
     for report in reports:
         verdict = screen.paint("usable", "green") if report.usable else screen.paint("not usable", "red")
         screen.line(f"{screen.paint(printable(report.name), 'bold')}  {report.kind}  {verdict}")

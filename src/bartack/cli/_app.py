@@ -38,7 +38,7 @@ COMMANDS: Final = (
     Listed("look", "log", "_log:log", "Print what a run printed, logged and noted."),
     Listed("look", "ps", "_ps:ps", "Show the processes of a run as a tree."),
     Listed("look", "journal", "_journal:journal", "Read, check and export the journal of a run."),
-    Listed("write", "check", "_check:check", "Find what is wrong with programs before they run."),
+    Listed("write", "check", "_check:check", "Find what is wrong with programs and settings."),
     Listed("write", "fmt", "_fmt:fmt", "Give programs their canonical form."),
     Listed("write", "compile", "_compile:compile_", "Show a Patchwork program as Python or as a tree."),
     Listed(

@@ -115,10 +115,23 @@ def _as_known(error: BaseException) -> BartackError:
 
 
 def _is_disk_trouble(error: BaseException) -> bool:
-    """Whether the disk refused, us or whoever made an error of it."""
+    """Whether the disk refused, us or whoever made an error of it: it is full or broken, or may not be written to."""
     from bartack.core import is_disk_trouble  # noqa: PLC0415 - only who fails pays for it
 
-    return is_disk_trouble(error.__cause__ if isinstance(error, FileAccessError) else error)
+    cause = error.__cause__ if isinstance(error, FileAccessError) else error
+    return is_disk_trouble(cause) or (isinstance(cause, PermissionError) and _is_write_protected(cause))
+
+
+def _is_write_protected(error: PermissionError) -> bool:
+    """Whether it is writing that was refused: a file that may be read, or one that is to be made where nothing may be."""
+    if not isinstance(error.filename, str):
+        return False
+    place = os.path.abspath(error.filename)
+    if os.path.lexists(place) and not os.path.isdir(place):
+        return os.access(place, os.R_OK) and not os.access(place, os.W_OK)
+    while not os.path.lexists(place):
+        place = os.path.dirname(place)
+    return os.access(place, os.R_OK | os.X_OK) and not os.access(place, os.W_OK)
 
 
 def _report(error: BartackError, code: Exit, *, as_json: bool) -> None:

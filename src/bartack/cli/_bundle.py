@@ -20,7 +20,7 @@ from bartack._version import __version__
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import locate, run_argument, say, workspace_option
 from bartack.cli._terminal import Screen, human_size
-from bartack.core import Redactor, SecretRule
+from bartack.core import Redactor, SecretRule, naming
 from bartack.errors import BartackError, UsageError
 from bartack.journal import Entry, FileReader, open_reader
 from bartack.runtime.operate import RunDir, load_config, read_state
@@ -67,7 +67,8 @@ def _secrets(workspace: str) -> SecretRule:
 def _pack(run: RunDir, target: Path, workspace: str, *, prompts: bool) -> list[tuple[str, int]]:
     redactor = Redactor(os.environ, _secrets(workspace))
     members: list[tuple[str, int]] = []
-    fd, temporary = tempfile.mkstemp(dir=target.absolute().parent, prefix=".bundle-", suffix=".tmp")
+    with naming(target):
+        fd, temporary = tempfile.mkstemp(dir=target.absolute().parent, prefix=".bundle-", suffix=".tmp")
     try:
         with open(fd, "wb") as stream, tarfile.open(fileobj=stream, mode="w:gz") as archive:
             for name, content in _contents(run, redactor, prompts=prompts):

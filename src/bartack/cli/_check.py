@@ -20,13 +20,13 @@ from bartack.runtime.operate import CONFIG_FILE, PATCHWORK, Survey, survey
 from bartack.supervision.lint import TYPES, Report, check_python, python_files
 
 if TYPE_CHECKING:
-    from bartack.cli._check_config import Problem
+    from bartack.runtime.operate import SettingProblem
 
 PYTHON: Final = ".py"
 _KINDS: Final = click.Choice(sorted(TYPES))
 
 
-@click.command(short_help="Find what is wrong with programs before they run.")
+@click.command(short_help="Find what is wrong with programs and settings.")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
 @json_option
 @click.option("--strict", is_flag=True, help="Let warnings fail the check, too.")
@@ -116,23 +116,26 @@ def _settings_file(path: Path) -> Path | None:
     return file if file.name == CONFIG_FILE and file.is_file() else None
 
 
-def _settings_problems(file: Path) -> list[Problem]:
+def _settings_problems(file: Path) -> list[SettingProblem]:
     from bartack.cli._check_config import check_config  # noqa: PLC0415 - only who has settings pays for it
 
-    return check_config(file.parent.resolve())
+    return check_config(file.parent.resolve(), str(file))
 
 
-def _show_problems(problems: list[Problem], settings: list[Path]) -> None:
+def _show_problems(problems: list[SettingProblem], settings: list[Path]) -> None:
     screen = Screen(sys.stdout)
     for found in problems:
         screen.line(f"error[{found.code}]: {printable(found.place)}: {printable(found.problem)}")
+    if len(problems) > 1:
+        screen.line(f"{len(problems)} errors in the settings")
     if settings and not problems:
         screen.line(f"no errors in {CONFIG_FILE}")
 
 
-def _write_json(problems: list[Problem], found: Survey | None, report: Report | None) -> None:
+def _write_json(problems: list[SettingProblem], found: Survey | None, report: Report | None) -> None:
     for problem in problems:
-        sys.stdout.write(msgspec.json.encode(problem).decode() + "\n")
+        shown = msgspec.structs.asdict(problem) | {"severity": "error"}
+        sys.stdout.write(msgspec.json.encode(shown).decode() + "\n")
     for one in found.diagnostics if found is not None else ():
         sys.stdout.write(to_json(one, found.sources if found is not None else {}) + "\n")
     if report is not None:

@@ -1,49 +1,64 @@
-"""``bartack check`` for ``bartack.toml``: everything that is wrong with it, at once. Nothing is started."""
+"""``bartack check`` for ``bartack.toml``: everything that is wrong with it, at once. No agent and no test is started."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
-import msgspec
-
-from bartack.errors import BartackError, ConfigError
-from bartack.pipeline import check_ready, choose_tasks, make_order, make_settings, needed_roles
-from bartack.runtime.operate import CONFIG_FILE, check_settings, load_config
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something that is wrong: where, what, and the code of the error it would be."""
-
-    place: str
-    problem: str
-    code: str
+from bartack.errors import ConfigError
+from bartack.pipeline import find_obstacles, needed_roles
+from bartack.runtime.operate import (
+    CONFIG_FILE,
+    Config,
+    Reading,
+    SettingProblem,
+    check_telemetry,
+    find_workspace,
+    read_settings,
+)
 
 
-def check_config(workspace: Path) -> list[Problem]:
-    """Everything that is wrong with the settings of a workspace."""
-    errors = check_settings(workspace)
-    if not errors:
-        errors = _check_use(workspace)
-    return [_problem(error) for error in errors]
+def check_config(project: Path, shown: str = CONFIG_FILE) -> list[SettingProblem]:
+    """Everything that is wrong with the settings of a project, in the order of the file.
 
-
-def _check_use(workspace: Path) -> list[BartackError]:
-    """What would stop a run of the pipeline, if there are agents for one."""
-    config = load_config(workspace)
-    if not config.tasks and not any(agent.roles for agent in config.agents.named.values()):
-        return []
-    roles = needed_roles(config, workspace)
+    Args:
+        project: Where ``bartack.toml`` is.
+        shown: What the file is called.
+    """
     try:
-        settings = make_settings(config, roles, asks=False)
-        make_order(settings, choose_tasks(config, "", ()))
-        check_ready(config, workspace, os.environ, roles)
-    except BartackError as error:
-        return [error]
-    return []
+        reading = read_settings(project, shown=shown, everywhere=True)
+    except ConfigError as error:
+        return [_of_text(error, shown)]
+    found = [*reading.problems, *_in_use(reading, project)]
+    return sorted(found, key=lambda problem: (problem.line == 0, problem.line, problem.column))
 
 
-def _problem(error: BartackError) -> Problem:
-    if isinstance(error, ConfigError):
-        return Problem(error.setting, error.problem, error.code)
-    return Problem(CONFIG_FILE, error.message, error.code)
+def _of_text(error: ConfigError, shown: str) -> SettingProblem:
+    """The problem of a file that cannot be read at all."""
+    at = re.search(r":(\d+)(?::(\d+))?$", error.setting)
+    line, column = (int(number or 0) for number in at.groups()) if at else (0, 0)
+    return SettingProblem(place=error.setting, problem=error.problem, file=shown, line=line, column=column)
+
+
+def _in_use(reading: Reading, project: Path) -> list[SettingProblem]:
+    """What would stop a run; nothing that only follows from another problem."""
+    broken = {re.split(r"[.\[]", problem.setting)[0] for problem in reading.problems}
+    if "agents" in broken:
+        broken.add("pipeline")
+    config, blame = reading.config, reading.blame
+    try:
+        workspace = find_workspace(project)
+        check_telemetry(config)
+    except ConfigError as error:
+        return [blame.setting(error.setting.rpartition(" ")[2], error.problem)]
+    roles = needed_roles(config, workspace) if _has_pipeline(config) else []
+    return [
+        blame.setting(found.setting, found.problem, found.near, found.error.code)
+        for found in find_obstacles(config, workspace, os.environ, roles)
+        if re.split(r"[.\[]", found.setting)[0] not in broken
+    ]
+
+
+def _has_pipeline(config: Config) -> bool:
+    return bool(config.tasks) or any(agent.roles for agent in config.agents.named.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,9 +13,17 @@ from bartack.agents import DoctorReport, check_agents
 from bartack.cli._check_config import check_config
 from bartack.cli._finding import Finding
 from bartack.cli._terminal import printable
-from bartack.errors import GitError
+from bartack.errors import BartackError, GitError
 from bartack.pipeline import check_repository, count_trees, has_trees, missing_titles
-from bartack.runtime.operate import CONFIG_FILE, TERMINAL, Config, list_runs, load_config, summarise
+from bartack.runtime.operate import (
+    CONFIG_FILE,
+    TERMINAL,
+    Config,
+    SettingProblem,
+    list_runs,
+    load_config,
+    summarise,
+)
 
 GIT_TIMEOUT_S: Final = 10.0
 
@@ -24,21 +33,29 @@ def examine_project(workspace: Path) -> list[Finding]:
     if not (workspace / CONFIG_FILE).is_file():
         return []
     problems = check_config(workspace)
-    if problems:
-        return [
-            Finding("settings", "fail", printable(f"{found.place}: {found.problem}"), "Correct it.")
-            for found in problems
-        ]
-    config = load_config(workspace)
+    try:
+        config = load_config(workspace)
+    except BartackError:
+        return [_judge_setting(found) for found in problems]
+    told = [found for found in problems if not found.setting.startswith(_ELSEWHERE)]
     return [
-        Finding("settings", "ok", f"{CONFIG_FILE} can be used"),
+        *([_judge_setting(found) for found in told] or [_SETTINGS_FINE]),
         *_check_agents(config, workspace),
-        check_tests(config, workspace),
+        check_tests(config, problems),
         *check_spec(config, workspace),
         *check_ignored(config, workspace),
         *check_worktrees(config, workspace),
         check_runs(workspace),
     ]
+
+
+_SETTINGS_FINE: Final = Finding("settings", "ok", f"{CONFIG_FILE} can be used")
+_ELSEWHERE: Final = ("agents.", "tests.command", "parallel.tasks")
+"""Settings that checks of their own look at."""
+
+
+def _judge_setting(found: SettingProblem) -> Finding:
+    return Finding("settings", "fail", printable(f"{found.place}: {found.problem}"), "Correct it.")
 
 
 def _check_agents(config: Config, workspace: Path) -> list[Finding]:
@@ -55,7 +72,7 @@ def _judge_agent(report: DoctorReport) -> Finding:
     return Finding(name, "ok", printable(report.found))
 
 
-def check_tests(config: Config, workspace: Path) -> Finding:
+def check_tests(config: Config, problems: Sequence[SettingProblem] = ()) -> Finding:
     """Whether the tests can be run, and by whom."""
     tests = config.tests
     if tests.judged_by == "off":
@@ -65,10 +82,9 @@ def check_tests(config: Config, workspace: Path) -> Finding:
     if tests.judged_by == "report":
         remedy = "Set tests.command: Bartack then runs the tests itself."
         return Finding("tests", "warn", "the agent's word is taken for its tests", remedy)
-    program = tests.argv[0]
-    found = (workspace / program).is_file() if "/" in program else shutil.which(program)
-    if not found:
-        return Finding("tests", "fail", f"{printable(program)} is not found", "Correct tests.command.")
+    for found in problems:
+        if found.setting == "tests.command":
+            return Finding("tests", "fail", printable(found.problem), "Correct tests.command.")
     return Finding("tests", "ok", "Bartack runs the tests itself")
 
 

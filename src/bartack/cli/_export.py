@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from bartack.core import RealDisk
+from bartack.core import RealDisk, naming
 from bartack.errors import UsageError
 from bartack.journal import Entry
 
@@ -81,7 +81,8 @@ def open_output(path: str | None, *, beside: str) -> Generator[BinaryIO]:
 def _replacing(path: str) -> Generator[BinaryIO]:
     directory = os.path.dirname(os.path.realpath(path))
     disk = RealDisk()
-    fd, temporary = tempfile.mkstemp(dir=directory, prefix=".export-", suffix=".tmp")
+    with naming(path):
+        fd, temporary = tempfile.mkstemp(dir=directory, prefix=".export-", suffix=".tmp")
     try:
         with open(fd, "wb") as stream:
             yield stream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,7 +31,11 @@ AGENTS: Final = ("claude", "codex", "gemini")
     help="Also write a task and a scripted agent: 'bartack run' then works at once.",
 )
 @click.option(
-    "-C", "--workspace", default=".", metavar="DIR", help="Where; the current directory by default."
+    "-C",
+    "--workspace",
+    default=".",
+    metavar="DIR",
+    help="Where; the current directory by default. Made if it is not there.",
 )
 @json_option
 def init(workspace: str, *, example: bool, as_json: bool) -> None:
@@ -40,8 +45,9 @@ def init(workspace: str, *, example: bool, as_json: bool) -> None:
     so that 'git clean' in the workspace spares it.
     """
     place = Path(workspace).resolve()
-    if not place.is_dir():
+    if place.exists() and not place.is_dir():
         raise UsageError("bartack init", f"{place} is no directory")
+    place.mkdir(parents=True, exist_ok=True)
     done = [*_write_files(place, example=example), *_keep_out_of_git(place)]
     if as_json:
         write_json({"workspace": str(place), "done": done})
@@ -50,7 +56,24 @@ def init(workspace: str, *, example: bool, as_json: bool) -> None:
     for line in done:
         screen.line(line)
     screen.line()
-    screen.line("Try it: bartack run" if example else 'Next: give it an agent, then bartack run --goal "…"')
+    for line in _next(place, example=example):
+        screen.line(line)
+
+
+def _next(place: Path, *, example: bool) -> list[str]:
+    """What to do now."""
+    there = _mentions(place / CONFIG_FILE, EXAMPLE_TASK)
+    if example and there:
+        go = "" if place == Path.cwd() else f"cd {shlex.quote(str(place))} && "
+        return [f"Try it: {go}bartack run"]
+    if example:
+        return [
+            f"The example is not in your {CONFIG_FILE}: use --example in an empty directory (-C DIR), then bartack run"
+        ]
+    return [
+        f'Next: name an agent in {CONFIG_FILE}, then bartack run --goal "…"',
+        "To see one at work first, with no model: bartack init --example -C DIR",
+    ]
 
 
 def _write_files(place: Path, *, example: bool) -> list[str]:
@@ -92,7 +115,7 @@ def find_test_command(place: Path) -> list[str]:
     if _mentions(place / "Makefile", "\ntest:"):
         return ["make", "test"]
     if (place / "pyproject.toml").is_file() or (place / "pytest.ini").is_file():
-        return ["python", "-m", "pytest", "-q"]
+        return ["python" if shutil.which("python") else "python3", "-m", "pytest", "-q"]
     if _mentions(place / "package.json", '"test"'):
         return ["npm", "test"]
     if (place / "Cargo.toml").is_file():
@@ -125,7 +148,8 @@ def _agents(there: list[str]) -> str:
 
 
 TEMPLATE: Final = """\
-# Settings of Bartack. Every key is optional; 'bartack check' says what is wrong, docs/reference/settings.md what each does.
+# Settings of Bartack. Every key is optional; 'bartack check' says what is wrong with them.
+# What each does stands on the page of settings in the documentation.
 
 [tests]
 # Bartack runs this itself after every change. Without it the agent's word is taken.

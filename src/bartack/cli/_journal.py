@@ -27,15 +27,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RUN_NAME: Final = re.compile(r"latest|(run-)?[0-9][0-9a-f-]*|run-")
 """What may be meant as a run, where no such file is there."""
 
-path_argument = click.argument("path", metavar="PATH")
+path_argument = click.argument("path", metavar="RUN|PATH")
 
 
 @click.group(cls=PlainGroup, short_help="Read, check and export the journal of a run.")
 def journal() -> None:
     """Read, check and export the journal of a run.
 
-    PATH is the journal file or the directory that holds it; or a run: its id, a unique beginning of it, or 'latest'. Nothing is
-    changed, and no owner is disturbed.
+    RUN is its id, a unique beginning of it, or 'latest'; PATH a journal file or the directory that holds it. Nothing is changed,
+    and no owner is disturbed.
     """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -14,14 +14,15 @@ import msgspec
 
 from bartack.cli._runs import say
 from bartack.cli._wish import Wish
-from bartack.errors import BartackError, UsageError
+from bartack.errors import BartackError, ConfigError, UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
+    PipelineRole,
     Standing,
     TaskRecord,
-    check_ready,
     choose_tasks,
+    find_obstacles,
     hold_workspace,
     make_order,
     make_settings,
@@ -36,10 +37,11 @@ from bartack.runtime.operate import (
     Config,
     Describe,
     Order,
+    Reading,
     RunDir,
     create_run,
     keep_sets,
-    load_config,
+    read_settings,
 )
 
 
@@ -52,12 +54,14 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
         UsageError: There is nothing to do; no run was made.
         WorkspaceBusyError: Another run works in the workspace; no run was made.
     """
-    config = load_config(workspace, wish.sets)
+    reading = read_settings(workspace, wish.sets)
+    reading.check()
+    config = reading.config
     tasks, instruction = _what(wish, config)
     roles = needed_roles(config, workspace, intake=bool(instruction))
+    _check_ready(reading, workspace, roles)
     settings = make_settings(config, roles, asks=_somebody_is_there(wish), workspace=workspace)
     order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
-    check_ready(config, workspace, os.environ, roles)
     _warn(config)
     shared = settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
@@ -96,6 +100,19 @@ def describe(run: RunDir) -> Describe:
     return look
 
 
+def _check_ready(reading: Reading, workspace: Path, roles: Sequence[PipelineRole]) -> None:
+    """Raise what stands first in the way of a run, before anything is paid for."""
+    found = find_obstacles(reading.config, workspace, os.environ, roles)
+    if not found:
+        return
+    first, *more = found
+    if not isinstance(first.error, ConfigError):
+        raise first.error
+    blame = reading.blame
+    others = [f"{blame.setting(one.setting, '').place}: {one.problem}" for one in more]
+    raise ConfigError(blame.setting(first.setting, "").place, "\n".join([first.problem, *others]))
+
+
 def _what(wish: Wish, config: Config) -> tuple[list[TaskRecord], str]:
     if wish.goal is not None and wish.instruction is not None:
         raise UsageError("bartack run", "--goal is one task, --instruction becomes tasks: give one of them")
@@ -107,7 +124,8 @@ def _what(wish: Wish, config: Config) -> tuple[list[TaskRecord], str]:
         return tasks, ""
     if not _somebody_is_there(wish):
         raise UsageError(
-            "bartack run", "there is nothing to do: name a program, or use --goal, --task or --instruction"
+            "bartack run",
+            "there is nothing to do: name a program, use --goal or --instruction, or write [[tasks]] in bartack.toml",
         )
     return [], _words("the instruction", click.prompt("What is to be done", err=True))
 

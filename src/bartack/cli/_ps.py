@@ -148,14 +148,17 @@ def _row(screen: Screen, stem: str, process: Process, now_us: int) -> tuple[str,
         str(process.pid or "-"),
         paint_status(screen, process.status),
         up,
-        printable(_busy(process, now_us)),
+        printable(busy_with(process, now_us)),
     )
 
 
-def _busy(process: Process, now_us: int) -> str:
+def busy_with(process: Process, now_us: int) -> str:
+    """What a process does, in words."""
     parts: list[str] = []
     if process.kind == "agent":
-        parts.append(f"{process.about} of {process.step}".strip())
+        parts.append(
+            f"{process.about} of {process.step}" if process.step else f"{process.about}, between calls"
+        )
     elif process.kind == "command":
         parts.append(f"of {process.step}")
     elif process.step:

@@ -62,6 +62,9 @@ The exit codes of every command are stable: a script may rely on them.
 """
 
 
+_DISK = f"whatever the error is, if the disk refused to be written to, the exit code is {Exit.DISK:d}."
+
+
 def cli_page() -> str:
     """The page of all commands."""
     return "\n".join([_CLI_INTRODUCTION, *_exit_codes(), *_commands()])
@@ -74,7 +77,7 @@ def exit_page() -> str:
         kinds = [f"`{kind.__name__}`" for kind in iter_errors() if exit_code_of(kind) is code]
         if kinds and code is not Exit.FAILED:
             parts.append(f"\nErrors that end with {code:d}: {', '.join(kinds)}.")
-    parts.append(f"\nAll other [errors](errors.md) end with {Exit.FAILED:d}.")
+    parts.append(f"\nAll other [errors](errors.md) end with {Exit.FAILED:d}; {_DISK}")
     return "\n".join(parts)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from bartack.cli._answer import expected
 from bartack.cli._exit import Exit
 from bartack.cli._failure import write_failure
 from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
@@ -24,6 +25,7 @@ from bartack.runtime.operate import (
     PATCHWORK,
     TERMINAL,
     TOGETHER,
+    AskArgs,
     Config,
     Describe,
     Order,
@@ -191,7 +193,7 @@ def resume(
     """Let a run go on where it was, whether it was interrupted, killed or has failed.
 
     Without RUN it is the newest one that is neither completed nor cancelled or aborted. Steps that are finished are not done
-    again. A failed worker goes on at its failing step.
+    again. A failed worker goes on at its failing step. Of a run that is completed nothing is left to do, and just that is said.
 
     The run executes the program that it was started with, also if the source was changed since. With --update the steps that
     were done are first compared with what the changed source asks for; if they differ, nothing is executed or changed.
@@ -203,6 +205,8 @@ def resume(
     given = workspace if _is_given("workspace") else None
     place = found.workspace(state, given)
     check_resumed(sets)
+    if state.ended is not None and state.ended.status == "completed":
+        return _tell_completed(found, state, as_json=as_json)
     config = load_config(Path(place), [*kept_sets(found.path), *sets])
     if update or program is not None:
         checked = update_program(found, None if program is None else Path(program))
@@ -212,6 +216,15 @@ def resume(
     view = _view(found, config, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
     with _holding(found, state, Path(place), config, wait=wait) as describe:
         return _drive(found, config, view, decision, place, as_json=as_json, describe=describe, sets=sets)
+
+
+def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
+    """A run that is completed has nothing left to do: that is no failure of whoever wants it to be done."""
+    if as_json:
+        _put_result(run, state, "completed", Exit.OK)
+    else:
+        say(f"{run.id} is completed already; bartack show {run.id} says how")
+    return Exit.OK
 
 
 def _holding(
@@ -364,5 +377,6 @@ def _unreceived(state: State) -> str:
 
 def _write_questions(screen: Screen, run: RunDir, state: State) -> None:
     for question in open_questions(run, state):
-        screen.line(f"? {printable_lines(question.question, 2)}")
+        wanted = expected(AskArgs(question="", type=question.type, options=question.options))
+        screen.line(f"? {printable_lines(f'{question.question} ({wanted})', 2)}")
         screen.line(f"  bartack answer {run.id} {question.id} VALUE")

@@ -133,7 +133,7 @@ def _list(workspace: Path, *, as_json: bool) -> None:
         return
     screen = Screen(sys.stdout)
     if not found:
-        screen.line("There are no runs here. 'bartack run FILE.py' makes one.")
+        screen.line("There are no runs here. 'bartack run FILE' or 'bartack run --goal TEXT' makes one.")
         return
     rows = [
         (

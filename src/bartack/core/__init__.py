@@ -8,7 +8,8 @@ from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
 from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, is_disk_trouble, write_all
 from bartack.core._facts import FileFacts
-from bartack.core._files import replace_file
+from bartack.core._files import naming, replace_file
+from bartack.core._flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
 from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
 from bartack.core._json import canonical
 from bartack.core._paths import open_below, safe_join
@@ -21,6 +22,8 @@ __all__ = [
     "Clock",
     "Disk",
     "FileFacts",
+    "Flaw",
+    "KeyPath",
     "RealDisk",
     "Redactor",
     "RunId",
@@ -32,8 +35,11 @@ __all__ = [
     "checksum",
     "checksum_file",
     "claim_run_dir",
+    "dotted",
+    "find_flaws",
     "is_disk_trouble",
     "is_secret_name",
+    "naming",
     "new_run_id",
     "new_token",
     "open_below",
@@ -41,6 +47,7 @@ __all__ = [
     "parse_run_id",
     "replace_file",
     "safe_join",
+    "unknown_name",
     "watch_kind",
     "write_all",
 ]

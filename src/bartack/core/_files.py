@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 from bartack.core._disk import FILE_MODE, Disk, RealDisk, write_all
@@ -31,13 +32,25 @@ def replace_file(path: str | Path, data: bytes, *, disk: Disk | None = None, mod
     directory, name = str(target.parent), target.name
     temporary = os.path.join(directory, _temporary_name(name))
     try:
-        _write_synced(disk, temporary, data, mode)
-        disk.rename(temporary, str(target))
+        with naming(target):
+            _write_synced(disk, temporary, data, mode)
+            disk.rename(temporary, str(target))
     except BaseException:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
         raise
     disk.sync_dir(directory)
+
+
+@contextlib.contextmanager
+def naming(path: str | Path) -> Generator[None]:
+    """What the operating system refuses is told of this file, not of the temporary one that is to become it."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error.filename, str | bytes):
+            error.filename, error.filename2 = str(path), None
+        raise
 
 
 def _temporary_name(name: str) -> str:

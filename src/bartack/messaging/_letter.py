@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from hashlib import sha256
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 
@@ -20,6 +20,9 @@ from bartack.messaging._post import Note
 from bartack.resilience import Backoff
 
 LetterState = Literal["waiting", "retrying", "redelivered", "expired", "purged"]
+
+Bounded = Annotated[float, msgspec.Meta(ge=0, lt=1e10)]
+"""Neither negative nor without end."""
 
 RETRIED: Final[frozenset[str]] = frozenset({"timeout", "overflow", "no_receiver"})
 """Reasons that may pass by themselves: these letters are tried again without anybody asking."""
@@ -66,11 +69,11 @@ class LetterPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: bool = True
     retry: bool = True
-    base: float = 60.0
-    factor: float = 2.0
-    cap: float = 3600.0
-    max_attempts: int = 5
-    expire_after: float | None = None
+    base: Bounded = 60.0
+    factor: Bounded = 2.0
+    cap: Bounded = 3600.0
+    max_attempts: Annotated[int, msgspec.Meta(ge=0, lt=10**10)] = 5
+    expire_after: Bounded | None = None
     """Seconds after which a letter is not tried again; ``None``: never."""
 
     def __post_init__(self) -> None:

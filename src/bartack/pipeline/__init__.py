@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from bartack.pipeline._lock import WorkspaceLock, hold_workspace
     from bartack.pipeline._main import main, make_order
     from bartack.pipeline._manifest import verify_manifest
+    from bartack.pipeline._ready import Obstacle, find_obstacles
     from bartack.pipeline._receipts import receipt_path, restore_receipts
     from bartack.pipeline._records import PipelineOrder, Place, Settings, TaskRecord
-    from bartack.pipeline._request import MAIN, PROGRAM, check_ready, choose_tasks
+    from bartack.pipeline._request import MAIN, PROGRAM, choose_tasks
     from bartack.pipeline._sections import missing_titles
-    from bartack.pipeline._settings import choose_agents, make_settings, needed_roles
+    from bartack.pipeline._settings import PipelineRole, choose_agents, make_settings, needed_roles
     from bartack.pipeline._snapshot import capture
     from bartack.pipeline._standing import Progress, Standing, read_progress
     from bartack.pipeline._steps import note_resume
@@ -58,7 +59,9 @@ __all__ = [
     "LedgerLine",
     "LedgerProblem",
     "Manifest",
+    "Obstacle",
     "PipelineOrder",
+    "PipelineRole",
     "Place",
     "Progress",
     "Receipt",
@@ -70,7 +73,6 @@ __all__ = [
     "WorkspaceLock",
     "capture",
     "check_ledger",
-    "check_ready",
     "check_repository",
     "choose_agents",
     "choose_tasks",
@@ -78,6 +80,7 @@ __all__ = [
     "compare",
     "count_trees",
     "export_ledger",
+    "find_obstacles",
     "has_trees",
     "hold_workspace",
     "iter_receipts",
@@ -119,9 +122,10 @@ _HOMES: Final = {
     "_standing": ("Progress", "Standing", "read_progress"),
     "_receipts": ("receipt_path", "restore_receipts"),
     "_records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
-    "_request": ("MAIN", "PROGRAM", "check_ready", "choose_tasks"),
+    "_ready": ("Obstacle", "find_obstacles"),
+    "_request": ("MAIN", "PROGRAM", "choose_tasks"),
     "_sections": ("missing_titles",),
-    "_settings": ("choose_agents", "make_settings", "needed_roles"),
+    "_settings": ("PipelineRole", "choose_agents", "make_settings", "needed_roles"),
     "_snapshot": ("capture",),
     "_steps": ("note_resume",),
     "_task": ("task",),

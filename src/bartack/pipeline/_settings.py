@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Literal
@@ -9,6 +10,7 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.agents import DEADLINES_S, ROLES, takes_actions
+from bartack.core import unknown_name
 from bartack.errors import BartackError, ConfigError, ScriptError
 from bartack.pipeline._records import Settings
 from bartack.pipeline._templates import load_templates
@@ -50,7 +52,8 @@ def choose_agents(config: Config, roles: Sequence[PipelineRole]) -> dict[str, st
         able = config.agents.for_role(role)
         named = config.pipeline.roles.get(role, "")
         if named and named not in config.agents.named:
-            raise ConfigError(f"pipeline.roles.{role}", f"there is no agent {named!r}")
+            flaw = unknown_name((), named, list(config.agents.named), f"there is no agent {named!r}")
+            raise ConfigError(f"pipeline.roles.{role}", flaw.problem)
         if not named and not able:
             raise ConfigError(
                 f"pipeline.roles.{role}",
@@ -100,9 +103,16 @@ def make_settings(
         agents=agents,
         deadlines=deadlines,
         asks=asks,
-        state_dir=config.directory,
+        state_dir=_state_dir(config, workspace),
         prompts={} if workspace is None else _templates(config, agents, workspace),
     )
+
+
+def _state_dir(config: Config, workspace: Path | None) -> str:
+    """Where runs are, seen from the workspace: snapshots leave it out."""
+    if workspace is None:
+        return config.directory
+    return os.path.relpath(os.path.realpath(config.state_dir(workspace)), os.path.realpath(workspace))
 
 
 def _templates(config: Config, agents: dict[str, str], workspace: Path) -> dict[str, str]:

@@ -83,7 +83,7 @@ def _keeping(place: Place) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        if not is_disk_trouble(error):
+        if not is_disk_trouble(error) and not isinstance(error, PermissionError):
             raise
         path = error.filename if isinstance(error.filename, str) else place.run_dir
         raise RunDiskError(path, error.strerror or str(error)) from error

@@ -98,7 +98,8 @@ def load_templates(configured: Mapping[str, str], actions: Iterable[str], worksp
         try:
             found[action] = SHIPPED[action] if path is None else (workspace / path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(setting, f"{path!r} cannot be read: {error}") from None
+            problem = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            raise ConfigError(setting, f"{path!r} cannot be read: {problem}") from None
         check_template(setting, found[action])
     return found
 

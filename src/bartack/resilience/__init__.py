@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bartack.resilience._mirror import encode_event, iso, parse_object
     from bartack.resilience._outbox import Claim, Limits, NewEvent, Outbox, Verdict, bump
     from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded
-    from bartack.resilience._settings import ENABLED, Settings, given, load_settings
+    from bartack.resilience._settings import ENABLED, Settings, given, load_settings, setting_flaws
     from bartack.resilience._spool import Header, Spool, hook_event_id, split_event
     from bartack.resilience._store import StateStore
     from bartack.resilience._token import load_token
@@ -73,6 +73,7 @@ _HOMES: Final = {
     "origin_of": "_http",
     "parse_object": "_mirror",
     "register_outbox": "_link",
+    "setting_flaws": "_settings",
     "split_event": "_spool",
     "state_home": "_home",
     "user_home": "_home",
@@ -121,6 +122,7 @@ __all__ = [
     "origin_of",
     "parse_object",
     "register_outbox",
+    "setting_flaws",
     "split_event",
     "state_home",
     "user_home",

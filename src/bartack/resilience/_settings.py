@@ -9,8 +9,11 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, cast
+
+if TYPE_CHECKING:
+    from bartack.core import Flaw
 
 _log = logging.getLogger("bartack.resilience")
 
@@ -169,6 +172,28 @@ def load_settings(
     environ = os.environ if environ is None else environ
     config = _load_config(find_config(start))
     return Settings(**{option.field: _resolve(option, environ, config) for option in _OPTIONS})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - each option's parser gives the type of its field
+
+
+def setting_flaws(config: Mapping[str, object]) -> Iterator[Flaw]:
+    """What is wrong with the sections of a configuration that are read here. Nothing of it ever stops anybody."""
+    from bartack.core import Flaw, unknown_name  # noqa: PLC0415 - hooks start faster without it
+
+    keys = {option.key: option for option in _OPTIONS}
+    for name in dict.fromkeys(key.partition(".")[0] for key in keys):
+        section = config.get(name, {})
+        if not isinstance(section, dict):
+            yield Flaw((name,), "it is no table")
+            continue
+        known = [key.partition(".")[2] for key in keys if key.startswith(f"{name}.")]
+        for key, value in cast("dict[str, object]", section).items():
+            option = keys.get(f"{name}.{key}")
+            if option is None:
+                yield unknown_name((name, key), key, known, "there is no such key")
+                continue
+            try:
+                option.parse(value)
+            except ValueError as error:
+                yield Flaw((name, key), f"{value!r} cannot be used: {error}")
 
 
 def given(value: T, setting: object) -> T:

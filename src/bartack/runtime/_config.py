@@ -6,29 +6,37 @@ nobody knows is an error, with the nearest name that there is.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal, cast
 
 import msgspec
 
-from bartack.agents import AgentsConfig, ProtocolConfig, ScriptedAgent, ScriptedConfig, read_agents
-from bartack.core import replace_file
-from bartack.errors import AgentConfigError, BartackError, ConfigError, MailboxNameError
+from bartack.agents import (
+    AgentsConfig,
+    ProtocolConfig,
+    ScriptedAgent,
+    ScriptedConfig,
+    agent_settings,
+    examine_agents,
+)
+from bartack.core import Flaw, KeyPath, find_flaws, replace_file, unknown_name
+from bartack.errors import ConfigError, MailboxNameError
 from bartack.messaging import LetterPolicy, check_name
+from bartack.runtime._config_problem import CONFIG_FILE, Blame, SettingProblem
 from bartack.runtime._config_sections import (
     ArtifactsConfig,
     BudgetConfig,
     IntakeConfig,
     ParallelConfig,
+    PathText,
     PipelineConfig,
+    Positive,
     ProjectConfig,
     QuestionsConfig,
     RedactionConfig,
@@ -39,10 +47,10 @@ from bartack.runtime._config_sections import (
     TestsConfig,
     TranscriptConfig,
 )
+from bartack.runtime._config_variables import find_overrides, find_strays
 from bartack.runtime._office import Bounds
 from bartack.runtime._timeouts import DEFAULTS
 
-CONFIG_FILE = "bartack.toml"
 SETS_FILE: Final = "work/sets.json"
 """Settings that were given on the command line when a run was started or resumed; in its directory."""
 
@@ -73,13 +81,13 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     artifacts: ArtifactsConfig = ArtifactsConfig()
     transcript: TranscriptConfig = TranscriptConfig()
     tasks: list[TaskConfig] = []
-    timeouts: dict[str, float] = {}
+    timeouts: dict[str, Positive] = {}
     mailboxes: dict[str, Bounds] = {}
     """The bounds of mailboxes, by name."""
     dead_letters: LetterPolicy = LetterPolicy()
     telemetry: TelemetryConfig = msgspec.field(default_factory=TelemetryConfig)
     durability: Literal["power", "process"] = "power"
-    directory: str = ".bartack"
+    directory: PathText = ".bartack"
     """Where runs are kept."""
 
     @property
@@ -122,7 +130,10 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
                 folder = run_dir / "agents" / name
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 opened[name] = ScriptedAgent.load(
-                    workspace / agent.script, name=name, memory=folder / "used.json"
+                    workspace / agent.script,
+                    name=name,
+                    memory=folder / "used.json",
+                    permissions=agent.permissions,
                 )
         return opened
 
@@ -142,6 +153,8 @@ SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "redaction": RedactionConfig,
     "artifacts": ArtifactsConfig,
     "transcript": TranscriptConfig,
+    "dead_letters": LetterPolicy,
+    "telemetry": TelemetryConfig,
 }
 """The tables whose keys are fixed."""
 
@@ -161,7 +174,7 @@ PINNED: Final = (
 _PLACES: Final = {"": "state_dir", "[project]": "workspace"}
 """Which key of which section says where things are."""
 
-_TOP: Final = {field.encode_name for field in msgspec.structs.fields(Config)}
+_TOP: Final[dict[str, object]] = {field.encode_name: field.type for field in msgspec.structs.fields(Config)}
 
 
 def find_workspace(project: Path, environ: Mapping[str, str] | None = None) -> Path:
@@ -229,9 +242,8 @@ def load_config(
         ConfigError: A setting is unknown or has an unusable value.
         AgentConfigError: A secret is written down.
     """
-    reading = _read(workspace, sets, os.environ if environ is None else environ)
-    for problem in reading.problems:
-        raise problem
+    reading = read_settings(workspace, sets, environ)
+    reading.check()
     return reading.config
 
 
@@ -242,19 +254,9 @@ def find_state_dir(workspace: Path, environ: Mapping[str, str] | None = None) ->
         ConfigError: Just this setting has an unusable value.
     """
     table = _load_places(_settings_file(workspace, os.environ if environ is None else environ))
-    reading = _Reading({name: table[name] for name in table if name == "state_dir"}, "")
-    reading.run()
-    for problem in reading.problems:
-        raise problem
+    reading = Reading({name: table[name] for name in table if name == "state_dir"})
+    reading.check()
     return reading.config.state_dir(workspace)
-
-
-def check_settings(workspace: Path, environ: Mapping[str, str] | None = None) -> list[BartackError]:
-    """Everything that is wrong with the settings of a workspace; nothing is started."""
-    try:
-        return _read(workspace, (), os.environ if environ is None else environ).problems
-    except ConfigError as error:
-        return [error]
 
 
 def keep_sets(run_dir: Path, sets: Sequence[str]) -> None:
@@ -283,116 +285,107 @@ def kept_sets(run_dir: Path) -> list[str]:
         raise ConfigError(str(file), problem) from None
 
 
-class _Reading:
-    """One reading of the settings: every section by itself, so that all problems are found at once."""
+class Reading:
+    """One reading of the settings: every part by itself, so that all problems are found at once.
 
-    def __init__(self, table: dict[str, object], source: str, given: dict[str, str] | None = None) -> None:
+    Attributes:
+        config: The settings, as far as they can be used.
+        problems: Everything that is wrong with the others.
+        blame: Who gave which setting.
+    """
+
+    def __init__(self, table: Mapping[str, object], blame: Blame | None = None) -> None:
         self.config = Config()
-        self.problems: list[BartackError] = []
-        self._table = table
-        self._source = source
-        self._given = given or {}
-        """Who gave a setting that is not from the file, by its name."""
-
-    def run(self) -> None:
-        for name, given in self._table.items():
-            try:
+        self.problems: list[SettingProblem] = []
+        self.blame = blame or Blame()
+        for name, given in table.items():
+            if name not in ELSEWHERE:
                 self._take(name, given)
-            except (ConfigError, AgentConfigError) as error:
-                self.problems.append(error)
+
+    def check(self) -> None:
+        """Raise the first problem that there is.
+
+        Raises:
+            ConfigError: A setting is unknown or has an unusable value.
+            AgentConfigError: A secret is written down.
+        """
+        if not self.problems:
+            return
+        first, *more = self.problems
+        if more:
+            problems = "problem" if len(more) == 1 else "problems"
+            told = f"{first.problem} ({len(more)} more {problems}: bartack check lists all)"
+            first = msgspec.structs.replace(first, problem=told)
+        raise first.error
 
     def _take(self, name: str, given: object) -> None:
-        if name in ELSEWHERE:
-            return
         if name not in _TOP:
-            raise ConfigError(self._place(name), _unknown(name, sorted(_TOP), "there is no such setting"))
-        if name == "agents":
-            if not isinstance(given, dict):
-                raise ConfigError(self._place(name), "it is no table")
-            self._take_agents(cast("dict[str, object]", given))
-            return
-        section = SECTIONS.get(name)
-        if section is not None:
-            self._check_keys(name, given, section)
-        if name == "tasks":
-            self._check_tasks(given)
-        if name == "timeouts" and isinstance(given, dict):
-            self._check_timeouts(cast("dict[str, object]", given))
-        try:
-            made = msgspec.convert({name: given}, type=Config)
-        except msgspec.ValidationError as error:
-            told, _, path = str(error).partition(" - at ")
-            where = path.strip("`").removeprefix("$.")
-            raise ConfigError(self._place(where or name), told) from None
-        for mailbox, bounds in made.mailboxes.items():
-            _check_mailbox(self._place(f"mailboxes.{mailbox}"), mailbox, bounds)
-        for kind, seconds in made.timeouts.items():
-            if not math.isfinite(seconds):
-                raise ConfigError(self._place(f"timeouts.{kind}"), "it must be a number of seconds")
-        field = "directory" if name == "state_dir" else name
-        setattr(self.config, field, getattr(made, field))
+            self._add([unknown_name((name,), name, sorted(_TOP), "there is no such setting")])
+        elif name == "agents":
+            self._take_agents(given)
+        else:
+            flaws = [*find_flaws(given, _TOP[name], (name,)), *_own_rules(name, given)]
+            self._add(flaws)
+            if not flaws:
+                made = msgspec.convert({name: given}, type=Config)
+                field = "directory" if name == "state_dir" else name
+                setattr(self.config, field, getattr(made, field))
 
-    def _take_agents(self, given: dict[str, object]) -> None:
-        try:
-            self.config.agents = read_agents(given, f"{CONFIG_FILE}: agents")
-        except ConfigError as error:
-            giver = self._giver(error.setting.removeprefix(f"{CONFIG_FILE}: "))
-            if not giver:
-                raise
-            raise ConfigError(giver, error.problem) from None
-
-    def _check_keys(self, name: str, given: object, section: type[msgspec.Struct]) -> None:
+    def _take_agents(self, given: object) -> None:
         if not isinstance(given, dict):
-            raise ConfigError(self._place(name), "it is no table")
-        known = [field.encode_name for field in msgspec.structs.fields(section)]
-        unknown = [key for key in cast("dict[str, object]", given) if key not in known]
-        errors = [
-            ConfigError(self._place(f"{name}.{key}"), _unknown(key, known, "there is no such key"))
-            for key in unknown
-        ]
-        self.problems += errors[1:]
-        if errors:
-            raise errors[0]
+            self._add([Flaw(("agents",), "it is no table")])
+            return
+        read = examine_agents(cast("dict[str, object]", given))
+        self.config.agents = read.config
+        self._add(read.flaws)
+        self.problems += [self.blame.flaw(flaw, agent) for agent, flaw in read.secrets]
 
-    def _check_tasks(self, given: object) -> None:
-        known = [field.encode_name for field in msgspec.structs.fields(TaskConfig)]
-        for place, task in enumerate(cast("list[object]", given) if isinstance(given, list) else []):
-            for key in cast("dict[str, object]", task) if isinstance(task, dict) else {}:
-                if key not in known:
-                    raise ConfigError(
-                        self._place(f"tasks[{place}].{key}", key),
-                        _unknown(key, known, "there is no such key"),
-                    )
-
-    def _check_timeouts(self, given: dict[str, object]) -> None:
-        for key in given:
-            if key not in DEFAULTS:
-                raise ConfigError(
-                    self._place(f"timeouts.{key}"), _unknown(key, list(DEFAULTS), "there is no such limit")
-                )
-
-    def _place(self, setting: str, key: str = "") -> str:
-        giver = self._giver(setting)
-        if giver:
-            return giver
-        line = _line_of(self._source, setting, key)
-        return f"{CONFIG_FILE}:{line}: {setting}" if line else f"{CONFIG_FILE}: {setting}"
-
-    def _giver(self, setting: str) -> str:
-        """Who gave a setting, or something it belongs to; or else something in it that the file does not have."""
-        plain = setting.partition("[")[0]
-        for name, giver in reversed(self._given.items()):
-            if f"{plain}.".startswith(f"{name}."):
-                return giver
-        if _line_of(self._source, setting):
-            return ""
-        return next((giver for name, giver in self._given.items() if name.startswith(f"{plain}.")), "")
+    def _add(self, flaws: Iterable[Flaw]) -> None:
+        self.problems += map(self.blame.flaw, flaws)
 
 
-def _read(workspace: Path, sets: Sequence[str], environ: Mapping[str, str]) -> _Reading:
-    source, table = _load(_settings_file(workspace, environ))
+def _own_rules(name: str, given: object) -> Iterator[Flaw]:
+    """What is wrong with a section that its type does not say."""
+    if not isinstance(given, dict):
+        return
+    command = cast("dict[str, object]", given).get("command") if name == "tests" else ""
+    if isinstance(command, str) and "\0" in command:
+        yield Flaw((name, "command"), "it has a NUL character in it")
+    for key in cast("dict[str, object]", given):
+        if name == "timeouts" and key not in DEFAULTS:
+            yield unknown_name((name, key), key, list(DEFAULTS), "there is no such limit")
+        if name == "mailboxes":
+            try:
+                check_name(key)
+            except MailboxNameError as error:
+                yield Flaw((name, key), error.reason)
+
+
+def read_settings(
+    workspace: Path,
+    sets: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    *,
+    shown: str = CONFIG_FILE,
+    everywhere: bool = False,
+) -> Reading:
+    """Read the settings of a workspace, with everything that is wrong with them; nothing is started.
+
+    Args:
+        workspace: Where ``bartack.toml`` is.
+        sets: Settings that override everything, each ``section.key=value``.
+        environ: The environment; that of this process by default.
+        shown: What the file is called where it is blamed.
+        everywhere: Look at the sections of tracking, too, whose problems stop nobody.
+
+    Raises:
+        ConfigError: The file is no TOML, or one of ``sets`` is no assignment.
+    """
+    environ = os.environ if environ is None else environ
+    source, table = _load(_settings_file(workspace, environ), shown)
     given: dict[str, str] = {}
-    for setting, text, variable in _from_environment(environ):
+    known = list(_all_settings(table))
+    for setting, text, variable in find_overrides(environ, known):
         _put(table, setting, text)
         given[setting] = f"{variable}: {setting}"
     for assignment in sets:
@@ -402,20 +395,42 @@ def _read(workspace: Path, sets: Sequence[str], environ: Mapping[str, str]) -> _
         _put(table, setting.strip(), text)
         given.pop(setting.strip(), None)  # the last one counts, and stands last
         given[setting.strip()] = f"--set {assignment}"
-    reading = _Reading(table, source, given)
-    reading.run()
+    reading = Reading(table, Blame(source, given, shown))
+    if everywhere:
+        from bartack.resilience import setting_flaws  # noqa: PLC0415 - only who checks settings needs it
+
+        reading.problems += map(reading.blame.flaw, setting_flaws(table))
+    reading.problems += find_strays(environ, known)
     return reading
 
 
-def _load(file: Path) -> tuple[str, dict[str, object]]:
+def _all_settings(table: Mapping[str, object]) -> Iterator[KeyPath]:
+    """Every setting that a variable can override; those of agents and mailboxes as far as the file has these."""
+    yield ("durability",)
+    for name, section in SECTIONS.items():
+        yield from ((name, field.encode_name) for field in msgspec.structs.fields(section))
+    yield from (("timeouts", kind) for kind in DEFAULTS)
+    agents, mailboxes = table.get("agents"), table.get("mailboxes")
+    yield from agent_settings(cast("dict[str, object]", agents) if isinstance(agents, dict) else {})
+    for mailbox in cast("dict[str, object]", mailboxes) if isinstance(mailboxes, dict) else {}:
+        yield from (("mailboxes", mailbox, field.encode_name) for field in msgspec.structs.fields(Bounds))
+
+
+def _load(file: Path, shown: str = CONFIG_FILE) -> tuple[str, dict[str, object]]:
     """The text of a file with settings, and what it says; nothing if it is not there."""
+    source = ""
     try:
         source = file.read_text("utf-8")
         return source, tomllib.loads(source)
     except (FileNotFoundError, NotADirectoryError):
         return "", {}
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(CONFIG_FILE, str(error)) from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{shown}:{line}", "it is no UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        told, _, at = str(error).rpartition(" (at ")
+        place = ":".join(re.findall(r"\d+", at)) or str(source.rstrip().count("\n") + 1)
+        raise ConfigError(f"{shown}:{place}", f"it is no TOML: {told}") from None
 
 
 def _load_places(file: Path) -> dict[str, object]:
@@ -434,16 +449,6 @@ def _load_places(file: Path) -> dict[str, object]:
                 found = tomllib.loads(line)
                 table.update({"project": found} if section else found)
     return table
-
-
-def _from_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Settings that variables override, each with its value and the variable."""
-    for name, section in SECTIONS.items():
-        for field in msgspec.structs.fields(section):
-            variable = f"BARTACK_{name}_{field.encode_name}".upper()
-            text = environ.get(variable)
-            if text is not None:
-                yield f"{name}.{field.encode_name}", text, variable
 
 
 def _put(table: dict[str, object], setting: str, text: str) -> None:
@@ -472,32 +477,3 @@ def _is_text(setting: str) -> bool:
     known = SECTIONS.get(section)
     field = next((f for f in msgspec.structs.fields(known) if f.encode_name == key), None) if known else None
     return field is not None and isinstance(field.default, str)
-
-
-def _line_of(source: str, setting: str, key: str = "") -> int:
-    """The line of a key, 0 if it is nowhere to be seen."""
-    section, _, name = setting.rpartition(".")
-    inside = not section
-    table = re.compile(rf"\s*\[+\s*{re.escape(section.partition('[')[0])}\s*\]")
-    written = re.compile(rf"\s*(?:{re.escape(setting)}|{re.escape(key or name)})\s*=")
-    heading = re.compile(rf"\s*\[+\s*{re.escape(setting)}\s*\]")
-    for number, line in enumerate(source.splitlines(), 1):
-        if heading.match(line) or ((inside or line.strip().startswith(setting)) and written.match(line)):
-            return number
-        if line.lstrip().startswith("["):
-            inside = bool(section) and table.match(line) is not None
-    return 0
-
-
-def _unknown(given: str, known: Sequence[str], problem: str) -> str:
-    near = get_close_matches(given, known, 1)
-    return f"{problem}; did you mean {near[0]!r}?" if near else f"{problem} (there are: {', '.join(known)})"
-
-
-def _check_mailbox(place: str, name: str, bounds: Bounds) -> None:
-    try:
-        check_name(name)
-    except MailboxNameError as error:
-        raise ConfigError(place, error.reason) from None
-    if bounds.capacity < 1 or bounds.max_bytes < 1:
-        raise ConfigError(place, "capacity and max_bytes must be at least 1")

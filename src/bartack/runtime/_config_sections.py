@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,11 +11,31 @@ from bartack.core import SecretRule
 
 Count = Annotated[int, Meta(ge=0)]
 Many = Annotated[int, Meta(ge=1)]
-Seconds = Annotated[float, Meta(ge=0)]
-Positive = Annotated[float, Meta(gt=0)]
-TaskId = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+FAR: Final = 1e9
+"""No time is longer, in seconds, and no budget larger: none is without end."""
+Seconds = Annotated[float, Meta(ge=0, le=FAR)]
+Positive = Annotated[float, Meta(gt=0, le=FAR)]
+Money = Annotated[float, Meta(ge=0, le=FAR)]
+TaskId = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z",
+        description="up to 64 letters, digits and '.', '_', '-', a letter or digit first",
+    ),
+]
 Action = Literal["implement", "implement_changes", "review", "update_spec", "intake", "task_discovery"]
-Text = Annotated[str, Meta(pattern=r"\S")]
+Text = Annotated[str, Meta(pattern=r"\S", description="a text that is not blank")]
+PathText = Annotated[
+    str,
+    Meta(
+        pattern=r"\A[^\x00]*[^\x00\s][^\x00]*\Z",
+        description="a path, neither blank nor with a NUL character in it",
+    ),
+]
+Word = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z", description="a text without a NUL character")]
+VariableName = Annotated[
+    str, Meta(pattern=r"\A[^\x00=]+\Z", description="the name of a variable, without '=' in it")
+]
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, frozen=True):
@@ -30,8 +50,8 @@ class ProjectConfig(Section, frozen=True):
         workspace: Where programs, commands and agents work, relative to the file.
     """
 
-    name: Annotated[str, Meta(pattern=r"^[^\x00-\x1f]*$")] = ""
-    workspace: Text = "."
+    name: Annotated[str, Meta(pattern=r"\A[^\x00-\x1f]*\Z", description="one line of text")] = ""
+    workspace: PathText = "."
 
 
 class RedactionConfig(Section, frozen=True, rename={"exempt": "except"}):
@@ -78,15 +98,17 @@ class BudgetConfig(Section, frozen=True):
 
     Attributes:
         usd: Money.
-        reserve_usd: What is reserved for one call before it is made.
+        reserve_usd: What is reserved for one call before it is made, or all that is left if that is less.
+        min_reserve_usd: No call is made with less than this left.
         tokens: Tokens of all kinds.
         turns: How often agents may use their tools.
         wall_s: Seconds that agents may take for all commands together, as far as a hub was alive.
         strict: An agent that does not say what it used has used all that was reserved for it; else nothing.
     """
 
-    usd: Annotated[float, Meta(ge=0)] | None = None
-    reserve_usd: float = 2.0
+    usd: Money | None = None
+    reserve_usd: Money = 2.0
+    min_reserve_usd: Money = 0.05
     tokens: Count | None = None
     turns: Count | None = None
     wall_s: Seconds | None = None
@@ -120,7 +142,7 @@ class PipelineConfig(Section, frozen=True):
     on_task_failure: Literal["stop", "continue"] = "stop"
     version_pinning: Literal["strict", "require", "warn"] = "strict"
     roles: dict[Literal["builder", "reviewer", "spec_maintainer", "orchestration"], str] = {}
-    prompts: dict[Action, Text] = {}
+    prompts: dict[Action, PathText] = {}
 
 
 class TestsConfig(Section, frozen=True):
@@ -137,10 +159,10 @@ class TestsConfig(Section, frozen=True):
 
     __test__ = False
 
-    command: list[str] | str = []
+    command: list[Word] | str = []
     mode: Literal["auto", "command", "report", "off"] = "auto"
     timeout_s: Positive = 900.0
-    env: dict[str, str] = {}
+    env: dict[VariableName, Word] = {}
     honour_waiver: bool = False
     protect: list[str] = []
 
@@ -181,8 +203,8 @@ class SpecConfig(Section, frozen=True):
         create: Whether it makes the file if there is none.
     """
 
-    file: Text = "SPEC.md"
-    sections: list[str] = msgspec.field(default_factory=lambda: ["Status", "Decisions", "Changelog"])
+    file: PathText = "SPEC.md"
+    sections: list[Text] = msgspec.field(default_factory=lambda: ["Status", "Decisions", "Changelog"])
     notes: list[str] = msgspec.field(default_factory=lambda: ["spec_notes/**"])
     create: bool = False
 
@@ -195,7 +217,7 @@ class SnapshotConfig(Section, frozen=True):
     exclude: list[str] = []
     include: list[str] = []
     ignore: Literal["tree", "git"] = "tree"
-    threads: Count = 0
+    threads: Annotated[int, Meta(ge=0, le=256)] = 0
 
 
 class IntakeConfig(Section, frozen=True):
@@ -239,7 +261,7 @@ class ParallelConfig(Section, frozen=True):
     tasks: Many = 1
     merge: Literal["branch", "fast-forward"] = "branch"
     keep: bool = True
-    setup: list[Text] = []
+    setup: list[Word] = []
 
 
 class TaskConfig(Section, frozen=True):

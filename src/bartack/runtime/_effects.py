@@ -63,6 +63,10 @@ LEAST_SPARE_S: Final = 0.5
 """While a tool runs its prompt is not looked at more often than this."""
 
 
+NO_USD: Final = 1e-9
+"""Sums of money that differ by less are equal: they are added up in another order after a resume."""
+
+
 class ShellEnd(msgspec.Struct, frozen=True):
     """How commands ended. ``problem`` says why they did not even start, or were cut short."""
 
@@ -610,16 +614,18 @@ class EffectDesk:
         self._office.ledger.answer(worker, opened.p, opened.n, value)
 
     def _reserve(self, args: s.ThinkArgs, known: OpenStep | None) -> float:
-        limit = self._office.settings.max_usd
+        """What a call may cost: what it wants or, if there is less, all that is left, as long as that is worth a call."""
+        settings, state = self._office.settings, self._office.state
+        limit = settings.max_usd
         if limit is None:
             return 0.0
-        state = self._office.state
-        wanted = args.max_usd if args.max_usd is not None else min(self._office.settings.reserve_usd, limit)
+        wanted = args.max_usd if args.max_usd is not None else settings.reserve_usd
         # What an attempt before this one reserved is for this one, too.
         taken = state.spent_usd + state.reserved_usd - (known.reserved_usd if known is not None else 0.0)
-        if taken + wanted > limit + 1e-9:
+        left = limit - taken
+        if left <= NO_USD or left < min(settings.min_reserve_usd, wanted, limit) - NO_USD:
             raise BudgetExceededError(limit, taken)
-        return wanted
+        return min(wanted, left)
 
     def _limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
         return self._office.timeouts.explain(kind) if explicit is None else (explicit, "explicit")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import secrets
 from collections.abc import Generator, Sequence
@@ -12,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.core import DIR_MODE, SystemClock, claim_run_dir
+from bartack.agents import ScriptedConfig
+from bartack.core import DIR_MODE, SystemClock, claim_run_dir, unknown_name
 from bartack.errors import AgentConfigError, ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
@@ -70,6 +72,7 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
     inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
     finding = probe(inquiry, workspace)
     _check_agents(finding.agents, config, workspace)
+    check_telemetry(config)
     runs = config.state_dir(workspace) / "runs"
     runs.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
     run_id, path = claim_run_dir(runs)
@@ -102,16 +105,18 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
 def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
     """Look at the agents of a program before anybody is paid for anything."""
     names = {name or config.default_agent for name in wanted} - {""}
-    if not names:
+    # Scripts are read when the run begins, asked or not.
+    scripted = {name for name, agent in config.agents.named.items() if isinstance(agent, ScriptedConfig)}
+    if not names | scripted:
         return
     from bartack.agents import check_agents  # noqa: PLC0415 - a run without agents starts faster without it
 
     known = config.agents.named
     unknown = sorted(names - set(known))
     if unknown:
-        listed = ", ".join(known) or "none"
-        raise AgentConfigError(unknown[0], f"there is no such agent (configured: {listed})")
-    for report in check_agents(config.agents, workspace, os.environ, sorted(names)):
+        flaw = unknown_name((), unknown[0], list(known), "there is no such agent")
+        raise AgentConfigError(unknown[0], flaw.problem)
+    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted)):
         if not report.usable:
             raise AgentConfigError(report.name, "; ".join(report.problems))
 
@@ -162,6 +167,7 @@ def drive(
         JournalLockedError: Another process runs it.
         ResumeRefusedError: It has ended for good, or needs a decision first.
     """
+    check_telemetry(config)
     if config.telemetry.otel:
         with _tracing(telemetry) as traced:
             return _drive(run, config, observer, unknown, workspace, traced, describe, sets)
@@ -223,6 +229,7 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
         no_input=no_input,
         max_usd=config.max_usd,
         reserve_usd=config.reserve_usd,
+        min_reserve_usd=config.budget.min_reserve_usd,
         agent=config.default_agent,
         letters=config.dead_letters,
         mailboxes=config.mailboxes,
@@ -247,14 +254,25 @@ def _open_prompts(run: RunDir, config: Config, place: str, state: State) -> Prom
     return Prompts(scripted, config.default_agent, place, programs=programs, run_id=run.id)
 
 
+def check_telemetry(config: Config) -> None:
+    """Raise unless everybody who is to be told what happens can be.
+
+    Raises:
+        ConfigError: OpenTelemetry is to be told, and is not installed.
+    """
+    if config.telemetry.otel:
+        try:
+            importlib.import_module("bartack.telemetry.otel")  # only who asks for it has it installed
+        except ImportError as error:
+            problem = f"OpenTelemetry is not installed ({error.name}); install bartack[otel]"
+            raise ConfigError("bartack.toml: telemetry.otel", problem) from None
+
+
 @contextmanager
 def _tracing(telemetry: Telemetry) -> Generator[Telemetry]:
     """Have OpenTelemetry told, too, as long as the run is driven."""
-    try:
-        from bartack.telemetry.otel import attach_otel  # noqa: PLC0415 - only who asks for it has it installed
-    except ImportError as error:
-        problem = f"OpenTelemetry is not installed ({error.name}); install bartack[otel]"
-        raise ConfigError("bartack.toml: telemetry.otel", problem) from None
+    from bartack.telemetry.otel import attach_otel  # noqa: PLC0415 - see above
+
     traced = Telemetry() if telemetry is NO_TELEMETRY else telemetry
     bridge = attach_otel(traced)
     try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
@@ -24,8 +24,8 @@ A = TypeVar("A")
 class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The bounds of a mailbox: the settings ``[mailboxes.NAME]``."""
 
-    capacity: int = CAPACITY
-    max_bytes: int = MAX_BYTES
+    capacity: Annotated[int, msgspec.Meta(ge=1)] = CAPACITY
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = MAX_BYTES
     overflow: Overflow = "block"
 
 
@@ -35,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     no_input: bool = False
     max_usd: float | None = None
     reserve_usd: float = 2.0
+    min_reserve_usd: float = 0.05
     agent: str = ""
     letters: LetterPolicy = LetterPolicy()
     mailboxes: dict[str, Bounds] = {}

@@ -14,7 +14,7 @@ import msgspec
 
 from bartack.core import DIR_MODE
 from bartack.errors import ProgramImportError, UsageError
-from bartack.runtime._config import CONFIG_FILE
+from bartack.runtime._config_problem import CONFIG_FILE
 from bartack.runtime._frames import PATCHWORK
 from bartack.runtime._steps import CallArgs
 

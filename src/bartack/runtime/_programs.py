@@ -263,7 +263,8 @@ class Programs:
         # One memory for each directory: side by side, processes would write over each other's.
         beside = os.path.relpath(cwd, self._workspace).replace(os.sep, "%")
         place = "" if cwd == self._workspace else f"-{beside}"
-        return program_config(scripted_argv(sys.executable, script, str(folder / f"state{place}.json")))
+        state = str(folder / f"state{place}.json")
+        return program_config(scripted_argv(sys.executable, script, state, config.permissions))
 
 
 class _Sink:
@@ -313,9 +314,8 @@ class _Sink:
 def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentRequest:
     """What an agent is asked for a step."""
     args, command = action.args, action.args.command
-    budget = Budget(
-        usd=args.max_usd if args.max_usd is not None else action.reserved_usd or None, turns=args.max_turns
-    )
+    # Where there is a budget, what is reserved is all that the call may cost, whatever it asked for.
+    budget = Budget(usd=action.reserved_usd or args.max_usd, turns=args.max_turns)
     if command is None:
         return AgentRequest(
             run_id=run_id,

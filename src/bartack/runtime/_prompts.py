@@ -16,8 +16,10 @@ import msgspec
 
 from bartack.agents import (
     DECLINE_REQUEST,
+    ROLES,
     Prompt,
     ReplyFaultsError,
+    Role,
     ScriptedAgent,
     ScriptedCall,
     ScriptedReply,
@@ -189,13 +191,19 @@ class Prompts:
             raise AgentCapabilityError(name, "it cannot call tools")
         text = f"{args.prompt}\n\n{DECLINE_REQUEST}" if args.may_decline else args.prompt
         key, cwd = action.key, self._cwd
+        role: Role = "general"
         if args.command is not None:
+            role = args.command.role or ROLES.get(args.command.action, "general")
             text, key, cwd = args.command.prompt, args.command.key or key, args.command.cwd or cwd
             if args.command.rejected:
                 key = f"{key}:{action.p}:{action.n}"  # what it said under this key was refused
         while (before := agent.recall(key)) is not None and before.until_s:
             key = f"{key}:again"  # what it said under this key was that it may not be asked yet
-        return _Call(action, agent, name, agent.reply(Prompt(key, args.name, text, cwd)))
+        reply = agent.reply(Prompt(key, args.name, text, cwd, role))
+        if args.command is None and self.programs is not None:
+            for denied in reply.denials:
+                self.programs.show(action.path, f"agent {name}: {denied}")
+        return _Call(action, agent, name, reply)
 
     def _go_on(self, call: _Call) -> None:
         """The next call of a tool, or the reply."""
@@ -265,7 +273,14 @@ class Prompts:
         request = make_request(call.action, self._run_id, self._cwd)
         usage = Usage(input_tokens=outcome.tokens, turns=outcome.turns, cost_usd=outcome.usd)
         event = answer_event(request, call.name, value, usage, self._clock.now_us())
-        result = AgentResult(event=event, usage=usage, attempts=call.action.attempt)
+        denials = list(call.reply.denials)
+        result = AgentResult(
+            event=event,
+            usage=usage,
+            attempts=call.action.attempt,
+            notes=[str(denied) for denied in denials],
+            denials=denials,
+        )
         encoded = msgspec.Raw(msgspec.json.encode(result))
         return msgspec.structs.replace(outcome, text="", value=None, result=encoded)
 

@@ -99,6 +99,33 @@ def test_init_overwrites_nothing(bartack: Call) -> None:
     assert Path(".gitignore").read_text() == "*.pyc\n.bartack/\n"
 
 
+def test_init_says_what_to_do_next(bartack: Call) -> None:
+    assert "Try it: cd " in bartack("init", "--example", "-C", "new").stdout
+    assert Path("new/bartack.toml").is_file()
+    Path("bartack.toml").write_text("# mine\n")
+
+    done = bartack("init", "--example")
+
+    assert "The example is not in your bartack.toml" in done.stdout
+    assert "bartack run --goal" in bartack("init").stdout
+    assert bartack("init", "-C", "bartack.toml").returncode == 2
+
+
+def test_a_run_names_everything_that_stands_in_its_way(bartack: Call) -> None:
+    Path("bartack.toml").write_text('[spec]\nfile = "/x"\n[tests]\ncommand = ["no-such-program"]\n')
+
+    done = bartack("run", "--goal", "do it")
+
+    assert done.returncode == 2
+    assert [line.partition(": ")[0].strip() for line in done.stderr.splitlines()[:3]] == [
+        "error[BT101]",
+        "bartack.toml:4:1",
+        "bartack.toml:2:1",
+    ]
+    assert "agents: there is none; add [agents.NAME] to bartack.toml" in done.stderr
+    assert not Path(".bartack/runs").exists()
+
+
 def test_init_finds_the_test_command(bartack: Call) -> None:
     Path("Makefile").write_text("all:\n\ntest:\n\ttrue\n")
 
@@ -115,7 +142,7 @@ def test_check_finds_everything_at_once(bartack: Call) -> None:
     as_json = [json.loads(line) for line in bartack("check", "bartack.toml", "--json").stdout.splitlines()]
 
     assert done.returncode == 1
-    assert "bartack.toml:2: pipeline.reviw: there is no such key; did you mean 'review'?" in done.stdout
+    assert "bartack.toml:2:1: pipeline.reviw: there is no such key; did you mean 'review'?" in done.stdout
     assert [found["code"] for found in as_json] == ["BT101", "BT101"]
 
 
@@ -204,7 +231,7 @@ def test_tests_that_hang_are_ended_with_all_they_started_and_resume_may_change_s
     [
         ("kill -9 $$", "by signal 9"),
         ("yes | head -c 40000000", "wrote more than anybody could read"),
-        ("./nowhere", "the tests cannot be run"),
+        ("exec ./nowhere", "the tests cannot be run"),
     ],
 )
 def test_a_test_command_may_end_in_any_way(bartack: Call, tmp_path: Path, command: str, told: str) -> None:

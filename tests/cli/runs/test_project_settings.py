@@ -61,6 +61,7 @@ def test_a_question_in_patchwork_waits_as_long_as_the_settings_say(bartack: Call
     taken = bartack("run", "team.pw", "--wait")
 
     assert (taken.returncode, taken.stdout) == (0, "red\n")
+    assert "question q1: Which colour? (red or blue)\n" in taken.stderr
     refused = bartack("resume", "latest", "--set", "tests.command=true")
     assert refused.returncode == 2
     assert "tests.command was decided when the run began" in refused.stderr

@@ -295,7 +295,17 @@ def test_without_a_run_to_resume_it_ends_with_7(bartack: Call) -> None:
     assert (nothing.returncode, "there is no run to resume" in nothing.stderr) == (7, True)
     bartack("run", write("hello.py", programs.HELLO))
     assert bartack("resume").returncode == 7
-    assert bartack("resume", "latest").returncode == 1
+
+
+def test_a_run_that_is_completed_is_not_run_again(bartack: Call) -> None:
+    bartack("run", write("hello.py", programs.HELLO))
+
+    done = bartack("resume", "latest")
+    told = json.loads(bartack("resume", "latest", "--json").stdout)
+
+    assert (done.returncode, done.stdout) == (0, "")
+    assert f"{only_run()} is completed already" in done.stderr
+    assert (told["event"], told["status"], told["exit_code"]) == ("result", "completed", 0)
 
 
 def test_a_run_has_one_owner(gated: subprocess.Popen[str], bartack: Call) -> None:
@@ -355,7 +365,7 @@ def test_a_run_that_only_an_answer_can_help_is_stopped_and_says_so(bartack: Call
 
     run = only_run()
     assert done.returncode == 3
-    assert f"? Publish?\n  bartack answer {run} q1 VALUE\n" in done.stderr
+    assert f"? Publish? (yes or no)\n  bartack answer {run} q1 VALUE\n" in done.stderr
     assert f"  when it is answered: bartack resume {run}\n" in done.stderr
     assert bartack("answer", run, "q1", "yes").returncode == 0
     assert bartack("resume").stdout == "published\n"

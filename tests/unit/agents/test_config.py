@@ -48,12 +48,12 @@ def test_the_kind_need_not_be_written_where_it_is_clear(given: dict[str, object]
         ({"stub": STUB, "default": "stab"}, "agents.default", "did you mean 'stub'"),
         ({"stub": {**STUB, "timeouts": {"reviw": 3}}}, "agents.stub.timeouts.reviw", "did you mean 'review'"),
         ({"stub": {"kind": "ndjson", "command": []}}, "agents.stub.command", "empty"),
-        ({"stub": {"kind": "ndjson"}}, "agents.stub", "command"),
-        ({"stub": {**STUB, "stall_s": -1}}, "agents.stub", "stall_s"),
-        ({"stub": {**STUB, "retries": 0}}, "agents.stub", "retries"),
-        ({"stub": {**STUB, "roles": ["boss"]}}, "agents.stub", "boss"),
-        ({"scripted": {"script": ""}}, "agents.scripted", "script"),
-        ({"timeout_s": "long"}, "agents", "timeout_s"),
+        ({"stub": {"kind": "ndjson"}}, "agents.stub.command", "missing"),
+        ({"stub": {**STUB, "stall_s": -1}}, "agents.stub.stall_s", ">= 0"),
+        ({"stub": {**STUB, "retries": 0}}, "agents.stub.retries", ">= 1"),
+        ({"stub": {**STUB, "roles": ["boss"]}}, "agents.stub.roles[0]", "boss"),
+        ({"scripted": {"script": ""}}, "agents.scripted.script", "path"),
+        ({"timeout_s": "long"}, "agents.timeout_s", "float"),
     ],
 )
 @pytest.mark.requirement("settings-of-agents-are-checked")

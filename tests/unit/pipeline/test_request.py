@@ -9,7 +9,6 @@ from bartack.cli._wish import PIPELINE
 from bartack.errors import ConfigError, TaskNotFoundError, UsageError, WorkspaceBusyError
 from bartack.pipeline import (
     MAIN,
-    check_ready,
     choose_agents,
     choose_tasks,
     hold_workspace,
@@ -109,19 +108,6 @@ def test_deadlines_are_those_of_the_agents() -> None:
 
     assert settings.deadlines == {"implement": 3600.0, "implement_changes": 3600.0}
     assert settings.asks
-
-
-def test_what_is_missing_is_found_before_anything_is_paid_for(tmp_path: Path) -> None:
-    config = agents(ann=["builder"])
-    with pytest.raises(ConfigError, match=r"agents\.ann"):
-        check_ready(config, tmp_path, {}, ["builder"])
-
-    (tmp_path / "ann.json").write_text('{"version": 1}')
-    check_ready(config, tmp_path, {}, ["builder"])
-    config.tests = TestsConfig(command=["no-such-program-anywhere"])
-
-    with pytest.raises(ConfigError, match="is not found"):
-        check_ready(config, tmp_path, {}, ["builder"])
 
 
 @pytest.mark.requirement("one-run-per-workspace")

@@ -1,21 +1,25 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
 import pytest
 
+import bartack
+from bartack.agents import NdjsonConfig
 from bartack.errors import ConfigError
 from bartack.runtime._config import (
     SECTIONS,
     Config,
-    check_settings,
     find_state_dir,
     find_workspace,
     keep_sets,
     kept_sets,
     load_config,
+    read_settings,
 )
+from bartack.runtime._config_variables import OURS
 
 
 def write(folder: Path, text: str) -> Path:
@@ -69,21 +73,24 @@ def test_every_key_of_every_section_can_come_from_the_environment(tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[pipelin]\n", "bartack.toml:1: pipelin: there is no such setting; did you mean 'pipeline'?"),
+        ("[pipelin]\n", "bartack.toml:1:1: pipelin: there is no such setting; did you mean 'pipeline'?"),
         (
             "[pipeline]\n\nmax_fix = 1\n",
-            "bartack.toml:3: pipeline.max_fix: there is no such key; did you mean",
+            "bartack.toml:3:1: pipeline.max_fix: there is no such key; did you mean",
         ),
-        ("[tests]\ntimeout_s = 0\n", "bartack.toml:2: tests.timeout_s: Expected `float` > 0.0"),
-        ("[spec]\nsections = 3\n", "bartack.toml:2: spec.sections: Expected `array`, got `int`"),
+        ("[tests]\ntimeout_s = 0\n", "bartack.toml:2:1: tests.timeout_s: Expected `float` > 0.0"),
+        ("[spec]\nsections = 3\n", "bartack.toml:2:1: spec.sections: Expected `array`, got `int`"),
         (
             '[[tasks]]\nid = "a"\ngoal = "g"\nfile = 1\n',
-            "bartack.toml:4: tasks[0].file: there is no such key",
+            "bartack.toml:4:1: tasks[0].file: there is no such key",
         ),
         ('[[tasks]]\nid = "a b"\ngoal = "g"\n', "tasks[0].id"),
-        ("tests = 1\n", "bartack.toml:1: tests: it is no table"),
+        ("tests = 1\n", "bartack.toml:1:1: tests: it is no table"),
         ("[timeouts]\nshel = 1\n", "timeouts.shel: there is no such limit; did you mean 'shell'?"),
-        ('[pipeline]\non_limit = "stop"\n', "pipeline.on_limit: Invalid enum value 'stop'"),
+        (
+            '[pipeline]\non_limit = "stop"\n',
+            "pipeline.on_limit: 'stop' is none of the values there are (there are: auto, ask, fail)",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line_and_the_nearest_name(
@@ -98,10 +105,174 @@ def test_what_is_wrong_is_told_with_its_line_and_the_nearest_name(
 def test_all_problems_are_found_at_once(tmp_path: Path) -> None:
     write(tmp_path, "[pipeline]\na = 1\nb = 2\n[tests]\nmode = 7\n[reviews]\n")
 
-    found = [error.message for error in check_settings(tmp_path, {})]
+    found = read_settings(tmp_path, (), {}).problems
 
-    assert len(found) == 4
-    assert check_settings(write(tmp_path, "= 1"), {})[0].code == "BT101"
+    assert [problem.setting for problem in found] == ["pipeline.a", "pipeline.b", "tests.mode", "reviews"]
+    with pytest.raises(
+        ConfigError, match=r"^bartack\.toml:2:1: pipeline\.a: .*\(3 more problems: bartack check"
+    ):
+        load_config(tmp_path, environ={})
+
+
+ALL_WRONG = """\
+durabillity = "power"
+pipeline.reviw = true
+pipeline = {max_rounds = 0, on_limit = "aks", roles = {bilder = "x", builder = 1}}
+"""
+MANY_TASKS = """\
+tests = {env = {"A=B" = "x", C = 1}, timeout_s = inf}
+state_dir = " "
+[agents.stub]
+command = ["x", 1]
+stal_s = 3
+retries = 0
+env = {API_KEY = "x"}
+[agents.odd]
+kind = "ndjsn"
+[agents."no/name"]
+script = "s"
+[[tasks]]
+id = "a"
+  depends = []
+[[tasks]]
+id = "b b"
+files = ["x", 3]
+[mailboxes.desk]
+capacity = 0
+max_byte = 1
+[mailboxes."$x"]
+[timeouts]
+shell = -1
+shel = 1
+[dead_letters]
+base = -1
+cap = nan
+"""
+
+
+@pytest.mark.requirement("unknown-settings-are-refused")
+def test_each_problem_has_its_line_and_column_whatever_the_shape_of_the_file(tmp_path: Path) -> None:
+    write(tmp_path, ALL_WRONG.replace("pipeline.reviw = true\n", ""))
+    inline = read_settings(tmp_path, (), {}).problems
+    write(tmp_path, MANY_TASKS)
+    tables = read_settings(tmp_path, (), {}).problems
+    write(tmp_path, "pipeline.reviw = true\n[tests]\nenv.A = 1\n")
+    dots = read_settings(tmp_path, (), {}).problems
+
+    assert [(one.setting, one.line, one.column, one.suggestion) for one in (*inline, *dots)] == [
+        ("durabillity", 1, 1, "durability"),
+        ("pipeline.max_rounds", 2, 13, ""),
+        ("pipeline.on_limit", 2, 29, "ask"),
+        ("pipeline.roles.bilder", 2, 56, "builder"),
+        ("pipeline.roles.builder", 2, 70, ""),
+        ("pipeline.reviw", 1, 1, "review"),
+        ("tests.env.A", 3, 1, ""),
+    ]
+    assert [(one.setting, one.line, one.column, one.suggestion) for one in tables] == [
+        ('tests.env."A=B"', 1, 17, ""),
+        ("tests.env.C", 1, 30, ""),
+        ("tests.timeout_s", 1, 38, ""),
+        ("state_dir", 2, 1, ""),
+        ("agents.stub.command[1]", 4, 17, ""),
+        ("agents.stub.stal_s", 5, 1, "stall_s"),
+        ("agents.stub.retries", 6, 1, ""),
+        ("agents.odd.kind", 9, 1, "ndjson"),
+        ('agents."no/name"', 10, 1, ""),
+        ("agents.stub.env.API_KEY", 7, 8, ""),
+        ("tasks[0].depends", 14, 3, "depends_on"),
+        ("tasks[0].goal", 12, 1, ""),
+        ("tasks[1].id", 16, 1, ""),
+        ("tasks[1].files[1]", 17, 15, ""),
+        ("tasks[1].goal", 15, 1, ""),
+        ("mailboxes.desk.capacity", 19, 1, ""),
+        ("mailboxes.desk.max_byte", 20, 1, "max_bytes"),
+        ('mailboxes."$x"', 21, 1, ""),
+        ("timeouts.shell", 23, 1, ""),
+        ("timeouts.shel", 24, 1, "shell"),
+        ("dead_letters.base", 26, 1, ""),
+        ("dead_letters.cap", 27, 1, ""),
+    ]
+    assert {one.code for one in tables} == {"BT101", "BT801"}
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("= 1", "bartack.toml:1:1"),
+        ("[tests]\nmode = \n", "bartack.toml:2:8"),
+        ("[tests]\ncommand = [1,\n\n", "bartack.toml:2"),
+    ],
+)
+def test_a_file_that_is_no_toml_is_told_with_its_place(tmp_path: Path, text: str, place: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{place}: it is no TOML: "):
+        load_config(write(tmp_path, text), environ={})
+    (tmp_path / "bartack.toml").write_bytes(b"# fine\nname = '\xff'\n")
+    with pytest.raises(ConfigError, match=r"^bartack\.toml:2: it is no UTF-8 text"):
+        load_config(tmp_path, environ={})
+
+
+@pytest.mark.requirement("unknown-settings-are-refused")
+@pytest.mark.parametrize(
+    ("variable", "suggestion"),
+    [
+        ("BARTACK_PIPELINE_UNKNOWN", ""),
+        ("BARTACK_PIPELINE_MAX_ROUND", "BARTACK_PIPELINE_MAX_ROUNDS"),
+        ("BARTACK_PIPELIN_MAX_ROUNDS", "BARTACK_PIPELINE_MAX_ROUNDS"),
+        ("BARTACK_AGENTS_COOK_RETRYS", "BARTACK_AGENTS_COOK_RETRIES"),
+        ("BARTACK_TIMEOUT_SHEL", "BARTACK_TIMEOUT_SHELL"),
+        ("BARTACK_DURABLITY", "BARTACK_DURABILITY"),
+    ],
+)
+def test_a_variable_that_is_nearly_a_setting_is_an_error(
+    tmp_path: Path, variable: str, suggestion: str
+) -> None:
+    write(tmp_path, '[agents.cook]\ncommand = "x"\n')
+
+    [problem] = read_settings(tmp_path, (), {variable: "1"}).problems
+
+    assert (problem.place, problem.suggestion) == (variable, suggestion)
+    assert "it overrides no setting" in problem.problem
+    with pytest.raises(ConfigError, match=variable):
+        load_config(tmp_path, environ={variable: "1"})
+
+
+def test_variables_that_are_no_settings_are_left_alone(tmp_path: Path) -> None:
+    environ = {"BARTACK_HOUSE": "1", "BARTACK_RUN": "r", "BARTACK_TIMEOUT_SHELL": "3", "BARTACKX": "1"}
+
+    assert load_config(tmp_path, environ=environ) == Config()
+
+
+def test_every_variable_that_the_code_names_is_known() -> None:
+    source = Path(bartack.__file__).parent
+    named = {
+        name
+        for file in source.rglob("*.py")
+        for name in re.findall(r"\"(BARTACK_[A-Z_]*[A-Z])\"", file.read_text("utf-8"))
+    }
+
+    assert len(named) > 10
+    assert sorted(named - OURS - {"BARTACK_PROJECT_WORKSPACE"}) == []
+
+
+def test_settings_of_agents_limits_and_letters_can_come_from_the_environment(tmp_path: Path) -> None:
+    write(tmp_path, '[agents.my-cook]\ncommand = "x"\n[mailboxes.desk]\n')
+    environ = {
+        "BARTACK_AGENTS_MY_COOK_RETRIES": "7",
+        "BARTACK_AGENTS_TIMEOUT_S": "8",
+        "BARTACK_MAILBOXES_DESK_CAPACITY": "9",
+        "BARTACK_DEAD_LETTERS_CAP": "10",
+        "BARTACK_TIMEOUTS_SHELL": "11",
+        "BARTACK_TELEMETRY_OTEL": "true",
+        "BARTACK_DURABILITY": "process",
+    }
+
+    found = load_config(tmp_path, environ=environ)
+
+    cook = found.agents.named["my-cook"]
+    assert isinstance(cook, NdjsonConfig)
+    assert (cook.retries, found.agents.timeout_s, found.mailboxes["desk"].capacity) == (7, 8, 9)
+    assert (found.dead_letters.cap, found.timeouts["shell"]) == (10, 11)
+    assert (found.telemetry.otel, found.durability) == (True, "process")
 
 
 @pytest.mark.parametrize("assignment", ["pipeline.review", "=1", " = 1"])
@@ -146,7 +317,7 @@ def test_a_setting_that_is_not_from_the_file_is_not_blamed_on_it(
 def test_what_is_wrong_in_the_file_is_blamed_on_it_whatever_else_is_given(tmp_path: Path) -> None:
     write(tmp_path, "[pipelin]\nmax_review_rounds = 1\n")
 
-    with pytest.raises(ConfigError, match=r"^bartack\.toml:1: pipelin: "):
+    with pytest.raises(ConfigError, match=r"^bartack\.toml:1:1: pipelin: "):
         load_config(tmp_path, ["pipelin.max_review_rounds=2"], {})
 
 

@@ -246,15 +246,44 @@ def test_money_is_reserved_while_a_prompt_runs_and_settled_when_it_ends() -> Non
     assert settled == {"limit_usd": 5.0, "spent_usd": 0.5, "reserved_usd": 0.0}
 
 
-def test_a_prompt_that_could_cost_too_much_is_refused() -> None:
+@pytest.mark.requirement("budget-is-used-to-its-end")
+def test_a_prompt_gets_what_is_left_of_the_budget_until_nothing_is() -> None:
     stage = Stage(settings=Settings(max_usd=5.0, reserve_usd=2.0))
     main = stage.begin()
-    think(main, 1, max_usd=4.0)
+    think(main, 1)
+    think(main, 2, max_usd=9.0)
 
-    assert main.error(think(main, 2)) == "BudgetExceededError"
-    stage.end_prompt(reply(1.0))
-    think(main, 3)
-    assert len(stage.prompts) == 1
+    assert [prompt.reserved_usd for prompt in stage.prompts.values()] == [2.0, 3.0]
+    assert main.error(think(main, 3)) == "BudgetExceededError"
+    stage.end_prompt(reply(1.5))
+    think(main, 4)
+    assert [prompt.reserved_usd for prompt in stage.prompts.values()] == [3.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("spent", "wanted", "refused"),
+    [(4.96, None, True), (4.94, None, False), (4.96, 0.01, False), (5.0, 0.0, True)],
+)
+def test_a_rest_of_the_budget_that_is_worth_no_call_buys_none(
+    spent: float, wanted: float | None, refused: bool
+) -> None:
+    stage = Stage(settings=Settings(max_usd=5.0, min_reserve_usd=0.05))
+    main = stage.begin()
+    think(main, 1, max_usd=5.0)
+    stage.end_prompt(reply(spent))
+
+    asked = think(main, 2, max_usd=wanted)
+
+    assert (len(stage.prompts) == 0) == refused
+    if refused:
+        assert main.error(asked) == "BudgetExceededError"
+
+
+def test_a_budget_that_is_less_than_what_a_call_is_worth_buys_one_call() -> None:
+    stage = Stage(settings=Settings(max_usd=0.03, min_reserve_usd=0.05))
+    think(stage.begin(), 1)
+
+    assert [prompt.reserved_usd for prompt in stage.prompts.values()] == [0.03]
 
 
 def test_what_an_attempt_before_reserved_does_not_stand_in_the_way_of_the_next() -> None:

@@ -149,6 +149,17 @@ def test_what_is_reserved_and_how_much_there_is_come_from_the_settings(tmp_path:
     assert think(stage_of(told(tmp_path, ""))).reserved_usd == 0.0
 
 
+def test_no_call_is_made_with_less_left_than_the_settings_say(tmp_path: Path) -> None:
+    text = "[budget]\nusd = 5\nreserve_usd = 4\nmin_reserve_usd = "
+    for least, calls in ((0.5, 2), (1.5, 1)):
+        stage = stage_of(told(tmp_path, f"{text}{least}\n"))
+        main = stage.begin()
+        for n in (1, 2):
+            main.step(n, "think", s.ThinkArgs(prompt="p", name="n"))
+
+        assert len(stage.prompts) == calls
+
+
 class Nobody:
     """Who hears of nothing."""
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bartack.runtime._client import HubClient, is_active
     from bartack.runtime._config import (
-        CONFIG_FILE,
         Config,
+        Reading,
         check_resumed,
-        check_settings,
         find_workspace,
         keep_sets,
         kept_sets,
         load_config,
+        read_settings,
     )
+    from bartack.runtime._config_problem import CONFIG_FILE, SettingProblem
     from bartack.runtime._config_sections import (
         BudgetConfig,
         IntakeConfig,
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
-    from bartack.runtime._launch import EXIT_CODES, Order, create_run, drive
+    from bartack.runtime._launch import EXIT_CODES, Order, check_telemetry, create_run, drive
     from bartack.runtime._layout import RunDir
     from bartack.runtime._ledger import Recorded
     from bartack.runtime._locate import (
@@ -137,6 +138,7 @@ __all__ = [
     "Process",
     "QuestionsConfig",
     "Quiet",
+    "Reading",
     "Receipt",
     "ReceiptAgent",
     "ReceiptArtifact",
@@ -150,6 +152,7 @@ __all__ = [
     "RunFacts",
     "RunFile",
     "RunSummary",
+    "SettingProblem",
     "Snapshot",
     "SnapshotConfig",
     "SpecConfig",
@@ -172,7 +175,7 @@ __all__ = [
     "cancel_run",
     "check_answer",
     "check_resumed",
-    "check_settings",
+    "check_telemetry",
     "compare",
     "compile_file",
     "create_run",
@@ -205,6 +208,7 @@ __all__ = [
     "parse_step",
     "pinned_files",
     "read_manifest",
+    "read_settings",
     "read_state",
     "read_transcript",
     "snapshot_id",
@@ -220,15 +224,16 @@ __all__ = [
 _HOMES = {
     "_client": ("HubClient", "is_active"),
     "_config": (
-        "CONFIG_FILE",
         "Config",
+        "Reading",
         "check_resumed",
-        "check_settings",
         "find_workspace",
         "keep_sets",
         "kept_sets",
         "load_config",
+        "read_settings",
     ),
+    "_config_problem": ("CONFIG_FILE", "SettingProblem"),
     "_config_sections": (
         "BudgetConfig",
         "IntakeConfig",
@@ -260,7 +265,7 @@ _HOMES = {
     "_frames": ("PATCHWORK", "TOGETHER", "ErrorData", "StackLine"),
     "_hub": ("Hub", "Observer"),
     "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
-    "_launch": ("EXIT_CODES", "Order", "create_run", "drive"),
+    "_launch": ("EXIT_CODES", "Order", "check_telemetry", "create_run", "drive"),
     "_layout": ("RunDir",),
     "_ledger": ("Recorded",),
     "_locate": (
