@@ -13,7 +13,7 @@ MAKE_VENV = $(PYTHON) -m venv $(VENV)
 INSTALL   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 endif
 
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test soak check bench format clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets

@@ -21,6 +21,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda number, frame: None)
 
+# The tests start Python thousands of times; without stored bytecode each of them would compile everything anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 # A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and
 # new ones where somebody asks for them and looks at what they find.
 settings.register_profile(
