@@ -93,7 +93,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"crash suite: {total:,} {COUNTED[name]}")
     if slowest:
         terminalreporter.write_line(
-            f"crash suite: no process left at most {slowest} ms after the end or a kill"
+            f"crash suite: no process left at most {slowest} ms after a hub was killed"
         )
 
 
