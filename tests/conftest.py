@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,15 @@ COUNTED = {
     "matrix_kills": "kills of runs whose agents misbehave, same results and nothing done twice",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
+
+
+_UNTIL = time.monotonic() + 3600 * float(os.environ.get("BARTACK_CHAOS_HOURS", "24"))
+
+
+def pytest_runtest_setup() -> None:
+    """Begin nothing when the time is up that somebody has given."""
+    if time.monotonic() > _UNTIL:
+        pytest.skip("the hours given are over")
 
 
 @pytest.fixture(autouse=True)

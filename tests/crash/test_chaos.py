@@ -4,8 +4,8 @@ Every kill is noted with the places of the journal it may have fallen between. F
 effect may be there: once, and once more for each kill that can have hit it while it was under way. A step is under way when the one
 before it in its branch has an outcome, and it has none.
 
-``BARTACK_CHAOS_SEED=17 pytest tests/crash/test_chaos.py`` replays one seed; ``BARTACK_CHAOS_KILLS=10000`` goes on for that long.
-``make soak`` does, and tries every prefix of a journal instead of some.
+``BARTACK_CHAOS_SEED=17 pytest tests/crash/test_chaos.py`` replays one seed; ``BARTACK_CHAOS_KILLS=10000`` goes on for that long,
+``BARTACK_CHAOS_FIRST=301`` begins with another seed. ``make soak`` does, and tries every prefix of a journal instead of some.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ ROUNDS = 12
 KILLS_PER_RUN = 16
 WANTED = int(os.environ.get("BARTACK_CHAOS_KILLS", "208"))
 _SEED = os.environ.get("BARTACK_CHAOS_SEED")
-SEEDS = [int(_SEED)] if _SEED else list(range(1, -(-WANTED // KILLS_PER_RUN) + 1))
+FIRST = int(_SEED or os.environ.get("BARTACK_CHAOS_FIRST", "1"))
+SEEDS = range(FIRST, FIRST + (1 if _SEED else -(-WANTED // KILLS_PER_RUN)))
 
 PREFIXES = 20
 PREFIX_PARTS = 2
