@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -74,11 +75,12 @@ class Warden:
 
 
 def waited(pid: int) -> float:
-    """For how many seconds a process could have gone on, and no processor was free."""
-    try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    except OSError:
-        return 0.0
+    """For how many seconds a process could have gone on, and no processor was free, in all of its threads."""
+    stalled_ns = 0
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            stalled_ns += int((thread / "schedstat").read_text().split()[1])
+    return stalled_ns / 1e9
 
 
 # For those who have one started.
