@@ -2,8 +2,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-JOBS   ?= 2
+# One more than cores: a test waits for processes and disks about a quarter of its time.
+JOBS   ?= 3
 KILLS  ?= 10000
+SEED   ?= 1
+HOURS  ?= 24
 
 ifneq ($(shell command -v uv 2>/dev/null),)
 MAKE_VENV = uv venv --quiet --allow-existing --python $(PYTHON) $(VENV)
@@ -13,7 +16,7 @@ MAKE_VENV = $(PYTHON) -m venv $(VENV)
 INSTALL   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 endif
 
-.PHONY: help demo test check bench format clean
+.PHONY: help demo test soak check bench format clean
 .DEFAULT_GOAL := help
 
 help:  ## show the targets
@@ -39,8 +42,9 @@ demo: $(VENV)/.package  ## the main job: work that survives kill -9
 test: $(VENV)/.dev  ## the whole test-suite
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-soak: $(VENV)/.dev  ## for hours: 10,000 kills, every prefix, a million entries, examples nobody has tried
-	@BARTACK_CHAOS_KILLS=$(KILLS) BARTACK_CHAOS_SOAK=1 SOAK=1 $(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/crash tests/pipeline tests/unit
+soak: $(VENV)/.dev  ## for HOURS: KILLS kills from SEED on, every prefix, a million entries, examples nobody has tried
+	@BARTACK_CHAOS_KILLS=$(KILLS) BARTACK_CHAOS_FIRST=$(SEED) BARTACK_CHAOS_HOURS=$(HOURS) BARTACK_CHAOS_SOAK=1 SOAK=1 \
+		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/crash tests/pipeline tests/unit
 
 check: $(VENV)/.dev  ## formatting, lint, types, layers, dependencies
 	@$(BIN)/ruff format --check .

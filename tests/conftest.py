@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +21,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # So would they be deaf to the end of a terminal if nohup started us. A program that is started never inherits a function.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+# The tests start Python thousands of times; without stored bytecode each of them would compile everything anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and
 # new ones where somebody asks for them and looks at what they find.
@@ -42,6 +47,15 @@ COUNTED = {
     "matrix_kills": "kills of runs whose agents misbehave, same results and nothing done twice",
     "damaged_journals": "damaged journals, each recovered or refused unchanged",
 }
+
+
+_UNTIL = time.monotonic() + 3600 * float(os.environ.get("BARTACK_CHAOS_HOURS", "24"))
+
+
+def pytest_runtest_setup() -> None:
+    """Begin nothing when the time is up that somebody has given."""
+    if time.monotonic() > _UNTIL:
+        pytest.skip("the hours given are over")
 
 
 @pytest.fixture(autouse=True)
@@ -89,7 +103,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"crash suite: {total:,} {COUNTED[name]}")
     if slowest:
         terminalreporter.write_line(
-            f"crash suite: no process left at most {slowest} ms after the end or a kill"
+            f"crash suite: no process left at most {slowest} ms after a hub was killed"
         )
 
 

@@ -65,8 +65,10 @@ def perform(tmp_path: Path) -> Iterator[Perform]:
     """Starts stand-ins for hubs."""
     with ExitStack() as stack:
 
-        def start(reports: Reports, shape: str, count: int, base: str = "") -> StandIn:
-            stand_in = StandIn(tmp_path, reports, shape, count, base)
+        def start(
+            reports: Reports, shape: str, count: int, base: str = "", *, watched: bool = False
+        ) -> StandIn:
+            stand_in = StandIn(tmp_path, reports, shape, count, base, watched=watched)
             stack.callback(stand_in.close)
             return stand_in
 

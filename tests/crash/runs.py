@@ -123,13 +123,17 @@ class RealRun:
         """Whatever of the run lives, hubs included."""
         return find_by_environment("BARTACK_RUN_DIR", str(self.run.path))
 
-    def wait_nothing_left(self) -> float:
-        """Wait until no process of the run lives; how many seconds it took."""
-        began = time.monotonic()
+    def wait_nothing_left(self) -> None:
+        """No process of the run lives: now, if its hub has come to an end by itself, and soon, if it was killed.
+
+        How soon that is, ``test_gone.py`` finds out.
+        """
+        assert self.hub is not None
+        until = time.monotonic() + PATIENCE_S
         while left := self.left():
-            assert time.monotonic() < began + PATIENCE_S, f"still there: {left}"
-            wait_deaths((facts.id for facts in left), began + PATIENCE_S)
-        return time.monotonic() - began
+            assert self.hub.wait(PATIENCE_S) < 0, f"left by a hub that was not killed: {left}"
+            assert time.monotonic() < until, f"still there: {left}"
+            wait_deaths((facts.id for facts in left), until)
 
     def lock_is_free(self) -> bool:
         """Whether nobody owns the run."""

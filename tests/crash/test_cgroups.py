@@ -31,6 +31,7 @@ from bartack.supervision import (
     ParentReady,
     Supervisor,
     SupervisorSpec,
+    monitor,
     probe_cgroups,
     read_environment,
     take_tree_lock,
@@ -209,11 +210,14 @@ def test_a_killed_hub_leaves_no_process_and_no_group(
 
 
 def kill_all(stand_in: StandIn) -> None:
-    """Kill the hub and both parent programs, so that none of them sees the others die."""
-    owners = [stand_in.process.pid, stand_in.zygote, stand_in.keeper]
-    for number in (signal.SIGSTOP, signal.SIGKILL):
-        for pid in owners:
-            os.kill(pid, number)
+    """Kill the hub and both parent programs, so that none of them sees the others die.
+
+    The hub comes last: the system lets those go on who are stopped when it dies.
+    """
+    owners = [stand_in.zygote, stand_in.keeper, stand_in.process.pid]
+    os.kill(stand_in.process.pid, signal.SIGSTOP)
+    for pid in owners:
+        os.kill(pid, signal.SIGKILL)
     wait_deaths(owners)
 
 
@@ -270,14 +274,15 @@ def test_what_hides_below_a_supervisor_ends_with_its_killed_parent_program(repor
     hiding = ChildSpec("hiding", ["sh", "-c", 'exec "$@" >"$0"', pipe, *argv], restart="temporary")
 
     async def kill_parent() -> None:
-        async with Supervisor(SupervisorSpec(children=(hiding,))) as supervisor:
+        async with (
+            Supervisor(SupervisorSpec(children=(hiding,))) as supervisor,
+            monitor(supervisor.child("hiding")) as watch,
+        ):
             reports.read_pids(2)
             assert supervisor._household is not None
             assert supervisor._household.parent_pid is not None
             os.kill(supervisor._household.parent_pid, signal.SIGKILL)
-            async with asyncio.timeout(BOUND_S):
-                while supervisor.which_children()[0].state == "running":  # noqa: ASYNC110 - nobody tells of it
-                    await asyncio.sleep(0.01)
+            await watch.down(BOUND_S)
 
     asyncio.run(kill_parent())
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Protocol
 
+from tests.crash.warden import under_warden
+
 from bartack.supervision import (
     KEEPER,
     Gone,
@@ -34,9 +36,11 @@ class Hire(Protocol):
 
 
 class Perform(Protocol):
-    """Starts a stand-in for a hub with shapes below it, in the control group ``base`` if that is given."""
+    """Starts a stand-in for a hub with shapes below it: in the control group ``base``, or with a warden above it."""
 
-    def __call__(self, reports: Reports, shape: str, count: int, base: str = "") -> StandIn: ...
+    def __call__(
+        self, reports: Reports, shape: str, count: int, base: str = "", *, watched: bool = False
+    ) -> StandIn: ...
 
 
 class Reports:
@@ -137,8 +141,11 @@ def is_alive(pid: int) -> bool:
 class StandIn:
     """A process that plays the hub, with one shape below each of its parent programs."""
 
-    def __init__(self, directory: Path, reports: Reports, shape: str, count: int, base: str) -> None:
-        script = [sys.executable, str(HERE / "stand_in.py"), str(directory), str(reports.writer), shape]
+    def __init__(
+        self, directory: Path, reports: Reports, shape: str, count: int, base: str, *, watched: bool
+    ) -> None:
+        words = [str(HERE / "stand_in.py"), str(directory), str(reports.writer), shape]
+        script = [sys.executable, *(under_warden(directory, *words) if watched else words)]
         if base:
             script = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', base, *script]
         self.directory = str(directory)

@@ -18,6 +18,8 @@ from tests.pipeline.team import APPROVED, Reply, edits, wrote
 
 from bartack.journal import Entry, open_reader
 from bartack.pipeline import Receipt, iter_receipts, load_receipt
+from bartack.runtime._layout import RunDir
+from bartack.runtime._run import Run
 from bartack.runtime.rehearse import Chronicle
 from bartack.supervision import descendants
 
@@ -109,19 +111,19 @@ class Shop:
                 process.wait()
 
     def run_and_kill(self, wanted: Callable[[Entry], bool], *, all_of_it: bool) -> bool:
-        """Run until an entry is there, then kill the hub, or everything of it; whether it came to that."""
+        """Run until an entry is there, then kill the hub, or everything of it; whether that cut the run short."""
         process = self.start("run", "--goal", "do it")
         try:
             while not self._has_begun():
                 if process.poll() is not None:
                     raise AssertionError(self.story())
                 os.sched_yield()
-            found = self._wait_for(wanted)
-            below = [facts.pid for facts in descendants(process.pid)] if all_of_it else []
-            kill(process.pid, *below)
+            if self._wait_for(wanted):
+                below = [facts.pid for facts in descendants(process.pid)] if all_of_it else []
+                kill(process.pid, *below)
         finally:
-            process.wait()
-        return found and process.returncode == -signal.SIGKILL
+            code = self._wait(process)
+        return code == -signal.SIGKILL and self.status() == "interrupted"
 
     def _has_begun(self) -> bool:
         runs = self.workspace / ".bartack/runs"
@@ -179,6 +181,11 @@ class Shop:
     def journal(self) -> Path:
         return self.run_dir / "journal.ndjson"
 
+    def last_seq(self) -> int:
+        """The place of the last entry."""
+        with open_reader(self.run_dir) as reader:
+            return max(entry.seq for entry in reader.read())
+
     def journaled(self) -> list[Receipt]:
         """The receipts that the journal tells of."""
         return list(iter_receipts(self.run_dir))
@@ -198,8 +205,12 @@ class Shop:
             [(r.task_id, r.action, r.round, r.step, r.cause, r.event, r.status) for r in shown],
             [(a.path, a.sha256, a.size) for r in shown for a in r.artifacts],
             {path.name: path.read_text() for path in sorted(files)},
-            msgspec.json.decode((self.run_dir / "run.json").read_bytes())["status"],
+            self.status(),
         )
+
+    def status(self) -> str:
+        """How the run stands, also if it was killed before it could write that down."""
+        return Run(RunDir(self.run_dir)).state().status
 
     def commands(self) -> list[str]:
         """The keys of the commands that were sent, each time."""

@@ -79,6 +79,8 @@ def test_a_journal_that_ends_behind_any_line_leads_to_the_same_end_whatever_is_i
 ) -> None:
     responses, what, files = LOOPS[name]
     team = Team(tmp_path, responses, files=files)
+    # One that remembers would answer with what it wrote, and have that changed by what cannot have come behind it.
+    team.dedupe = False
     with team.running(what) as run:
         whole, lines = facts(run, team), run.lines
     places = range(1, len(lines) - 1)

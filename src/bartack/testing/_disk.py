@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -147,8 +148,8 @@ class FaultyDisk:
     def read(self, fd: int, size: int, offset: int) -> bytes:
         """See ``Disk.read``."""
         handle = self._look_up(fd)
-        with self._operation("read", handle.path, offset, size):
-            return bytes(_file(handle).content[offset : offset + size])
+        with self._operation("read", handle.path, offset, size), memoryview(_file(handle).content) as content:
+            return bytes(content[offset : offset + size])
 
     def write(self, fd: int, data: bytes, offset: int) -> int:
         """See ``Disk.write``."""
@@ -537,6 +538,7 @@ class _Recorder:
         return self.picks[-1]
 
 
+@lru_cache(maxsize=1024)
 def _plain(path: str) -> str:
     return posixpath.normpath(posixpath.join("/", path))
 

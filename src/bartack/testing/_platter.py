@@ -151,12 +151,15 @@ class File:
             self._holes = [(a, b) for a, b in parts if a < b]
 
     def _note_sectors(self, first: int, behind: int) -> None:
-        for number in range(first, behind):
-            version = bytes(self.content[number * SECTOR : (number + 1) * SECTOR])
-            self._sectors.setdefault(number, []).append(version)
-            self._dropped.discard(number)
+        with memoryview(self.content) as content:
+            for number in range(first, behind):
+                version = bytes(content[number * SECTOR : (number + 1) * SECTOR])
+                self._sectors.setdefault(number, []).append(version)
+        self._dropped.difference_update(range(first, behind))
 
     def _image(self, size: int, sectors: dict[int, bytes]) -> bytes:
+        if not sectors and size == len(self._durable):
+            return self._durable
         image = bytearray(self._durable[:size].ljust(size, b"\0"))
         for number, version in sectors.items():
             start = number * SECTOR

@@ -220,7 +220,7 @@ def test_tests_that_hang_are_ended_with_all_they_started_and_resume_may_change_s
     assert find_by_environment("BARTACK_RUN_DIR", str(only_run(tmp_path))) == []
     assert "failed" in bartack("status", "latest").stdout
 
-    done = bartack("resume", "--set", "pipeline.max_fix_rounds=1", "--set", "tests.timeout_s=10")
+    done = bartack("resume", "--set", "pipeline.max_fix_rounds=1", "--set", "tests.timeout_s=5")
 
     assert done.returncode == 0, done.stderr
     assert commands(only_run(tmp_path)) == ["implement goal", "implement_changes goal", "review goal"]

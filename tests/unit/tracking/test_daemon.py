@@ -17,6 +17,7 @@ from typing import cast
 
 import httpx
 import pytest
+from tests.crash.warden import waited
 
 from bartack.plugin import install_shim
 from bartack.resilience import DaemonLink, Header, NewEvent, Outbox, Spool, StateStore, user_home
@@ -348,9 +349,15 @@ def test_a_hanging_service_does_not_slow_the_doors_down(daemon: Daemon) -> None:
     daemon.service.hang()
     daemon.send("PostToolUse", written(call="first"))
 
-    # Each is answered while the service hangs; it does so until it is told otherwise.
-    answers = [daemon.send("PostToolUse", written(f"/p/{n}.py", call=f"t{n}")) for n in range(20)]
+    assert daemon.process is not None
+    watched = (daemon.process.pid, os.getpid())
 
+    # Each is answered while the service hangs; it does so until it is told otherwise.
+    began = time.monotonic() - sum(map(waited, watched))
+    answers = [daemon.send("PostToolUse", written(f"/p/{n}.py", call=f"t{n}")) for n in range(20)]
+    took_s = time.monotonic() - sum(map(waited, watched)) - began
+
+    assert took_s < 3, "a service that hangs is waited for longer"
     assert all(answer.startswith("ok hk_") for answer in answers)
     assert daemon.service.received == {}
     daemon.service.answer_again()
