@@ -12,9 +12,10 @@ from bartack import Context, ShellResult, worker
 from bartack.errors import NestedStepError, ShellError, ShellTimeoutError
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._effects import ShellEnd, cut_front
+from bartack.runtime._effects import ShellEnd
 from bartack.runtime._fingerprint import Fingerprints
 from bartack.runtime._forms import shell_form, unsafe_form
+from bartack.runtime._kept import cut_front
 from bartack.runtime._members import scheduler_of
 from bartack.runtime._op import StepOp
 from bartack.supervision.forms import Form, plain_of

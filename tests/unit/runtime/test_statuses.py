@@ -13,6 +13,7 @@ from bartack.errors import EntryError, RunNotActiveError
 from bartack.journal import Entry, open_journal, open_reader
 from bartack.runtime import Context, worker
 from bartack.runtime import _entries as e
+from bartack.runtime._apply import add_entry, apply
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._layout import RunDir
 from bartack.runtime._manage import cancel_run, fail_run
@@ -58,7 +59,7 @@ def state_of(status: RunStatus) -> State:
     """A run that has this status."""
     state = State()
     for seq, data in enumerate((*BEGINNING, *WAYS[status]), 1):
-        state.apply(data, seq, seq, NO_VALUE)
+        apply(state, data, seq, seq, NO_VALUE)
     assert state.status == status
     return state
 
@@ -69,7 +70,7 @@ def moves_of(entries: Iterable[Entry]) -> set[Move]:
     for entry in entries:
         data = e.decode_entry(entry.kind, entry.raw)
         before = state.status
-        state.add(entry)
+        add_entry(state, entry)
         happening = None if data is None else happening_of(data)
         if happening is not None:
             seen.add((before, happening, state.status))
@@ -219,7 +220,7 @@ def test_a_move_that_is_not_in_the_table_is_refused(status: RunStatus, happening
 
     if happening in MOVES[status]:
         assert moving(state, data) is data
-        state.apply(data, 10, 10, NO_VALUE)
+        apply(state, data, 10, 10, NO_VALUE)
         assert state.status in MOVES[status][happening]
     else:
         with pytest.raises(EntryError, match=f"a run that is {status} cannot be {happening}"):
