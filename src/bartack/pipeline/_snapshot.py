@@ -82,9 +82,9 @@ class _Capture:
 
     def run(self, threads: int) -> list[FileEntry]:
         """The entries, sorted by path."""
-        self._cache.read_clock()
         files, changed = self._look()
         if changed:
+            self._cache.read_clock()
             files += self._read_all(changed, threads)
         files += [_link_entry(path, commit) for path, commit in self._listing.links.items()]
         if sys.platform == "darwin":
@@ -135,6 +135,7 @@ class _Capture:
         return known
 
     def _link(self, path: bytes, found: os.stat_result) -> FileEntry:
+        self._cache.read_clock()
         try:
             target = os.readlink(self._root + path)
         except OSError as error:

@@ -60,7 +60,7 @@ class StatCache:
         self._kept = kept
         self._by_path: dict[bytes, Record] | None = None
         self._learned: dict[bytes, Record] = {}
-        self._now_ns = 0
+        self._now_ns: int | None = None
 
     @classmethod
     def open(cls, file: Path | None) -> StatCache:
@@ -124,7 +124,10 @@ class StatCache:
         return make_entry(path, record.mode, record.size, record.digest)
 
     def read_clock(self) -> None:
-        """Learn what time it is on the file system, before files are read."""
+        """Learn what time it is on the file system, before the first file is read."""
+        if self._now_ns is not None:
+            return
+        self._now_ns = 0
         if self._file is None:
             return
         try:
@@ -134,11 +137,11 @@ class StatCache:
                 probe.flush()
                 self._now_ns = os.fstat(probe.fileno()).st_mtime_ns
         except OSError:
-            self._now_ns = 0
+            return  # nothing is remembered of what is read now
 
     def learn(self, path: bytes, found: os.stat_result, digest: bytes) -> FileEntry:
         """The entry of a file that was just read; remembered, if a later change is sure to show."""
-        if max(found.st_mtime_ns, found.st_ctime_ns) + GRAIN_NS <= self._now_ns:
+        if max(found.st_mtime_ns, found.st_ctime_ns) + GRAIN_NS <= (self._now_ns or 0):
             self._learned[path] = Record(
                 path,
                 found.st_mode,
