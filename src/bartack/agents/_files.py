@@ -145,6 +145,7 @@ class Complaints:
 
     def __init__(self, redact: Callable[[bytes], bytes]) -> None:
         self._redact = redact
+        self._path: Path | None = None
         self._file: int | None = None
         self._stored = 0
         self._held = b""
@@ -152,10 +153,9 @@ class Complaints:
         self.dropped = 0
 
     def store_in(self, folder: Path) -> None:
-        """From now on it belongs to this call."""
+        """From now on it belongs to this call. Most have nothing to complain about: their file is made when it is needed."""
         self.close()
-        self._file = _append(folder / "stderr.txt")
-        self._stored = os.fstat(self._file).st_size
+        self._path = folder / "stderr.txt"
 
     def feed(self, data: bytes) -> None:
         """The program wrote something."""
@@ -173,20 +173,30 @@ class Complaints:
 
     def close(self) -> None:
         """Write no more."""
-        if self._file is not None:
+        if self._path is not None:
             self._store(self._held)
             self._tail, self._held = (self._tail + self._held)[-TAIL_BYTES:], b""
+            self._path = None
+        if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _store(self, text: bytes) -> None:
-        room = max(STDERR_BYTES - self._stored, 0) if self._file is not None else 0
+        file = self._open() if text else None
+        room = max(STDERR_BYTES - self._stored, 0) if file is not None else 0
         kept = text[:room]
         self.dropped += len(text) - len(kept)
-        if kept and self._file is not None:
+        if kept and file is not None:
             self._stored += len(kept)
             with suppress(OSError):  # as for copies
-                os.write(self._file, kept)
+                os.write(file, kept)
+
+    def _open(self) -> int | None:
+        if self._file is None and self._path is not None:
+            with suppress(OSError):
+                self._file = _append(self._path)
+                self._stored = os.fstat(self._file).st_size
+        return self._file
 
 
 def _append(path: Path) -> int:

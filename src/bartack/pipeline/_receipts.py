@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
-from bartack.core import DIR_MODE, FILE_MODE
+from bartack.core import DIR_MODE, replace_file
 from bartack.errors import ReceiptConflictError
 from bartack.runtime.operate import Receipt, iter_receipts
 
@@ -43,7 +42,8 @@ def store_receipt(run_dir: Path, receipt: Receipt) -> str:
     content = encode_receipt(receipt)
     there = _read(file)
     if not there:
-        _put(file, content)
+        # Not synced: the journal has the receipt, and gives it again.
+        replace_file(file, content, synced=False)
     elif there != content:
         raise ReceiptConflictError(str(file))
     return path
@@ -55,15 +55,6 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except FileNotFoundError:
         return b""
-
-
-def _put(file: Path, content: bytes) -> None:
-    """Write a file that is there whole or not at all. It is not synced: the journal has the receipt, and gives it again."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-    with open(fd, "wb") as stream:
-        stream.write(content)
-    os.replace(temporary, file)
 
 
 def restore_receipts(run_dir: Path) -> list[str]:

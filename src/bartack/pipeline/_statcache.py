@@ -166,7 +166,7 @@ class StatCache:
             return
         try:
             self._file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-            replace_file(self._file, _encode(_Kept(kept, whole)))
+            replace_file(self._file, _encode(_Kept(kept, whole)), synced=False)
         except OSError:
             return  # the next capture reads them again
 
