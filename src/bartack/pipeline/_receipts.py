@@ -38,12 +38,10 @@ def store_receipt(run_dir: Path, receipt: Receipt) -> str:
     """
     path = receipt_path(receipt)
     file = run_dir / path
-    file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
     content = encode_receipt(receipt)
     there = _read(file)
     if not there:
-        # Not synced: the journal has the receipt, and gives it again.
-        replace_file(file, content, synced=False)
+        _put(file, content)
     elif there != content:
         raise ReceiptConflictError(str(file))
     return path
@@ -55,6 +53,15 @@ def _read(file: Path) -> bytes:
         return file.read_bytes()
     except FileNotFoundError:
         return b""
+
+
+def _put(file: Path, content: bytes) -> None:
+    """Write a file that is there whole or not at all. It is not synced: the journal has the receipt, and gives it again."""
+    try:
+        replace_file(file, content, synced=False)
+    except FileNotFoundError:
+        file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        replace_file(file, content, synced=False)
 
 
 def restore_receipts(run_dir: Path) -> list[str]:

@@ -185,9 +185,7 @@ def _capture(place: Place, settings: Settings) -> Snapshot:
         ignore=chosen.ignore,
         threads=chosen.threads,
     )
-    with _keeping(place):
-        cache = _cache(place)
-    found = capture(place.workspace, options, cache)
+    found = capture(place.workspace, options, _cache(place))
     with _keeping(place):
         write_manifest(snapshots_of(place), found, moment(SystemClock().now_us()))
     return found
@@ -198,9 +196,8 @@ def _cache(place: Place) -> Path | None:
     runs = Path(place.run_dir).parent
     if runs.name != "runs":
         return None
-    folder = runs.parent / "cache"
-    folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    return folder / (f"stat-1-{os.path.basename(place.run_dir)}-{place.lane}" if place.lane else "stat-1")
+    name = f"stat-1-{os.path.basename(place.run_dir)}-{place.lane}" if place.lane else "stat-1"
+    return runs.parent / "cache" / name
 
 
 def snapshots_of(place: Place) -> Path:
