@@ -122,7 +122,7 @@ class _Task:
                 await self._review_loop(cause)
             if not self._desk.settings.pipeline.spec or "spec_maintainer" not in self._desk.settings.agents:
                 return
-            shot = await self._desk.snapshot()
+            shot = await self._desk.latest()
             if not shot.specs_hash and not self._desk.settings.spec.create:
                 self._ctx.log(f"{self._desk.settings.spec.file} is not there: the spec is left out")
                 return
