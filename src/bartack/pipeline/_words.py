@@ -52,7 +52,9 @@ def say_gate(gate: Gate) -> str:
 
 def cut(text: str) -> str:
     """A line as long as a line may be, without characters that a terminal would obey."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = text
+    if not text.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
 
 
