@@ -251,6 +251,45 @@ def test_a_receipt_is_a_file_that_is_never_overwritten(tmp_path: Path) -> None:
         file.write_bytes(encode_receipt(first))
 
 
+def test_a_file_in_the_place_of_a_receipt_stops_the_run_and_nothing_is_done_twice(tmp_path: Path) -> None:
+    team = Team(tmp_path)
+    with team.start(order("T-1")) as run:
+        file = Path(run._scratch.name, "receipts/T-1/step-1.json")
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"{}")
+        run.start()
+        run.finish()
+        assert run.error is not None
+        assert run.error.kind == "ReceiptConflictError"
+        file.unlink()
+
+        run.resume()
+        run.finish()
+
+        assert statuses(run) == [("T-1", "done")]
+        assert file.read_bytes() == encode_receipt(receipts(run)[0])
+        assert [action for _, action, _, _ in team.actions] == ["implement", "review"]
+
+
+@pytest.mark.requirement("receipts")
+def test_a_receipt_that_is_journaled_and_not_written_is_written_by_who_replays_the_journal(
+    tmp_path: Path,
+) -> None:
+    team = Team(tmp_path)
+    with team.running(order("T-1")) as run:
+        file = Path(run._scratch.name) / receipt_path(receipts(run)[0])
+        accepted = next(step.seq for step in run.steps if step.about == "accept")
+        whole = file.read_bytes()
+        del run._run.store.entries[accepted:]
+        file.unlink()
+
+        run.resume()
+        run.finish()
+
+        assert file.read_bytes() == whole
+        assert [action for _, action, _, _ in team.actions] == ["implement", "review", "review"]
+
+
 def test_an_artifact_is_the_same_changed_or_missing(tmp_path: Path) -> None:
     team = Team(tmp_path, {"implement": wrote("src/a.py", "A = 1\n")})
     run = team.run(order("T-1"))

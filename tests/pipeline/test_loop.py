@@ -28,7 +28,13 @@ from tests.pipeline.team import (
 from bartack.agents import AgentRequest, AgentResult, ScriptedAgent, obey
 from bartack.pipeline._records import Settings
 from bartack.runtime import ShellResult
-from bartack.runtime.operate import BudgetConfig, PipelineConfig, QuestionsConfig, SnapshotConfig
+from bartack.runtime.operate import (
+    BudgetConfig,
+    PipelineConfig,
+    QuestionsConfig,
+    SnapshotConfig,
+    TestsConfig,
+)
 
 SPEC = {"README.md": "hello\n", "SPEC.md": "# Spec\n\n## Status\n\nnew\n"}
 
@@ -178,6 +184,58 @@ def test_every_command_names_the_snapshot_it_is_for(tmp_path: Path) -> None:
     assert first.snapshot_id != first.result_snapshot_id == second.snapshot_id
     assert second.snapshot_id == second.result_snapshot_id
     assert team.commands[0].version.specs_hash is not None
+
+
+def test_the_workspace_is_captured_with_the_answers_and_not_between_them(tmp_path: Path) -> None:
+    team = Team(tmp_path, {"review": [wants("a"), wants("b"), APPROVED]})
+
+    using = msgspec.structs.replace(bounds(spec=False), tests=TestsConfig(mode="report"))
+
+    run = team.run(order("T-1", using=using))
+
+    first, *_, last = receipts(run)
+    assert [step.about for step in run.steps].count("snapshot") == 1
+    assert [command.version.snapshot_id for command in team.commands[1:]] == [
+        receipt.result_snapshot_id for receipt in receipts(run)[:-1]
+    ]
+    assert first.result_snapshot_id != last.result_snapshot_id
+
+
+def test_what_the_tests_leave_behind_is_part_of_what_is_reviewed(tmp_path: Path) -> None:
+    def look(argv: list[str]) -> ShellResult:
+        (tmp_path / "report.txt").write_text("green\n")
+        return GREEN
+
+    team = Team(tmp_path, tests=look)
+
+    run = team.run(order("T-1"))
+
+    assert run.error is None
+    assert team.commands[1].inputs["changed_files"] == ["report.txt", "src/a.py"]
+    assert team.commands[1].version.snapshot_id != gates(run)[0].snapshot_id
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_what_a_person_changes_where_a_run_has_stopped_is_seen(tmp_path: Path, *, asks: bool) -> None:
+    team = Team(tmp_path, {"review": [wants("more"), APPROVED]})
+    using = msgspec.structs.replace(bounds(on_limit="auto", max_review_rounds=1), asks=asks)
+    with team.start(order("T-1", using=using)) as run:
+        run.start()
+        if asks:
+            run.wait_for("step.started", question="q1")
+        else:
+            run.finish()
+        (tmp_path / "mine.txt").write_text("mended\n")
+
+        if asks:
+            run.answer("q1", "retry")
+        else:
+            run.resume()
+        run.finish()
+
+        assert run.error is None
+        assert team.commands[-1].action == "review"
+        assert team.commands[-1].inputs["changed_files"] == ["mine.txt", "src/a.py"]
 
 
 # Bounds.

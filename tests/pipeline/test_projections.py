@@ -128,6 +128,23 @@ def test_the_ledger_has_every_command_with_its_answer_and_what_was_decided(tmp_p
             assert line.idempotency_key == key
 
 
+@pytest.mark.requirement("ledger")
+def test_the_ledger_tells_of_every_snapshot_before_a_command_is_for_it_and_no_id_twice(
+    tmp_path: Path,
+) -> None:
+    lines = ledger(Team(tmp_path, {"review": [wants("more"), APPROVED]}).run(order("T-1")))
+
+    told: set[object] = set()
+    for line in lines:
+        if isinstance(line, Command):
+            assert line.version.snapshot_id in told
+        elif line.event == "system.snapshot":
+            told.add((line.payload or {}).get("snapshot_id"))
+    ids = [line.message_id for line in lines]
+    assert len(set(ids)) == len(ids)
+    assert all("after" not in (line.payload or {}) for line in lines if not isinstance(line, Command))
+
+
 def test_two_exports_are_the_same_bytes(tmp_path: Path) -> None:
     run = Team(tmp_path).run(order("T-1"))
 

@@ -1,7 +1,7 @@
 """The files of one call: who uses the conversation, both directions of the protocol, and what the program complained about.
 
-``agents/<name>/<conversation>/`` has ``lease``, ``stream.ndjson`` and ``stderr.txt``. An answer that came before a hub died is
-found in the stream.
+``agents/<name>/<conversation>/`` has ``stream.ndjson`` and, where there is something to be kept of it, ``stderr.txt``. Whoever
+has locked the stream has the conversation. An answer that came before a hub died is found in the stream.
 """
 
 from __future__ import annotations
@@ -44,15 +44,14 @@ class Copied(msgspec.Struct, omit_defaults=True):
 
 
 class CallFiles:
-    """The files of one conversation. Made by ``open``, which also takes the lease."""
+    """The files of one conversation. Made by ``open``, which also takes it for this process."""
 
-    def __init__(self, folder: Path, lease: int, clock: Clock, redact: Callable[[bytes], bytes]) -> None:
+    def __init__(self, folder: Path, stream: int, clock: Clock, redact: Callable[[bytes], bytes]) -> None:
         self.folder = folder
-        self._lease = lease
         self._clock = clock
         self._redact = redact
-        self._stream = _append(folder / "stream.ndjson")
-        self._copied = os.fstat(self._stream).st_size
+        self._stream = stream
+        self._copied = os.fstat(stream).st_size
 
     @classmethod
     def open(cls, agent: str, folder: Path, clock: Clock, redact: Callable[[bytes], bytes]) -> Self:
@@ -62,19 +61,13 @@ class CallFiles:
             AgentBusyError: Somebody else has it.
         """
         folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-        lease = os.open(folder / "lease", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        stream = _append(folder / "stream.ndjson")
         try:
-            fcntl.flock(lease, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            os.close(lease)
+            os.close(stream)
             raise AgentBusyError(agent, "another call uses this conversation", "busy") from None
-        try:
-            os.ftruncate(lease, 0)
-            os.write(lease, f"{os.getpid()}\n".encode())
-            return cls(folder, lease, clock, redact)
-        except OSError:
-            os.close(lease)
-            raise
+        return cls(folder, stream, clock, redact)
 
     def find_answer(self, *, anew: bool = False) -> Line | None:
         """The answer to the last command, if it came and nobody heard of it.
@@ -125,7 +118,6 @@ class CallFiles:
     def close(self) -> None:
         """Let go of the conversation."""
         os.close(self._stream)
-        os.close(self._lease)
 
     def _copy(self, copied: Copied, *, keep: bool = False) -> None:
         if self._copied < STREAM_BYTES or keep:
@@ -145,6 +137,7 @@ class Complaints:
 
     def __init__(self, redact: Callable[[bytes], bytes]) -> None:
         self._redact = redact
+        self._path: Path | None = None
         self._file: int | None = None
         self._stored = 0
         self._held = b""
@@ -152,10 +145,9 @@ class Complaints:
         self.dropped = 0
 
     def store_in(self, folder: Path) -> None:
-        """From now on it belongs to this call."""
+        """From now on it belongs to this call. Most have nothing to complain about: their file is made when it is needed."""
         self.close()
-        self._file = _append(folder / "stderr.txt")
-        self._stored = os.fstat(self._file).st_size
+        self._path = folder / "stderr.txt"
 
     def feed(self, data: bytes) -> None:
         """The program wrote something."""
@@ -173,20 +165,30 @@ class Complaints:
 
     def close(self) -> None:
         """Write no more."""
-        if self._file is not None:
+        if self._path is not None:
             self._store(self._held)
             self._tail, self._held = (self._tail + self._held)[-TAIL_BYTES:], b""
+            self._path = None
+        if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def _store(self, text: bytes) -> None:
-        room = max(STDERR_BYTES - self._stored, 0) if self._file is not None else 0
+        file = self._open() if text else None
+        room = max(STDERR_BYTES - self._stored, 0) if file is not None else 0
         kept = text[:room]
         self.dropped += len(text) - len(kept)
-        if kept and self._file is not None:
+        if kept and file is not None:
             self._stored += len(kept)
             with suppress(OSError):  # as for copies
-                os.write(self._file, kept)
+                os.write(file, kept)
+
+    def _open(self) -> int | None:
+        if self._file is None and self._path is not None:
+            with suppress(OSError):
+                self._file = _append(self._path)
+                self._stored = os.fstat(self._file).st_size
+        return self._file
 
 
 def _append(path: Path) -> int:

@@ -218,7 +218,7 @@ class ScriptedAgent:
             index = self._choose(prompt)
             self._used[prompt.key] = index
             if self._memory is not None:
-                replace_file(os.fspath(self._memory), msgspec.json.encode(self._used))
+                replace_file(os.fspath(self._memory), msgspec.json.encode(self._used), synced=False)
         if index < 0:
             return ScriptedReply("")
         rule = self._script.prompts[index]
@@ -305,7 +305,7 @@ def _recall(memory: str | os.PathLike[str] | None) -> dict[str, int]:
     if memory is None or not os.path.exists(memory):
         return {}
     with open(memory, "rb") as file:
-        return msgspec.json.decode(file.read(), type=dict[str, int])
+        return msgspec.json.decode(file.read() or b"{}", type=dict[str, int])
 
 
 def _reply(rule: Rule) -> ScriptedReply:

@@ -620,7 +620,8 @@ class ScriptedSide:
 
     def _remember(self) -> None:
         if self._state:
-            replace_file(self._state, msgspec.json.encode(self._memory))
+            # It outlives the agent, not the machine.
+            replace_file(self._state, msgspec.json.encode(self._memory), synced=False)
 
 
 def _as_reply(found: ScriptedReply, *, wants_value: bool) -> Reply | ErrorSpec | None:
@@ -696,4 +697,4 @@ def _recall(state: str) -> Memory:
     if not state or not os.path.exists(state):
         return Memory()
     with open(state, "rb") as file:
-        return msgspec.json.decode(file.read(), type=Memory)
+        return msgspec.json.decode(file.read() or b"{}", type=Memory)

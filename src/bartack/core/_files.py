@@ -10,7 +10,9 @@ from pathlib import Path
 from bartack.core._disk import FILE_MODE, Disk, RealDisk, write_all
 
 
-def replace_file(path: str | Path, data: bytes, *, disk: Disk | None = None, mode: int = FILE_MODE) -> None:
+def replace_file(
+    path: str | Path, data: bytes, *, disk: Disk | None = None, mode: int = FILE_MODE, synced: bool = True
+) -> None:
     """Give a file new content atomically; durable when it returns.
 
     Several processes may replace one file at the same time: the last one wins, and none sees half of
@@ -23,6 +25,7 @@ def replace_file(path: str | Path, data: bytes, *, disk: Disk | None = None, mod
         data: The whole new content.
         disk: Where the file is.
         mode: Permissions of the file. Anything but the default needs the real disk.
+        synced: ``False`` for what can be made again: it outlives every process, but a power cut may leave nothing of it.
 
     Raises:
         OSError: The operating system refused one of the operations.
@@ -33,13 +36,14 @@ def replace_file(path: str | Path, data: bytes, *, disk: Disk | None = None, mod
     temporary = os.path.join(directory, _temporary_name(name))
     try:
         with naming(target):
-            _write_synced(disk, temporary, data, mode)
+            _write(disk, temporary, data, mode, synced=synced)
             disk.rename(temporary, str(target))
     except BaseException:
         with contextlib.suppress(OSError):
             disk.unlink(temporary)
         raise
-    disk.sync_dir(directory)
+    if synced:
+        disk.sync_dir(directory)
 
 
 @contextlib.contextmanager
@@ -58,12 +62,13 @@ def _temporary_name(name: str) -> str:
     return f".{name[:48]}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
 
 
-def _write_synced(disk: Disk, path: str, data: bytes, mode: int) -> None:
+def _write(disk: Disk, path: str, data: bytes, mode: int, *, synced: bool) -> None:
     fd = disk.open(path, write=True, exclusive=True)
     try:
         if mode != FILE_MODE:
             os.chmod(path, mode)
         write_all(disk, fd, data, 0)
-        disk.sync(fd)
+        if synced:
+            disk.sync(fd)
     finally:
         disk.close(fd)

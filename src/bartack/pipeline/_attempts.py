@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -29,6 +29,9 @@ class _Copied(msgspec.Struct):
     at: str
     dir: Literal["in", "out"]
     line: _Line | None = None
+
+
+_decode: Final = msgspec.json.Decoder(_Copied).decode
 
 
 def find_attempts(run_dir: Path, draft: Receipt) -> list[Attempt]:
@@ -60,6 +63,6 @@ def _lines(path: Path) -> Iterator[_Copied]:
         return
     for raw in content.splitlines():
         try:
-            yield msgspec.json.decode(raw, type=_Copied)
+            yield _decode(raw)
         except msgspec.MsgspecError:
             continue

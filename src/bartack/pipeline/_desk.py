@@ -31,11 +31,11 @@ from bartack.pipeline._records import (
 from bartack.pipeline._steps import (
     accept,
     count_rewinds,
+    keep_receipt,
     rebase,
     stop_here,
     take_snapshot,
     write_findings,
-    write_receipt,
 )
 from bartack.pipeline._templates import fill
 from bartack.pipeline._words import say_answer, say_command
@@ -82,7 +82,10 @@ class Desk:
         self._before = spent
         run_dir = str(ctx.session.dir.parent)
         self._place = Place(run_dir=run_dir) if lane is None else place_of(run_dir, lane)
-        self._first = ""
+        self.first = ""
+        """The first snapshot: what changed is told since then."""
+        self._shot: Shot | None = None
+        """The workspace as it was seen last, as long as nobody was at work since."""
         self._rounds: Counter[str] = Counter()
 
     @property
@@ -105,6 +108,7 @@ class Desk:
         stop = Stop(
             kind=kind, task_id=self._record.id, loop=loop, count=count, problem=problem, detail=detail
         )
+        self.expect_changes()
         grant = await stop_here(self._place, self.settings, stop, await count_rewinds())
         if grant.settings is not None:
             self.settings = grant.settings
@@ -112,13 +116,40 @@ class Desk:
     async def snapshot(self) -> Shot:
         """Capture the workspace, and what changed in it since the first time."""
         shot = self.past.recall("snapshot", "", Shot)
-        if shot is None:
-            shot = await take_snapshot(self._place, self.settings, self._first)
-            self.past.note("snapshot", "", shot)
-            for note in shot.notes:
-                self._ctx.log(note)
-        self._first = self._first or shot.snapshot_id
+        return self._recalled(shot) if shot is not None else await self._capture()
+
+    async def latest(self) -> Shot:
+        """The workspace as it was seen last; captured now if anybody was at work since, or a person had time to be."""
+        shot = self.past.recall("snapshot", "", Shot)
+        if shot is not None:
+            return self._recalled(shot)
+        if self._shot is None:
+            return await self._capture()
+        self.past.note("snapshot", "", self._shot)
+        return self._shot
+
+    def see(self, shot: Shot) -> None:
+        """The workspace was captured."""
+        self._shot = shot
+        self.first = self.first or shot.snapshot_id
+        for note in shot.notes:
+            self._ctx.log(note)
+
+    async def _capture(self) -> Shot:
+        shot = await take_snapshot(self._place, self.settings, self.first)
+        self.past.note("snapshot", "", shot)
+        self.see(shot)
         return shot
+
+    def _recalled(self, shot: Shot) -> Shot:
+        """The workspace as it was in the past; what it is now is not known by that."""
+        self.expect_changes()
+        self.first = self.first or shot.snapshot_id
+        return shot
+
+    def expect_changes(self) -> None:
+        """Somebody is at work, or a person has time to be: what was seen last may not be there any more."""
+        self._shot = None
 
     async def act(
         self,
@@ -138,6 +169,7 @@ class Desk:
             more: What this action needs beside what every command of the task says.
         """
         self._rounds[action] += 1
+        self.expect_changes()
         inputs = await self._inputs(action, cause, findings, more)
         key = command_key(action, self._record.id, shot.snapshot_id, inputs)
         base, refused, replies = shot, "", 0
@@ -150,7 +182,7 @@ class Desk:
             recalled = accepted is not None
             if accepted is None:
                 accepted = await self._accept(self._draft(action, cause, shot, key, result), base, result)
-                self.past.note("accepted", key, accepted)
+                self.past.note("accepted", key, msgspec.structs.replace(accepted, after=None))
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
             refused, replies = accepted.code, replies + 1
@@ -162,11 +194,13 @@ class Desk:
     async def _accept(self, draft: Receipt, base: Shot, result: AgentResult) -> Accepted:
         """Look whether an answer is acceptable, and keep its receipt."""
         checks = self._checks(draft.action, result)
-        accepted = await accept(self._place, self.settings, draft, base, checks)
+        accepted = await accept(self._place, self.settings, draft, base, checks, self.first)
         for note in [*result.notes, *accepted.notes]:
             self._ctx.log(note)
+        if accepted.after is not None:
+            self.see(accepted.after)
         if accepted.receipt is not None:
-            await write_receipt(self._place, accepted.receipt)
+            keep_receipt(self._place, accepted.receipt)
             self.receipts += 1
             self._ctx.log(say_answer(result, self._record.id, accepted.receipt))
         return accepted

@@ -57,6 +57,8 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     at: int
     kind: Kind
     value: object = None
+    part: str = ""
+    """Which fact it is, of an entry that says several."""
     p: str = ""
     n: int = 0
     error: ErrorData | None = None
@@ -155,10 +157,12 @@ class _Entry:
     def _decode(self, type_: type[T]) -> T:
         return msgspec.json.decode(self._load(self._entry) or b"null", type=type_)
 
-    def _fact(self, kind: Kind, value: object = None, *, error: ErrorData | None = None) -> list[Fact]:
+    def _fact(
+        self, kind: Kind, value: object = None, *, part: str = "", error: ErrorData | None = None
+    ) -> list[Fact]:
         p, n = getattr(self._data, "p", ""), getattr(self._data, "n", 0)
         entry = self._entry
-        return [Fact(seq=entry.seq, at=entry.at, kind=kind, value=value, p=p, n=n, error=error)]
+        return [Fact(seq=entry.seq, at=entry.at, kind=kind, value=value, part=part, p=p, n=n, error=error)]
 
     def _started(self, data: StepStarted) -> list[Fact]:
         if data.step == "ask":
@@ -176,7 +180,10 @@ class _Entry:
             return []
         kind, type_ = _BODIES[data.about]
         value = self._decode(type_)
-        return self._fact("refused" if isinstance(value, Accepted) and value.code else kind, value)
+        found = self._fact("refused" if isinstance(value, Accepted) and value.code else kind, value)
+        if isinstance(value, Accepted | Gate) and value.after is not None:
+            found += self._fact("snapshot", value.after, part="after")
+        return found
 
     def _problem(self, path: str) -> ErrorData | None:
         """Why a task failed that says so in its result."""

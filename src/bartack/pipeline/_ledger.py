@@ -113,7 +113,8 @@ class _Ledger:
             case "snapshot", Shot(snapshot_id=id_, files=files):
                 made = self._event(fact, "snapshot", payload={"snapshot_id": id_, "count": files})
             case "gate", Gate() as gate:
-                payload = cast("dict[str, object]", msgspec.to_builtins(gate))
+                told = msgspec.structs.replace(gate, after=None)  # that is told by a message of its own
+                payload = cast("dict[str, object]", msgspec.to_builtins(told))
                 made = self._event(fact, "tests", gate.task_id, status=gate.verdict, payload=payload)
             case "limit", _:
                 made = self._event(fact, "limit", status="reached", payload=_problem(fact))
@@ -163,7 +164,8 @@ class _Ledger:
         )
 
     def _id(self, fact: Fact) -> str:
-        return str(uuid.uuid5(_NAMESPACE, f"{self._run}:{fact.seq}"))
+        place = f"{fact.seq}:{fact.part}" if fact.part else str(fact.seq)
+        return str(uuid.uuid5(_NAMESPACE, f"{self._run}:{place}"))
 
 
 def _problem(fact: Fact) -> dict[str, object]:

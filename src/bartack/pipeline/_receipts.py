@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
-from bartack.core import DIR_MODE, FILE_MODE
+from bartack.core import DIR_MODE, replace_file
 from bartack.errors import ReceiptConflictError
 from bartack.runtime.operate import Receipt, iter_receipts
 
@@ -39,7 +38,6 @@ def store_receipt(run_dir: Path, receipt: Receipt) -> str:
     """
     path = receipt_path(receipt)
     file = run_dir / path
-    file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
     content = encode_receipt(receipt)
     there = _read(file)
     if not there:
@@ -59,11 +57,11 @@ def _read(file: Path) -> bytes:
 
 def _put(file: Path, content: bytes) -> None:
     """Write a file that is there whole or not at all. It is not synced: the journal has the receipt, and gives it again."""
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-    with open(fd, "wb") as stream:
-        stream.write(content)
-    os.replace(temporary, file)
+    try:
+        replace_file(file, content, synced=False)
+    except FileNotFoundError:
+        file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        replace_file(file, content, synced=False)
 
 
 def restore_receipts(run_dir: Path) -> list[str]:

@@ -142,6 +142,8 @@ class Accepted(Record, frozen=True):
     """Files that the builder had to leave alone, and changed."""
     notes: list[str] = []
     receipt: Receipt | None = None
+    after: Shot | None = None
+    """The workspace behind an answer that was not refused."""
 
 
 class Gate(Record, frozen=True):
@@ -161,6 +163,8 @@ class Gate(Record, frozen=True):
     unchecked: bool = False
     stuck: str = ""
     """Why the command cannot be run at all: nothing that a builder could repair."""
+    after: Shot | None = None
+    """The workspace behind the tests."""
 
 
 class TestRun(Record, frozen=True):

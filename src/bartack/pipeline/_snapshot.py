@@ -21,6 +21,8 @@ from bartack.runtime.operate import FileEntry, Snapshot, snapshot_id
 BLOCK: Final = 1024 * 1024
 TRIES: Final = 3
 MAX_THREADS: Final = 8
+FEW: Final = 64
+"""Fewer files than this are read by one."""
 
 
 def capture(root: str | Path, options: SnapshotOptions | None = None, cache: Path | None = None) -> Snapshot:
@@ -82,9 +84,9 @@ class _Capture:
 
     def run(self, threads: int) -> list[FileEntry]:
         """The entries, sorted by path."""
-        self._cache.read_clock()
         files, changed = self._look()
         if changed:
+            self._cache.read_clock()
             files += self._read_all(changed, threads)
         files += [_link_entry(path, commit) for path, commit in self._listing.links.items()]
         if sys.platform == "darwin":
@@ -135,6 +137,7 @@ class _Capture:
         return known
 
     def _link(self, path: bytes, found: os.stat_result) -> FileEntry:
+        self._cache.read_clock()
         try:
             target = os.readlink(self._root + path)
         except OSError as error:
@@ -142,8 +145,8 @@ class _Capture:
         return self._cache.learn(path, found, sha256(target).digest())
 
     def _read_all(self, paths: list[bytes], threads: int) -> list[FileEntry]:
-        count = threads or min(MAX_THREADS, os.cpu_count() or 1)
-        if count == 1 or len(paths) < 64:
+        count = 1 if len(paths) < FEW else threads or min(MAX_THREADS, os.cpu_count() or 1)
+        if count == 1:
             return self._read_some(paths)
         from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only who reads many files pays for it
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bartack.core import DIR_MODE, replace_file
+from bartack.core import DIR_MODE, FILE_MODE, replace_file
 from bartack.runtime.operate import FileEntry
 
 GRAIN_NS: Final = 2_000_000_000
@@ -60,13 +60,13 @@ class StatCache:
         self._kept = kept
         self._by_path: dict[bytes, Record] | None = None
         self._learned: dict[bytes, Record] = {}
-        self._now_ns = 0
+        self._now_ns: int | None = None
 
     @classmethod
     def open(cls, file: Path | None) -> StatCache:
         """The cache in a file; an empty one if there is none, or nothing that could be one."""
         try:
-            kept = _decode(file.read_bytes()) if file is not None else _Kept([])
+            kept = _decode(_read(file)) if file is not None else _Kept([])
         except (OSError, msgspec.MsgspecError):
             kept = _Kept([])
         return cls(file, kept)
@@ -124,21 +124,17 @@ class StatCache:
         return make_entry(path, record.mode, record.size, record.digest)
 
     def read_clock(self) -> None:
-        """Learn what time it is on the file system, before files are read."""
-        if self._file is None:
+        """Learn what time it is on the file system, before the first file is read."""
+        if self._now_ns is not None:
             return
-        try:
-            self._file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=self._file.parent) as probe:
-                probe.write(b"now")
-                probe.flush()
-                self._now_ns = os.fstat(probe.fileno()).st_mtime_ns
-        except OSError:
-            self._now_ns = 0
+        self._now_ns = 0
+        if self._file is not None:
+            with suppress(OSError):  # nothing is remembered of what is read now
+                self._now_ns = _touch(self._file.with_name("clock"))
 
     def learn(self, path: bytes, found: os.stat_result, digest: bytes) -> FileEntry:
         """The entry of a file that was just read; remembered, if a later change is sure to show."""
-        if max(found.st_mtime_ns, found.st_ctime_ns) + GRAIN_NS <= self._now_ns:
+        if max(found.st_mtime_ns, found.st_ctime_ns) + GRAIN_NS <= (self._now_ns or 0):
             self._learned[path] = Record(
                 path,
                 found.st_mode,
@@ -163,7 +159,7 @@ class StatCache:
             return
         try:
             self._file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-            replace_file(self._file, _encode(_Kept(kept, whole)))
+            replace_file(self._file, _encode(_Kept(kept, whole)), synced=False)
         except OSError:
             return  # the next capture reads them again
 
@@ -173,3 +169,23 @@ def make_entry(path: bytes, mode: int, size: int, digest: bytes) -> FileEntry:
     if stat.S_ISLNK(mode):
         return FileEntry(path, "120000", size, digest.hex())
     return FileEntry(path, "100755" if mode & stat.S_IXUSR else "100644", size, digest.hex())
+
+
+def _read(file: Path) -> bytes:
+    with open(file, "rb", buffering=0) as stream:
+        return stream.read()
+
+
+def _touch(clock: Path) -> int:
+    """What time it is on the file system, by a file that is changed now."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        fd = os.open(clock, flags, FILE_MODE)
+    except FileNotFoundError:
+        clock.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        fd = os.open(clock, flags, FILE_MODE)
+    try:
+        os.utime(fd)
+        return os.fstat(fd).st_mtime_ns
+    finally:
+        os.close(fd)

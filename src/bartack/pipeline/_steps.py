@@ -95,7 +95,11 @@ def _keeping(place: Place) -> Generator[None]:
 @step(name="snapshot")
 def take_snapshot(place: Place, settings: Settings, since: str = "") -> Shot:
     """Capture the workspace; ``since``: an earlier snapshot that it is compared with."""
-    found = _capture(place, settings)
+    return _shoot(place, settings, since)
+
+
+def _shoot(place: Place, settings: Settings, since: str, found: Snapshot | None = None) -> Shot:
+    found = found or _capture(place, settings)
     changes = _differences(place, since, found) if since else []
     return Shot(
         snapshot_id=found.id,
@@ -181,9 +185,7 @@ def _capture(place: Place, settings: Settings) -> Snapshot:
         ignore=chosen.ignore,
         threads=chosen.threads,
     )
-    with _keeping(place):
-        cache = _cache(place)
-    found = capture(place.workspace, options, cache)
+    found = capture(place.workspace, options, _cache(place))
     with _keeping(place):
         write_manifest(snapshots_of(place), found, moment(SystemClock().now_us()))
     return found
@@ -194,9 +196,8 @@ def _cache(place: Place) -> Path | None:
     runs = Path(place.run_dir).parent
     if runs.name != "runs":
         return None
-    folder = runs.parent / "cache"
-    folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    return folder / (f"stat-1-{os.path.basename(place.run_dir)}-{place.lane}" if place.lane else "stat-1")
+    name = f"stat-1-{os.path.basename(place.run_dir)}-{place.lane}" if place.lane else "stat-1"
+    return runs.parent / "cache" / name
 
 
 def snapshots_of(place: Place) -> Path:
@@ -239,7 +240,9 @@ def _kept_spec(place: Place, digest: str) -> Path:
 
 
 @step(name="accept")
-def accept(place: Place, settings: Settings, draft: Receipt, shot: Shot, checks: Checks) -> Accepted:
+def accept(
+    place: Place, settings: Settings, draft: Receipt, shot: Shot, checks: Checks, since: str = ""
+) -> Accepted:
     """Look at the workspace after an answer: what was changed, and whether it may have been.
 
     Args:
@@ -248,16 +251,17 @@ def accept(place: Place, settings: Settings, draft: Receipt, shot: Shot, checks:
         draft: The receipt, as far as it is known.
         shot: The snapshot that forbidden changes are measured from.
         checks: What is forbidden.
+        since: An earlier snapshot that the one after the answer is compared with.
     """
     found = _capture(place, settings)
     base = _base(place, shot)
     changes = _differences(place, draft.snapshot_id, found)
-    since = changes if base == draft.snapshot_id else _differences(place, base, found)
+    fresh = changes if base == draft.snapshot_id else _differences(place, base, found)
     result = Accepted(result_snapshot_id=found.id)
     if checks.review is not None:
-        result = _check_review(result, since, settings)
+        result = _check_review(result, fresh, settings)
     elif checks.spec is not None:
-        result = _check_spec(result, place, base, since, draft.event, settings)
+        result = _check_spec(result, place, base, fresh, draft.event, settings)
     elif checks.proposal is not None:
         problem = proposal_problem(checks.proposal, place.workspace)
         if problem:
@@ -277,7 +281,8 @@ def accept(place: Place, settings: Settings, draft: Receipt, shot: Shot, checks:
         ],
         created_at=moment(SystemClock().now_us()),
     )
-    return msgspec.structs.replace(result, receipt=receipt, protected=protected)
+    after = _shoot(place, settings, since, found)
+    return msgspec.structs.replace(result, receipt=receipt, protected=protected, after=after)
 
 
 def _artifacts(draft: Receipt, changes: list[Change], settings: Settings) -> list[ReceiptArtifact]:
@@ -376,11 +381,13 @@ def _look_for_secrets(place: Place, artifact: ReceiptArtifact, settings: Setting
     return msgspec.structs.replace(artifact, contains_secret=holds)
 
 
-@step(name="receipt")
-def write_receipt(place: Place, receipt: Receipt) -> str:
-    """Keep a receipt; returns where."""
+def keep_receipt(place: Place, receipt: Receipt) -> None:
+    """Write the file of a receipt that is journaled, unless it is there.
+
+    It is no step: the journal has the receipt, and whoever replays it finds the same bytes in the file, or writes them.
+    """
     with _keeping(place):
-        return store_receipt(Path(place.run_dir), receipt)
+        store_receipt(Path(place.run_dir), receipt)
 
 
 @step(name="count_receipts")
@@ -412,8 +419,10 @@ def judge_tests(
     report: dict[str, object],
     protected: list[str],
     marks: list[str] | None = None,
+    place: Place | None = None,
+    since: str = "",
 ) -> Gate:
-    """The verdict on the tests of a task.
+    """The verdict on the tests of a task, and what they have left.
 
     Args:
         settings: What is secret in what the test command wrote.
@@ -422,6 +431,8 @@ def judge_tests(
         report: What the builder says of its tests.
         protected: Files that it had to leave alone, and changed.
         marks: Files in which conflicts are still marked.
+        place: Where to look at the workspace behind them.
+        since: An earlier snapshot that it is compared with.
     """
     said = report.get("status")
     reported = said if isinstance(said, str) else ""
@@ -441,7 +452,7 @@ def judge_tests(
         if paths:
             finding = Finding(f"{told}: {', '.join(paths[:50])}", severity="blocker")
             gate = msgspec.structs.replace(gate, verdict="fail", findings=[*gate.findings, finding])
-    return gate
+    return gate if place is None else msgspec.structs.replace(gate, after=_shoot(place, settings, since))
 
 
 def _judge_command(gate: Gate, ran: TestRun, settings: Settings) -> Gate:

@@ -162,7 +162,7 @@ class _Task:
                 await self._review_loop(cause)
             if not self._desk.settings.pipeline.spec or "spec_maintainer" not in self._desk.settings.agents:
                 return
-            shot = await self._desk.snapshot()
+            shot = await self._desk.latest()
             if not shot.specs_hash and not self._desk.settings.spec.create:
                 self._ctx.log(f"{self._desk.settings.spec.file} is not there: the spec is left out")
                 return
@@ -185,7 +185,7 @@ class _Task:
         rounds = 0
         findings: list[Finding] = []
         while True:
-            answer = await self._act("review", cause, findings, await self._desk.snapshot())
+            answer = await self._act("review", cause, findings, await self._desk.latest())
             if answer.result.event.status == "approved":
                 return
             rounds += 1
@@ -239,6 +239,7 @@ class _Task:
         asked = self._desk.settings.questions
         answer = self._desk.past.recall("asked", loop, str)
         if answer is None:
+            self._desk.expect_changes()
             answer = await self._ctx.ask(
                 f"task {self._record.id}: {problem}\n{_list(findings)}",
                 options=options,
@@ -264,7 +265,7 @@ class _Task:
             await self._desk.stop("rounds", "rounds", self._builds, problem, _list(findings))
             self._builds = 0
         self._builds += 1
-        answer = await self._act(action, cause, findings, await self._desk.snapshot())
+        answer = await self._act(action, cause, findings, await self._desk.latest())
         tests = answer.result.payload.get("tests")
         self._report = msgspec.convert(tests, dict[str, object]) if isinstance(tests, dict) else {}
         self._protected |= set(answer.accepted.protected)
@@ -288,6 +289,7 @@ class _Task:
     async def _commit(self, what: str, key: str) -> None:
         """Commit what is in the worktree, where there is one."""
         if self._lane is not None:
+            self._desk.expect_changes()  # hooks of git may do anything
             await commit_work(Place(run_dir=self._desk.place.run_dir), self._lane, self._record, what, key)
 
     # The gate.
@@ -297,11 +299,12 @@ class _Task:
         tests = settings.tests
         self._stages.enter("tests")
         self._gates += 1
-        shot = await self._desk.snapshot()
+        mode = tests.judged_by
+        # The verdict names the tree that was tested, not the one that was there when the answer came.
+        shot = await (self._desk.snapshot() if mode == "command" else self._desk.latest())
         known = self._desk.past.recall("gate", "", Gate)
         if known is not None:
             return known
-        mode = tests.judged_by
         waives = mode == "report" or tests.honour_waiver
         gate = Gate(
             task_id=self._record.id,
@@ -314,16 +317,21 @@ class _Task:
         changed = self._protected if shot.changed_more else self._protected.intersection(shot.changed)
         if self._lane is not None and self._lane.conflicts:
             marks = await look_for_marks(Place(run_dir=self._desk.place.run_dir), self._lane)
-            judged = await judge_tests(settings, gate, ran, self._report, sorted(changed), marks)
         else:
-            judged = await judge_tests(settings, gate, ran, self._report, sorted(changed))
+            marks = None
+        judged = await judge_tests(
+            settings, gate, ran, self._report, sorted(changed), marks, self._desk.place, self._desk.first
+        )
+        if judged.after is not None:
+            self._desk.see(judged.after)
         self._ctx.log(say_gate(judged))
-        self._desk.past.note("gate", "", judged)
+        self._desk.past.note("gate", "", msgspec.structs.replace(judged, after=None))
         return judged
 
     async def _run_tests(self) -> TestRun:
         tests = self._desk.settings.tests
         command = tests.command if isinstance(tests.command, str) else " ".join(tests.command)
+        self._desk.expect_changes()
         began = await self._ctx.now()
         try:
             done = await self._ctx.shell(

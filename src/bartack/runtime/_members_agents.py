@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import (
     TYPE_CHECKING,
     Final,
@@ -111,13 +112,19 @@ class CommandOptions(TypedDict, total=False):
     once: bool
 
 
-def _result(data: Buffer) -> AgentResult:
+@cache
+def _result_reader() -> Callable[[Buffer], AgentResult]:
+    """Reads the outcome of a command. It is made before one is sent: whoever waits for an answer does not wait for that."""
     from bartack.agents import AgentResult  # noqa: PLC0415 - few workers command agents
 
-    outcome = _decode(data)
-    assert outcome.result is not None, "a command ends with a result"
-    result = msgspec.json.decode(outcome.result, type=AgentResult)
-    return msgspec.structs.replace(result, took_s=outcome.took_s)
+    decode = msgspec.json.Decoder(AgentResult).decode
+
+    def read(data: Buffer) -> AgentResult:
+        outcome = _decode(data)
+        assert outcome.result is not None, "a command ends with a result"
+        return msgspec.structs.replace(decode(outcome.result), took_s=outcome.took_s)
+
+    return read
 
 
 class AgentMembers(Members):
@@ -263,7 +270,7 @@ class AgentMembers(Members):
             once=options.get("once", False),
             command=command,
         )
-        return self._step("think", args, _result, f"{action} {task_id}")
+        return self._step("think", args, _result_reader(), f"{action} {task_id}")
 
     @overload
     def ask(

@@ -48,7 +48,9 @@ def tells_facts(run: e.RunCreated | None) -> bool:
 
 def cut_line(text: str) -> str:
     """A text as one line that is not too long, without characters that a terminal would obey."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    shown = text
+    if not text.isprintable():
+        shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return shown if len(shown) <= LONGEST else shown[: LONGEST - 1] + "…"
 
 

@@ -204,7 +204,7 @@ def test_secrets_are_in_no_file_of_a_call(
     assert result.payload["summary"] == "used $env:DEPLOY_TOKEN"
     agent.close()
     kept = [path for path in (tmp_path / "agents").rglob("*") if path.is_file()]
-    assert len(kept) >= 4
+    assert {path.name for path in kept} == {"transcript.ndjson", "stream.ndjson", "stderr.txt"}
     assert [path.name for path in kept if b"hunter22" in path.read_bytes()] == []
 
 

@@ -79,6 +79,18 @@ def test_syncs_the_content_before_the_rename_and_the_directory_after(tmp_path: P
     assert disk.done == ["write", "sync", "close", "rename", f"sync_dir {tmp_path}"]
 
 
+def test_what_can_be_made_again_is_replaced_whole_and_not_synced(tmp_path: Path) -> None:
+    disk = _Recorder()
+    target = tmp_path / "file"
+    target.write_bytes(OLD)
+
+    replace_file(target, NEW, disk=disk, synced=False)
+
+    assert disk.done == ["write", "close", "rename"]
+    assert target.read_bytes() == NEW
+    assert list(tmp_path.iterdir()) == [target]
+
+
 def test_goes_on_after_short_writes(tmp_path: Path) -> None:
     disk = _Recorder(short=3)
 

@@ -269,6 +269,20 @@ def test_what_has_not_changed_is_not_opened(
     assert cache.read_bytes() == kept
 
 
+def test_nothing_is_written_where_no_file_has_to_be_read(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, cache = make(S3), tmp_path / "cache/stat-1"
+    age(cache, monkeypatch)
+    capture(place, cache=cache)
+    before = {path.name: path.stat().st_mtime_ns for path in cache.parent.iterdir()}
+
+    capture(place, cache=cache)
+
+    assert {path.name: path.stat().st_mtime_ns for path in cache.parent.iterdir()} == before
+    assert before.keys() == {"clock", "stat-1"}
+
+
 def test_a_file_that_was_written_a_moment_ago_is_read_again(make: Make, reads: Reads, tmp_path: Path) -> None:
     place, cache = make({"f": b"one"}), tmp_path / "cache/stat-1"
     first = capture(place, cache=cache)
