@@ -171,7 +171,7 @@ class FactTranscript:
                 self._write_anew()
             else:
                 self._append(_encoded(self._lines.take(self._reader.read_on())))
-        except (OSError, BartackError):
+        except (OSError, BartackError, msgspec.MsgspecError):
             # It is for people. What is wrong with the disk or the journal is told by who runs it; this is tried again.
             self._let_go()
 
