@@ -226,8 +226,7 @@ def agent_settings(table: Mapping[str, object]) -> Iterator[KeyPath]:
             kind = agent.get("kind") or _kind_of(name, agent)
             wanted = KINDS.get(kind) if isinstance(kind, str) else None
             if wanted is not None:
-                keys = [field.encode_name for field in msgspec.structs.fields(wanted)]
-                yield from (("agents", name, key) for key in ["kind", *keys])
+                yield from (("agents", name, key) for key in ("kind", *wanted.__struct_encode_fields__))
 
 
 def _examine(name: str, given: object, reading: AgentsReading, path: KeyPath) -> None:

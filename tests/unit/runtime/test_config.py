@@ -89,7 +89,7 @@ def test_every_key_of_every_section_can_come_from_the_environment(tmp_path: Path
         ("[timeouts]\nshel = 1\n", "timeouts.shel: there is no such limit; did you mean 'shell'?"),
         (
             '[pipeline]\non_limit = "stop"\n',
-            "pipeline.on_limit: 'stop' is none of the values there are (there are: auto, ask, fail)",
+            "pipeline.on_limit: there is no value 'stop' (there are: auto, ask, fail)",
         ),
     ],
 )
@@ -255,9 +255,9 @@ def test_every_variable_that_the_code_names_is_known() -> None:
 
 
 def test_settings_of_agents_limits_and_letters_can_come_from_the_environment(tmp_path: Path) -> None:
-    write(tmp_path, '[agents.my-cook]\ncommand = "x"\n[mailboxes.desk]\n')
+    write(tmp_path, '[agents."my-cook.2"]\ncommand = "x"\n[mailboxes.desk]\n')
     environ = {
-        "BARTACK_AGENTS_MY_COOK_RETRIES": "7",
+        "BARTACK_AGENTS_MY_COOK_2_RETRIES": "7",
         "BARTACK_AGENTS_TIMEOUT_S": "8",
         "BARTACK_MAILBOXES_DESK_CAPACITY": "9",
         "BARTACK_DEAD_LETTERS_CAP": "10",
@@ -268,7 +268,7 @@ def test_settings_of_agents_limits_and_letters_can_come_from_the_environment(tmp
 
     found = load_config(tmp_path, environ=environ)
 
-    cook = found.agents.named["my-cook"]
+    cook = found.agents.named["my-cook.2"]
     assert isinstance(cook, NdjsonConfig)
     assert (cook.retries, found.agents.timeout_s, found.mailboxes["desk"].capacity) == (7, 8, 9)
     assert (found.dead_letters.cap, found.timeouts["shell"]) == (10, 11)
