@@ -233,7 +233,8 @@ EXAMPLE: Final = {
     "update_spec": {
       "write": [
         {"path": "SPEC.md", "content": "# Weeks\\n\\n## Status\\n\\nDone: see weeks.txt.\\n\\n"},
-        {"path": "SPEC.md", "append": true, "content": "## Scope\\n\\nWeeks of a year.\\n\\n## Decisions\\n\\nNone.\\n\\n## Changelog\\n\\nNone.\\n"}
+        {"path": "SPEC.md", "append": true, "content": "## Scope\\n\\nWeeks of a year.\\n\\n"},
+        {"path": "SPEC.md", "append": true, "content": "## Decisions\\n\\nNone.\\n\\n## Changelog\\n\\nNone.\\n"}
       ],
       "events": [{"type": "spec.updated"}]
     }
