@@ -226,8 +226,7 @@ def agent_settings(table: Mapping[str, object]) -> Iterator[KeyPath]:
             kind = agent.get("kind") or _kind_of(name, agent)
             wanted = KINDS.get(kind) if isinstance(kind, str) else None
             if wanted is not None:
-                keys = [field.encode_name for field in msgspec.structs.fields(wanted)]
-                yield from (("agents", name, key) for key in ["kind", *keys])
+                yield from (("agents", name, key) for key in ("kind", *wanted.__struct_encode_fields__))
 
 
 def _examine(name: str, given: object, reading: AgentsReading, path: KeyPath) -> None:
@@ -241,6 +240,9 @@ def _examine(name: str, given: object, reading: AgentsReading, path: KeyPath) ->
     if wanted is None:
         told = "there is no such kind of agent"
         flaws.append(unknown_name((*path, "kind"), str(kind), list(KINDS), told))
+        known = list(dict.fromkeys(key for other in KINDS.values() for key in other.__struct_encode_fields__))
+        strange = [key for key in table if key not in known and key != "kind"]
+        flaws += [unknown_name((*path, key), key, known, "there is no such key") for key in strange]
     else:
         flaws += find_flaws({**table, "kind": kind}, wanted, path)
     if not flaws and wanted is not None:

@@ -48,14 +48,15 @@ def check(
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
 ) -> Exit:
-    """Check programs and bartack.toml; nothing is imported, executed or started.
+    """Check programs and bartack.toml; no program, agent or test of yours is imported, executed or started.
 
     Patchwork programs are checked with every module they import. Python files are looked through for what supervision cannot
     see: tasks nobody awaits, processes nobody ends, waits without a limit, workers that would not replay.
 
     PATH is a file, or a directory; without PATH it is the current one. In directories all Patchwork programs are checked, the
-    settings in bartack.toml, and the Python files that use Bartack. The exit code is 1 when there are errors, or findings in
-    Python files.
+    settings in bartack.toml, and the Python files that use Bartack. Settings are checked for what nobody knows, what is of the
+    wrong kind, and what cannot work on this machine: everything at once, as a run would find it one by one. The exit code is 1
+    when there are errors, or findings in Python files.
     """
     places = paths or (Path(),)
     settings = [file for path in places if (file := _settings_file(path)) is not None]

@@ -201,7 +201,8 @@ title = "Know that a year may have 53 weeks"
 goal = "Write into weeks.txt how many weeks a year may have."
 """
 EXAMPLE: Final = {
-    "SPEC.md": "# Weeks\n\n## Status\n\nNothing is done yet.\n\n## Scope\n\nHow many weeks a year may have.\n",
+    "SPEC.md": "# Weeks\n\n## Status\n\nNothing is done yet.\n\n## Scope\n\nWeeks of a year.\n\n"
+    "## Decisions\n\nNone.\n\n## Changelog\n\nNone.\n",
     "example-agent.json": """\
 {
   "version": 1,
@@ -230,8 +231,11 @@ EXAMPLE: Final = {
       {"events": [{"type": "review.completed", "status": "approved"}]}
     ],
     "update_spec": {
-      "write": [{"path": "SPEC.md", "content":
-                 "# Weeks\\n\\n## Status\\n\\nDone: see weeks.txt.\\n\\n## Scope\\n\\nHow many weeks a year may have.\\n"}],
+      "write": [
+        {"path": "SPEC.md", "content": "# Weeks\\n\\n## Status\\n\\nDone: see weeks.txt.\\n\\n"},
+        {"path": "SPEC.md", "append": true, "content": "## Scope\\n\\nWeeks of a year.\\n\\n"},
+        {"path": "SPEC.md", "append": true, "content": "## Decisions\\n\\nNone.\\n\\n## Changelog\\n\\nNone.\\n"}
+      ],
       "events": [{"type": "spec.updated"}]
     }
   }

@@ -129,7 +129,7 @@ def _whole(value: object, wanted: object, path: KeyPath) -> Iterator[Flaw]:
     choices = _choices(wanted)
     if choices and isinstance(value, str):
         if value not in choices:
-            yield unknown_name(path, value, choices, f"{value!r} is none of the values there are")
+            yield unknown_name(path, value, choices, f"there is no value {value!r}")
         return
     try:
         msgspec.convert(value, type=cast("type[object]", wanted))

@@ -20,7 +20,7 @@ from bartack.pipeline._listing import Lister, Listing, SnapshotOptions
 from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._settings import PipelineRole, choose_agents
 from bartack.pipeline._templates import load_templates
-from bartack.runtime.operate import Config
+from bartack.runtime.operate import Config, SnapshotConfig
 
 _SHELL_WORDS: Final = frozenset(
     {
@@ -67,7 +67,7 @@ def find_obstacles(
         *_in_tasks(config),
         *_in_tests(config, workspace, environ),
         *_in_spec(config, workspace),
-        *_in_snapshot(config, workspace),
+        *(_in_snapshot(config, workspace) if roles or _is_told(config, workspace) else ()),
         *_in_prompts(config, workspace),
         *_in_parallel(config, workspace, environ),
         *_in_state_dir(config, workspace),
@@ -190,6 +190,11 @@ def _in_spec(config: Config, workspace: Path) -> Iterator[Obstacle]:
         yield _refuse("spec.file", f"{name!r} is no file")
     elif Patterns(config.snapshot.exclude).match(os.fsencode(name)):
         yield _refuse("spec.file", f"{name!r} is left out of snapshots by snapshot.exclude")
+
+
+def _is_told(config: Config, workspace: Path) -> bool:
+    """Whether it is said which files belong to the workspace: who only runs programs wants no home directory listed."""
+    return config.snapshot != SnapshotConfig() or (workspace / ".git").exists()
 
 
 def _in_snapshot(config: Config, workspace: Path) -> Iterator[Obstacle]:

@@ -25,7 +25,7 @@ from bartack.agents import (
     agent_settings,
     examine_agents,
 )
-from bartack.core import Flaw, KeyPath, find_flaws, replace_file, unknown_name
+from bartack.core import Flaw, KeyPath, dotted, find_flaws, replace_file, unknown_name
 from bartack.errors import ConfigError, MailboxNameError
 from bartack.messaging import LetterPolicy, check_name
 from bartack.runtime._config_problem import CONFIG_FILE, Blame, SettingProblem
@@ -385,14 +385,14 @@ def read_settings(
     source, table = _load(_settings_file(workspace, environ), shown)
     given: dict[str, str] = {}
     known = list(_all_settings(table))
-    for setting, text, variable in find_overrides(environ, known):
-        _put(table, setting, text)
-        given[setting] = f"{variable}: {setting}"
+    for path, text, variable in find_overrides(environ, known):
+        _put(table, [str(part) for part in path], text)
+        given[dotted(path)] = f"{variable}: {dotted(path)}"
     for assignment in sets:
         setting, equals, text = assignment.partition("=")
         if not equals or not setting.strip():
             raise ConfigError(f"--set {assignment}", "it has to be section.key=value")
-        _put(table, setting.strip(), text)
+        _put(table, setting.strip().split("."), text)
         given.pop(setting.strip(), None)  # the last one counts, and stands last
         given[setting.strip()] = f"--set {assignment}"
     reading = Reading(table, Blame(source, given, shown))
@@ -408,12 +408,12 @@ def _all_settings(table: Mapping[str, object]) -> Iterator[KeyPath]:
     """Every setting that a variable can override; those of agents and mailboxes as far as the file has these."""
     yield ("durability",)
     for name, section in SECTIONS.items():
-        yield from ((name, field.encode_name) for field in msgspec.structs.fields(section))
+        yield from ((name, key) for key in section.__struct_encode_fields__)
     yield from (("timeouts", kind) for kind in DEFAULTS)
     agents, mailboxes = table.get("agents"), table.get("mailboxes")
     yield from agent_settings(cast("dict[str, object]", agents) if isinstance(agents, dict) else {})
     for mailbox in cast("dict[str, object]", mailboxes) if isinstance(mailboxes, dict) else {}:
-        yield from (("mailboxes", mailbox, field.encode_name) for field in msgspec.structs.fields(Bounds))
+        yield from (("mailboxes", mailbox, key) for key in Bounds.__struct_encode_fields__)
 
 
 def _load(file: Path, shown: str = CONFIG_FILE) -> tuple[str, dict[str, object]]:
@@ -451,15 +451,15 @@ def _load_places(file: Path) -> dict[str, object]:
     return table
 
 
-def _put(table: dict[str, object], setting: str, text: str) -> None:
-    *path, key = setting.split(".")
+def _put(table: dict[str, object], setting: Sequence[str], text: str) -> None:
+    *path, key = setting
     place = table
     for part in path:
         below = place.get(part)
         if not isinstance(below, dict):
             below = place[part] = dict[str, object]()
         place = cast("dict[str, object]", below)
-    place[key] = _value(setting, text)
+    place[key] = _value(".".join(setting), text)
 
 
 def _value(setting: str, text: str) -> object:

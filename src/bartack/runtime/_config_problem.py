@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import msgspec
 
@@ -58,9 +59,14 @@ class Blame:
     def __init__(
         self, source: str = "", given: Mapping[str, str] | None = None, shown: str = CONFIG_FILE
     ) -> None:
-        self._places = Places(source)
+        self._source = source
         self._given = dict(given or {})
         self._shown = shown
+
+    @cached_property
+    def _places(self) -> Places:
+        """Looked up only if there is something to blame."""
+        return Places(self._source)
 
     def flaw(self, flaw: Flaw, agent: str = "") -> SettingProblem:
         """The problem that a flaw is; one of an agent, if one is named."""

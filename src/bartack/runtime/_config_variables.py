@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Final, NamedTuple
 
-from bartack.core import KeyPath, dotted
+from bartack.core import KeyPath
 from bartack.runtime._config_problem import SettingProblem
 from bartack.runtime._timeouts import DEFAULTS
 
@@ -44,7 +44,7 @@ ALIKE: Final = 0.87
 class Override(NamedTuple):
     """A setting that a variable overrides."""
 
-    setting: str
+    path: KeyPath
     text: str
     variable: str
 
@@ -55,7 +55,7 @@ def find_overrides(environ: Mapping[str, str], settings: Iterable[KeyPath]) -> I
         variable = _variable(path)
         text = environ.get(variable)
         if text is not None and variable not in OURS:
-            yield Override(dotted(path), text, variable)
+            yield Override(path, text, variable)
 
 
 def find_strays(environ: Mapping[str, str], settings: Iterable[KeyPath]) -> Iterator[SettingProblem]:

@@ -89,7 +89,7 @@ def test_every_key_of_every_section_can_come_from_the_environment(tmp_path: Path
         ("[timeouts]\nshel = 1\n", "timeouts.shel: there is no such limit; did you mean 'shell'?"),
         (
             '[pipeline]\non_limit = "stop"\n',
-            "pipeline.on_limit: 'stop' is none of the values there are (there are: auto, ask, fail)",
+            "pipeline.on_limit: there is no value 'stop' (there are: auto, ask, fail)",
         ),
     ],
 )
@@ -129,6 +129,7 @@ retries = 0
 env = {API_KEY = "x"}
 [agents.odd]
 kind = "ndjsn"
+comand = "x"
 [agents."no/name"]
 script = "s"
 [[tasks]]
@@ -177,20 +178,21 @@ def test_each_problem_has_its_line_and_column_whatever_the_shape_of_the_file(tmp
         ("agents.stub.stal_s", 5, 1, "stall_s"),
         ("agents.stub.retries", 6, 1, ""),
         ("agents.odd.kind", 9, 1, "ndjson"),
-        ('agents."no/name"', 10, 1, ""),
+        ("agents.odd.comand", 10, 1, "command"),
+        ('agents."no/name"', 11, 1, ""),
         ("agents.stub.env.API_KEY", 7, 8, ""),
-        ("tasks[0].depends", 14, 3, "depends_on"),
-        ("tasks[0].goal", 12, 1, ""),
-        ("tasks[1].id", 16, 1, ""),
-        ("tasks[1].files[1]", 17, 15, ""),
-        ("tasks[1].goal", 15, 1, ""),
-        ("mailboxes.desk.capacity", 19, 1, ""),
-        ("mailboxes.desk.max_byte", 20, 1, "max_bytes"),
-        ('mailboxes."$x"', 21, 1, ""),
-        ("timeouts.shell", 23, 1, ""),
-        ("timeouts.shel", 24, 1, "shell"),
-        ("dead_letters.base", 26, 1, ""),
-        ("dead_letters.cap", 27, 1, ""),
+        ("tasks[0].depends", 15, 3, "depends_on"),
+        ("tasks[0].goal", 13, 1, ""),
+        ("tasks[1].id", 17, 1, ""),
+        ("tasks[1].files[1]", 18, 15, ""),
+        ("tasks[1].goal", 16, 1, ""),
+        ("mailboxes.desk.capacity", 20, 1, ""),
+        ("mailboxes.desk.max_byte", 21, 1, "max_bytes"),
+        ('mailboxes."$x"', 22, 1, ""),
+        ("timeouts.shell", 24, 1, ""),
+        ("timeouts.shel", 25, 1, "shell"),
+        ("dead_letters.base", 27, 1, ""),
+        ("dead_letters.cap", 28, 1, ""),
     ]
     assert {one.code for one in tables} == {"BT101", "BT801"}
 
@@ -255,9 +257,9 @@ def test_every_variable_that_the_code_names_is_known() -> None:
 
 
 def test_settings_of_agents_limits_and_letters_can_come_from_the_environment(tmp_path: Path) -> None:
-    write(tmp_path, '[agents.my-cook]\ncommand = "x"\n[mailboxes.desk]\n')
+    write(tmp_path, '[agents."my-cook.2"]\ncommand = "x"\n[mailboxes.desk]\n')
     environ = {
-        "BARTACK_AGENTS_MY_COOK_RETRIES": "7",
+        "BARTACK_AGENTS_MY_COOK_2_RETRIES": "7",
         "BARTACK_AGENTS_TIMEOUT_S": "8",
         "BARTACK_MAILBOXES_DESK_CAPACITY": "9",
         "BARTACK_DEAD_LETTERS_CAP": "10",
@@ -268,7 +270,7 @@ def test_settings_of_agents_limits_and_letters_can_come_from_the_environment(tmp
 
     found = load_config(tmp_path, environ=environ)
 
-    cook = found.agents.named["my-cook"]
+    cook = found.agents.named["my-cook.2"]
     assert isinstance(cook, NdjsonConfig)
     assert (cook.retries, found.agents.timeout_s, found.mailboxes["desk"].capacity) == (7, 8, 9)
     assert (found.dead_letters.cap, found.timeouts["shell"]) == (10, 11)
