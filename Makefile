@@ -42,7 +42,7 @@ demo: $(VENV)/.package  ## the main job: work that survives kill -9
 test: $(VENV)/.dev  ## the whole test-suite
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-soak: $(VENV)/.dev  ## for HOURS: KILLS kills from SEED on, every prefix, a million entries, examples nobody has tried
+soak: $(VENV)/.dev  ## for HOURS: KILLS kills from SEED on, every case of the fault matrix, a million entries, examples nobody has tried
 	@BARTACK_CHAOS_KILLS=$(KILLS) BARTACK_CHAOS_FIRST=$(SEED) BARTACK_CHAOS_HOURS=$(HOURS) BARTACK_CHAOS_SOAK=1 SOAK=1 \
 		$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/crash tests/pipeline tests/unit
 

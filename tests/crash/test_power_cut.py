@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bartack.errors import JournalFullError, JournalSyncError
-from bartack.journal import INLINE_LIMIT, Draft, FileJournal, Journal, open_journal
+from bartack.journal import Draft, FileJournal, Journal, open_journal
 from bartack.testing import FaultyDisk, PowerCut, VirtualClock, keep_everything
 
 PARTS = 5
@@ -25,8 +25,10 @@ FILLING = 4096
 RUN = "/runs/run"
 JOURNAL = f"{RUN}/journal.ndjson"
 
-LARGE = b'"' + b"a long story " * (INLINE_LIMIT // 12) + b'"'
-LARGER = b'"' + b"a longer one " * (INLINE_LIMIT // 11) + b'"'
+LIMIT = 8192
+"""Longer values are files of their own. They are as many and as often cut as longer ones would be, and sooner read."""
+LARGE = b'"' + b"a long story " * (LIMIT // 12) + b'"'
+LARGER = b'"' + b"a longer one " * (LIMIT // 11) + b'"'
 
 Item = tuple[int, bytes | None]
 """An entry of the history: a number that no other has, and its value."""
@@ -84,8 +86,9 @@ class Ledger:
 
 
 @pytest.fixture(autouse=True)
-def fill_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def go_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bartack.journal._file.FILLING", FILLING)
+    monkeypatch.setattr("bartack.journal._stage.INLINE_LIMIT", LIMIT)
 
 
 def opened(disk: FaultyDisk, ledger: Ledger) -> FileJournal:

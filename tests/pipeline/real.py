@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -117,7 +118,7 @@ class Shop:
             while not self._has_begun():
                 if process.poll() is not None:
                     raise AssertionError(self.story())
-                os.sched_yield()
+                select.select([], [], [], 0.001)
             if self._wait_for(wanted):
                 below = [facts.pid for facts in descendants(process.pid)] if all_of_it else []
                 kill(process.pid, *below)
