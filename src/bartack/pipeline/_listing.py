@@ -15,6 +15,8 @@ from bartack.pipeline._patterns import Patterns
 Source = Literal["git", "roots"]
 
 GITLINK: Final = b"160000"
+UNTRACKED: Final = b"? "
+"""How git marks what it does not track."""
 NEVER: Final = frozenset({b".git", b".bartack"})
 """Left out at any depth."""
 ROOTS_EXCLUDE: Final = (
@@ -78,41 +80,42 @@ class Lister:
         self._ignore = (
             "--exclude-standard" if options.ignore == "git" else "--exclude-per-directory=.gitignore"
         )
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._process: subprocess.Popen[bytes] | None = None
         if options.source != "roots":
             self._start()
 
     def _start(self) -> None:
         try:
-            self._processes.append(_start_git(self._root, "ls-files", "-z", "--stage"))
-            self._processes.append(_start_git(self._root, "ls-files", "-z", "--others", self._ignore))
+            # One process for both: to start a second one takes longer than what it could do meanwhile.
+            words = ("ls-files", "-z", "-t", "--stage", "--others", self._ignore)
+            self._process = _start_git(self._root, *words)
         except SnapshotReadError:
-            self.close()
             if self._options.source == "git":
                 raise
 
-    def raw(self) -> list[bytes]:
+    def raw(self) -> bytes | None:
         """What git says of the files, as it is; nothing if the workspace is not in git.
 
         Raises:
             SnapshotReadError: Git cannot tell.
         """
-        processes, self._processes = self._processes, []
-        outcomes = [_await(self._root, process) for process in processes]
-        problems = [problem for _, problem in outcomes if problem]
-        if not problems:
-            return [out for out, _ in outcomes]
-        if self._options.source == "auto" and any("not a git repository" in problem for problem in problems):
-            return []
-        raise SnapshotReadError(self._root, f"git: {problems[0]}")
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        out, problem = _await(self._root, process)
+        if not problem:
+            return out
+        if self._options.source == "auto" and "not a git repository" in problem:
+            return None
+        raise SnapshotReadError(self._root, f"git: {problem}")
 
-    def parse(self, raw: list[bytes]) -> Listing:
+    def parse(self, raw: bytes | None) -> Listing:
         """The files, by what git said or, if it said nothing, by looking for them.
 
         Raises:
             SnapshotReadError: A directory cannot be read, or git cannot tell.
         """
-        listing = self._from_git(*raw) if raw else _list_roots(self._root, self._options)
+        listing = _list_roots(self._root, self._options) if raw is None else self._from_git(raw)
         exclude = Patterns(self._options.exclude)
         if exclude:
             listing.paths = [path for path in listing.paths if not exclude.match(path)]
@@ -121,24 +124,28 @@ class Lister:
 
     def close(self) -> None:
         """End what is still at work."""
-        processes, self._processes = self._processes, []
-        for process in processes:
+        process, self._process = self._process, None
+        if process is not None:
             process.kill()
             process.communicate(timeout=_GIT_TIMEOUT_S)
 
-    def _from_git(self, staged: bytes, untracked: bytes) -> Listing:
+    def _from_git(self, raw: bytes) -> Listing:
         listing = Listing("git", [])
         seen: set[bytes] = set()
-        for item in staged.split(b"\0"):
+        found: list[bytes] = []
+        for item in raw.split(b"\0"):
+            if item.startswith(UNTRACKED):
+                found.append(item[len(UNTRACKED) :])
+                continue
             facts, _, path = item.partition(b"\t")
             if not path or path in seen or _is_private(path):
                 continue
             seen.add(path)
-            if facts.startswith(GITLINK):
-                listing.links[path] = facts.split(b" ")[1].decode()
+            if facts[2:8] == GITLINK:  # tag, mode, commit, stage
+                listing.links[path] = facts.split(b" ")[2].decode()
             else:
                 listing.paths.append(path)
-        found = [path for path in untracked.split(b"\0") if path and not _is_private(path)]
+        found = [path for path in found if not _is_private(path)]
         if self._options.include:
             found += _brought_back(self._root, self._options, self._ignore)
         _add_untracked(self._root, listing, found, seen)

@@ -57,14 +57,11 @@ def capture(root: str | Path, options: SnapshotOptions | None = None, cache: Pat
     return Snapshot(id_, listing.source, lambda: files, listing.notes)
 
 
-def _digest(raw: list[bytes], options: SnapshotOptions) -> bytes:
+def _digest(raw: bytes | None, options: SnapshotOptions) -> bytes:
     """What a listing is made of; nothing if it has to be made anew each time."""
-    if not raw or options.include:
+    if raw is None or options.include:
         return b""
-    digest = sha256(repr(options).encode())
-    for part in raw:
-        digest.update(b"%d:%b" % (len(part), part))
-    return digest.digest()
+    return sha256(b"%b\0%b" % (repr(options).encode(), raw)).digest()
 
 
 class _Capture:
