@@ -32,6 +32,7 @@ from bartack.pipeline._steps import (
     accept,
     count_rewinds,
     keep_receipt,
+    prepare_steps,
     rebase,
     stop_here,
     take_snapshot,
@@ -87,6 +88,7 @@ class Desk:
         self._shot: Shot | None = None
         """The workspace as it was seen last, as long as nobody was at work since."""
         self._rounds: Counter[str] = Counter()
+        prepare_steps()
 
     @property
     def place(self) -> Place:

@@ -497,6 +497,12 @@ def _judge_report(gate: Gate, report: dict[str, object]) -> Gate:
     return msgspec.structs.replace(gate, verdict="fail", findings=[finding])
 
 
+def prepare_steps() -> None:
+    """Do what else would be done when the first answer is there: nobody waits for it yet."""
+    accept.prepare()
+    judge_tests.prepare()
+
+
 # Where a run stops until a person resumes it.
 
 

@@ -383,5 +383,9 @@ class StepFunction(Generic[P, R_co]):
         result = cast("Codec[R_co]", shape.result)
         return BodyOp(self.options, self.function, own_args, own_kwargs, written, result)
 
+    def prepare(self) -> None:
+        """Look up what its arguments and its result are, which else the first call has to do."""
+        self._shape.resolve()
+
     def __repr__(self) -> str:
         return f"<step {self.options.name}>"
