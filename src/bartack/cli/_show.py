@@ -13,11 +13,11 @@ from bartack.cli._failure import FailureText, write_failure
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import (
     iso,
+    latest_argument,
     locate,
     paint_status,
     pretty,
     read_chronicle,
-    run_argument,
     workspace_option,
 )
 from bartack.cli._terminal import Screen, Style, human_size, human_time, printable
@@ -37,7 +37,7 @@ _STYLES: Final[dict[str, Style]] = {
 
 
 @click.command(short_help="Show the steps of a run, or one step in full.")
-@run_argument
+@latest_argument
 @click.argument("step", required=False)
 @click.option("--worker", metavar="PATH", help="Only this worker and what it started.")
 @click.option("--failed", is_flag=True, help="Only steps that failed.")
@@ -60,8 +60,8 @@ def show(
 ) -> None:
     """Show the steps of a run with their times, its messages, failures and what was noted.
 
-    STEP shows one step in full, with its outcome. It is named by its worker's path, a colon and its number (main/3.1:analyst:2);
-    a number alone is a step of the first worker.
+    Without RUN it is the latest. STEP shows one step in full, with its outcome. It is named by its worker's path, a colon and its
+    number (main/3.1:analyst:2); a number alone is a step of the first worker.
     """
     found = locate(run, workspace)
     chronicle = read_chronicle(found)

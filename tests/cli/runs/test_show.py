@@ -45,6 +45,10 @@ def test_a_failure_is_shown_with_its_step_and_stack(call: Call, failed: Story) -
     assert "raise ValueError('it broke')\n" in shown
 
 
+def test_without_a_name_the_latest_run_is_shown(call: Call, completed: Story) -> None:
+    assert call("show").stdout == call("show", completed.id).stdout != ""
+
+
 def test_only_failed_steps_are_shown_on_request(call: Call, failed: Story) -> None:
     assert list(steps_of(call, "--failed")) == ["main:2"]
 
