@@ -442,6 +442,7 @@ class Core:
         return known.step == "think" and known.due > self._alive_until + SIGN_OF_LIFE_US
 
     def _cancel(self, worker: Worker, frame: f.Cancel) -> None:
+        self.effects.settle()  # a body may begin and be given up in the same turn
         opened = worker.open.get((frame.p, frame.n))
         reason = frame.reason or "cancelled"
         if self.state.failure is not None and (opened is None or not opened.cleanup):
