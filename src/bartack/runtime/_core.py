@@ -269,7 +269,7 @@ class Core:
         end: ProcessEnd = NOTHING_KNOWN,
     ) -> None:
         """The process of a worker is gone, with its whole tree; ``busy``: the bodies it was in and had not told of."""
-        if busy and self.crew.alive.get(path) == incarnation:
+        if busy and self.crew.is_crash(path, incarnation):
             for begin in busy:
                 self.effects.was_busy(self.state.workers[path], begin)
         self.crew.process_gone(path, incarnation, reason, counted=counted, end=end)
