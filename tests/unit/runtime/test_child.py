@@ -344,6 +344,22 @@ def test_a_program_that_cannot_be_imported_is_a_failure(
     assert problem in failed.e.message
 
 
+def test_a_step_that_a_worker_defines_while_it_runs_is_refused_there_too(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context) -> int:
+            @step
+            def inner(x: int) -> int:
+                return x
+
+            return await inner(1)
+        """
+    )
+
+    assert life.failure().e.type.endswith(":WorkerDefinitionError")
+
+
 def test_a_module_that_is_not_kept_with_the_run_is_refused(life: Life) -> None:
     (life.root / "later.py").write_text("")
     life.begin(
