@@ -33,6 +33,8 @@ class AsyncHubClient(asyncio.Protocol):
         self._waiting: dict[int, asyncio.Future[f.Answer]] = {}
         self._abandoned: set[int] = set()
         """Receives that nobody waits for any more: the message that comes for one goes back."""
+        self._crossed: dict[int, f.Answer] = {}
+        """What came for a request that was cancelled, before whoever waited for it has learned that."""
         self._transport: asyncio.Transport | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._held = 0
@@ -80,6 +82,7 @@ class AsyncHubClient(asyncio.Protocol):
             raise
         finally:
             self._waiting.pop(number, None)
+            self._crossed.pop(number, None)
 
     async def receive(self, mailbox: str, timeout_s: float | None) -> Held:
         """Take the oldest message, to be acknowledged."""
@@ -145,16 +148,22 @@ class AsyncHubClient(asyncio.Protocol):
             self._return(frame)
         elif isinstance(frame, f.Answer | f.Refusal):
             answer = self._waiting.get(frame.i)
-            if answer is None or answer.done():
+            if answer is None:
                 return
-            if isinstance(frame, f.Answer):
+            if answer.done():
+                if isinstance(frame, f.Answer):
+                    self._crossed.setdefault(frame.i, frame)
+            elif isinstance(frame, f.Answer):
                 answer.set_result(frame)
             else:
                 answer.set_exception(revive_error(frame.e))
 
     def _give_back(self, number: int, answer: asyncio.Future[f.Answer]) -> None:
         """A receive was cancelled: its message is there and goes back, or does when it comes."""
-        if answer.done() and not answer.cancelled() and answer.exception() is None:
+        crossed = self._crossed.get(number)
+        if crossed is not None:
+            self._return(crossed)
+        elif answer.done() and not answer.cancelled() and answer.exception() is None:
             self._return(answer.result())  # bartack: allow[wait_without_deadline] it is done
         elif not answer.done() or answer.cancelled():
             self._abandoned.add(number)

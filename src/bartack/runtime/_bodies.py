@@ -295,6 +295,7 @@ class Bodies:
         """See ``Works.abandon``."""
         for op in self._running:
             op.phase = "abandoned"
+            self._wipe(op)  # it is no part of the clean-up that may follow
             if self._loop is not None:
                 self._loop.cancel(op)
 
@@ -542,9 +543,17 @@ class _Threads:
         elif self._count < THREADS:
             self._looking += 1
             self._count += 1
-            threading.Thread(  # bartack: allow[unsupervised_thread] stop ends it
-                target=self._main, name=f"bartack-step-{self._count}", daemon=True
-            ).start()
+            try:
+                threading.Thread(  # bartack: allow[unsupervised_thread] stop ends it
+                    target=self._main, name=f"bartack-step-{self._count}", daemon=True
+                ).start()
+            except RuntimeError:
+                # The system gives no more of them: those that are there do the work, one body after the other.
+                self._looking -= 1
+                self._count -= 1
+                if not self._count:
+                    self._work.clear()
+                    raise
 
     def _main(self) -> None:
         gate = threading.Lock()

@@ -164,7 +164,6 @@ def _live(order: f.Order, link: Link, slate: Slate) -> int:
     out = redirect_output(order.path)
     os.chdir(order.workspace)
     prepare_imports(order.program, order.root, order.folder)
-    trust_definitions()
     process = WorkerProcess(order, welcome, link, out, slate)
     try:
         process.run()
@@ -209,7 +208,8 @@ class WorkerProcess:
             self._bodies.close()
 
     def _work(self) -> f.Result | f.Failed:
-        worker = load_worker(self._welcome.worker, self._order.program)
+        with trust_definitions():
+            worker = load_worker(self._welcome.worker, self._order.program)
         scheduler = self._make_scheduler(worker)
         welcome = self._welcome
         data = self._blobs.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")

@@ -269,7 +269,7 @@ class Core:
         end: ProcessEnd = NOTHING_KNOWN,
     ) -> None:
         """The process of a worker is gone, with its whole tree; ``busy``: the bodies it was in and had not told of."""
-        if busy and self.crew.alive.get(path) == incarnation:
+        if busy and self.crew.is_crash(path, incarnation):
             for begin in busy:
                 self.effects.was_busy(self.state.workers[path], begin)
         self.crew.process_gone(path, incarnation, reason, counted=counted, end=end)
@@ -442,6 +442,7 @@ class Core:
         return known.step == "think" and known.due > self._alive_until + SIGN_OF_LIFE_US
 
     def _cancel(self, worker: Worker, frame: f.Cancel) -> None:
+        self.effects.settle()  # a body may begin and be given up in the same turn
         opened = worker.open.get((frame.p, frame.n))
         reason = frame.reason or "cancelled"
         if self.state.failure is not None and (opened is None or not opened.cleanup):

@@ -307,6 +307,10 @@ class CrewDesk:
             self._settle_cancelled()
             self._launch_children(*worker.parent)
 
+    def is_crash(self, path: str, incarnation: int) -> bool:
+        """Whether nobody here has ended the process of a worker that is gone. Else a body in it may have its outcome already."""
+        return self.alive.get(path) == incarnation and path not in self._expected
+
     def expect_end(self, worker: Worker, incarnation: int, seconds: float = LAST_WORDS_S) -> None:
         """A worker cannot be talked to any more: its process should end by itself, and is ended if it does not."""
 

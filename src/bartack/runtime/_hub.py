@@ -728,8 +728,14 @@ def _write_error(data: bytes) -> None:
 
 
 def _read_slate(slate: Slate) -> list[f.Begin]:
-    frames = [f.decode_to_hub(data) for data in slate.read()]
-    return [frame for frame in frames if isinstance(frame, f.Begin)]
+    """What is on a slate. A process can die while it writes there, or spoil its memory: what cannot be read is left out."""
+    found: list[f.Begin] = []
+    for data in slate.read():
+        with contextlib.suppress(FrameError):
+            frame = f.decode_to_hub(data)
+            if isinstance(frame, f.Begin):
+                found.append(frame)
+    return found
 
 
 def _reason(status: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar, cast, overload
 
 from bartack.errors import WorkerDefinitionError
@@ -161,13 +162,18 @@ class _Trust:
 _trust: Final = _Trust()
 
 
-def trust_definitions() -> None:
-    """Take workers and steps as they are defined from here on: somebody has looked at all of them.
+@contextmanager
+def trust_definitions() -> Generator[None]:
+    """Take the workers and steps that are defined inside as they are: somebody has looked at all of them.
 
     What a program defines is looked at where it is imported first, before it is kept with a run. Every process of a worker imports
-    it again, and is to start as fast as it can.
+    it again, and is to start as fast as it can. What it defines later, while it runs, nobody has seen yet.
     """
     _trust.all_definitions = True
+    try:
+        yield
+    finally:
+        _trust.all_definitions = False
 
 
 def _check_worker(function: Callable[..., object], name: str | None, shape: Shape) -> None:

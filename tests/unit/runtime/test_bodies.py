@@ -160,6 +160,28 @@ def meet(x: int) -> int:
     return x
 
 
+def test_bodies_wait_for_each_other_where_there_are_no_more_threads(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name.startswith("bartack-step-") and thread.name != "bartack-step-1":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+    async def program(ctx: Context) -> list[int]:
+        return await ctx.gather(*[double(x) for x in range(5)])
+
+    hub.start(program)
+    hub.wait_for_bodies()
+
+    assert hub.result() == [0, 2, 4, 6, 8]
+    assert len(set(CALLS)) == 1
+
+
 def test_a_sync_body_inside_a_deadline_can_be_given_up(hub: FakeHub) -> None:
     async def program(ctx: Context) -> int:
         async with ctx.timeout(5):

@@ -228,6 +228,30 @@ def test_the_hub_learns_of_a_body_on_the_slate_before_it_is_given_up(life: Life)
     assert life.slate.read() == []
 
 
+def test_a_body_that_is_abandoned_because_the_session_failed_is_not_on_the_slate(life: Life) -> None:
+    os.mkfifo(life.root / "gate")
+    life.begin(
+        """
+        from pathlib import Path
+
+        @step
+        def look(gate: str) -> int:
+            return len(Path(gate).read_text())
+
+        @worker
+        async def main(ctx: Context, gate: str) -> None:
+            await ctx.gather(look(gate), ctx.sleep(1))
+        """,
+        args=msgspec.json.encode({"args": [str(life.root / "gate")]}),
+    )
+    assert isinstance(life.hear(), f.Step)
+    with (life.root / "gate").open("w"):
+        assert len(life.slate.read()) == 1
+        life.say(f.SessionFailed(e=f.ErrorData(type="builtins:OSError", message="no bed")))
+        assert isinstance(life.hear(), f.Failed)
+        assert life.slate.read() == []
+
+
 def text(raw: msgspec.Raw | None) -> str:
     return "" if raw is None else bytes(raw).decode()
 
@@ -318,6 +342,22 @@ def test_a_program_that_cannot_be_imported_is_a_failure(
 
     assert failed.e.type == "bartack.errors:ProgramImportError"
     assert problem in failed.e.message
+
+
+def test_a_step_that_a_worker_defines_while_it_runs_is_refused_there_too(life: Life) -> None:
+    life.begin(
+        """
+        @worker
+        async def main(ctx: Context) -> int:
+            @step
+            def inner(x: int) -> int:
+                return x
+
+            return await inner(1)
+        """
+    )
+
+    assert life.failure().e.type.endswith(":WorkerDefinitionError")
 
 
 def test_a_module_that_is_not_kept_with_the_run_is_refused(life: Life) -> None:

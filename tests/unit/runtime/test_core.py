@@ -588,6 +588,18 @@ def test_a_body_that_ends_at_once_is_one_entry() -> None:
     assert stage.kinds()[-2:] == ["hub.started", "step.finished"]
 
 
+def test_a_body_that_begins_and_is_given_up_in_one_turn_is_cancelled() -> None:
+    stage = Stage()
+    main = stage.begin()
+    stage.hub.say(main.number, f.Begin(p="main", n=1, step="body", fp="b", about="fetch"))
+    stage.hub.say(main.number, f.Cancel(p="main", n=1, reason="another branch failed"))
+    for _ in range(2):
+        stage.hub._events.popleft()(stage.core)
+    stage.hub.finish_turn()
+
+    assert stage.kinds()[-2:] == ["step.started", "step.failed"]
+
+
 def test_a_body_in_flight_when_the_hub_died_is_executed_again() -> None:
     stage = Stage()
     stage.begin().begin(1)

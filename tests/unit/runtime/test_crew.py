@@ -827,6 +827,20 @@ def test_a_body_that_does_not_end_in_time_is_ended_with_its_process_and_does_not
     assert stage.outcomes()["main", 1] == 1
 
 
+def test_a_body_whose_outcome_is_decided_is_not_open_again_when_its_process_is_gone() -> None:
+    stage = Stage()
+    stage.slow_to_die.add("main")
+    main = stage.begin()
+    main.begin(1, timeout_s=10.0)
+    stage.wait(10.0)
+    busy = f.Begin(p="main", n=1, step="body", fp="fp-body", timeout_s=10.0)
+
+    stage.core.process_gone("main", 1, "signal:SIGKILL", busy=[busy])
+    stage.hub.finish_turn()
+
+    assert stage.worker("main").open == {}
+
+
 def test_the_time_of_a_body_begins_anew_when_its_worker_was_restarted() -> None:
     stage = Stage()
     main = stage.begin()

@@ -6,8 +6,11 @@ import os
 import signal
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
+from bartack.runtime import _frames as f
+from bartack.runtime._hub import _read_slate
 from bartack.runtime._slate import LINES, ROOM, WIDTH, Slate
 
 
@@ -73,3 +76,11 @@ def test_what_a_process_wrote_is_there_when_it_is_dead(slate: Slate) -> None:
     os.waitpid(pid, 0)
 
     assert slate.read() == [b"its last words", b"all of them"]
+
+
+def test_what_cannot_be_read_is_left_out(slate: Slate) -> None:
+    begin = f.Begin(p="main", n=1, step="body", fp="b")
+    for line in (b'{"k":"begin","p":"ma', b"\xff\xfe", msgspec.json.encode(begin)):
+        slate.write(line)
+
+    assert _read_slate(slate) == [begin]
