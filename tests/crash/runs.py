@@ -294,9 +294,9 @@ def wait_deaths(processes: Iterable[ProcessId], until: float) -> None:
             os.close(pidfd)
 
 
-def wait_until(wanted: Callable[[], bool]) -> None:
+def wait_until(wanted: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
     """For what tells nobody when it becomes true: look, again and again."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + patience_s
     while not wanted():
         assert time.monotonic() < until, "never so"
         select.select([], [], [], 0.002)

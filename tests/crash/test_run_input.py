@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from tests.crash.runs import Begin, RealRun, wait_until
+from tests.crash.runs import PATIENCE_S, Begin, RealRun, wait_until
 from tests.crash.test_run_rights import memory_kb
 from tests.crash.test_run_steps import error_of
 
@@ -63,6 +63,7 @@ def test_a_mailbox_that_refuses_holds_as_many_as_it_was_told(begin: Begin) -> No
 
 def test_whoever_sends_faster_than_others_receive_has_to_wait(begin: Begin) -> None:
     run = begin("flowing", 1_000_000 if SOAK else 2000)
+    patience_s = 7200.0 if SOAK else PATIENCE_S
     run.start()
     peak = 0
 
@@ -73,7 +74,7 @@ def test_whoever_sends_faster_than_others_receive_has_to_wait(begin: Begin) -> N
         peak = peak if over else max(peak, memory_kb(run))
         return over
 
-    wait_until(ended)
+    wait_until(ended, patience_s)
 
     assert run.wait_hub() == 0, run.story()
     assert run.api.result() == []
