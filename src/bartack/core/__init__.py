@@ -14,11 +14,13 @@ from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse
 from bartack.core._json import canonical
 from bartack.core._paths import open_below, safe_join
 from bartack.core._redact import Redactor, SecretRule, is_secret_name
+from bartack.core._sockets import SOCKET_LIMIT, clear_sockets, socket_place
 from bartack.core._watch import Watch, WatchKind, open_watch, watch_kind
 
 __all__ = [
     "DIR_MODE",
     "FILE_MODE",
+    "SOCKET_LIMIT",
     "Clock",
     "Disk",
     "FileFacts",
@@ -35,6 +37,7 @@ __all__ = [
     "checksum",
     "checksum_file",
     "claim_run_dir",
+    "clear_sockets",
     "dotted",
     "find_flaws",
     "is_disk_trouble",
@@ -47,6 +50,7 @@ __all__ = [
     "parse_run_id",
     "replace_file",
     "safe_join",
+    "socket_place",
     "unknown_name",
     "watch_kind",
     "write_all",

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import socket
 import stat
-import tempfile
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
-from bartack.core import DIR_MODE
+from bartack.core import DIR_MODE, SOCKET_LIMIT, clear_sockets, socket_place
 from bartack.errors import PeerRefusedError, WorkspaceError
 from bartack.runtime._frames import Order
 from bartack.runtime._state import State
-
-SOCKET_LIMIT: Final = 100
-"""The longest path a socket is bound to as it is; a longer one goes through a link."""
 
 
 class RunDir:
@@ -112,7 +106,7 @@ class RunDir:
     def listen(self) -> socket.socket:
         """Listen for processes that want to join; only this user's can."""
         self.remove_socket()
-        target = self._socket_path()
+        target = socket_place(str(self.socket))
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         mask = os.umask(0o177)
         try:
@@ -123,6 +117,7 @@ class RunDir:
         listener.setblocking(False)
         if target != str(self.socket):
             os.symlink(target, self.socket)
+            clear_sockets(target)
         return listener
 
     def connect(self, timeout_s: float) -> socket.socket:
@@ -139,7 +134,7 @@ class RunDir:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(timeout_s)
         try:
-            sock.connect(target if len(target) <= SOCKET_LIMIT else self._socket_path())
+            sock.connect(target if len(target) <= SOCKET_LIMIT else socket_place(str(self.socket)))
         except BaseException:
             sock.close()
             raise
@@ -147,26 +142,6 @@ class RunDir:
 
     def remove_socket(self) -> None:
         """Nobody listens any more."""
-        for path in {self._socket_path(), str(self.socket)}:
+        for path in {socket_place(str(self.socket)), str(self.socket)}:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
-
-    def _socket_path(self) -> str:
-        plain = str(self.socket)
-        if len(os.fsencode(plain)) <= SOCKET_LIMIT:
-            return plain
-        folder = _short_folder()
-        return os.path.join(folder, hashlib.sha256(os.fsencode(plain)).hexdigest()[:24])
-
-
-def _short_folder() -> str:
-    """A directory with a short path that only this user can enter."""
-    places = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108 - checked below
-    short = (place for place in places if place and len(os.fsencode(place)) <= SOCKET_LIMIT // 2)
-    folder = os.path.join(next(short, "/tmp"), f"bartack-{os.getuid()}")  # noqa: S108 - checked below
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, DIR_MODE)
-    facts = os.lstat(folder)
-    if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o077:
-        raise PeerRefusedError("join", f"{folder} does not belong to this user alone")
-    return folder

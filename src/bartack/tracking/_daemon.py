@@ -10,12 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import hashlib
 import logging
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import bartack
-from bartack.core import FILE_MODE, Redactor, replace_file
+from bartack.core import FILE_MODE, Redactor, clear_sockets, replace_file, socket_place
 from bartack.errors import BartackError, ResilienceError
 from bartack.resilience import (
     Header,
@@ -56,7 +54,6 @@ _log = logging.getLogger("bartack.tracking")
 _LOOK_S: Final = 2.0
 _FINISH_S: Final = 5.0
 _LOG_MOST: Final = 1024 * 1024
-_SOCKET_MOST: Final = 100
 _ROUTE_S: Final = 5.0
 _LOCAL_SERVICE: Final = "http://localhost:8053"
 
@@ -304,15 +301,16 @@ class Daemon:
 
     async def _open_socket(self) -> tuple[asyncio.Server, str]:
         door = SocketDoor(self._ingest, self._command)
-        path = _socket_path(self.home)
+        path = socket_place(str(self.home / "daemon.sock"))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         with _private_mask():
             server = await asyncio.start_unix_server(door.serve, path, backlog=1024)
         os.chmod(path, FILE_MODE)
-        if path != self.home / "daemon.sock":
+        if path != str(self.home / "daemon.sock"):
             _point_to(self.home / "daemon.sock", path)
-        return server, str(path)
+            clear_sockets(path)
+        return server, path
 
     def _open_http(self, group: asyncio.TaskGroup) -> dict[str, object]:
         port = self.settings.http_port
@@ -357,19 +355,7 @@ def _settings_of(directory: Path) -> Settings:
     return load_settings(start=directory.parent if directory.name == ".bartack" else directory)
 
 
-def _socket_path(home: Path) -> Path:
-    """Where the socket is made. The system limits the length of such a path."""
-    plain = home / "daemon.sock"
-    if len(os.fsencode(plain)) <= _SOCKET_MOST:
-        return plain
-    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    name = hashlib.sha256(os.fsencode(home)).hexdigest()[:16]
-    folder = Path(runtime) / "bartack" if runtime else Path(tempfile.mkdtemp(prefix="bartack-"))
-    make_private(folder)
-    return folder / f"{name}.sock"
-
-
-def _point_to(link: Path, target: Path) -> None:
+def _point_to(link: Path, target: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(link)
     os.symlink(target, link)

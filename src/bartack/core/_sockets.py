@@ -1,0 +1,75 @@
+"""Where sockets are whose own path is longer than the system takes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import time
+from itertools import islice
+from typing import Final
+
+from bartack.core._disk import DIR_MODE
+from bartack.errors import PeerRefusedError
+
+SOCKET_LIMIT: Final = 100
+"""The longest path a socket is bound to as it is; a longer one goes through a link."""
+STALE_S: Final = 3600.0
+"""A socket that nobody listens to is left alone for so long: whoever made it may be about to."""
+_AT_ONCE: Final = 256
+
+
+def socket_place(path: str) -> str:
+    """Where the socket that is known by a path is made: there or, if that is too long, in a directory of this user's alone.
+
+    Raises:
+        PeerRefusedError: That directory is somebody else's, or others can enter it.
+    """
+    if len(os.fsencode(path)) <= SOCKET_LIMIT:
+        return path
+    return os.path.join(_short_folder(), hashlib.sha256(os.fsencode(path)).hexdigest()[:24])
+
+
+def clear_sockets(place: str) -> None:
+    """Remove sockets beside this one whose makers were killed: whoever is killed leaves his behind."""
+    folder = os.path.dirname(place)
+    before = time.time() - STALE_S
+    with contextlib.suppress(OSError), os.scandir(folder) as found:
+        for entry in islice(found, _AT_ONCE):
+            facts = entry.stat(follow_symlinks=False)
+            if stat.S_ISSOCK(facts.st_mode) and facts.st_mtime < before and _is_dead(entry.path):
+                os.unlink(entry.path)
+
+
+def _is_dead(path: str) -> bool:
+    import socket  # noqa: PLC0415 - only who makes a socket needs it
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)
+        try:
+            sock.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False
+
+
+def _short_folder() -> str:
+    """A directory with a short path that only this user can enter."""
+    import tempfile  # noqa: PLC0415 - slow to load, and most paths are short
+
+    places = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108 - checked below
+    short = (
+        place
+        for place in places
+        if place and len(os.fsencode(place)) <= SOCKET_LIMIT // 2 and os.path.isdir(place)
+    )
+    folder = os.path.join(next(short, "/tmp"), f"bartack-{os.getuid()}")  # noqa: S108 - checked below
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, DIR_MODE)
+    facts = os.lstat(folder)
+    if facts.st_uid != os.getuid() or not stat.S_ISDIR(facts.st_mode) or facts.st_mode & 0o077:
+        raise PeerRefusedError("join", f"{folder} does not belong to this user alone")
+    return folder
