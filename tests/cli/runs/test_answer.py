@@ -34,7 +34,7 @@ def test_a_question_of_many_lines_is_shown_on_as_many(call: Call, story: Begin) 
     screen = io.StringIO()
     _write_questions(Screen(screen), told.run, read_state(told.run))
 
-    assert screen.getvalue().startswith("? This or that?\n  \\x1bthis: one\n  bartack answer")
+    assert screen.getvalue().startswith("? This or that?\n  \\x1bthis: one (yes or no)\n  bartack answer")
     assert "  This or that?\n    \\x1bthis: one (yes" in call("answer").stdout
     assert "  This or that?\n      \\x1bthis: one (bool" in call("status", told.id).stdout
 
