@@ -203,6 +203,7 @@ def test_each_problem_has_its_line_and_column_whatever_the_shape_of_the_file(tmp
         ("= 1", "bartack.toml:1:1"),
         ("[tests]\nmode = \n", "bartack.toml:2:8"),
         ("[tests]\ncommand = [1,\n\n", "bartack.toml:2"),
+        pytest.param(f"x = {'[' * 5000}{']' * 5000}", "bartack.toml", id="deep"),
     ],
 )
 def test_a_file_that_is_no_toml_is_told_with_its_place(tmp_path: Path, text: str, place: str) -> None:
