@@ -173,15 +173,6 @@ def test_a_body_that_kills_its_worker_again_and_again_is_not_tried_for_ever(begi
     run.wait_nothing_left()
 
 
-def test_a_body_that_has_just_begun_ends_with_the_branch_beside_it(begin: Begin) -> None:
-    run = begin("parting")
-
-    assert run.finish() == 0, run.story()
-    assert run.api.result() == "no thread left"
-    assert run.count("worker.crashed") == 0
-    run.wait_nothing_left()
-
-
 def test_crashes_in_a_step_are_counted_across_resumes(begin: Begin) -> None:
     run = begin("dying")
     for crashes in (1, 2):

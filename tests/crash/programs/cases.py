@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import msgspec
@@ -83,27 +82,6 @@ def die_now() -> None:
 @worker
 async def dying(ctx: Context) -> None:
     await die_now()
-
-
-@step
-def wait_long() -> None:
-    """A body that nothing ends but the end of its process."""
-    threading.Event().wait(3600.0)
-
-
-@step
-def refuse() -> None:
-    """A body that fails at once."""
-    raise LookupError("no thread left")
-
-
-@worker
-async def parting(ctx: Context) -> str:
-    try:
-        await ctx.gather(wait_long(), refuse())
-    except LookupError as error:
-        return str(error)
-    return "nobody refused"
 
 
 @step
