@@ -20,6 +20,7 @@ from bartack.errors import (
     RunNotActiveError,
     SessionFailedError,
     StepNotFoundError,
+    TypeMismatchError,
 )
 from bartack.messaging import Delivered
 from bartack.runtime import AsyncRun, AsyncSession
@@ -142,6 +143,21 @@ def test_a_cancelled_receive_loses_no_message(run: RealRun) -> None:
             await session.mailbox.to.send("kept")
 
             assert await session.mailbox.back.receive(PATIENCE_S) == "kept"
+
+    on_a_loop(run, play)
+
+
+def test_a_message_of_another_type_goes_back_to_its_mailbox(run: RealRun) -> None:
+    async def play(client: AsyncRun) -> None:
+        async with await client.join() as session:
+            await session.mailbox.shelf.send("a text")
+            with pytest.raises(TypeMismatchError):
+                await session.mailbox.shelf.receive(PATIENCE_S, type=int)
+            with Session.join(run.run.path) as other:
+                with pytest.raises(TypeMismatchError):
+                    other.mailbox.shelf.receive(PATIENCE_S, type=int)
+
+                assert await session.mailbox.shelf.receive(PATIENCE_S, type=str) == "a text"
 
     on_a_loop(run, play)
 

@@ -24,6 +24,7 @@ from bartack.errors import (
     MailboxClosedError,
     ReceiveTimeoutError,
     SessionFailedError,
+    TypeMismatchError,
 )
 from bartack.journal import Entry, open_reader
 from bartack.messaging import (
@@ -339,13 +340,17 @@ class AsyncMailbox:
     @overload
     async def receive(self, timeout_s: float | None = None, *, type: type[T]) -> T: ...
     async def receive(self, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002 - as everywhere
-        """Take the oldest message and acknowledge it: at least once. Cancelled, it takes none.
+        """Take the oldest message and acknowledge it: at least once. Cancelled, it takes none; one of another type goes back.
 
         Raises:
             ReceiveTimeoutError: None came in time.
         """
         held = await self._client.receive(self.name, timeout_s)
-        value = codec(type).decode(bytes(held.value))
+        try:
+            value = codec(type).decode(bytes(held.value))
+        except TypeMismatchError:
+            self._client.settle(held.id, ok=False)
+            raise
         self._client.settle(held.id, ok=True)
         return value
 

@@ -427,6 +427,8 @@ def _load(file: Path, shown: str = CONFIG_FILE) -> tuple[str, dict[str, object]]
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise ConfigError(f"{shown}:{line}", "it is no UTF-8 text") from None
+    except RecursionError:
+        raise ConfigError(shown, "it is no TOML: too many brackets inside each other") from None
     except tomllib.TOMLDecodeError as error:
         told, _, at = str(error).rpartition(" (at ")
         place = ":".join(re.findall(r"\d+", at)) or str(source.rstrip().count("\n") + 1)

@@ -21,6 +21,7 @@ from bartack.errors import (
     NotInWorkerError,
     ReceiveTimeoutError,
     SessionFailedError,
+    TypeMismatchError,
 )
 from bartack.messaging import (
     BroadcastResult,
@@ -137,13 +138,17 @@ class ForeignMailbox:
     @overload
     def receive(self, timeout_s: float | None = None, *, type: type[T]) -> T: ...
     def receive(self, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002 - as everywhere
-        """Take the oldest message and acknowledge it: at least once.
+        """Take the oldest message and acknowledge it: at least once. One that is of another type goes back.
 
         Raises:
             ReceiveTimeoutError: None came in time.
         """
         held = self._hold(timeout_s)
-        value = codec(type).decode(bytes(held.value))
+        try:
+            value = codec(type).decode(bytes(held.value))
+        except TypeMismatchError:
+            self._client.ask("ack", Request(id=held.id, ok=False))
+            raise
         self._client.ask("ack", Request(id=held.id))
         return value
 

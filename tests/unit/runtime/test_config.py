@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import msgspec
@@ -211,6 +212,17 @@ def test_a_file_that_is_no_toml_is_told_with_its_place(tmp_path: Path, text: str
     (tmp_path / "bartack.toml").write_bytes(b"# fine\nname = '\xff'\n")
     with pytest.raises(ConfigError, match=r"^bartack\.toml:2: it is no UTF-8 text"):
         load_config(tmp_path, environ={})
+
+
+def test_a_file_that_is_nested_too_deeply_is_no_toml(tmp_path: Path) -> None:
+    write(tmp_path, f"x = {'[' * 5000}{']' * 5000}")
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    try:
+        with pytest.raises(ConfigError, match=r"^bartack\.toml: it is no TOML: "):
+            load_config(tmp_path, environ={})
+    finally:
+        sys.setrecursionlimit(limit)  # other tests may have raised it
 
 
 @pytest.mark.requirement("unknown-settings-are-refused")
