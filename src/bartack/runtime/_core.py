@@ -269,6 +269,7 @@ class Core:
         end: ProcessEnd = NOTHING_KNOWN,
     ) -> None:
         """The process of a worker is gone, with its whole tree; ``busy``: the bodies it was in and had not told of."""
+        self.effects.settle()  # a body may begin and take its process along in the same turn
         if busy and self.crew.is_crash(path, incarnation):
             for begin in busy:
                 self.effects.was_busy(self.state.workers[path], begin)

@@ -798,6 +798,16 @@ def test_a_crash_is_charged_to_the_body_the_process_was_busy_with() -> None:
     assert [error.type.rpartition(":")[2] for error in crashed] == ["StepCrashedError"]
 
 
+def test_a_crash_in_the_turn_in_which_a_body_begins_is_charged_to_it() -> None:
+    stage = Stage()
+    main = stage.begin()
+    stage.core.frame(main.number, f.Begin(p="main", n=1, step="body", fp="f1", about="team.stitch"))
+    stage.core.process_gone("main", 1, "signal:SIGSEGV")
+    stage.hub.finish_turn()
+
+    assert stage.worker("main").crashes == {("main", 1): 1}
+
+
 def test_bodies_of_branches_that_a_process_was_busy_with_are_written_down_when_it_is_gone() -> None:
     stage = Stage()
     stage.begin()
