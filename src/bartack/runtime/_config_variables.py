@@ -40,6 +40,9 @@ OURS: Final = frozenset(
 ALIKE: Final = 0.87
 """So much like the variable of a setting is one that is a slip, and not somebody's own."""
 
+_NAMED: Final = ("BARTACK_AGENTS_", "BARTACK_MAILBOXES_")
+"""Sections with names that another project may have: what is for one of those is no mistake here."""
+
 
 class Override(NamedTuple):
     """A setting that a variable overrides."""
@@ -50,11 +53,11 @@ class Override(NamedTuple):
 
 
 def find_overrides(environ: Mapping[str, str], settings: Iterable[KeyPath]) -> Iterator[Override]:
-    """The settings, of all that there are, that variables override."""
+    """The settings, of all that there are, that variables override; one that is empty overrides nothing."""
     for path in settings:
         variable = _variable(path)
         text = environ.get(variable)
-        if text is not None and variable not in OURS:
+        if text and variable not in OURS:
             yield Override(path, text, variable)
 
 
@@ -65,7 +68,7 @@ def find_strays(environ: Mapping[str, str], settings: Iterable[KeyPath]) -> Iter
         return
     paths = list(settings)
     known = {_variable(path) for path in paths} | {name for name in OURS if name.startswith(_LIMIT)}
-    sections = {f"{_variable(path[:1])}_" for path in paths if len(path) > 1} | {_LIMIT}
+    sections = {f"{_variable(path[:depth])}_" for path in paths for depth in range(1, len(path))} | {_LIMIT}
     for name in left:
         near = None if name in known else _nearest(name, known, sections)
         if near is not None:
@@ -77,10 +80,11 @@ def _nearest(name: str, known: set[str], sections: set[str]) -> str | None:
     """What a variable that nobody knows may be meant to be; nothing if it is somebody's own."""
     section = max((prefix for prefix in sections if name.startswith(prefix)), key=len, default="")
     keys = [other.removeprefix(section) for other in sorted(known) if other.startswith(section)]
-    near = get_close_matches(name.removeprefix(section), keys, 1, 0.6 if section else ALIKE)
+    owned = bool(section) and section not in _NAMED
+    near = get_close_matches(name.removeprefix(section), keys, 1, 0.6 if owned else ALIKE)
     if near:
         return section + near[0]
-    return "" if section else None
+    return "" if owned else None
 
 
 def _variable(path: KeyPath) -> str:

@@ -252,8 +252,13 @@ def test_a_variable_that_is_nearly_a_setting_is_an_error(
 
 def test_variables_that_are_no_settings_are_left_alone(tmp_path: Path) -> None:
     environ = {"BARTACK_HOUSE": "1", "BARTACK_RUN": "r", "BARTACK_TIMEOUT_SHELL": "3", "BARTACKX": "1"}
+    elsewhere = {"BARTACK_AGENTS_CODEX_MODEL": "x", "BARTACK_MAILBOXES_DESK_CAPACITY": "1"}
 
-    assert load_config(tmp_path, environ=environ) == Config()
+    assert load_config(tmp_path, environ={**environ, **elsewhere}) == Config()
+
+
+def test_a_variable_that_is_empty_is_not_set(tmp_path: Path) -> None:
+    assert load_config(tmp_path, environ={"BARTACK_BUDGET_USD": "", "BARTACK_DURABILITY": ""}) == Config()
 
 
 def test_every_variable_that_the_code_names_is_known() -> None:
