@@ -457,9 +457,10 @@ class Core:
             self.crew.give_up(worker, opened, error)
         elif opened.step in DELIVERIES:
             self.delivery.give_up(worker, opened, error)
+        elif opened.step == "call":
+            self.calls.give_up(worker, opened, error)
         else:
             self.effects.cancel(worker, opened, error)
-            self.calls.given_up(worker, opened)
 
     def _abort(self, worker: Worker) -> None:
         """A worker is interrupted, wherever the state says so."""

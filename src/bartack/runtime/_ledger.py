@@ -260,20 +260,7 @@ class Ledger:
         self, worker: Worker, step: OpenStep, error: BartackError | f.ErrorData, *, usd: float = 0.0
     ) -> None:
         """Fail a step that was under way."""
-        data = error if isinstance(error, f.ErrorData) else describe(error, worker.path)
-        self.fail(
-            worker,
-            StepFailed(
-                p=step.p,
-                n=step.n,
-                step=step.step,
-                fp=step.fp,
-                about=step.about,
-                error=data,
-                usd=usd,
-                cleanup=step.cleanup,
-            ),
-        )
+        self.fail(worker, failure_of(worker, step, error, usd=usd))
 
     # Saying.
 
@@ -386,6 +373,22 @@ class Ledger:
         assert run is not None
         text = f"{run.run}\n{p}\n{n}\n{worker.rewinds}"
         return "ik:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def failure_of(
+    worker: Worker, step: OpenStep, error: BartackError | f.ErrorData, *, usd: float = 0.0
+) -> StepFailed:
+    """The entry that fails a step that was under way."""
+    return StepFailed(
+        p=step.p,
+        n=step.n,
+        step=step.step,
+        fp=step.fp,
+        about=step.about,
+        error=error if isinstance(error, f.ErrorData) else describe(error, worker.path),
+        usd=usd,
+        cleanup=step.cleanup,
+    )
 
 
 def describe(error: BaseException, worker: str = "") -> f.ErrorData:

@@ -292,13 +292,19 @@ class MailDesk:
 
     def take_back(self, name: str, message_id: str, sender: str) -> bool:
         """Somebody takes back a message of his own; tells whether it was there still."""
-        message = self._office.state.mailbox(name).find(message_id)
-        if message is None or message.sender != sender:
+        moved = self.withdrawal(name, message_id, sender)
+        if moved is None:
             return False
-        moved = e.MessageMoved(mailbox=name, id=message_id, to="withdrawn")
         self._office.ledger.record((moved, NO_VALUE))
         self._make_room(name)
         return True
+
+    def withdrawal(self, name: str, message_id: str, sender: str) -> e.MessageMoved | None:
+        """The entry with which somebody takes back a message of his own, if it is there still."""
+        message = self._office.state.mailbox(name).find(message_id)
+        if message is None or message.sender != sender:
+            return None
+        return e.MessageMoved(mailbox=name, id=message_id, to="withdrawn")
 
     def hold_foreign(self, peer: Peer, name: str, message: Message) -> None:
         """A foreign process is handed a message that it has to acknowledge."""

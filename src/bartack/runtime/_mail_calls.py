@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bartack.errors import DeadlineExceededError, MailboxClosedError, MailboxFullError
+from bartack.errors import BartackError, DeadlineExceededError, MailboxClosedError, MailboxFullError
 from bartack.messaging import check_name
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._ledger import NULL, Peer, Show
+from bartack.runtime._ledger import NULL, Peer, Show, failure_of
 from bartack.runtime._mail import Blocked, MailDesk, size_of
 from bartack.runtime._office import Office
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
@@ -54,10 +54,17 @@ class CallDesk:
                 self._block(worker, step, args.mailbox)
         self._watch(worker, opened, self._limit(args.timeout_s)[1])
 
-    def given_up(self, worker: Worker, opened: OpenStep) -> None:
-        """Nobody waits for a reply any more: the message is taken back if it is there still."""
-        if opened.sent is not None:
-            self._mail.take_back(*opened.sent, worker.path)
+    def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """Nobody waits for a reply any more. One line says so, and takes the message back if it is there still."""
+        self._mail.cancel(worker, opened.p, opened.n)
+        failed = failure_of(worker, opened, error)
+        moved = self._mail.withdrawal(*opened.sent, worker.path) if opened.sent is not None else None
+        if moved is None:
+            self._office.ledger.fail(worker, failed)
+            return
+        self._office.ledger.record((failed, NO_VALUE), (moved, NO_VALUE))
+        self._office.ledger.tell(worker, failed, NO_VALUE)
+        self._mail.left(moved.mailbox)
 
     def reply(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Answer a held message that was sent by a call."""
@@ -127,10 +134,7 @@ class CallDesk:
         left = self._office.left_s(opened)
 
         def late() -> None:
-            self._mail.cancel(worker, opened.p, opened.n)
-            error = DeadlineExceededError("call", opened.timeout_s or 0.0, source)
-            self._office.ledger.fail_open(worker, opened, error)
-            self.given_up(worker, opened)
+            self.give_up(worker, opened, DeadlineExceededError("call", opened.timeout_s or 0.0, source))
 
         self._office.clockwork.after(left or 0.0, late, lambda: self._office.is_open(worker, opened))
 

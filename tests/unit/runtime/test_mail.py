@@ -429,6 +429,8 @@ def test_a_call_that_is_given_up_takes_its_message_back_unless_somebody_has_rece
     assert [caller.error(call) for call in (received, late)] == ["DeadlineExceededError"] * 2
     assert caller.error(cancelled) == "StepCancelledError"
     assert len(stage.core.state.mailbox("box")) == 0
+    lines = [entry.kind for entry in stage.store.entries if entry.kind in {"step.failed", "message.moved"}]
+    assert lines == ["step.failed", *["step.failed", "message.moved"] * 2]
     message = held_id(server, i)
     server.step(2, "reply", s.ReplyArgs(mailbox="box", id=message), "too late")
     stage.hub.flush()
