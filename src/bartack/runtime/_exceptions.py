@@ -118,6 +118,7 @@ def _facts_of(error: BaseException) -> dict[str, object]:
 def stack_of(trace: TracebackType | None) -> list[StackLine]:
     """The lines of a traceback that are not Bartack's own, innermost last; equal ones in a row are one."""
     lines: list[StackLine] = []
+    sources: dict[str, list[bytes]] = {}
     last: tuple[CodeType, int] | None = None
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -126,20 +127,40 @@ def stack_of(trace: TracebackType | None) -> list[StackLine]:
             if here == last:
                 lines[-1].repeated += 1
             else:
-                lines.append(_stack_line(trace, code))
+                lines.append(_stack_line(trace, code, sources))
             last = here
         trace = trace.tb_next
     return lines[-_MAX_STACK:]
 
 
-def _stack_line(trace: TracebackType, code: CodeType) -> StackLine:
+def _stack_line(trace: TracebackType, code: CodeType, sources: dict[str, list[bytes]]) -> StackLine:
     file = code.co_filename
     if file.endswith(PATCHWORK):
         line, column, width = place_in(code, trace.tb_lasti, trace.tb_lineno)
     else:
         line, column, width = trace.tb_lineno, 0, 0
-    text = linecache.getline(file, line, trace.tb_frame.f_globals).strip()
-    return StackLine(_sound(file), line, _function_name(code), text, column, width)
+    text = _source_line(file, line, sources) or linecache.getline(file, line, trace.tb_frame.f_globals)
+    return StackLine(_sound(file), line, _function_name(code), text.strip(), column, width)
+
+
+def _source_line(file: str, line: int, sources: dict[str, list[bytes]]) -> str:
+    """A line of a source file that is UTF-8; nothing of any other.
+
+    ``linecache`` finds every file there is, and takes its time for that where it was never used before: in the process of a worker,
+    whose failure all the others wait for.
+    """
+    lines = sources.get(file)
+    if lines is None:
+        try:
+            with open(file, "rb") as source:
+                lines = source.read().split(b"\n")
+        except OSError:
+            lines = []
+        sources[file] = lines
+    try:
+        return lines[line - 1].decode() if 0 < line <= len(lines) else ""
+    except UnicodeDecodeError:
+        return ""
 
 
 def place_in(code: CodeType, instruction: int, line: int) -> tuple[int, int, int]:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
 import msgspec
 import pytest
 
@@ -177,6 +181,31 @@ def test_the_stack_has_source_lines_and_none_of_bartack() -> None:
     assert stack[-1].function == "fail"
     assert stack[-1].text == 'raise ValueError("here")'
     assert stack[-1].file == __file__
+
+
+@pytest.mark.parametrize("coding", ["utf-8", "latin-1"])
+def test_source_lines_are_found_whatever_their_coding(tmp_path: Path, coding: str) -> None:
+    file = tmp_path / "old.py"
+    file.write_bytes(f"# coding: {coding}\ndef fail():\n    raise ValueError('größer')\n".encode(coding))
+    names: dict[str, object] = {}
+    exec(compile(file.read_bytes(), str(file), "exec"), names)  # noqa: S102 - our own text
+    with pytest.raises(ValueError, match="größer") as caught:
+        cast("Callable[[], None]", names["fail"])()
+
+    assert describe_error(caught.value).stack[-1].text == "raise ValueError('größer')"
+
+
+def test_source_lines_that_are_in_no_file_are_asked_of_their_loader() -> None:
+    class Loader:
+        def get_source(self, name: str) -> str:
+            return "def fail():\n    raise ValueError('from nowhere')\n"
+
+    names: dict[str, object] = {"__name__": "nowhere", "__loader__": Loader()}
+    exec(compile(Loader().get_source(""), "nowhere.zip/old.py", "exec"), names)  # noqa: S102 - our own text
+    with pytest.raises(ValueError, match="from nowhere") as caught:
+        cast("Callable[[], None]", names["fail"])()
+
+    assert describe_error(caught.value).stack[-1].text == "raise ValueError('from nowhere')"
 
 
 def test_a_function_that_calls_itself_is_one_line_of_the_stack() -> None:
