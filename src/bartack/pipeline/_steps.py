@@ -261,7 +261,9 @@ def accept(
     if checks.review is not None:
         result = _check_review(result, fresh, settings)
     elif checks.spec is not None:
-        result = _check_spec(result, place, base, fresh, draft.event, settings)
+        # What an attempt has left that a crash has ended belongs to the answer, also if that begins behind it.
+        left = any(change.path == settings.spec.file.encode() for change in changes)
+        result = _check_spec(result, place, base, fresh, draft.event, settings, left=left)
     elif checks.proposal is not None:
         problem = proposal_problem(checks.proposal, place.workspace)
         if problem:
@@ -324,7 +326,14 @@ def _check_review(result: Accepted, changes: list[Change], settings: Settings) -
 
 
 def _check_spec(
-    result: Accepted, place: Place, base: str, changes: list[Change], event: str, settings: Settings
+    result: Accepted,
+    place: Place,
+    base: str,
+    changes: list[Change],
+    event: str,
+    settings: Settings,
+    *,
+    left: bool,
 ) -> Accepted:
     spec = settings.spec
     allowed = Patterns(spec.notes)
@@ -337,7 +346,7 @@ def _check_spec(
     if edited is not None and edited.entry is not None and edited.entry.mode == LINK:
         problem = f"the spec maintainer made a symbolic link of {spec.file}"
         return msgspec.structs.replace(result, code="spec_edit", problem=problem)
-    wrong = _spec_reply_problem(event, edited=edited is not None)
+    wrong = _spec_reply_problem(event, edited=edited is not None, left=left)
     if edited is not None and not _is_creation(edited, settings):
         before = _spec_before(place, base, own)
         after = Path(place.workspace, spec.file).read_bytes() if edited.entry is not None else b""
@@ -359,8 +368,8 @@ def _spec_before(place: Place, base: str, own: bytes) -> bytes:
     return b"" if known is None else _kept_spec(place, known.sha256).read_bytes()
 
 
-def _spec_reply_problem(event: str, *, edited: bool) -> str:
-    if event == "spec.updated" and not edited:
+def _spec_reply_problem(event: str, *, edited: bool, left: bool) -> str:
+    if event == "spec.updated" and not edited and not left:
         return "it says spec.updated, and the spec file is as it was"
     if event != "spec.updated" and edited:
         return f"it says {event}, and changed the spec file"
