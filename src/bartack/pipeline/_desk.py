@@ -14,7 +14,7 @@ import msgspec
 from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
 from bartack.errors import AgentError, WorktreeError
 from bartack.pipeline._lanes import check_place, place_of, tally
-from bartack.pipeline._past import Past
+from bartack.pipeline._past import Notebook, Past
 from bartack.pipeline._records import (
     Accepted,
     Checks,
@@ -74,7 +74,6 @@ class Desk:
         past: list[Noted] | None = None,
     ) -> None:
         self.settings = settings
-        self.past = Past(past)
         self.spent = spent if lane is None else Spent()
         self.receipts = 0
         self._ctx = ctx
@@ -82,6 +81,8 @@ class Desk:
         self._lane = lane
         self._before = spent
         run_dir = str(ctx.session.dir.parent)
+        goes_on = settings.pipeline.on_task_failure == "continue"
+        self.past = Past(past, Notebook(run_dir, ctx.path, lambda: self.spent) if goes_on else None)
         self._place = Place(run_dir=run_dir) if lane is None else place_of(run_dir, lane)
         self.first = ""
         """The first snapshot: what changed is told since then."""

@@ -36,6 +36,7 @@ from bartack.pipeline._attempts import find_attempts
 from bartack.pipeline._lanes import check_place
 from bartack.pipeline._listing import SnapshotOptions
 from bartack.pipeline._manifest import write_manifest
+from bartack.pipeline._past import Notebook
 from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._proposal import proposal_problem
 from bartack.pipeline._receipts import receipts_of, store_receipt
@@ -45,6 +46,7 @@ from bartack.pipeline._records import (
     FindingsFile,
     Gate,
     Grant,
+    Left,
     Place,
     Settings,
     Shot,
@@ -403,6 +405,12 @@ def keep_receipt(place: Place, receipt: Receipt) -> None:
 def count_receipts(place: Place, task_id: str) -> int:
     """How many receipts a task has that is begun once more: their numbers go on."""
     return receipts_of(Path(place.run_dir), task_id)
+
+
+@step(name="left")
+def find_left(place: Place, worker: str) -> list[Left]:
+    """What a worker has noted that could not tell it."""
+    return Notebook(place.run_dir, worker).read()
 
 
 @step(name="findings")
