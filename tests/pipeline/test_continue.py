@@ -222,6 +222,24 @@ def test_a_task_whose_worker_could_not_say_how_it_ended_goes_on_behind_what_it_h
         assert run.result.tasks[0].spent.turns == 2
 
 
+def test_an_answer_whose_receipt_could_not_be_written_gets_no_second_receipt(tmp_path: Path) -> None:
+    team = Team(tmp_path)
+    with team.start(order("one", using=going_on())) as run:
+        file = Path(run._scratch.name, "receipts", "one", "step-2.json")
+        file.parent.mkdir(parents=True)
+        file.write_text("another file\n")
+        begin(run)
+        assert run.error is not None
+        assert "one failed: ReceiptConflictError" in run.error.message
+        file.unlink()
+
+        run.resume()
+        run.finish()
+
+        assert statuses(run) == [("one", "done")]
+        assert [(r.step, r.action) for r in receipts(run)] == [(1, "implement"), (2, "review")]
+
+
 # What is noted.
 
 

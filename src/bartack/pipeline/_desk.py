@@ -185,7 +185,6 @@ class Desk:
             recalled = accepted is not None
             if accepted is None:
                 accepted = await self._accept(self._draft(action, cause, shot, key, result), base, result)
-                self.past.note("accepted", key, msgspec.structs.replace(accepted, after=None))
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
             refused, replies = accepted.code, replies + 1
@@ -198,6 +197,8 @@ class Desk:
         """Look whether an answer is acceptable, and keep its receipt."""
         checks = self._checks(draft.action, result)
         accepted = await accept(self._place, self.settings, draft, base, checks, self.first)
+        # At once: an answer that has a receipt gets no second one, whatever comes next.
+        self.past.note("accepted", draft.idempotency_key, msgspec.structs.replace(accepted, after=None))
         for note in [*result.notes, *accepted.notes]:
             self._ctx.log(note)
         if accepted.after is not None:
