@@ -23,7 +23,8 @@ from tests.pipeline.team import (
     wrote,
 )
 
-from bartack.pipeline._past import Past
+from bartack.pipeline import _desk
+from bartack.pipeline._past import Notebook, Past, join_notes
 from bartack.pipeline._records import Noted, Settings, Summary
 from bartack.pipeline._standing import fold
 from bartack.runtime import ShellResult
@@ -191,7 +192,79 @@ def test_killed_anywhere_a_task_that_failed_comes_to_the_same_end(tmp_path: Path
             assert not sent & finished, f"killed behind line {cut}"
 
 
+@pytest.mark.requirement("failed-task-goes-on")
+def test_a_task_whose_worker_could_not_say_how_it_ended_goes_on_behind_what_it_has_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def say(action: str, *facts: object) -> str:
+        if action == "review":
+            raise ZeroDivisionError
+        return action
+
+    uses: Reply = {"events": [{"type": "builder.completed", "usage": {"turns": 2}}]}
+    team = Team(tmp_path, {"implement": uses})
+    using = msgspec.structs.replace(going_on(), budget=BudgetConfig(turns=100))
+    with monkeypatch.context() as patch, team.start(order("one", using=using)) as run:
+        patch.setattr(_desk, "say_command", say)
+        begin(run)
+        for _ in range(2):
+            assert run.error is not None
+            assert "one failed: ZeroDivisionError" in run.error.message
+            run.resume()
+            run.finish()
+        patch.undo()
+
+        run.resume()
+        run.finish()
+
+        assert statuses(run) == [("one", "done")]
+        assert [action for _, action, _, _ in team.actions] == ["implement", "review"]
+        assert run.result.tasks[0].spent.turns == 2
+
+
+def test_an_answer_whose_receipt_could_not_be_written_gets_no_second_receipt(tmp_path: Path) -> None:
+    team = Team(tmp_path)
+    with team.start(order("one", using=going_on())) as run:
+        file = Path(run._scratch.name, "receipts", "one", "step-2.json")
+        file.parent.mkdir(parents=True)
+        file.write_text("another file\n")
+        begin(run)
+        assert run.error is not None
+        assert "one failed: ReceiptConflictError" in run.error.message
+        file.unlink()
+
+        run.resume()
+        run.finish()
+
+        assert statuses(run) == [("one", "done")]
+        assert [(r.step, r.action) for r in receipts(run)] == [(1, "implement"), (2, "review")]
+
+
 # What is noted.
+
+
+def test_a_past_that_was_not_used_up_is_still_there_for_the_next_one() -> None:
+    notes = [Noted(kind="gate", value="a"), Noted(kind="result", about="key", value="b")]
+
+    assert Past(notes).notes == notes
+
+
+def test_a_note_that_was_cut_is_left_again_and_none_is_there_twice(tmp_path: Path) -> None:
+    def take_notes() -> list[Noted]:
+        past = Past([], Notebook(str(tmp_path), "main/2.1:task"))
+        past.note("snapshot", "", "a")
+        past.note("result", "key", "b")
+        return past.notes
+
+    take_notes()
+    [file] = tmp_path.rglob("*.ndjson")
+    file.write_bytes(file.read_bytes()[:-5])
+    take_notes()
+    notes = take_notes()
+
+    left = Notebook(str(tmp_path), "main/2.1:task").read()
+    assert [one.number for one in left] == [0, 1]
+    assert join_notes([], left) == notes
 
 
 def test_a_past_counts_until_the_way_is_another_one() -> None:

@@ -17,9 +17,11 @@ from tests.pipeline.team import (
     UNCHANGED,
     Reply,
     Team,
+    edits,
     gates,
     order,
     receipts,
+    settings,
     spec_wants,
     statuses,
     wants,
@@ -100,6 +102,28 @@ def test_a_journal_that_ends_behind_any_line_leads_to_the_same_end_whatever_is_i
             assert run.status == "completed", f"{told}: {run.error}"
             assert facts(run, team) == whole, told
             assert finished.isdisjoint(command.idempotency_key for command in team.commands[before:]), told
+
+
+@pytest.mark.requirement("pipeline-survives-kill")
+@pytest.mark.parametrize("dedupe", [True, False])
+def test_a_spec_that_was_written_before_the_kill_is_no_reason_to_pay_for_the_answer_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, dedupe: bool
+) -> None:
+    team = Team(tmp_path, {"update_spec": edits("# Spec\n\n## Status\n\nnew\n")}, files=SPEC)
+    team.dedupe = dedupe
+    with team.running(order("T-1")) as run:
+        asked = [n for n, entry in enumerate(run._run.store.entries) if entry.data.get("step") == "think"]
+        forget(run, asked[-1])
+        before = len(team.commands)
+        note_resume(Place(run_dir=run._scratch.name, workspace=str(tmp_path)), settings(), 2)
+        monkeypatch.setenv("BARTACK_HUB", "2")
+
+        run.resume()
+        run.finish()
+
+        assert run.status == "completed", str(run.error)
+        assert [command.action for command in team.commands[before:]] == ["update_spec"]
+        assert [change.path for change in receipts(run)[-1].changes] == ["SPEC.md"]
 
 
 # Files.

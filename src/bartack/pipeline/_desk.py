@@ -14,7 +14,7 @@ import msgspec
 from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
 from bartack.errors import AgentError, WorktreeError
 from bartack.pipeline._lanes import check_place, place_of, tally
-from bartack.pipeline._past import Past
+from bartack.pipeline._past import Notebook, Past
 from bartack.pipeline._records import (
     Accepted,
     Checks,
@@ -74,7 +74,6 @@ class Desk:
         past: list[Noted] | None = None,
     ) -> None:
         self.settings = settings
-        self.past = Past(past)
         self.spent = spent if lane is None else Spent()
         self.receipts = 0
         self._ctx = ctx
@@ -82,6 +81,8 @@ class Desk:
         self._lane = lane
         self._before = spent
         run_dir = str(ctx.session.dir.parent)
+        goes_on = settings.pipeline.on_task_failure == "continue"
+        self.past = Past(past, Notebook(run_dir, ctx.path, lambda: self.spent) if goes_on else None)
         self._place = Place(run_dir=run_dir) if lane is None else place_of(run_dir, lane)
         self.first = ""
         """The first snapshot: what changed is told since then."""
@@ -184,7 +185,6 @@ class Desk:
             recalled = accepted is not None
             if accepted is None:
                 accepted = await self._accept(self._draft(action, cause, shot, key, result), base, result)
-                self.past.note("accepted", key, msgspec.structs.replace(accepted, after=None))
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
             refused, replies = accepted.code, replies + 1
@@ -197,6 +197,8 @@ class Desk:
         """Look whether an answer is acceptable, and keep its receipt."""
         checks = self._checks(draft.action, result)
         accepted = await accept(self._place, self.settings, draft, base, checks, self.first)
+        # At once: an answer that has a receipt gets no second one, whatever comes next.
+        self.past.note("accepted", draft.idempotency_key, msgspec.structs.replace(accepted, after=None))
         for note in [*result.notes, *accepted.notes]:
             self._ctx.log(note)
         if accepted.after is not None:

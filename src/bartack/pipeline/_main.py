@@ -106,7 +106,7 @@ class _Queue:
             result = await call
         else:
             [outcome] = await self._ctx.delegate([call], on_failure="collect")
-            result = result_of(outcome, record, past, self._spent)
+            result = await result_of(self._place, outcome, record, past, self._spent)
         self._spent = result.spent
         return result
 

@@ -19,6 +19,7 @@ from bartack.pipeline._lanes import (
     remove_worktrees,
     result_lane,
 )
+from bartack.pipeline._past import join_notes
 from bartack.pipeline._records import (
     Base,
     Delivered,
@@ -32,6 +33,7 @@ from bartack.pipeline._records import (
     TaskRecord,
     TaskResult,
 )
+from bartack.pipeline._steps import find_left
 from bartack.pipeline._task import check_result, task
 from bartack.pipeline._worktrees import RESULT, branch_of, lane_name
 from bartack.runtime import Context, Outcome
@@ -71,7 +73,7 @@ class SideBySide:
         else:
             outcomes = await self._ctx.delegate(calls, on_failure="collect", limit=width)
             results = [
-                result_of(outcome, record, self._notes.get(record.id, []))
+                await result_of(self._place, outcome, record, self._notes.get(record.id, []))
                 for record, outcome in zip(records, outcomes, strict=True)
             ]
         self._notes |= {result.id: result.notes for result in results}
@@ -172,14 +174,24 @@ class SideBySide:
         return branch_of(self._place.run_dir, name)
 
 
-def result_of(
-    outcome: Outcome[TaskResult], record: TaskRecord, past: list[Noted], spent: Spent | None = None
+async def result_of(
+    place: Place,
+    outcome: Outcome[TaskResult],
+    record: TaskRecord,
+    past: list[Noted],
+    spent: Spent | None = None,
 ) -> TaskResult:
-    """How a task ended, also if its worker did not come to say so."""
+    """How a task ended, also if its worker did not come to say so: then with what it has left in its file."""
     if outcome.error is None:
         return outcome.unwrap()
-    problem = f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}"
-    return TaskResult(id=record.id, status="failed", problem=problem, spent=spent or Spent(), notes=past)
+    left = await find_left(place, outcome.error.worker)
+    return TaskResult(
+        id=record.id,
+        status="failed",
+        problem=f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}",
+        spent=left[-1].spent if left else spent or Spent(),
+        notes=join_notes(past, left),
+    )
 
 
 def say_delivered(delivered: Delivered) -> str:

@@ -24,9 +24,10 @@ from bartack.runtime.operate import Config, SnapshotConfig
 
 _SHELL_WORDS: Final = frozenset(
     {
-        "!", ".", ":", "[", "{", "case", "cd", "command", "echo", "eval", "exec", "exit", "export",
-        "false", "for", "if", "printf", "pwd", "read", "set", "sh", "shift", "test", "time",
-        "times", "trap", "true", "type", "ulimit", "umask", "unset", "until", "wait", "while"
+        "!", ".", ":", "[", "alias", "bg", "break", "case", "cd", "command", "continue", "echo", "eval", "exec", "exit", "export",
+        "false", "fg", "for", "getopts", "hash", "if", "jobs", "printf", "pwd", "read", "readonly", "return", "set", "sh",
+        "shift", "test", "time", "times", "trap", "true", "type", "ulimit", "umask", "unalias", "unset", "until", "wait",
+        "while", "{"
     }
 )  # fmt: skip
 """First words of a command line that the shell itself understands."""

@@ -230,6 +230,14 @@ class Noted(Record, frozen=True):
     value: object = None
 
 
+class Left(Record, frozen=True):
+    """A note as a worker leaves it in a file: the how manyth it is, and what was used until then."""
+
+    number: int
+    noted: Noted
+    spent: Spent
+
+
 class TaskResult(Record, frozen=True):
     """How a task ended."""
 

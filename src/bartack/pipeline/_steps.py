@@ -36,6 +36,7 @@ from bartack.pipeline._attempts import find_attempts
 from bartack.pipeline._lanes import check_place
 from bartack.pipeline._listing import SnapshotOptions
 from bartack.pipeline._manifest import write_manifest
+from bartack.pipeline._past import Notebook
 from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._proposal import proposal_problem
 from bartack.pipeline._receipts import receipts_of, store_receipt
@@ -45,6 +46,7 @@ from bartack.pipeline._records import (
     FindingsFile,
     Gate,
     Grant,
+    Left,
     Place,
     Settings,
     Shot,
@@ -261,7 +263,9 @@ def accept(
     if checks.review is not None:
         result = _check_review(result, fresh, settings)
     elif checks.spec is not None:
-        result = _check_spec(result, place, base, fresh, draft.event, settings)
+        # What an attempt has left that a crash has ended belongs to the answer, also if that begins behind it.
+        left = any(change.path == settings.spec.file.encode() for change in changes)
+        result = _check_spec(result, place, base, fresh, draft.event, settings, left=left)
     elif checks.proposal is not None:
         problem = proposal_problem(checks.proposal, place.workspace)
         if problem:
@@ -324,7 +328,14 @@ def _check_review(result: Accepted, changes: list[Change], settings: Settings) -
 
 
 def _check_spec(
-    result: Accepted, place: Place, base: str, changes: list[Change], event: str, settings: Settings
+    result: Accepted,
+    place: Place,
+    base: str,
+    changes: list[Change],
+    event: str,
+    settings: Settings,
+    *,
+    left: bool,
 ) -> Accepted:
     spec = settings.spec
     allowed = Patterns(spec.notes)
@@ -337,7 +348,7 @@ def _check_spec(
     if edited is not None and edited.entry is not None and edited.entry.mode == LINK:
         problem = f"the spec maintainer made a symbolic link of {spec.file}"
         return msgspec.structs.replace(result, code="spec_edit", problem=problem)
-    wrong = _spec_reply_problem(event, edited=edited is not None)
+    wrong = _spec_reply_problem(event, edited=edited is not None, left=left)
     if edited is not None and not _is_creation(edited, settings):
         before = _spec_before(place, base, own)
         after = Path(place.workspace, spec.file).read_bytes() if edited.entry is not None else b""
@@ -359,8 +370,8 @@ def _spec_before(place: Place, base: str, own: bytes) -> bytes:
     return b"" if known is None else _kept_spec(place, known.sha256).read_bytes()
 
 
-def _spec_reply_problem(event: str, *, edited: bool) -> str:
-    if event == "spec.updated" and not edited:
+def _spec_reply_problem(event: str, *, edited: bool, left: bool) -> str:
+    if event == "spec.updated" and not edited and not left:
         return "it says spec.updated, and the spec file is as it was"
     if event != "spec.updated" and edited:
         return f"it says {event}, and changed the spec file"
@@ -394,6 +405,12 @@ def keep_receipt(place: Place, receipt: Receipt) -> None:
 def count_receipts(place: Place, task_id: str) -> int:
     """How many receipts a task has that is begun once more: their numbers go on."""
     return receipts_of(Path(place.run_dir), task_id)
+
+
+@step(name="left")
+def find_left(place: Place, worker: str) -> list[Left]:
+    """What a worker has noted that could not tell it."""
+    return Notebook(place.run_dir, worker).read()
 
 
 @step(name="findings")

@@ -68,6 +68,27 @@ def test_no_secret_of_the_environment_is_in_a_bundle(
 
 
 @pytest.mark.requirement("bundles-have-no-secrets")
+@pytest.mark.parametrize(
+    ("settings", "packed_as"),
+    [
+        (
+            '[tests]\nenv = {DB_PASSWORD = "in the file only", CI = "1"}\n',
+            'env = {DB_PASSWORD = "***", CI = "1"}',
+        ),
+        ("[tests.env]\nDB_PASSWORD = 'in the file only'\n", "DB_PASSWORD = '***'"),
+    ],
+)
+def test_no_secret_of_the_settings_is_in_a_bundle(
+    call: Call, completed: Story, settings: str, packed_as: str
+) -> None:
+    Path("bartack.toml").write_text(settings)
+
+    call("bundle", "latest", "-o", "b.tar.gz")
+
+    assert contents(Path("b.tar.gz"))["bartack.toml"].decode().splitlines()[1] == packed_as
+
+
+@pytest.mark.requirement("bundles-have-no-secrets")
 def test_values_are_left_out_unless_asked_for(call: Call, secretive: Story) -> None:
     call("bundle", "latest", "-o", "without.tar.gz")
     call("bundle", "latest", "-o", "with.tar.gz", "--prompts")

@@ -104,6 +104,8 @@ def test_a_setting_that_cannot_work_is_found(
         '"true"',
         '"A=1 no-such-program"',
         '"cd sub && no-such-program"',
+        '"hash no-such-program && no-such-program"',
+        '"readonly A=1; no-such-program"',
         '"$RUNNER x"',
         '"if no-such-program; then true; fi"',
     ],
