@@ -25,6 +25,9 @@ RuleText = Annotated[
 
 READING: Final = frozenset({"Read", "Grep", "Glob"})
 EDITING: Final = READING | {"Write", "Edit"}
+_COMMAND: Final = "Bash"
+_JOINTS: Final = frozenset(";&|<>`$(){}\\\n")
+"""What makes more than one of a command."""
 _RULE: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?:\((.+)\))?")
 
 ROLE_MODES: Final[dict[Role, Mode]] = {
@@ -82,7 +85,9 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             if _fits(rule, tool, subject):
                 return Verdict("deny", f"deny {rule}")
         for rule in self.allow:
-            if _fits(rule, tool, subject):
+            if _fits(rule, tool, subject) and (
+                _is_single(tool, subject) or rule in {tool, f"{tool}({subject})"}
+            ):
                 return Verdict("allow", f"allow {rule}")
         mode = self.mode or "all"
         known = {"read": READING, "edit": EDITING, "ask": READING}.get(mode)
@@ -101,3 +106,10 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 def _fits(rule: str, tool: str, subject: str) -> bool:
     found = _RULE.fullmatch(rule)
     return found is not None and found[1] == tool and (found[2] is None or fnmatchcase(subject, found[2]))
+
+
+def _is_single(tool: str, subject: str) -> bool:
+    """Whether something is no more than it begins as: a pattern that allows one thing must not let another in behind it."""
+    if tool == _COMMAND:
+        return _JOINTS.isdisjoint(subject)
+    return ".." not in subject.split("/")

@@ -118,3 +118,22 @@ def test_permissions_that_cannot_be_kept_are_refused(
 
     assert caught.value.setting == f"agents.team.{setting}"
     assert told in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "subject", "decision"),
+    [
+        ("Bash(git log*)", "Bash", "git log --oneline", "allow"),
+        ("Bash(git log*)", "Bash", "git log; rm -rf /", "deny"),
+        ("Bash(git log*)", "Bash", "git log $(rm -rf /)", "deny"),
+        ("Bash(git log*)", "Bash", "git log\nrm -rf /", "deny"),
+        ("Bash(make && make test)", "Bash", "make && make test", "allow"),
+        ("Bash", "Bash", "make && make test", "allow"),
+        ("Write(docs/*)", "Write", "docs/guide.md", "allow"),
+        ("Write(docs/*)", "Write", "docs/../src/main.py", "deny"),
+    ],
+)
+def test_a_pattern_that_allows_one_thing_lets_no_other_in_behind_it(
+    rule: str, tool: str, subject: str, decision: str
+) -> None:
+    assert Permissions(mode="read", allow=[rule]).decide(tool, subject).decision == decision
