@@ -204,6 +204,8 @@ class WorkerProcess:
         self._link.send(end)
         while not isinstance(self._link.next(), f.Leave):
             pass
+        # Not before: to wake a thread up takes time, in which the end of this worker is not told.
+        self._slow.stop()
         if self._bodies is not None:
             self._bodies.close()
 
@@ -223,7 +225,7 @@ class WorkerProcess:
         while not scheduler.ended:
             self._slow.end_turn()
             self._take(scheduler)
-        self._slow.stop()
+        self._slow.end_turn()
         scheduler.close()
         return report_end(worker, scheduler)
 
