@@ -95,6 +95,7 @@ class CrewDesk:
         """Why the run is being cancelled, if it is."""
         self._aborted = False
         """A person wants its end, and said so to its program."""
+        self._told_all: tuple[e.FailureRecorded | None, bytes] | None = None
         self._described: tuple[e.FailureRecorded, f.ErrorData] | None = None
         """The failure of the session as everybody is told of it; put into words only once."""
 
@@ -657,7 +658,7 @@ class CrewDesk:
                 self._tell(peer)
         for peer in self._office.ledger.peers.values():
             if peer.worker is None:
-                self._office.ledger.say(peer, f.SessionFailed(e=self.failure_for("")), urgent=True)
+                self._office.ledger.say_encoded(peer, self._news(), urgent=True)
         self.aborting()
         self._office.ledger.act(Transition())
         self.settle_failure()
@@ -672,15 +673,16 @@ class CrewDesk:
         if worker is None or failure is None or worker.path in self._told:
             return
         self._told.add(worker.path)
-        data = self.failure_for(worker.path)
         peer.awaited = {
             step: number for step, number in peer.awaited.items() if self._is_cleanup(worker, step)
         }
-        self._office.ledger.say(
-            peer, f.SessionFailed(e=data, but=[refusal.i for refusal in refused]), urgent=True
-        )
-        for refusal in refused:
-            self._office.ledger.say(peer, refusal)
+        if refused:
+            news = f.SessionFailed(e=self.failure_for(""), but=[refusal.i for refusal in refused])
+            self._office.ledger.say(peer, news, urgent=True)
+            for refusal in refused:
+                self._office.ledger.say(peer, refusal)
+        else:
+            self._office.ledger.say_encoded(peer, self._news(), urgent=True)
         self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
 
     def _dismiss(self, peer: Peer, worker: Worker) -> None:
@@ -702,6 +704,13 @@ class CrewDesk:
             ended = e.WorkerEnded(path=worker.path, error=frame.e, origin=frame.origin)
             items.append((ended, NO_VALUE))
         self._office.ledger.record(*items, ride=True)
+
+    def _news(self) -> bytes:
+        """The failure of the session for somebody who is told nothing else: the same for all, and made once."""
+        failure = self._office.state.failure
+        if self._told_all is None or self._told_all[0] is not failure:
+            self._told_all = (failure, f.encode(f.SessionFailed(e=self.failure_for(""))))
+        return self._told_all[1]
 
     def failure_for(self, path: str) -> f.ErrorData:
         """The failure of the session as somebody else sees it."""

@@ -289,7 +289,10 @@ class Ledger:
 
     def say(self, peer: Peer, frame: f.Frame, *, urgent: bool = False) -> None:
         """Send a frame when the turn is durable; frames for the same peer that follow each other go together."""
-        data = f.encode(frame)
+        self.say_encoded(peer, f.encode(frame), urgent=urgent)
+
+    def say_encoded(self, peer: Peer, data: bytes, *, urgent: bool = False) -> None:
+        """As ``say``, with a frame as it goes over the socket: many are told the same."""
         last = self._actions[-1] if self._actions else None
         if (
             isinstance(last, Say)
