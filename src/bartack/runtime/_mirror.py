@@ -30,6 +30,13 @@ Describe = Callable[[], dict[str, object]]
 """Says of a run what its program knows of it."""
 
 
+class RunBudget(msgspec.Struct, frozen=True):
+    """What agents have cost, and what is set aside for those that are at work."""
+
+    spent_usd: float
+    reserved_usd: float
+
+
 class RunFile(msgspec.Struct, omit_defaults=True):
     """What run.json says."""
 
@@ -46,8 +53,13 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     project: str = ""
     pid: int = 0
     """The process that runs it, while one does."""
+    ended_at: str = ""
+    resumes: int = 0
+    """How often it went on after a hub had left it."""
     questions: list[str] = []
     error: str = ""
+    budget: RunBudget | None = None
+    """Money, if agents have cost some."""
     pipeline: dict[str, object] | None = None
     """How far a run of the pipeline is: its stage, its tasks, and what each agent said last."""
 
@@ -119,10 +131,17 @@ class Mirror:
             hub=self._state.hub,
             project=run.project,
             pid=os.getpid() if active else 0,
+            ended_at="" if self._state.ended is None else _iso(self._state.last_at),
+            resumes=max(self._state.hub - 1, 0),
             questions=list(self._state.questions),
             error="" if failure is None else describe_failure(failure),
+            budget=self._budget(),
             pipeline=None if self._describe is None else self._describe(),
         )
+
+    def _budget(self) -> RunBudget | None:
+        spent, reserved = round(self._state.spent_usd, 6), round(self._state.reserved_usd, 6)
+        return RunBudget(spent, reserved) if spent or reserved else None
 
     def _write_failed(self) -> None:
         failure = self._state.failure

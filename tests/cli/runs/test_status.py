@@ -8,7 +8,7 @@ import pytest
 from tests.cli.runs.stories import Begin, Call, Story, an_error
 
 from bartack.runtime import _entries as e
-from bartack.runtime._mirror import RunFile
+from bartack.runtime._mirror import RunBudget, RunFile
 
 
 def test_runs_are_listed_the_newest_first(call: Call, failed: Story, completed: Story, asking: Story) -> None:
@@ -70,6 +70,20 @@ def leave_behind(told: Story) -> None:
     mirror = msgspec.json.decode(told.run.mirror.read_bytes(), type=RunFile)
     mirror.status, mirror.error, mirror.pid, mirror.questions = "running", "", 4_000_000, ["q1"]
     told.run.mirror.write_bytes(msgspec.json.encode(mirror))
+
+
+def test_run_json_tells_resumes_money_and_the_end(story: Begin) -> None:
+    told = story("dddd0009")
+    told.tell(e.HubStarted(hub=2), after_s=5.0).tell(e.HubStarted(hub=3))
+    paid = e.StepFinished(p="main", n=1, step="think", fp="f", usd=0.1)
+    told.tell(paid).tell(paid).tell(paid)
+    told.tell(e.StepStarted(p="main", n=2, step="think", fp="f", reserved_usd=2.0))
+    told.tell(e.RunEnded(status="completed"), after_s=1.0).end()
+
+    mirror = msgspec.json.decode(told.run.mirror.read_bytes(), type=RunFile)
+
+    assert (mirror.resumes, mirror.hub, mirror.ended_at) == (2, 3, mirror.updated_at)
+    assert mirror.budget == RunBudget(spent_usd=0.3, reserved_usd=2.0)
 
 
 def test_a_run_whose_hub_was_killed_behind_its_end_has_ended(call: Call, completed: Story) -> None:
