@@ -199,8 +199,10 @@ def test_bodies_of_branches_are_on_the_slate_beside_each_other(life: Life) -> No
     assert life.slate.read() == []
 
 
-def test_the_hub_learns_of_a_body_on_the_slate_before_it_is_given_up(life: Life) -> None:
-    os.mkfifo(life.root / "gate")
+def begin_beside_a_sleep(life: Life) -> Path:
+    """A worker with two branches: a body that waits at the gate which is returned, and a step of the hub."""
+    gate = life.root / "gate"
+    os.mkfifo(gate)
     life.begin(
         """
         from pathlib import Path
@@ -213,12 +215,17 @@ def test_the_hub_learns_of_a_body_on_the_slate_before_it_is_given_up(life: Life)
         async def main(ctx: Context, gate: str) -> None:
             await ctx.gather(look(gate), ctx.sleep(1))
         """,
-        args=msgspec.json.encode({"args": [str(life.root / "gate")]}),
+        args=msgspec.json.encode({"args": [str(gate)]}),
     )
+    return gate
+
+
+def test_the_hub_learns_of_a_body_on_the_slate_before_it_is_given_up(life: Life) -> None:
+    gate = begin_beside_a_sleep(life)
     sleep = life.hear()
     assert isinstance(sleep, f.Step)
     error = f.ErrorData(type="builtins:OSError", message="no bed")
-    with (life.root / "gate").open("w"):
+    with gate.open("w"):
         life.say(f.Refusal(i=sleep.i, e=error))
         begin, cancel = life.hear(), life.hear()
 
@@ -229,23 +236,9 @@ def test_the_hub_learns_of_a_body_on_the_slate_before_it_is_given_up(life: Life)
 
 
 def test_a_body_that_is_abandoned_because_the_session_failed_is_not_on_the_slate(life: Life) -> None:
-    os.mkfifo(life.root / "gate")
-    life.begin(
-        """
-        from pathlib import Path
-
-        @step
-        def look(gate: str) -> int:
-            return len(Path(gate).read_text())
-
-        @worker
-        async def main(ctx: Context, gate: str) -> None:
-            await ctx.gather(look(gate), ctx.sleep(1))
-        """,
-        args=msgspec.json.encode({"args": [str(life.root / "gate")]}),
-    )
+    gate = begin_beside_a_sleep(life)
     assert isinstance(life.hear(), f.Step)
-    with (life.root / "gate").open("w"):
+    with gate.open("w"):
         assert len(life.slate.read()) == 1
         life.say(f.SessionFailed(e=f.ErrorData(type="builtins:OSError", message="no bed")))
         assert isinstance(life.hear(), f.Failed)
