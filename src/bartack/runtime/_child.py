@@ -69,6 +69,10 @@ class Link:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
+        # Not `recv` alone: whoever waits in it is also woken when the other side has read what was sent.
+        readable = select.poll()
+        readable.register(sock, select.POLLIN)
+        self._wait = readable.poll
         self._reader = f.FrameReader()
         self._buffer = bytearray(256 * 1024)
         self._view = memoryview(self._buffer)
@@ -131,6 +135,7 @@ class Link:
     def read(self) -> None:
         """Read what there is, waiting for it."""
         try:
+            self._wait()
             size = self._sock.recv_into(self._buffer)
         except OSError as error:
             # A hub that was killed with unread data resets the connection.
