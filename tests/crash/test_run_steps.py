@@ -6,6 +6,7 @@ import fcntl
 import signal
 import sys
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -15,6 +16,8 @@ from bartack.runtime._client import HubClient
 from bartack.runtime._entries import FailureRecorded
 from bartack.runtime._steps import MailboxStats
 from bartack.supervision import read_facts
+
+BLIND_HUB = Path(__file__).with_name("blind_hub.py")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 
@@ -40,6 +43,16 @@ def test_two_attempts_at_a_step_never_overlap_however_soon_a_run_is_resumed(begi
 
     assert code == 0, run.story()
     assert run.effects() == ["alone"] * 7
+    run.wait_nothing_left()
+
+
+def test_a_worker_is_cancelled_in_its_body_at_once_and_not_when_the_hub_looks_around(begin: Begin) -> None:
+    run = begin("cancelling")
+    run.start(module=[str(BLIND_HUB)])
+
+    assert run.wait_hub() == 0, run.story()
+
+    assert run.api.result(str) == "StepCancelledError"
     run.wait_nothing_left()
 
 

@@ -37,7 +37,7 @@ from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._herald import Herald
 from bartack.runtime._herald_run import SUPERVISOR
-from bartack.runtime._ledger import Action, EndHub, Hang, Ledger, Peer, Show, Transition, describe
+from bartack.runtime._ledger import Action, EndHub, Hang, Ledger, LookAt, Peer, Show, Transition, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._linking import LinkDesk
 from bartack.runtime._links import Abort
@@ -468,6 +468,8 @@ class Core:
             # What ends with one step may have aborted this worker again, and the other steps with it.
             if opened.abort is not None and self._office.is_open(worker, opened):
                 self._give_up(worker, opened, opened.abort.error())
+        if worker.abort_next is not None:
+            self.ledger.act(LookAt(worker.path))  # it may be in a body, and is to leave that
 
     def _drop(self, worker: Worker) -> None:
         """A worker has ended for good."""

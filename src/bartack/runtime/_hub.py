@@ -151,6 +151,7 @@ class Hub:
             act.Hang: self._hang,
             act.StartWorker: self._start_worker,
             act.StopWorker: self._stop_worker,
+            act.LookAt: self._look_at,
             act.StartShell: self._start_shell,
             act.StopShell: self._stop_shell,
             act.StartPrompt: self._start_prompt,
@@ -341,13 +342,22 @@ class Hub:
     def _look_at_slates(self) -> None:
         """A body that goes on for long is written down, like everything that takes its time."""
         for number, slate in self._slates.values():
-            peer = self._core.ledger.peers.get(number)
-            if peer is None or peer.worker is None:
-                continue
-            for begin in _read_slate(slate):
-                if (begin.p, begin.n) not in peer.worker.open:
-                    self._core.frame(number, begin)
+            self._take_slate(number, slate)
             self._turn_end()
+
+    def _look_at(self, action: act.LookAt) -> None:
+        for number, slate in self._slates.values():
+            peer = self._core.ledger.peers.get(number)
+            if peer is not None and peer.worker is not None and peer.worker.path == action.path:
+                self._take_slate(number, slate)
+
+    def _take_slate(self, number: int, slate: Slate) -> None:
+        peer = self._core.ledger.peers.get(number)
+        if peer is None or peer.worker is None:
+            return
+        for begin in _read_slate(slate):
+            if (begin.p, begin.n) not in peer.worker.open:
+                self._core.frame(number, begin)
 
     def _last_words(self, token: int) -> list[f.Begin]:
         """What a worker was busy with that is gone."""

@@ -73,6 +73,12 @@ class StopWorker(Action, frozen=True, gc=False):
     grace_s: float = 0.0
 
 
+class LookAt(Action, frozen=True, gc=False):
+    """See what a worker is busy with that it has not told of: ``Core.frame`` gets it."""
+
+    path: str
+
+
 class StartShell(Action, frozen=True, gc=False):
     """Run commands; ``Core.shell_ended`` gets what became of them."""
 

@@ -2,8 +2,8 @@
 
 A short body is not worth a frame of its own before it begins: the hub would wake up for it, and write it down. The worker
 writes the frame on a line of its slate instead, at the speed of memory, and wipes it when the body is over. The hub reads the slate
-when it looks around, once a second, and when the process is gone: memory outlives whoever wrote it, so a crash is still charged to
-the bodies it happened in.
+when it looks around, once a second, when somebody interrupts the worker, and when the process is gone: memory outlives whoever
+wrote it, so a crash is still charged to the bodies it happened in.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from bartack.errors import (
     SessionFailedError,
     ShellError,
     StepTimeoutError,
+    WorkerError,
 )
 from bartack.runtime import step_info
 from bartack.runtime._client import HubClient
@@ -70,6 +71,40 @@ def guard_alone() -> str:
 @worker
 async def guarded(ctx: Context) -> str:
     return await guard_alone()
+
+
+@step
+def sit_still() -> None:
+    """Says that it has begun, and goes on for ever."""
+    with open("begun", "w") as begun:
+        begun.write("yes")
+    signal.pause()
+
+
+@step
+def see_begun() -> str:
+    """Waits until the other body has begun."""
+    with open("begun") as begun:
+        return begun.read()
+
+
+@worker
+async def sitting(ctx: Context) -> None:
+    await sit_still()
+
+
+@worker
+async def cancelling(ctx: Context) -> str:
+    """Cancels a worker in a body that does nothing by itself."""
+    os.mkfifo("begun")
+    handle = await ctx.spawn(sitting())
+    await see_begun()
+    await handle.cancel("enough")
+    try:
+        await handle
+    except WorkerError as error:
+        return str(error.error)
+    return "went on"
 
 
 @step
