@@ -26,7 +26,7 @@ from bartack.runtime._clockwork import LONGEST_S
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._fingerprint import step_key
 from bartack.runtime._op import WorkOp, here
-from bartack.runtime._scheduler import Scheduler
+from bartack.runtime._scheduler import Facts, Scheduler
 from bartack.runtime._slate import Slate
 from bartack.runtime._values import Buffer, Codec
 
@@ -103,22 +103,32 @@ class BodyOptions(msgspec.Struct, frozen=True, kw_only=True):
 class StepInfo:
     """What the body of a step may want to know of it."""
 
-    def __init__(
-        self, run_id: str, worker: str, step: tuple[str, int], rewinds: int, attempt: int, limit_s: float
-    ) -> None:
-        self.run_id = run_id
-        self.worker = worker
-        self.attempt = attempt
-        self._step = step
-        self.rewinds = rewinds
-        """How often the worker was set back to a failing step."""
+    def __init__(self, facts: Facts, op: WorkOp[object], limit_s: float) -> None:
+        self._facts = facts
+        self._op = op
         self._limit_s = limit_s
         self._began = time.time()
+        self.attempt = op.attempt
+
+    @property
+    def run_id(self) -> str:
+        """The run it is part of."""
+        return self._facts.run
+
+    @property
+    def worker(self) -> str:
+        """The path of its worker."""
+        return self._facts.path
+
+    @property
+    def rewinds(self) -> int:
+        """How often the worker was set back to a failing step."""
+        return self._facts.rewinds
 
     @property
     def key(self) -> str:
         """The same on every attempt at this step: for services that know idempotency keys."""
-        return step_key(self.run_id, *self._step, self.rewinds)
+        return step_key(self.run_id, self._op.p, self._op.n, self.rewinds)
 
     @property
     def deadline(self) -> datetime.datetime:
@@ -147,7 +157,9 @@ def step_info() -> StepInfo:
 class BodyOp(WorkOp[T_co]):
     """One execution of a ``@step`` function."""
 
-    __slots__ = ("args", "function", "kwargs", "line", "options", "result", "task")
+    line = -1
+    """Where on the slate it is; -1: nowhere."""
+    task: asyncio.Task[object] | None = None
 
     def __init__(
         self,
@@ -158,21 +170,16 @@ class BodyOp(WorkOp[T_co]):
         written: bytes,
         result: Codec[T_co],
     ) -> None:
-        super().__init__("body", written, result.decode, about=options.name, site=options.name)
+        super().__init__("body", written, result.decode, options.name, options.name)
         self.options = options
         self.function = function
         self.args = args
         self.kwargs = kwargs
         self.result: Codec[object] = result
-        self.line = -1
-        """Where on the slate it is; -1: nowhere."""
-        self.task: asyncio.Task[object] | None = None
 
 
 class FileOp(WorkOp[None]):
     """A change of a file. It is short, and always executed right where the scheduler is."""
-
-    __slots__ = ("intend", "perform")
 
     def __init__(
         self,
@@ -183,7 +190,7 @@ class FileOp(WorkOp[None]):
         about: str,
         intend: Callable[[], bytes] | None = None,
     ) -> None:
-        super().__init__(step, written, _nothing, about=about)
+        super().__init__(step, written, _nothing, about)
         self.perform = perform
         """Called with what the hub answered to the intent; ``null`` if it was not asked."""
         self.intend = intend
@@ -207,18 +214,15 @@ class Bodies:
         self._step_timeout_s = step_timeout_s
         self._threads: _Threads | None = None
         self._loop: _LoopThread | None = None
-        self._running: set[BodyOp[object]] = set()
-        """The bodies that are on other threads."""
+        self.elsewhere: set[BodyOp[object]] = set()
+        """The bodies that are on other threads, of which there may be news."""
+        self._jotted = f.Begin(p="", n=0, step="", fp="", timeout_s=step_timeout_s)
+        """What was put on the slate last: most of it is the same for the next body."""
         self._news: list[Callable[[], None]] = []
         """What other threads want done in this one."""
         self._mutex = threading.Lock()
         self._wake, self._alarm = socket.socketpair()
         self._wake.setblocking(False)
-
-    @property
-    def busy(self) -> bool:
-        """Whether bodies are on other threads, so that there may be news of them."""
-        return bool(self._running)
 
     def fileno(self) -> int:
         """Readable when there is news of a body."""
@@ -293,7 +297,7 @@ class Bodies:
 
     def abandon(self) -> None:
         """See ``Works.abandon``."""
-        for op in self._running:
+        for op in self.elsewhere:
             op.phase = "abandoned"
             self._wipe(op)  # it is no part of the clean-up that may follow
             if self._loop is not None:
@@ -326,7 +330,10 @@ class Bodies:
         slate, options = self._slate, op.options
         if slate is None or options.is_async or options.timeout_s is not None:
             return False
-        op.line = slate.write(_encode(self._begin_frame(op, 0)))
+        begin = self._jotted
+        begin.p, begin.n, begin.step, begin.fp, begin.about = op.p, op.n, op.step, op.fp, op.about
+        begin.attempt, begin.max_crashes = op.attempt, options.max_crashes
+        op.line = slate.write(_encode(begin))
         return op.line >= 0
 
     def _wipe(self, op: BodyOp[object]) -> bool:
@@ -407,14 +414,14 @@ class Bodies:
         if op.options.is_async:
             if self._loop is None:
                 self._loop = _LoopThread()
-            self._running.add(op)
+            self.elsewhere.add(op)
             self._loop.run(op, self._info(op), self._limit_s(op.options), self._ended_elsewhere(op))
         elif self._scheduler.alone:
             self._execute_here(op)
         else:
             if self._threads is None:
                 self._threads = _Threads()
-            self._running.add(op)
+            self.elsewhere.add(op)
             self._threads.run(op, self._info(op), self._ended_elsewhere(op))
 
     def _execute_here(self, op: BodyOp[object]) -> None:
@@ -431,13 +438,12 @@ class Bodies:
 
     def _ended(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
         """A body has ended, with a value or an exception."""
-        self._running.discard(op)
         self._wipe(op)
         if op.phase != "running":
             return  # the session failed meanwhile, or the process is about to end: nobody waits for it
         if error is None:
             try:
-                data, _ = op.result.copy(value, f"the result of {op.options.name}")
+                data = op.result.encode(value, f"the result of {op.options.name}")
             except BartackError as unfit:
                 error = unfit
             else:
@@ -455,7 +461,12 @@ class Bodies:
 
     def _ended_elsewhere(self, op: BodyOp[object]) -> _End:
         """For other threads: have the outcome reported in this one."""
-        return lambda value, error: self._tell(lambda: self._ended(op, value, error))
+
+        def report(value: object, error: BaseException | None) -> None:
+            self.elsewhere.discard(op)
+            self._ended(op, value, error)
+
+        return lambda value, error: self._tell(lambda: report(value, error))
 
     def _tell(self, news: Callable[[], None]) -> None:
         # Whoever comes first wakes the worker's thread, which takes this byte before it takes the news of all.
@@ -475,10 +486,7 @@ class Bodies:
             self._scheduler.say(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
 
     def _info(self, op: BodyOp[object]) -> StepInfo:
-        facts = self._scheduler.facts
-        return StepInfo(
-            facts.run, facts.path, (op.p, op.n), facts.rewinds, op.attempt, self._limit_s(op.options)
-        )
+        return StepInfo(self._scheduler.facts, op, self._limit_s(op.options))
 
     def _limit_s(self, options: BodyOptions) -> float:
         return self._step_timeout_s if options.timeout_s is None else options.timeout_s

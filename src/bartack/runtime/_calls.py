@@ -12,15 +12,15 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Final, Generic, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from bartack.errors import TypeMismatchError
 from bartack.runtime._bodies import BodyOp, BodyOptions, Retry
-from bartack.runtime._op import AnyOp, StepOp, check_in_worker
+from bartack.runtime._op import AnyOp, StepOp, here, outside_worker
 from bartack.runtime._steps import CallArgs, DelegateArgs
-from bartack.runtime._values import PLAIN, Buffer, Codec, codec, encode, object_schema
+from bartack.runtime._values import ATOMS, PLAIN, Buffer, Codec, codec, encode, encode_atoms, object_schema
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,14 +29,15 @@ R_co = TypeVar("R_co", covariant=True)
 _EMPTY: Final = inspect.Parameter.empty
 _VARIADIC: Final = inspect.Parameter.VAR_POSITIONAL
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
-"""Values that nobody can change: a copy of them is themselves."""
 
 _encode_args = msgspec.json.Encoder().encode
 _decode_call = msgspec.json.Decoder(CallArgs).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 OnFailure = Literal["fail", "collect"]
+
+_Codecs = tuple[list[Codec[object]], dict[str, Codec[object]], Codec[object], Codec[Any]]
+"""Of arguments by place, by name, of all further ones, and of the result."""
 
 
 class Shape:
@@ -45,9 +46,7 @@ class Shape:
     def __init__(self, function: Callable[..., object], *, skip: int = 0) -> None:
         self._function = function
         self._skip = skip
-        self._known: (
-            tuple[list[Codec[object]], dict[str, Codec[object]], Codec[object], Codec[object]] | None
-        ) = None
+        self._known: _Codecs | None = None
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -59,13 +58,12 @@ class Shape:
         return list(self.signature.parameters.values())[self._skip :]
 
     @cached_property
-    def _simple(self) -> bool:
-        """Whether all arguments can be given by their places."""
-        return all(parameter.kind in _POSITIONAL for parameter in self._parameters)
-
-    @cached_property
-    def _required(self) -> int:
-        return sum(parameter.default is _EMPTY for parameter in self._parameters)
+    def _counts(self) -> range:
+        """How many arguments it takes by their places, if it takes all of them so; else none."""
+        if any(parameter.kind not in _POSITIONAL for parameter in self._parameters):
+            return range(0)
+        required = sum(parameter.default is _EMPTY for parameter in self._parameters)
+        return range(required, len(self._parameters) + 1)
 
     def resolve(self) -> None:
         """Look the annotations up.
@@ -99,15 +97,33 @@ class Shape:
         return typing.get_type_hints(wanted, globalns=names, include_extras=True)
 
     @property
-    def result(self) -> Codec[object]:
+    def result(self) -> Codec[Any]:
         """The codec of what the function returns."""
-        return self._codecs()[3]
+        return (self._known or self._codecs())[3]
 
     def check(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise ``TypeError`` unless the function takes these arguments."""
-        if self._simple and not kwargs and self._required <= len(args) <= len(self._parameters):
-            return
-        self.signature.bind(*[None] * self._skip, *args, **kwargs)
+        if kwargs or len(args) not in self._counts:
+            self.signature.bind(*[None] * self._skip, *args, **kwargs)
+
+    def take(
+        self, args: Sequence[object], kwargs: Mapping[str, object], what: str
+    ) -> tuple[bytes, Sequence[object], Mapping[str, object]]:
+        """Arguments as they travel, and as nobody else can change them.
+
+        Raises:
+            TypeError: The function does not take them.
+            MessageValueError: One cannot travel.
+            TypeMismatchError: One is not what its annotation says.
+        """
+        if not kwargs and len(args) in self._counts:
+            # Most are atoms, which need neither to be encoded one by one nor to be copied.
+            atoms = encode_atoms((self._known or self._codecs())[0], args)
+            if atoms is not None:
+                return b'{"args":%b}' % atoms, args, kwargs
+        self.check(args, kwargs)
+        data = self.encode(args, kwargs, what)
+        return data, *self._copy(args, kwargs, data)
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object], what: str) -> bytes:
         """Arguments as they travel.
@@ -168,15 +184,15 @@ class Shape:
         required = [parameter.name for parameter in self._parameters if parameter.default is _EMPTY]
         return object_schema(fields, required)
 
-    def copy(
+    def _copy(
         self, args: Sequence[object], kwargs: Mapping[str, object], data: bytes
     ) -> tuple[Sequence[object], Mapping[str, object]]:
         """Arguments that nobody else can change: themselves, if nobody can anyway, else from their encoded form."""
-        if not kwargs and all(type(value) in _ATOMS for value in args):
+        if not kwargs and all(type(value) in ATOMS for value in args):
             return args, kwargs
         return self.decode(data)
 
-    def _codecs(self) -> tuple[list[Codec[object]], dict[str, Codec[object]], Codec[object], Codec[object]]:
+    def _codecs(self) -> _Codecs:
         if self._known is None:
             self.resolve()
             assert self._known is not None
@@ -263,7 +279,8 @@ class WorkerCall(Generic[R_co]):
 
     def __await__(self) -> Generator[AnyOp, object, R_co]:
         """Run it as a child and wait for its result."""
-        check_in_worker(self.worker.name)
+        if here.scheduler is None:
+            raise outside_worker(self.worker.name)
         results = yield from delegate_op([self], "fail", None, None).__await__()
         return results[0]
 
@@ -371,17 +388,10 @@ class StepFunction(Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> BodyOp[R_co]:
         """The step with these arguments, to be awaited in a worker."""
-        check_in_worker(self.options.name)
-        return self.make(args, kwargs)
-
-    def make(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> BodyOp[R_co]:
-        """The step with these arguments."""
-        shape = self._shape
-        shape.check(args, kwargs)
-        written = shape.encode(args, kwargs, self._what)
-        own_args, own_kwargs = shape.copy(args, kwargs, written)
-        result = cast("Codec[R_co]", shape.result)
-        return BodyOp(self.options, self.function, own_args, own_kwargs, written, result)
+        if here.scheduler is None:
+            raise outside_worker(self.options.name)
+        written, own_args, own_kwargs = self._shape.take(args, kwargs, self._what)
+        return BodyOp(self.options, self.function, own_args, own_kwargs, written, self._shape.result)
 
     def prepare(self) -> None:
         """Look up what its arguments and its result are, which else the first call has to do."""

@@ -81,7 +81,7 @@ class Link:
         self._sending = threading.Lock()
         self._held: bytearray | None = None
         """What was said since it was asked to wait."""
-        self._encoder = msgspec.json.Encoder()
+        self._encode_into = msgspec.json.Encoder().encode_into
 
     def fileno(self) -> int:
         """The descriptor of the socket."""
@@ -91,7 +91,7 @@ class Link:
         """Say something to the hub."""
         out = self._out
         with self._sending:
-            self._encoder.encode_into(frame, out, 4)
+            self._encode_into(frame, out, 4)
             size = len(out) - 4
             if size > f.MAX_FRAME:
                 raise MessageTooLargeError("a step's arguments", size, f.MAX_FRAME)
@@ -246,7 +246,7 @@ class WorkerProcess:
         """Hand what arrives next to the scheduler: a frame, or news of a body."""
         link, bodies = self._link, self._bodies
         assert bodies is not None
-        if bodies.busy and not link.waiting():
+        if bodies.elsewhere and not link.waiting():
             ready, _, _ = select.select(  # bartack: allow[wait_without_deadline] the hub sees to it
                 [link.fileno(), bodies.fileno()], [], []
             )

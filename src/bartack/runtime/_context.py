@@ -197,7 +197,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
             max_crashes=max_crashes,
         )
         made: StepFunction[..., object] = StepFunction(function, Shape(function), options)
-        return made.make(args, {})
+        return made(*args)
 
     # Files.
 

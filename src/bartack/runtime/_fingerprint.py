@@ -31,6 +31,9 @@ class Fingerprints:
         ]
         # The longest first: a run's directory is often below its workspace.
         self._places = sorted(places, key=lambda place: -len(place[0]))
+        paths = [path for path, _ in places]
+        self._signs = [path for path in paths if not any(path != other and other in path for other in paths)]
+        """What has none of these in it has no place in it."""
         secrets = {name: value for name, value in environ.items() if is_secret_name(name)}
         self._redactor = Redactor(secrets) if secrets else None
 
@@ -45,8 +48,8 @@ class Fingerprints:
         """
         # None of the parts can have a line break in it, so they cannot run into each other.
         text = b"%b\n%b\n%b\n%b" % (kind.encode(), site.encode(), written, value or b"")
-        for path, _ in self._places:
-            if path in text:
+        for sign in self._signs:
+            if sign in text:
                 text = self._replace_places(text)
                 break
         if self._redactor is not None:

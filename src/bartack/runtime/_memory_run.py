@@ -105,7 +105,7 @@ class MemoryWorker:
     @property
     def busy(self) -> Bodies | None:
         """The bodies that are under way on other threads, if any are."""
-        return self._bodies if self._bodies is not None and self._bodies.busy else None
+        return self._bodies if self._bodies is not None and self._bodies.elsewhere else None
 
     def take_news(self) -> None:
         """Bodies have ended."""
@@ -121,7 +121,7 @@ class MemoryWorker:
         if self._bodies is not None:
             # Threads cannot be killed: they are waited for, and what they did counts for nothing.
             self._bodies.abandon()
-            while self._bodies.busy and select.select([self._bodies], [], [], BODY_PATIENCE_S)[0]:
+            while self._bodies.elsewhere and select.select([self._bodies], [], [], BODY_PATIENCE_S)[0]:
                 self._bodies.take_news()
             self._bodies.close()
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from bartack.errors import BartackError, NestedStepError, NotInWorkerError, StepCancelledError
 from bartack.runtime._values import Buffer
 
 T_co = TypeVar("T_co", covariant=True)
+
+_TWICE: Final = "cannot await the same call twice"
 
 Reply = tuple[object, BaseException | None]
 """What a branch goes on with: a value, or an exception to raise."""
@@ -54,7 +56,7 @@ class Branch(Generic[T_co]):
         self, path: str, coroutine: Coroutine[object, object, T_co], group: Group | None = None
     ) -> None:
         self.path = path
-        self.coroutine: Coroutine[object, object, object] = coroutine
+        self.coroutine: Coroutine[Any, object, object] = coroutine
         self.group = group
         self.counter = 0
         self.op: Op[object] | None = None
@@ -84,24 +86,22 @@ AnyBranch = Branch[object]
 
 
 class Op(Generic[T_co]):
-    """Something to await, once."""
+    """Something to await, once.
 
-    __slots__ = ("_awaited", "branch")
+    What most operations have in common to begin with is said once, by their class: they are made by the thousand.
+    """
 
-    def __init__(self) -> None:
-        self._awaited = False
-        self.branch: AnyBranch | None = None
-        """Whose it is, since it was awaited."""
+    branch: AnyBranch | None = None
+    """Whose it is, since it was awaited."""
+    _awaited = False
 
-    def __await__(self) -> Generator[AnyOp, object, T_co]:
+    def __await__(self) -> Generator[AnyOp, Any, T_co]:
         """Hand it to the scheduler and wait for the outcome."""
-        self._claim()
-        return cast("T_co", (yield cast("AnyOp", self)))
-
-    def _claim(self) -> None:
         if self._awaited:
-            raise RuntimeError("cannot await the same call twice")
+            raise RuntimeError(_TWICE)
         self._awaited = True
+        outcome: T_co = yield self
+        return outcome
 
 
 AnyOp = Op[object]
@@ -109,8 +109,6 @@ AnyOp = Op[object]
 
 class LocalOp(Op[T_co]):
     """Something that happens inside the worker alone. No step: it has no number and is not recorded."""
-
-    __slots__ = ()
 
     def enter(self, branch: AnyBranch) -> Reply | None:
         """The branch awaits this: what it goes on with, or ``None`` if it has to wait."""
@@ -124,10 +122,7 @@ class LocalOp(Op[T_co]):
 class BranchWait(LocalOp[object]):
     """Waits for the end of another branch."""
 
-    __slots__ = ("_target",)
-
     def __init__(self, target: Branch[object]) -> None:
-        super().__init__()
         self._target = target
 
     def enter(self, branch: AnyBranch) -> Reply | None:
@@ -146,31 +141,26 @@ class BranchWait(LocalOp[object]):
 class Counted(Op[T_co]):
     """A step: it has a number, a fingerprint and a recorded outcome."""
 
-    __slots__ = (
-        "about",
-        "cancel_reason",
-        "cancelled",
-        "decode",
-        "fp",
-        "n",
-        "number",
-        "site",
-        "step",
-        "value",
-        "written",
-    )
+    p = ""
+    """The path of its branch, since it was awaited; so are its number and its fingerprint."""
+    n = 0
+    fp = ""
+    number = 0
+    """The request that is open for it."""
+    cancelled = False
+    """Its branch was cancelled before it came here."""
+    cancel_reason = ""
+    """Why it was given up while it was under way."""
 
     def __init__(
         self,
         step: str,
         written: bytes,
         decode: Callable[[Buffer], T_co],
-        *,
         about: str = "",
         site: str = "",
         value: bytes | None = None,
     ) -> None:
-        super().__init__()
         self.step = step
         self.written = written
         """The arguments as written, encoded: what the fingerprint is made of."""
@@ -179,31 +169,17 @@ class Counted(Op[T_co]):
         self.site = site
         self.value = value
         """A payload, encoded by itself because it may be long."""
-        self.n = 0
-        self.fp = ""
-        self.number = 0
-        """The request that is open for it."""
-        self.cancelled = False
-        """Its branch was cancelled before it came here."""
-        self.cancel_reason = ""
-        """Why it was given up while it was under way."""
 
-    def __await__(self) -> Generator[AnyOp, object, T_co]:
+    def __await__(self) -> Generator[AnyOp, Any, T_co]:
         """Hand it to the scheduler, wait for the outcome, and decode that."""
-        self._claim()
-        return self.decode(cast("bytes", (yield cast("AnyOp", self))))
-
-    @property
-    def p(self) -> str:
-        """The path of its branch."""
-        assert self.branch is not None
-        return self.branch.path
+        if self._awaited:
+            raise RuntimeError(_TWICE)
+        self._awaited = True
+        return self.decode((yield self))
 
 
 class StepOp(Counted[T_co]):
     """Done by the hub."""
-
-    __slots__ = ("args",)
 
     def __init__(
         self,
@@ -215,14 +191,12 @@ class StepOp(Counted[T_co]):
         value: bytes | None = None,
         written: bytes | None = None,
     ) -> None:
-        super().__init__(step, args if written is None else written, decode, about=about, value=value)
+        super().__init__(step, args if written is None else written, decode, about, "", value)
         self.args = args
 
 
 class NoteOp(Counted[T_co]):
     """Done at once in the worker, without effect: time, randomness, reading."""
-
-    __slots__ = ("run",)
 
     def __init__(
         self,
@@ -233,22 +207,16 @@ class NoteOp(Counted[T_co]):
         *,
         about: str = "",
     ) -> None:
-        super().__init__(step, written, decode, about=about)
+        super().__init__(step, written, decode, about)
         self.run = run
 
 
 class WorkOp(Counted[T_co]):
     """Done in the worker, with effects: it begins, is executed, and is done."""
 
-    __slots__ = ("attempt", "phase")
-
-    def __init__(
-        self, step: str, written: bytes, decode: Callable[[Buffer], T_co], *, about: str = "", site: str = ""
-    ) -> None:
-        super().__init__(step, written, decode, about=about, site=site)
-        self.attempt = 1
-        self.phase = "new"
-        """new, asked (the hub was told that it begins), running, retrying, reported; given up, abandoned."""
+    attempt = 1
+    phase = "new"
+    """new, asked (the hub was told that it begins), running, retrying, reported; given up, abandoned."""
 
 
 # Who runs here.
@@ -263,7 +231,6 @@ here = _Here()
 """The scheduler whose worker runs in this thread right now, and the name of the body, if one does."""
 
 
-def check_in_worker(name: str) -> None:
-    """Raise unless the caller is a worker, between two steps."""
-    if here.scheduler is None:
-        raise NestedStepError(name) if here.body else NotInWorkerError(name)
+def outside_worker(name: str) -> BartackError:
+    """What a call that is for a worker between two steps raises, where ``here.scheduler`` is none."""
+    return NestedStepError(name) if here.body else NotInWorkerError(name)

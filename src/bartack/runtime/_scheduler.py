@@ -144,10 +144,12 @@ class Scheduler:
         self.note_open = False
         """Whether the program has seen something that may not be durable."""
         self.works: Works
-        self._send = send
+        self.say = send
+        """Sends a frame to the hub."""
         self._blobs = blobs
         self._prints = Fingerprints(facts.run_dir, facts.workspace, environ)
-        self._guard = Guard(self._die)
+        self.guard = Guard(self._die)
+        """What keeps asyncio out of the worker's thread."""
         self._main: AnyBranch | None = None
         self._current: AnyBranch
         self._branches: dict[str, AnyBranch] = {}
@@ -180,16 +182,24 @@ class Scheduler:
         Best after the first frame: a worker without a history does not replay.
         """
         self._main = self.add_branch(self.facts.path, coroutine)
-        self._turn(None)
+        self.take(None)
 
-    def take(self, frame: f.ToPeer) -> None:
-        """Something came from the hub."""
-        self._turn(frame)
+    def take(self, frame: f.ToPeer | None) -> None:
+        """Take a turn: something came from the hub, or nothing did and there may be something to do nevertheless."""
+        before, here.scheduler = here.scheduler, self
+        self.guard.put_in()
+        try:
+            if frame is not None:
+                self._take[type(frame)](frame)
+            self._run_all()
+        finally:
+            self.guard.take_out()
+            here.scheduler = before
 
     def resume(self, ended: Callable[[], None]) -> None:
         """Something came to its end outside the scheduler: let ``ended`` report it, and go on."""
         ended()
-        self._turn(None)
+        self.take(None)
 
     @property
     def ended(self) -> bool:
@@ -210,18 +220,13 @@ class Scheduler:
 
     def close(self) -> None:
         """Say nothing more: what the collector does to abandoned coroutines is no part of the program."""
-        self._send = _say_nothing
+        self.say = _say_nothing
 
     def bury(self) -> None:
         """Nobody runs the worker any more: end its coroutines. They may not say or do anything about it."""
         self.close()
         for branch in reversed(list(self._branches.values())):
             _end_quietly(branch.coroutine)
-
-    @property
-    def guard(self) -> Guard:
-        """What keeps asyncio out of the worker's thread."""
-        return self._guard
 
     # For operations.
 
@@ -263,7 +268,8 @@ class Scheduler:
     def wake(self, branch: AnyBranch, value: object, error: BaseException | None) -> None:
         """A branch goes on with the outcome of what it waited for."""
         branch.op = None
-        self.settle(branch, error)
+        if error is not None:
+            self.settle(branch, error)
         self._ready.append((branch, value, error))
 
     def settle(self, branch: AnyBranch, error: BaseException | None) -> None:
@@ -340,7 +346,7 @@ class Scheduler:
             if self.replaying:
                 self._memory.add_leaving(deadline, note)
             else:
-                self._send(note)
+                self.say(note)
 
     # For those who execute steps here.
 
@@ -350,10 +356,6 @@ class Scheduler:
         op.number = self._number
         self._waiting[self._number] = op
         return self._number
-
-    def say(self, frame: f.Frame) -> None:
-        """Send a frame to the hub."""
-        self._send(frame)
 
     def pack(self, data: bytes) -> tuple[msgspec.Raw | None, BlobRef | None]:
         """An encoded value for a frame: as it is or, if it is long, as a reference."""
@@ -367,17 +369,6 @@ class Scheduler:
         return msgspec.Raw(data), None
 
     # Turns.
-
-    def _turn(self, frame: f.ToPeer | None) -> None:
-        before, here.scheduler = here.scheduler, self
-        self._guard.put_in()
-        try:
-            if frame is not None:
-                self._take[type(frame)](frame)
-            self._run_all()
-        finally:
-            self._guard.take_out()
-            here.scheduler = before
 
     def _run_all(self) -> None:
         """Run every branch that can run; on replay, take one outcome after the other."""
@@ -402,7 +393,8 @@ class Scheduler:
         coroutine = branch.coroutine
         while True:
             try:
-                op = coroutine.send(value) if error is None else coroutine.throw(error)
+                # Not always: what is not ours is refused where it is issued.
+                op: AnyOp = coroutine.send(value) if error is None else coroutine.throw(error)
             except StopIteration as stop:
                 self._end(branch, stop.value, None)
                 return
@@ -414,7 +406,7 @@ class Scheduler:
                 return
             if self.fatal is not None:
                 return
-            reply = self._issue(branch, op)
+            reply = self._issue_step(branch, op) if isinstance(op, Counted) else self._issue_other(branch, op)
             if reply is None:
                 return
             value, error = reply
@@ -428,13 +420,11 @@ class Scheduler:
         if branch.group is not None:
             branch.group.branch_ended(branch)
 
-    def _issue(self, branch: AnyBranch, op: object) -> Reply | None:
-        """A branch awaits something: what it goes on with, or ``None`` if it has to wait."""
-        if isinstance(op, Counted):
-            return self._issue_step(branch, cast("Counted[object]", op))
+    def _issue_other(self, branch: AnyBranch, op: object) -> Reply | None:
+        """A branch awaits something that is no step."""
         if isinstance(op, LocalOp):
-            branch.op = cast("AnyOp", op)
-            reply = cast("LocalOp[object]", op).enter(branch)
+            local = branch.op = cast("LocalOp[object]", op)
+            reply = local.enter(branch)
             if reply is not None:
                 branch.op = None
             return reply
@@ -443,18 +433,23 @@ class Scheduler:
         return None
 
     def _issue_step(self, branch: AnyBranch, op: Counted[object]) -> Reply | None:
+        """A branch awaits a step: what it goes on with, or ``None`` if it has to wait."""
         op.branch = branch
+        op.p = branch.path
         try:
             op.n = self.next_number(branch)
         except LimitExceededError as error:
             return None, error
         if self._failure is not None and op.step not in CLEANUP:
             return None, revive_failure(self._failure)
-        size = max(len(op.written), len(op.args) if isinstance(op, StepOp) else 0)
+        size = len(op.written)
+        if isinstance(op, StepOp) and op.args is not op.written:
+            size = max(size, len(op.args))
         if size > MAX_ARGUMENTS:
             return None, MessageTooLargeError(f"what {op.step} is asked", size, MAX_ARGUMENTS)
         op.fp = self._prints.of(op.step, op.site or self.facts.name, op.written, op.value)
-        op.cancelled = bool(branch.pending) and self._failure is None
+        if branch.pending and self._failure is None:
+            op.cancelled = True
         if isinstance(op, NoteOp):
             return self._replay_note(op) if self.replaying else self._make_note(op)
         branch.op = op
@@ -466,9 +461,11 @@ class Scheduler:
 
     def _launch(self, op: Counted[object]) -> None:
         """Ask the hub for a step, or begin one that is done here."""
-        if isinstance(op, StepOp):
+        if isinstance(op, WorkOp):
+            self.works.begin(op)
+        elif isinstance(op, StepOp):
             v, ref = (None, None) if op.value is None else self.pack(op.value)
-            self._send(
+            self.say(
                 f.Step(
                     i=self.ask(op),
                     p=op.p,
@@ -482,21 +479,19 @@ class Scheduler:
                     cancelled=op.cancelled,
                 )
             )
-        elif isinstance(op, WorkOp):
-            self.works.begin(op)
 
     def _give_up(self, op: Counted[object]) -> None:
         """Tell whoever does a step that nobody wants it any more."""
         if isinstance(op, WorkOp):
             self.works.cancel(op)
         else:
-            self._send(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
+            self.say(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
 
     def deliver(self, op: Counted[object], data: Buffer, error: BaseException | None) -> None:
         """A step has its outcome."""
         branch = op.branch
         assert branch is not None
-        if hold(self, op, data, error):
+        if isinstance(op, PromptOp) and hold(self, op, data, error):
             return
         if (
             op.cancelled
@@ -513,7 +508,7 @@ class Scheduler:
         op = self._answered(answer.i)
         if op is None:
             return
-        data = self._load(answer.v, answer.ref)
+        data = self._load(answer.v, answer.ref) if answer.v is None else answer.v
         if isinstance(op, WorkOp) and op.phase != "reported":
             self.works.answered(op, data)
         else:
@@ -599,9 +594,10 @@ class Scheduler:
             branch.pending.clear()
             if branch.op in spared:
                 continue
-            if isinstance(branch.op, Counted):
+            op = branch.op
+            if isinstance(op, Counted):
                 error = revive_failure(failure)
-                if not hold(self, branch.op, b"", error):
+                if not (isinstance(op, PromptOp) and hold(self, op, b"", error)):
                     self.wake(branch, None, error)
 
     # Replay.
@@ -680,7 +676,7 @@ class Scheduler:
         if self.replaying:
             self._memory.add((frame.p, frame.n), frame)
             return
-        self._send(frame)
+        self.say(frame)
         if isinstance(frame, f.Note):
             self.note_open = True
             self._note_mark = self._number
@@ -703,13 +699,13 @@ class Scheduler:
         elif isinstance(deed, Deadline):
             self._begin_deadline(deed)
         elif isinstance(deed, f.Note) and deed.step == "timeout":
-            self._send(deed)
+            self.say(deed)
         else:
             self.emit(deed)
 
     def _begin_deadline(self, deadline: Deadline) -> None:
         path, n = deadline.step
-        self._send(
+        self.say(
             f.Begin(
                 p=path,
                 n=n,

@@ -41,8 +41,6 @@ class Tool:
 class PromptOp(StepOp[T_co]):
     """A prompt whose agent may call tools. Its outcome waits for the call that runs."""
 
-    __slots__ = ("held", "running", "tools")
-
     def __init__(self, op: StepOp[T_co], tools: dict[str, Tool]) -> None:
         super().__init__(op.step, op.args, op.decode, about=op.about, written=op.written)
         self.tools = tools
@@ -103,16 +101,13 @@ class ToolBranch:
             self._host.deliver(op, *held)
 
 
-def hold(host: Host, op: object, data: Buffer, error: BaseException | None) -> bool:
+def hold(host: Host, op: PromptOp[object], data: Buffer, error: BaseException | None) -> bool:
     """Keep the outcome of a prompt until the call that runs has ended; an error interrupts it. Whether there is one to wait for."""
-    if not isinstance(op, PromptOp):
+    if op.running is None:
         return False
-    prompt = cast("PromptOp[object]", op)
-    if prompt.running is None:
-        return False
-    prompt.held = (data, error)
+    op.held = (data, error)
     if error is not None:
-        host.cancel(prompt.running, None, _PROMPT_OVER)
+        host.cancel(op.running, None, _PROMPT_OVER)
     return True
 
 

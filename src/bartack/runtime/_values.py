@@ -13,8 +13,10 @@ import enum
 import math
 import pathlib
 import re
+import types
+import typing
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -265,13 +267,14 @@ _MISMATCH: Final = re.compile(
 class Codec(Generic[T_co]):
     """How values of one annotation come back, and whether a value fits it."""
 
-    __slots__ = ("_decode", "_exact", "name")
+    __slots__ = ("_decode", "atoms", "name")
 
     def __init__(self, annotation: object) -> None:
         self.name = _name_of(annotation) if isinstance(annotation, type) else str(annotation)
-        self._exact = annotation if annotation in _ATOMS else None
+        self.atoms = _atoms_of(annotation)
+        """Those atoms that the annotation allows: they come back as they are."""
         check_annotation(annotation)
-        self._decode = _make_decoder(annotation)
+        self._decode: Callable[[Buffer], T_co] = _make_decoder(annotation)
 
     def decode(self, data: Buffer) -> T_co:
         """A value from JSON.
@@ -280,7 +283,7 @@ class Codec(Generic[T_co]):
             TypeMismatchError: It is not what the annotation says.
         """
         try:
-            return cast("T_co", self._decode(data))
+            return self._decode(data)
         except msgspec.DecodeError as error:
             raise self._mismatch(str(error)) from None
 
@@ -293,16 +296,9 @@ class Codec(Generic[T_co]):
             TypeMismatchError: It is not what the annotation says.
         """
         data = encode(value, what)
-        if type(value) is not self._exact and self is not PLAIN:
+        if type(value) not in self.atoms and self is not PLAIN:
             self.decode(data)
         return data
-
-    def copy(self, value: object, what: str = "a value") -> tuple[bytes, T_co]:
-        """A value as JSON, and what comes back of it."""
-        data = encode(value, what)
-        if type(value) is self._exact:
-            return data, cast("T_co", value)
-        return data, self.decode(data)
 
     def _mismatch(self, text: str) -> TypeMismatchError:
         found = _MISMATCH.fullmatch(text)
@@ -311,10 +307,32 @@ class Codec(Generic[T_co]):
         return TypeMismatchError(found["place"] or "$", expected, found["found"] or found["other"])
 
 
-_ATOMS: Final = (str, int, bool, float)
+ATOMS: Final = (str, int, float, bool, type(None))
+"""Types of values that nobody can change: a copy of them is themselves."""
 
 
-def _make_decoder(annotation: object) -> Callable[[Buffer], object]:
+def _atoms_of(annotation: object) -> frozenset[object]:
+    if annotation is Any:
+        return frozenset(ATOMS)
+    is_union = typing.get_origin(annotation) in {types.UnionType, typing.Union}
+    parts = typing.get_args(annotation) if is_union else (annotation,)
+    return frozenset(parts) if all(part in ATOMS for part in parts) else frozenset()
+
+
+def encode_atoms(kinds: Iterable[Codec[object]], values: Sequence[object]) -> bytes | None:
+    """Values as a JSON list, if each is an atom of its codec; ``None`` if one is not, or cannot travel (``encode`` says why)."""
+    try:
+        for kind, value in zip(kinds, values, strict=False):
+            if type(value) not in kind.atoms:
+                return None
+            _CHECKS[type(value)](value, 0)
+    except (_Unsound, _TooLarge):
+        return None
+    data = _encode(values)
+    return data if len(data) <= MAX_VALUE else None
+
+
+def _make_decoder(annotation: object) -> Callable[[Buffer], Any]:
     try:
         decoder = msgspec.json.Decoder(cast("type[object]", annotation), dec_hook=_decode_hook)
     except TypeError as error:

@@ -133,7 +133,7 @@ class FakeHub:
         """Until every body that runs on another thread has ended."""
         assert self.bodies is not None
         self.settle()
-        while self.bodies.busy:
+        while self.bodies.elsewhere:
             self.await_news()
             self.settle()
 

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from bartack.errors import MessageTooLargeError, MessageValueError, TypeMismatchError
 from bartack.runtime._values import (
     MAX_VALUE,
+    Codec,
     UnsupportedTypeError,
     check_annotation,
     codec,
@@ -228,7 +229,8 @@ def test_a_value_is_checked_against_its_annotation_when_it_leaves() -> None:
 def test_a_copy_shares_nothing_with_its_original() -> None:
     original = {"a": [1]}
 
-    _, copied = codec(dict[str, list[int]]).copy(original)
+    kind: Codec[dict[str, list[int]]] = codec(dict[str, list[int]])
+    copied = kind.decode(kind.encode(original))
     original["a"].append(2)
 
     assert copied == {"a": [1]}
