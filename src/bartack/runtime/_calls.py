@@ -96,10 +96,15 @@ class Shape:
         names = getattr(inspect.unwrap(self._function), "__globals__", {})
         return typing.get_type_hints(wanted, globalns=names, include_extras=True)
 
-    @property
+    @cached_property
     def result(self) -> Codec[Any]:
         """The codec of what the function returns."""
-        return (self._known or self._codecs())[3]
+        return self._codecs()[3]
+
+    @cached_property
+    def _places(self) -> list[Codec[object]]:
+        """The codecs of arguments that are given by their places."""
+        return self._codecs()[0]
 
     def check(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise ``TypeError`` unless the function takes these arguments."""
@@ -118,7 +123,7 @@ class Shape:
         """
         if not kwargs and len(args) in self._counts:
             # Most are atoms, which need neither to be encoded one by one nor to be copied.
-            atoms = encode_atoms((self._known or self._codecs())[0], args)
+            atoms = encode_atoms(self._places, args)
             if atoms is not None:
                 return b'{"args":%b}' % atoms, args, kwargs
         self.check(args, kwargs)
@@ -132,7 +137,7 @@ class Shape:
             MessageValueError: One cannot travel.
             TypeMismatchError: One is not what its annotation says.
         """
-        places, named, _, _ = self._known or self._codecs()
+        places, named, _, _ = self._codecs()
         if len(args) > len(places):
             places = self._by_place(len(args))
         parts = [kind.encode(value, what) for kind, value in zip(places, args, strict=False)]

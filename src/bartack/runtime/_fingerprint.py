@@ -47,9 +47,10 @@ class Fingerprints:
             value: A value among them that is encoded by itself.
         """
         # None of the parts can have a line break in it, so they cannot run into each other.
-        text = b"%b\n%b\n%b\n%b" % (kind.encode(), site.encode(), written, value or b"")
+        text = b"\n".join((kind.encode(), site.encode(), written, value or b""))
         for sign in self._signs:
-            if sign in text:
+            # Not `in`, which takes bytes for a number first, and an exception to see that they are none.
+            if text.find(sign) >= 0:
                 text = self._replace_places(text)
                 break
         if self._redactor is not None:

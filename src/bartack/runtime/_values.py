@@ -322,7 +322,7 @@ def _atoms_of(annotation: object) -> frozenset[object]:
 def encode_atoms(kinds: Iterable[Codec[object]], values: Sequence[object]) -> bytes | None:
     """Values as a JSON list, if each is an atom of its codec; ``None`` if one is not, or cannot travel (``encode`` says why)."""
     try:
-        for kind, value in zip(kinds, values, strict=False):
+        for kind, value in zip(kinds, values):  # noqa: B905 - as many as there are values; to say so takes as long as to encode them
             if type(value) not in kind.atoms:
                 return None
             _CHECKS[type(value)](value, 0)
