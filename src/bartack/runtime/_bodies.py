@@ -216,8 +216,6 @@ class Bodies:
         self._loop: _LoopThread | None = None
         self.elsewhere: set[BodyOp[object]] = set()
         """The bodies that are on other threads, of which there may be news."""
-        self._jotted = f.Begin(p="", n=0, step="", fp="", timeout_s=step_timeout_s)
-        """What was put on the slate last: most of it is the same for the next body."""
         self._news: list[Callable[[], None]] = []
         """What other threads want done in this one."""
         self._mutex = threading.Lock()
@@ -320,7 +318,7 @@ class Bodies:
             i=number,
             once=options.once,
             attempt=op.attempt,
-            timeout_s=self._limit_s(options),
+            timeout_s=self._step_timeout_s if options.timeout_s is None else options.timeout_s,
             grace_s=GRACE_S if options.is_async else 0.0,
             max_crashes=options.max_crashes,
         )
@@ -330,10 +328,7 @@ class Bodies:
         slate, options = self._slate, op.options
         if slate is None or options.is_async or options.timeout_s is not None:
             return False
-        begin = self._jotted
-        begin.p, begin.n, begin.step, begin.fp, begin.about = op.p, op.n, op.step, op.fp, op.about
-        begin.attempt, begin.max_crashes = op.attempt, options.max_crashes
-        op.line = slate.write(_encode(begin))
+        op.line = slate.write(_encode(self._begin_frame(op, 0)))
         return op.line >= 0
 
     def _wipe(self, op: BodyOp[object]) -> bool:
@@ -411,30 +406,28 @@ class Bodies:
 
     def _execute(self, op: BodyOp[object]) -> None:
         op.phase = "running"
-        if op.options.is_async:
+        scheduler, options = self._scheduler, op.options
+        limit_s = self._step_timeout_s if options.timeout_s is None else options.timeout_s
+        info = StepInfo(scheduler.facts, op, limit_s)
+        if options.is_async:
             if self._loop is None:
                 self._loop = _LoopThread()
             self.elsewhere.add(op)
-            self._loop.run(op, self._info(op), self._limit_s(op.options), self._ended_elsewhere(op))
-        elif self._scheduler.alone:
-            self._execute_here(op)
+            self._loop.run(op, info, limit_s, self._ended_elsewhere(op))
+        elif scheduler.alone:
+            # No other branch is there to be kept waiting: no need for a thread.
+            here.scheduler = None
+            scheduler.guard.take_out()
+            try:
+                self._ended(op, *_call(op, info))
+            finally:
+                scheduler.guard.put_in()
+                here.scheduler = scheduler
         else:
             if self._threads is None:
                 self._threads = _Threads()
             self.elsewhere.add(op)
-            self._threads.run(op, self._info(op), self._ended_elsewhere(op))
-
-    def _execute_here(self, op: BodyOp[object]) -> None:
-        """No other branch is there to be kept waiting: no need for a thread."""
-        guard = self._scheduler.guard
-        before, here.scheduler = here.scheduler, None
-        guard.take_out()
-        try:
-            value, error = _call(op, self._info(op))
-        finally:
-            guard.put_in()
-            here.scheduler = before
-        self._ended(op, value, error)
+            self._threads.run(op, info, self._ended_elsewhere(op))
 
     def _ended(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
         """A body has ended, with a value or an exception."""
@@ -484,12 +477,6 @@ class Bodies:
                 self._say_begin(op, asked=False)
             op.phase = "given up"
             self._scheduler.say(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
-
-    def _info(self, op: BodyOp[object]) -> StepInfo:
-        return StepInfo(self._scheduler.facts, op, self._limit_s(op.options))
-
-    def _limit_s(self, options: BodyOptions) -> float:
-        return self._step_timeout_s if options.timeout_s is None else options.timeout_s
 
 
 def _call(op: BodyOp[object], info: StepInfo) -> tuple[object, BaseException | None]:

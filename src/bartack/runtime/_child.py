@@ -122,28 +122,24 @@ class Link:
         except OSError as error:
             raise HubGoneError(str(error)) from None
 
-    def next(self) -> f.ToPeer:
-        """The next frame; waits for it."""
-        while not self._frames:
-            self.read()
-        return self._frames.popleft()
-
     def waiting(self) -> bool:
         """Whether a frame is there already."""
         return bool(self._frames)
 
-    def read(self) -> None:
-        """Read what there is, waiting for it."""
-        try:
-            self._wait()
-            size = self._sock.recv_into(self._buffer)
-        except OSError as error:
-            # A hub that was killed with unread data resets the connection.
-            raise HubGoneError(str(error)) from None
-        if not size:
-            raise HubGoneError("the hub closed the connection")
-        for body in self._reader.feed(self._view[:size]):
-            self._frames.append(f.decode_to_peer(body))
+    def next(self) -> f.ToPeer:
+        """The next frame; waits for it."""
+        frames = self._frames
+        while not frames:
+            try:
+                self._wait()
+                size = self._sock.recv_into(self._buffer)
+            except OSError as error:
+                # A hub that was killed with unread data resets the connection.
+                raise HubGoneError(str(error)) from None
+            if not size:
+                raise HubGoneError("the hub closed the connection")
+            frames.extend(map(f.decode_to_peer, self._reader.feed(self._view[:size])))
+        return frames.popleft()
 
 
 def worker_main(payload: bytes, fds: Sequence[int]) -> int:
