@@ -100,15 +100,14 @@ class BodyOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_async: bool = False
 
 
-class StepInfo:
+class StepInfo(msgspec.Struct, eq=False):
     """What the body of a step may want to know of it."""
 
-    def __init__(self, facts: Facts, op: WorkOp[object], limit_s: float) -> None:
-        self._facts = facts
-        self._op = op
-        self._limit_s = limit_s
-        self._began = time.time()
-        self.attempt = op.attempt
+    _facts: Facts
+    _op: WorkOp[object]
+    _limit_s: float
+    _began: float
+    attempt: int
 
     @property
     def run_id(self) -> str:
@@ -408,7 +407,7 @@ class Bodies:
         op.phase = "running"
         scheduler, options = self._scheduler, op.options
         limit_s = self._step_timeout_s if options.timeout_s is None else options.timeout_s
-        info = StepInfo(scheduler.facts, op, limit_s)
+        info = StepInfo(scheduler.facts, op, limit_s, time.time(), op.attempt)
         if options.is_async:
             if self._loop is None:
                 self._loop = _LoopThread()

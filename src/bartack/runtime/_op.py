@@ -91,7 +91,7 @@ class Op(Generic[T_co]):
     What most operations have in common to begin with is said once, by their class: they are made by the thousand.
     """
 
-    branch: AnyBranch | None = None
+    branch: AnyBranch
     """Whose it is, since it was awaited."""
     _awaited = False
 

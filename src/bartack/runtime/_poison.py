@@ -21,6 +21,8 @@ _LIBRARIES: Final = tuple(
     {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 
+_EVENTS: Final = "asyncio.events"
+
 Raise = Callable[[ForeignAwaitError], None]
 """Told of what was found; it does not return."""
 
@@ -62,22 +64,22 @@ class Guard:
     def put_in(self) -> None:
         """From now on asyncio cannot be used in this thread."""
         self._inside = True
-        events = sys.modules.get("asyncio.events")
-        if events is not None:
+        if _EVENTS in sys.modules:
+            events = sys.modules[_EVENTS]
             self._before = vars(events)["_get_running_loop"]()
             vars(events)["_set_running_loop"](self._loop)
 
     def take_out(self) -> None:
         """As it was before."""
         self._inside = False
-        events = sys.modules.get("asyncio.events")
-        if events is not None:
+        if _EVENTS in sys.modules:
+            events = sys.modules[_EVENTS]
             vars(events)["_set_running_loop"](self._before)
             self._before = None
 
     def watch_import(self) -> None:
         """Poison also an asyncio that is imported only while the worker runs."""
-        if "asyncio.events" not in sys.modules:
+        if _EVENTS not in sys.modules:
             sys.meta_path.insert(0, _ImportWatch(self._arm))
 
     def _arm(self, events: ModuleType) -> None:
@@ -95,7 +97,7 @@ class _ImportWatch:
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> importlib.machinery.ModuleSpec | None:
         """See ``importlib.abc.MetaPathFinder``."""
-        if name != "asyncio.events":
+        if name != _EVENTS:
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)

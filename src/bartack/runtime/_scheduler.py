@@ -352,10 +352,9 @@ class Scheduler:
 
     def ask(self, op: Counted[object]) -> int:
         """The number of a request whose answer is for this step."""
-        self._number += 1
-        op.number = self._number
-        self._waiting[self._number] = op
-        return self._number
+        number = op.number = self._number = self._number + 1
+        self._waiting[number] = op
+        return number
 
     def pack(self, data: bytes) -> tuple[msgspec.Raw | None, BlobRef | None]:
         """An encoded value for a frame: as it is or, if it is long, as a reference."""
@@ -489,18 +488,11 @@ class Scheduler:
 
     def deliver(self, op: Counted[object], data: Buffer, error: BaseException | None) -> None:
         """A step has its outcome."""
-        branch = op.branch
-        assert branch is not None
         if isinstance(op, PromptOp) and hold(self, op, data, error):
             return
-        if (
-            op.cancelled
-            and branch.pending
-            and isinstance(error, StepCancelledError)
-            and error.reason == _CANCELLED
-        ):
-            error = mark_origin(StepCancelledError(branch.pending[0][1]), (op.p, op.n))
-        self.wake(branch, data, error)
+        if error is not None and op.cancelled:
+            error = _with_own_reason(op, error)
+        self.wake(op.branch, data, error)
 
     # What comes from the hub.
 
@@ -508,7 +500,7 @@ class Scheduler:
         op = self._answered(answer.i)
         if op is None:
             return
-        data = self._load(answer.v, answer.ref) if answer.v is None else answer.v
+        data = self._load(answer.v, answer.ref)
         if isinstance(op, WorkOp) and op.phase != "reported":
             self.works.answered(op, data)
         else:
@@ -645,7 +637,6 @@ class Scheduler:
         """More of the history is there: go on with the step that waits for it, before anything else."""
         op, self._stalled = self._stalled, None
         if op is not None:
-            assert op.branch is not None
             reply = self._replay_note(op)
             if reply is not None:
                 self._ready.appendleft((op.branch, *reply))
@@ -655,7 +646,7 @@ class Scheduler:
         note = f.Note(p=op.p, n=op.n, step=op.step, fp=op.fp, about=op.about)
         try:
             if op.cancelled:
-                raise StepCancelledError(op.branch.pending[0][1] if op.branch else _CANCELLED)
+                raise StepCancelledError(op.branch.pending[0][1])
             data = encode(op.run(), op.about)
             note.v, note.ref = self.pack(data)
         except BartackError as error:
@@ -667,7 +658,6 @@ class Scheduler:
 
     def _note_failed(self, op: NoteOp[object], data: f.ErrorData) -> Exception:
         error = revive_error(data, (op.p, op.n))
-        assert op.branch is not None
         self.settle(op.branch, error)
         return error
 
@@ -750,6 +740,14 @@ class Scheduler:
 
 def _say_nothing(frame: f.Frame) -> None:
     """Nobody listens."""
+
+
+def _with_own_reason(op: Counted[object], error: BaseException) -> BaseException:
+    """The error of a step that came cancelled to the hub, which does not know why."""
+    pending = op.branch.pending
+    if pending and isinstance(error, StepCancelledError) and error.reason == _CANCELLED:
+        return mark_origin(StepCancelledError(pending[0][1]), (op.p, op.n))
+    return error
 
 
 def _end_quietly(coroutine: Coroutine[object, object, object]) -> None:

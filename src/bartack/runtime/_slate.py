@@ -16,8 +16,11 @@ from typing import Final
 LINES: Final = 64
 WIDTH: Final = 1024
 _HEAD: Final = struct.Struct("<II")
-"""How often a line was written, odd while somebody writes; how many bytes are on it."""
-ROOM: Final = WIDTH - _HEAD.size
+"""Which change of the slate this was, odd while somebody writes; how many bytes are on the line."""
+_HEAD_SIZE: Final = _HEAD.size
+_write_head: Final = _HEAD.pack_into
+_read_head: Final = _HEAD.unpack_from
+ROOM: Final = WIDTH - _HEAD_SIZE
 """The longest text that fits on a line."""
 
 
@@ -27,7 +30,7 @@ class Slate:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._memory = mmap.mmap(fd, LINES * WIDTH)
-        self._turns = [0] * LINES
+        self._turn = 0
         self._free = list(range(LINES - 1, -1, -1))
         """Lines with nothing on them; the last one is taken first, so those in use are the first of the slate."""
 
@@ -48,29 +51,30 @@ class Slate:
         if size > ROOM or not self._free:
             return -1
         line = self._free.pop()
-        at = line * WIDTH
-        memory, turn = self._memory, self._turns[line] + 2
-        self._turns[line] = turn
-        _HEAD.pack_into(memory, at, turn - 1, 0)
-        memory[at + 8 : at + 8 + size] = data
-        _HEAD.pack_into(memory, at, turn, size)
+        memory, at = self._memory, line * WIDTH
+        turn = self._turn = self._turn + 2
+        _write_head(memory, at, turn - 1, 0)
+        start = at + _HEAD_SIZE
+        memory[start : start + size] = data
+        _write_head(memory, at, turn, size)
         return line
 
     def wipe(self, line: int) -> None:
         """Take away what is on a line."""
-        turn = self._turns[line] = self._turns[line] + 2
-        _HEAD.pack_into(self._memory, line * WIDTH, turn, 0)
+        turn = self._turn = self._turn + 2
+        _write_head(self._memory, line * WIDTH, turn, 0)
         self._free.append(line)
 
     def read(self) -> list[bytes]:
         """What is on its lines; not what is being written just now."""
         found: list[bytes] = []
         for at in range(0, LINES * WIDTH, WIDTH):
-            turn, size = _HEAD.unpack_from(self._memory, at)
+            turn, size = _read_head(self._memory, at)
             if not turn:
                 break  # never written, nor were those behind it
-            data = self._memory[at + 8 : at + 8 + min(size, ROOM)]
-            again, _ = _HEAD.unpack_from(self._memory, at)
+            start = at + _HEAD_SIZE
+            data = self._memory[start : start + min(size, ROOM)]
+            again, _ = _read_head(self._memory, at)
             if data and turn == again and not turn % 2:
                 found.append(data)
         return found
