@@ -304,31 +304,40 @@ class Bodies:
 
     def _say_begin(self, op: BodyOp[object], *, asked: bool) -> None:
         op.phase = "asked"
-        self._scheduler.say(self._begin_frame(op, self._scheduler.ask(op) if asked else 0))
-
-    def _begin_frame(self, op: BodyOp[object], number: int) -> f.Begin:
         options = op.options
-        return f.Begin(
-            p=op.p,
-            n=op.n,
-            step=op.step,
-            fp=op.fp,
-            about=op.about,
-            i=number,
-            once=options.once,
-            attempt=op.attempt,
-            timeout_s=self._step_timeout_s if options.timeout_s is None else options.timeout_s,
-            grace_s=GRACE_S if options.is_async else 0.0,
-            max_crashes=options.max_crashes,
+        self._scheduler.say(
+            f.Begin(
+                p=op.p,
+                n=op.n,
+                step=op.step,
+                fp=op.fp,
+                about=op.about,
+                i=self._scheduler.ask(op) if asked else 0,
+                once=options.once,
+                attempt=op.attempt,
+                timeout_s=self._step_timeout_s if options.timeout_s is None else options.timeout_s,
+                grace_s=GRACE_S if options.is_async else 0.0,
+                max_crashes=options.max_crashes,
+            )
         )
 
     def _jot_down(self, op: BodyOp[object]) -> bool:
         """Put on the slate that a body begins, if that will do: its limit is a generous one, and there is room."""
-        slate, options = self._slate, op.options
-        if slate is None or options.is_async or options.timeout_s is not None:
+        options = op.options
+        if self._slate is None or options.is_async or options.timeout_s is not None:
             return False
-        op.line = slate.write(_encode(self._begin_frame(op, 0)))
-        return op.line >= 0
+        begin = f.Begin(
+            op.p,
+            op.n,
+            op.step,
+            op.fp,
+            op.about,
+            attempt=op.attempt,
+            timeout_s=self._step_timeout_s,
+            max_crashes=options.max_crashes,
+        )
+        line = op.line = self._slate.write(_encode(begin))
+        return line >= 0
 
     def _wipe(self, op: BodyOp[object]) -> bool:
         """Take a body off the slate; tells whether it was there."""
@@ -359,19 +368,10 @@ class Bodies:
 
     def _report(self, op: WorkOp[object], data: bytes) -> None:
         op.phase = "reported"
-        v, ref = self._scheduler.pack(data)
-        self._scheduler.say(
-            f.Done(
-                i=self._scheduler.ask(op),
-                p=op.p,
-                n=op.n,
-                step=op.step,
-                fp=op.fp,
-                v=v,
-                ref=ref,
-                about=op.about,
-                attempt=op.attempt,
-            )
+        scheduler = self._scheduler
+        v, ref = scheduler.pack(data)
+        scheduler.say(
+            f.Done(scheduler.ask(op), op.p, op.n, op.step, op.fp, v, ref, about=op.about, attempt=op.attempt)
         )
 
     def _report_error(self, op: WorkOp[object], error: BaseException, retry_in_s: float = -1.0) -> None:

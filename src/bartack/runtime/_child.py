@@ -44,6 +44,7 @@ from bartack.runtime._worker import find_worker, trust_definitions
 
 EXIT_OK: Final = 0
 EXIT_HUB_GONE: Final = 3
+READ_SIZE: Final = 64 * 1024
 TOGETHER: Final = 4096
 """So many bytes of reports keep the hub busy while more are made."""
 
@@ -74,8 +75,6 @@ class Link:
         readable.register(sock, select.POLLIN)
         self._wait = readable.poll
         self._reader = f.FrameReader()
-        self._buffer = bytearray(256 * 1024)
-        self._view = memoryview(self._buffer)
         self._frames: deque[f.ToPeer] = deque()
         self._out = bytearray(64 * 1024)
         self._sending = threading.Lock()
@@ -132,13 +131,13 @@ class Link:
         while not frames:
             try:
                 self._wait()
-                size = self._sock.recv_into(self._buffer)
+                data = self._sock.recv(READ_SIZE)
             except OSError as error:
                 # A hub that was killed with unread data resets the connection.
                 raise HubGoneError(str(error)) from None
-            if not size:
+            if not data:
                 raise HubGoneError("the hub closed the connection")
-            frames.extend(map(f.decode_to_peer, self._reader.feed(self._view[:size])))
+            frames.extend(map(f.decode_to_peer, self._reader.feed(data)))
         return frames.popleft()
 
 

@@ -17,6 +17,8 @@ from bartack.core import Redactor, is_secret_name
 
 _SHORTEST_PLACE: Final = 2
 
+# A copy is made sooner than a new one, which has to find out first what computes it best.
+_nothing_yet: Final = sha256()
 _text_encode = msgspec.json.Encoder().encode
 
 
@@ -55,7 +57,9 @@ class Fingerprints:
                 break
         if self._redactor is not None:
             text = self._redactor.redact_bytes(text)
-        return sha256(text).hexdigest()
+        digest = _nothing_yet.copy()
+        digest.update(text)
+        return digest.hexdigest()
 
     def redact(self, text: str) -> str:
         """A text for people, without secrets."""

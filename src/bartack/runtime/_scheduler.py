@@ -259,11 +259,11 @@ class Scheduler:
 
     def next_number(self, branch: AnyBranch) -> int:
         """The number of the next step of a branch."""
-        self._steps += 1
-        if self._steps >= MANY_STEPS:
+        steps = self._steps = self._steps + 1
+        if steps >= MANY_STEPS:
             self._check_limit()
-        branch.counter += 1
-        return branch.counter
+        n = branch.counter = branch.counter + 1
+        return n
 
     def wake(self, branch: AnyBranch, value: object, error: BaseException | None) -> None:
         """A branch goes on with the outcome of what it waited for."""
