@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeVar, cast
 
 import msgspec
@@ -201,7 +202,7 @@ def _nothing(data: Buffer) -> None:
 
 
 class _End(Protocol):
-    def __call__(self, value: object, error: BaseException | None) -> None: ...
+    def __call__(self, op: BodyOp[object], value: object, error: BaseException | None) -> None: ...
 
 
 class Bodies:
@@ -233,8 +234,7 @@ class Bodies:
             return
         with self._mutex:
             all_news, self._news = self._news, []
-        for news in all_news:
-            self._scheduler.resume(news)
+        self._scheduler.resume(all_news)
 
     def close(self) -> None:
         """Let go of the threads; what they still do is abandoned."""
@@ -410,9 +410,9 @@ class Bodies:
         info = StepInfo(scheduler.facts, op, limit_s, time.time(), op.attempt)
         if options.is_async:
             if self._loop is None:
-                self._loop = _LoopThread()
+                self._loop = _LoopThread(self._ended_elsewhere)
             self.elsewhere.add(op)
-            self._loop.run(op, info, limit_s, self._ended_elsewhere(op))
+            self._loop.run(op, info, limit_s)
         elif scheduler.alone:
             # No other branch is there to be kept waiting: no need for a thread.
             here.scheduler = None
@@ -424,9 +424,9 @@ class Bodies:
                 here.scheduler = scheduler
         else:
             if self._threads is None:
-                self._threads = _Threads()
+                self._threads = _Threads(self._ended_elsewhere)
             self.elsewhere.add(op)
-            self._threads.run(op, info, self._ended_elsewhere(op))
+            self._threads.run(op, info)
 
     def _ended(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
         """A body has ended, with a value or an exception."""
@@ -451,14 +451,13 @@ class Bodies:
         else:
             self._report_error(op, error)
 
-    def _ended_elsewhere(self, op: BodyOp[object]) -> _End:
+    def _ended_elsewhere(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
         """For other threads: have the outcome reported in this one."""
+        self._tell(partial(self._back, op, value, error))
 
-        def report(value: object, error: BaseException | None) -> None:
-            self.elsewhere.discard(op)
-            self._ended(op, value, error)
-
-        return lambda value, error: self._tell(lambda: report(value, error))
+    def _back(self, op: BodyOp[object], value: object, error: BaseException | None) -> None:
+        self.elsewhere.discard(op)
+        self._ended(op, value, error)
 
     def _tell(self, news: Callable[[], None]) -> None:
         # Whoever comes first wakes the worker's thread, which takes this byte before it takes the news of all.
@@ -504,8 +503,10 @@ class _Threads:
     get a thread each, and those that do not are run one after the other by the same.
     """
 
-    def __init__(self) -> None:
-        self._work: deque[tuple[BodyOp[object], StepInfo, _End]] = deque()
+    def __init__(self, end: _End) -> None:
+        self._end = end
+        """Called at the end of each body, in its thread."""
+        self._work: deque[tuple[BodyOp[object], StepInfo]] = deque()
         self._idle: list[threading.Lock] = []
         """Each lock is that of a thread that waits to get it."""
         self._count = 0
@@ -513,10 +514,10 @@ class _Threads:
         self._stopped = False
         self._mutex = threading.Lock()
 
-    def run(self, op: BodyOp[object], info: StepInfo, end: _End) -> None:
-        """Run a body; ``end`` is called in its thread."""
+    def run(self, op: BodyOp[object], info: StepInfo) -> None:
+        """Run a body."""
         with self._mutex:
-            self._work.append((op, info, end))
+            self._work.append((op, info))
             if not self._looking:
                 self._send_one()
 
@@ -565,8 +566,8 @@ class _Threads:
             if work is None:
                 gate.acquire()  # bartack: allow[wait_without_deadline] stop ends it
                 continue
-            op, info, end = work
-            end(*_call(op, info))
+            op, info = work
+            self._end(op, *_call(op, info))
             with self._mutex:
                 self._looking += 1
 
@@ -574,17 +575,19 @@ class _Threads:
 class _LoopThread:
     """One asyncio loop in a thread of its own."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: _End) -> None:
         import asyncio  # noqa: PLC0415 - only who has async bodies pays for it
 
+        self._end = end
+        """Called at the end of each body, in the loop's thread."""
         self._asyncio = asyncio
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._main, name="bartack-loop", daemon=True)
         self._thread.start()
 
-    def run(self, op: BodyOp[object], info: StepInfo, limit_s: float, end: _End) -> None:
-        """Run an async body; ``end`` is called in the loop's thread."""
-        self._loop.call_soon_threadsafe(self._start, op, info, limit_s, end)
+    def run(self, op: BodyOp[object], info: StepInfo, limit_s: float) -> None:
+        """Run an async body."""
+        self._loop.call_soon_threadsafe(self._start, op, info, limit_s)
 
     def cancel(self, op: BodyOp[object], stubborn: Callable[[], None] | None = None) -> None:
         """Cancel an async body; ``stubborn`` is called if it does not stop soon."""
@@ -603,13 +606,13 @@ class _LoopThread:
         finally:
             self._loop.close()
 
-    def _start(self, op: BodyOp[object], info: StepInfo, limit_s: float, end: _End) -> None:
+    def _start(self, op: BodyOp[object], info: StepInfo, limit_s: float) -> None:
         context = contextvars.copy_context()
         context.run(_info.set, info)
         coroutine = cast("Coroutine[object, object, object]", op.function(*op.args, **op.kwargs))
         op.task = self._loop.create_task(coroutine, context=context)
         watch = self._loop.create_task(self._watch(op, op.task, limit_s))
-        watch.add_done_callback(lambda done: self._finish(done, end))
+        watch.add_done_callback(partial(self._finish, op))
 
     def _cancel(self, op: BodyOp[object], stubborn: Callable[[], None] | None) -> None:
         if op.task is None or op.task.done():
@@ -630,12 +633,12 @@ class _LoopThread:
             task.exception()
         raise StepTimeoutError("step", limit_s, "default" if op.options.timeout_s is None else "explicit")
 
-    def _finish(self, done: asyncio.Task[object], end: _End) -> None:
+    def _finish(self, op: BodyOp[object], done: asyncio.Task[object]) -> None:
         if done.cancelled():
-            end(None, self._asyncio.CancelledError())
+            self._end(op, None, self._asyncio.CancelledError())
         else:
             error = done.exception()
             if error is not None:
-                end(None, error)
+                self._end(op, None, error)
             else:
-                end(done.result(), None)  # bartack: allow[wait_without_deadline] it is done
+                self._end(op, done.result(), None)  # bartack: allow[wait_without_deadline] it is done

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -196,9 +196,10 @@ class Scheduler:
             self.guard.take_out()
             here.scheduler = before
 
-    def resume(self, ended: Callable[[], None]) -> None:
-        """Something came to its end outside the scheduler: let ``ended`` report it, and go on."""
-        ended()
+    def resume(self, news: Iterable[Callable[[], None]]) -> None:
+        """Something came to its end outside the scheduler: let each report it, and go on."""
+        for report in news:
+            report()
         self.take(None)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Final, cast
 
 import msgspec
@@ -41,11 +42,6 @@ class PatchworkCodec(Codec[object]):
         """See ``Codec.encode``."""
         return encode(plain(value), what)
 
-    def copy(self, value: object, what: str = "a value") -> tuple[bytes, object]:
-        """See ``Codec.copy``."""
-        data = self.encode(value, what)
-        return data, decoded(data)
-
 
 _RESULT: Final = PatchworkCodec()
 
@@ -60,7 +56,7 @@ class PatchworkShape(Shape):
     def resolve(self) -> None:
         """See ``Shape.resolve``: there is nothing to look up."""
 
-    @property
+    @cached_property
     def result(self) -> Codec[object]:
         """See ``Shape.result``."""
         return _RESULT
