@@ -47,6 +47,8 @@ class Mailbox:
         check_name(name)
         self.name = name
         self._scheduler = scheduler
+        self._plainly = encode([name, None, None, None])
+        """What is written in a send that has nothing but a message."""
 
     def send(
         self,
@@ -67,14 +69,16 @@ class Mailbox:
         Returns:
             The id of the message.
         """
-        written = [self.name, key, metadata, not_before]
         args = s.SendArgs(mailbox=self.name, key=key or "", metadata=dict(metadata or {}))
         if isinstance(not_before, datetime.datetime):
             args = msgspec.structs.replace(args, not_before=moment_of(not_before))
         elif not_before is not None:
             due = self._scheduler.senses.now_us() + int(seconds_of(not_before, "not_before") * 1e6)
             args = msgspec.structs.replace(args, not_before=due)
-        return self._step("send", args, _TEXT.decode, encode(value, f"a message to {self.name}"), written)
+        data = encode(value, f"a message to {self.name}")
+        plain = key is None and metadata is None and not_before is None
+        written = self._plainly if plain else encode([self.name, key, metadata, not_before])
+        return self._step("send", args, _TEXT.decode, data, written)
 
     def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> StepOp[SendOutcome]:
         """Send a message and see to it that it arrives; see ``ctx.send_supervised``.
@@ -174,12 +178,10 @@ class Mailbox:
         args: s.MailboxArgs,
         decode: Callable[[Buffer], T],
         value: bytes | None = None,
-        written: object = None,
+        written: bytes | None = None,
     ) -> StepOp[T]:
         self._scheduler.check_here(f"mailbox.{step}")
-        data = encode_args(args)
-        print_of = None if written is None else encode(written)
-        return StepOp(step, data, decode, about=self.name, value=value, written=print_of)
+        return StepOp(step, encode_args(args), decode, about=self.name, value=value, written=written)
 
     def __repr__(self) -> str:
         return f"<mailbox {self.name}>"

@@ -99,7 +99,7 @@ def _check_elements(value: list[object], depth: int) -> None:
     index = 0
     try:
         for index, element in enumerate(value):  # noqa: B007 - read where it fails
-            _check(element, depth + 1)
+            (_CHECKS.get(type(element)) or _learn(type(element)))(element, depth + 1)
     except _Unsound as unsound:
         unsound.place = f"[{index}]{unsound.place}"
         raise
@@ -111,7 +111,7 @@ def _check_members(value: dict[object, object], depth: int) -> None:
     try:
         for key, member in value.items():
             _check_key(key)
-            _check(member, depth + 1)
+            (_CHECKS.get(type(member)) or _learn(type(member)))(member, depth + 1)
     except _Unsound as unsound:
         unsound.place = f"{_step_into(key)}{unsound.place}"
         raise
