@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import enum
 import json
+import math
 import resource
 import uuid
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from bartack.runtime._values import (
     check_annotation,
     codec,
     encode,
+    encode_atoms,
     plain_or_repr,
     schema_of,
 )
@@ -224,6 +226,30 @@ def test_a_value_is_checked_against_its_annotation_when_it_leaves() -> None:
         codec(int).encode("1")
     with pytest.raises(MessageValueError, match="set"):
         codec(list[int]).encode({1})
+
+
+def test_atoms_are_encoded_together_as_they_are_one_by_one() -> None:
+    kinds = [codec(int), codec(str | None), codec(float), codec(Any)]
+    values = (2**64 - 1, None, 0.5)
+
+    assert encode_atoms(kinds, values) == b"[" + b",".join(encode(value) for value in values) + b"]"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (int, True),
+        (float, 1),
+        (int, 2**64),
+        (float, math.nan),
+        (str, "\ud800"),
+        (str, '"' * MAX_VALUE),
+        (str | list[int], "a"),
+        (Any, [1]),
+    ],
+)
+def test_what_needs_a_closer_look_is_not_encoded_together(annotation: object, value: object) -> None:
+    assert encode_atoms([codec(annotation)], (value,)) is None
 
 
 def test_a_copy_shares_nothing_with_its_original() -> None:
