@@ -493,6 +493,31 @@ def test_an_owner_whose_lock_was_deleted_acknowledges_nothing_more(tmp_path: Pat
         assert first.lost
 
 
+class RobbedDisk(FaultyDisk):
+    """A disk from which a file is deleted right behind the next write."""
+
+    robbed: str = ""
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        taken = super().write(fd, data, offset)
+        if self.robbed:
+            robbed, self.robbed = self.robbed, ""
+            self.unlink(robbed)
+        return taken
+
+
+@pytest.mark.parametrize("robbed", [JOURNAL, f"{RUN}/lock"])
+def test_what_is_deleted_while_a_commit_is_written_is_noticed_by_that_commit(robbed: str) -> None:
+    disk = RobbedDisk()
+    with open_journal(RUN, disk=disk) as journal:
+        journal.append("safe")
+        disk.robbed = robbed
+        with pytest.raises(JournalLostError):
+            journal.append("to.nowhere")
+
+        assert journal.lost
+
+
 def test_an_owner_whose_directory_was_deleted_acknowledges_nothing_more(tmp_path: Path) -> None:
     with open_journal(tmp_path / "run") as journal:
         journal.append("safe")

@@ -10,11 +10,10 @@ import errno
 import fcntl
 import os
 import sys
-from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
-from bartack.core._facts import FileFacts, ask_with_times
+from bartack.core._facts import WITH_TIMES, Asking, FileFacts
 
 FILE_MODE = 0o600
 DIR_MODE = 0o700
@@ -55,6 +54,10 @@ class Disk(Protocol):
 
     def facts(self, fd: int) -> FileFacts:
         """Size, number of links and inode of an open file."""
+        ...
+
+    def all_named(self, *fds: int) -> bool:
+        """Whether each of these open files still has a name."""
         ...
 
     def lock(self, fd: int) -> bool:
@@ -121,7 +124,11 @@ class RealDisk:
 
     def facts(self, fd: int) -> FileFacts:
         """See ``Disk.facts``."""
-        return _best_way_to_ask()(fd)
+        return _best_way_to_ask().facts(fd)
+
+    def all_named(self, *fds: int) -> bool:
+        """See ``Disk.all_named``."""
+        return _best_way_to_ask().all_named(fds)
 
     def lock(self, fd: int) -> bool:
         """See ``Disk.lock``."""
@@ -179,13 +186,13 @@ else:
 
 
 @cache
-def _best_way_to_ask() -> Callable[[int], FileFacts]:
+def _best_way_to_ask() -> Asking:
     try:
-        from bartack.core._statx import ask_without_times  # noqa: PLC0415 - ctypes is slow to import
+        from bartack.core._statx import WITHOUT_TIMES  # noqa: PLC0415 - ctypes is slow to import
     except (ImportError, AttributeError):
         # Not Linux, an old C library, or an interpreter without ctypes.
-        return ask_with_times
-    return ask_without_times
+        return WITH_TIMES
+    return WITHOUT_TIMES
 
 
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:

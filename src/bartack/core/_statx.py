@@ -7,16 +7,20 @@ import struct
 from stat import S_ISREG
 from typing import Final
 
-from bartack.core._facts import FileFacts, ask_with_times
+from bartack.core._facts import Asking, FileFacts, ask_with_times
 
 _AT_EMPTY_PATH: Final = 0x1000
-_WANTED: Final = 0x1 | 0x4 | 0x100 | 0x200
+_LINKS: Final = 0x4
+_WANTED: Final = 0x1 | _LINKS | 0x100 | 0x200
 """Type, number of links, inode and size; no times."""
 
 _Buffer: Final = ctypes.c_char * 256
 """``struct statx``: its layout is the same on every architecture."""
 _unpack: Final = struct.Struct("=I12xI8xH2xQQ").unpack_from
 """Of that: what was found, number of links, mode, inode, size. (Taking them one by one out of a structure takes longer.)"""
+
+_unpack_links: Final = struct.Struct("=I12xI").unpack_from
+"""What was found, number of links."""
 
 # Through PyDLL the interpreter's lock is kept: letting go of it and taking it again costs more than the call.
 _statx = ctypes.PyDLL(None).statx
@@ -32,3 +36,17 @@ def ask_without_times(fd: int) -> FileFacts:
     if mask & _WANTED != _WANTED:
         return ask_with_times(fd)
     return FileFacts(size, links, inode, S_ISREG(mode))
+
+
+def all_named_without_times(fds: tuple[int, ...]) -> bool:
+    """Whether each of these open files still has a name. Every commit asks this, so it asks no more."""
+    found = _Buffer()
+    for fd in fds:
+        answered = _statx(fd, b"", _AT_EMPTY_PATH, _LINKS, found) == 0
+        mask, links = _unpack_links(found)
+        if not (links if answered and mask & _LINKS else ask_with_times(fd).links):
+            return False
+    return True
+
+
+WITHOUT_TIMES: Final = Asking(ask_without_times, all_named_without_times)

@@ -5,10 +5,11 @@ lines in ``_stage.py``; reading without ownership in ``_reader.py``.
 
 The order that everything rests on:
 
-- *commit*: write all staged lines, sync, check that the file still has a name, only then acknowledge. The next commit
-  is written only after this one is synced. One that does not come to its end, for whatever reason, is poison. A
-  commit for which the file has to grow also fills it with blank lines, so that those after it overwrite these: a sync
-  that has no new size to record is a third faster.
+- *commit*: write all staged lines, check that the file and its lock still have their names, sync, only then acknowledge.
+  (Whoever takes a lock of the same name behind that check finds these lines. Behind the sync the check would take longer,
+  because nothing of it is in the processor's caches then.) The next commit is written only after this one is synced. One
+  that does not come to its end, for whatever reason, is poison. A commit for which the file has to grow also fills it
+  with blank lines, so that those after it overwrite these: a sync that has no new size to record is a third faster.
 - *open*: lock, read and judge everything, change nothing unless all of it is judged sound; then keep and cut a torn tail,
   rewrite the last commit, sync file and directory; only then serve. What an earlier owner left in the page cache after a
   failed sync looks written but is not: rewriting it makes it so.
@@ -330,7 +331,8 @@ class FileJournal:
 
     def stage(self, *drafts: Draft) -> int:
         """Give drafts their places as one atomic group; return the place of the first. See ``Journal.stage``."""
-        self._check_usable()
+        if self._fd < 0 or self._poison is not None:
+            self._refuse()
         try:
             return self._stage.add(drafts)
         except OSError as error:
@@ -339,8 +341,12 @@ class FileJournal:
     def commit(self) -> int:
         """Make everything staged durable, with one write and one sync. See ``Journal.commit``."""
         with self._writing:
-            self._check_usable()
-            self._check_owner()
+            if self._fd < 0 or self._poison is not None:
+                self._refuse()
+            if os.getpid() != self._pid:
+                # The lock is shared with a forked child, so it does not keep the child from writing.
+                problem = f"process {self._pid} owns it, and this one was forked from that"
+                raise JournalLostError(self.path, problem)
             wanted = self._telemetry.wanted(JournalCommitted)
             started = self._clock.monotonic_ns() if wanted else 0
             try:
@@ -410,7 +416,8 @@ class FileJournal:
 
     def put_blob(self, content: bytes) -> BlobRef:
         """Keep a large value; durable when it returns."""
-        self._check_usable()
+        if self._fd < 0 or self._poison is not None:
+            self._refuse()
         try:
             return self._blobs.put(content)
         except OSError as error:
@@ -530,10 +537,13 @@ class FileJournal:
     def _write(self, groups: list[Group]) -> int:
         lines, crc, marks = self._encode(groups)
         try:
-            self._write_lines(lines)
-            if self._sync:
+            if self._sync and self.size_bytes + len(lines) > self._filled:
+                self._grow(lines)
+            else:
+                write_all(self._disk, self._fd, lines, self.size_bytes)
+            kept = self._disk.all_named(self._fd, self._lock.fd)
+            if self._sync and kept:
                 self._disk.sync(self._fd)
-            kept = self._disk.facts(self._fd).links > 0 and self._lock.is_named
         except OSError as error:
             self._fail(error)
         if not kept:
@@ -548,21 +558,17 @@ class FileJournal:
         self.synced_seq = last.seq + len(last.bodies) - 1
         return len(lines)
 
-    def _write_lines(self, lines: bytes) -> None:
-        end = self.size_bytes + len(lines)
-        if self._sync and end > self._filled:
-            filled = -(-end // FILLING) * FILLING
-            try:
-                filling = lines.ljust(filled - self.size_bytes, b"\n")
-                write_all(self._disk, self._fd, filling, self.size_bytes)
-            except OSError as error:
-                if error.errno not in _FULL:
-                    raise
-                # There may still be room for the lines alone. Nothing is synced yet, so they can be written again.
-            else:
-                self._filled = filled
-                return
-        write_all(self._disk, self._fd, lines, self.size_bytes)
+    def _grow(self, lines: bytes) -> None:
+        """Write lines that the file has to grow for, and the blank lines behind them that those to come are written over."""
+        filled = -(-(self.size_bytes + len(lines)) // FILLING) * FILLING
+        try:
+            write_all(self._disk, self._fd, lines.ljust(filled - self.size_bytes, b"\n"), self.size_bytes)
+            self._filled = filled
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            # There may still be room for the lines alone. Nothing is synced yet, so they can be written again.
+            write_all(self._disk, self._fd, lines, self.size_bytes)
 
     def _cut_filling(self) -> None:
         """Leave a file that ends with its last entry. Best effort, for people: the next owner cuts what is left."""
@@ -655,18 +661,11 @@ class FileJournal:
         if self._fd < 0:
             raise JournalClosedError(self.path)
 
-    def _check_usable(self) -> None:
-        if self._fd < 0:
+    def _refuse(self) -> NoReturn:
+        """It is closed or poisoned."""
+        if self._fd < 0 or self._poison is None:
             raise JournalClosedError(self.path)
-        if self._poison is not None:
-            raise self._poison.again(self._poison)
-
-    def _check_owner(self) -> None:
-        """The lock is shared with a forked child, so it does not keep the child from writing."""
-        if os.getpid() != self._pid:
-            raise JournalLostError(
-                self.path, f"process {self._pid} owns it, and this one was forked from that"
-            )
+        raise self._poison.again(self._poison)
 
 
 def load_value(blobs: FileBlobs, entry: Entry) -> bytes | None:

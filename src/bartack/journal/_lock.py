@@ -16,22 +16,26 @@ NAME: Final = "lock"
 
 
 class FileLock:
-    """A held lock; closing it lets go."""
+    """A held lock; closing it lets go.
+
+    Attributes:
+        fd: The open file.
+    """
 
     def __init__(self, disk: Disk, fd: int) -> None:
+        self.fd = fd
         self._disk = disk
-        self._fd = fd
 
     @property
     def is_named(self) -> bool:
         """Whether the file still has its name: once it is removed, somebody else can lock another one."""
-        return self._disk.facts(self._fd).links > 0
+        return self._disk.all_named(self.fd)
 
     def close(self) -> None:
         """Let go of the lock."""
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-            self._fd = -1
+        if self.fd >= 0:
+            self._disk.close(self.fd)
+            self.fd = -1
 
 
 def take_lock(disk: Disk, directory: str) -> FileLock:

@@ -16,6 +16,8 @@ from bartack.journal._contract import DATA_LIMIT, INLINE_LIMIT, BlobStore, Draft
 GROUP_LIMIT: Final = 16 * 1024 * 1024
 """The most bytes one atomic group may take in the journal itself."""
 
+_LINE_BREAK: Final = ord("\n")
+"""As a number: ``in`` finds a byte in a third of the time that it takes to find bytes."""
 _KIND = re.compile(r"[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)*")
 _encode = msgspec.json.Encoder().encode
 _check_json = msgspec.json.Decoder(msgspec.Raw).decode
@@ -48,7 +50,7 @@ class Stage:
         """Take one atomic group; return the place of its first entry."""
         if not drafts:
             raise EntryError("", "a group needs at least one entry")
-        bodies = [self._body(draft) for draft in drafts]
+        bodies = list(map(self._body, drafts))
         if len(bodies) > 1 and sum(map(len, bodies)) > GROUP_LIMIT:
             raise EntryError(drafts[0].kind, f"the group takes more than {GROUP_LIMIT} bytes")
         return self._place(bodies)
@@ -77,7 +79,7 @@ class Stage:
         if value is not None:
             if ref is not None:
                 raise EntryError(draft.kind, "an entry has a value or a reference, not both")
-            if not draft.sound or b"\n" in value:
+            if not draft.sound or _LINE_BREAK in value:
                 _check_text(draft.kind, "value", value)
             if len(value) <= INLINE_LIMIT:
                 return b'%b%b,"value":%b' % (prefix, data, value)
@@ -106,10 +108,10 @@ def _encode_data(draft: Draft) -> bytes:
         raise EntryError(
             draft.kind, f"data takes {len(data)} bytes, more than {DATA_LIMIT}; put it into the value"
         )
-    if b"null" in data and not is_finite(draft.data):
+    if data.find(b"null") >= 0 and not is_finite(draft.data):
         raise EntryError(draft.kind, "data holds a number that is not finite; JSON has none")
     # What was encoded already (msgspec.Raw) goes through the encoder unseen.
-    if not draft.sound or b"\n" in data:
+    if not draft.sound or _LINE_BREAK in data:
         _check_text(draft.kind, "data", data)
     return data
 

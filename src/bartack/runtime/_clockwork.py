@@ -110,6 +110,8 @@ class Clockwork:
 
     def next_in_s(self) -> float | None:
         """Seconds until something may be due; ``None`` if nothing is."""
+        if not self._wall and not self._alive:
+            return None
         wall, alive = _first(self._wall), _first(self._alive)
         wait: float | None = None
         if wall is not None:

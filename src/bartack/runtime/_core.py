@@ -1,9 +1,9 @@
 """The core of the hub: frames and events in, entries and actions out. It neither waits nor touches a socket, a file or a process.
 
-One turn: hand in what arrived (``frame``, ``lost``, ``shell_ended``, ``process_gone``, ``tick`` …), commit the journal if
-``must_sync``, then perform what ``committed`` returns. Read ``_ledger.py`` for how a turn is written, ``_crew.py`` for workers and
-failure, ``_mail.py`` for mailboxes, ``_effects.py`` for commands, prompts and timers, ``_questions.py`` for questions,
-``_foreign.py`` for processes outside.
+One turn: hand in what arrived (``frame``, ``lost``, ``shell_ended``, ``process_gone``, ``tick`` …), commit the journal if the
+ledger ``must_sync``, then perform what its ``committed`` returns. Read ``_ledger.py`` for how a turn is written, ``_crew.py``
+for workers and failure, ``_mail.py`` for mailboxes, ``_effects.py`` for commands, prompts and timers, ``_questions.py`` for
+questions, ``_foreign.py`` for processes outside.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bartack.runtime._effects import EffectDesk, ShellEnd
 from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._herald import Herald
 from bartack.runtime._herald_run import SUPERVISOR
-from bartack.runtime._ledger import Action, EndHub, Hang, Ledger, LookAt, Peer, Show, Transition, describe
+from bartack.runtime._ledger import EndHub, Hang, Ledger, LookAt, Peer, Show, Transition, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._linking import LinkDesk
 from bartack.runtime._links import Abort
@@ -62,9 +62,10 @@ _PATIENT: Final = frozenset({"think", "ask", "delegate"})
 SIGN_OF_LIFE_US: Final = 30_000_000
 """Whoever runs a run leaves a sign of life more often than this."""
 
-_OF_THE_WORKER: Final = (f.Result, f.Failed, f.Ask, f.Hello)
-"""Frames that are about no branch of a worker."""
+_OF_A_BRANCH: Final = (f.Done, f.Step, f.Note, f.Begin, f.Out, f.Cancel, f.Returned)
+"""Frames that are about one branch of a worker. (The first that fits ends the look, so the most frequent come first.)"""
 _OF_A_STEP: Final = (f.Done, f.Step, f.Begin)
+_WITH_ERROR: Final = (f.Done, f.Failed)
 
 
 class Core:
@@ -108,6 +109,20 @@ class Core:
         self.crew.abort = self._abort
         self._office = office
         self._handlers = self._table()
+        self._hear: dict[type[f.ToHub], Callable[..., None]] = {
+            f.Done: self.effects.done,
+            f.Step: self._step,
+            f.Note: self.effects.note,
+            f.Begin: self.effects.begin,
+            f.Returned: self.effects.tools.returned,
+            f.Out: self.effects.out,
+            f.Cancel: self._cancel,
+            f.Result: self.crew.result,
+            f.Failed: self.crew.failed,
+            f.Slow: self.crew.slow,
+            f.Ask: self._hang,
+            f.Hello: self._hang,
+        }
 
     def _table(self) -> Mapping[str, Handler]:
         """Who does which kind of step."""
@@ -177,28 +192,16 @@ class Core:
             self.ledger.act(Transition())
 
     @property
-    def must_sync(self) -> bool:
-        """Whether somebody waits for what was decided in this turn to be durable."""
-        return self.ledger.must_sync
-
-    @property
     def unsettled(self) -> bool:
         """Whether this turn has left anything to write, to do or to make durable."""
-        return self.ledger.unsettled or self.effects.unsettled
+        return self.ledger.must_sync or bool(self.ledger.at_once or self.effects.begun)
 
     def settle(self) -> None:
         """The turn is over: write what only had to be written if nothing more came of it."""
         if self.state.prompts_over:
             self.monitors.look()
-        self.effects.settle()
-
-    def take_at_once(self) -> list[Action]:
-        """What can be done before anything is durable."""
-        return self.ledger.take_at_once()
-
-    def committed(self) -> list[Action]:
-        """Everything is durable: what is to be done now."""
-        return self.ledger.committed()
+        if self.effects.begun:
+            self.effects.settle()
 
     def tick(self) -> None:
         """Time has passed."""
@@ -226,13 +229,10 @@ class Core:
             if isinstance(frame, f.Ask):
                 self.foreign.ask(peer, frame)
             return
-        if isinstance(frame, f.Slow):
-            self.crew.slow(worker, frame)
-            return
-        if peer.replaying:
+        if peer.replaying and not isinstance(frame, f.Slow):
             peer.replaying = False
             self._check_pause()
-        if not isinstance(frame, _OF_THE_WORKER):
+        if isinstance(frame, _OF_A_BRANCH):
             if frame.p != worker.path and self.state.worker_of(frame.p) is not worker:
                 # Whoever speaks for somebody else has lost his way.
                 self.ledger.act(Hang(peer.number))
@@ -241,7 +241,11 @@ class Core:
                 return  # it was told the outcome while it said this
         if worker.returning and isinstance(frame, _OF_A_STEP) and frame.step not in TIDYING:
             self.mail.return_all(worker, frame.p)
-        self._from_worker(peer, worker, frame)
+        if isinstance(frame, _WITH_ERROR) and frame.e is not None and frame.e.code == RunDiskError.code:
+            # No outcome of the step: it is executed when there is room again.
+            self._interrupt(worker, frame.e.message)
+        else:
+            self._hear[type(frame)](peer, worker, frame)
 
     def lost(self, number: int) -> None:
         """The connection of a peer is gone. A worker's end is told by its process, not by its socket."""
@@ -329,33 +333,6 @@ class Core:
 
     # Inside.
 
-    def _from_worker(self, peer: Peer, worker: Worker, frame: f.Said) -> None:
-        if isinstance(frame, f.Done | f.Failed) and frame.e is not None and frame.e.code == RunDiskError.code:
-            # No outcome of the step: it is executed when there is room again.
-            self._interrupt(worker, frame.e.message)
-            return
-        match frame:
-            case f.Done():
-                self.effects.done(peer, worker, frame)
-            case f.Step():
-                self._step(peer, worker, frame)
-            case f.Note():
-                self.effects.note(peer, worker, frame)
-            case f.Begin():
-                self.effects.begin(peer, worker, frame)
-            case f.Returned():
-                self.effects.tools.returned(worker, frame)
-            case f.Out():
-                self.effects.out(peer, worker, frame)
-            case f.Cancel():
-                self._cancel(worker, frame)
-            case f.Result():
-                self.crew.result(peer, worker, frame)
-            case f.Failed():
-                self.crew.failed(peer, worker, frame)
-            case f.Ask() | f.Hello():
-                self.ledger.act_later(Hang(peer.number))
-
     def _interrupt(self, worker: Worker, problem: str) -> None:
         """The disk takes no more: the hub ends, and the run stays resumable."""
         self.ledger.act(Show("note", worker.path, problem))
@@ -442,7 +419,11 @@ class Core:
         """Whether the hub before this one died while it waited for the moment at which an agent may be asked."""
         return known.step == "think" and known.due > self._alive_until + SIGN_OF_LIFE_US
 
-    def _cancel(self, worker: Worker, frame: f.Cancel) -> None:
+    def _hang(self, peer: Peer, worker: Worker, frame: f.Ask | f.Hello) -> None:
+        """Nothing that a worker says."""
+        self.ledger.act_later(Hang(peer.number))
+
+    def _cancel(self, peer: Peer, worker: Worker, frame: f.Cancel) -> None:
         self.effects.settle()  # a body may begin and be given up in the same turn
         opened = worker.open.get((frame.p, frame.n))
         reason = frame.reason or "cancelled"

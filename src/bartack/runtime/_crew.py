@@ -261,7 +261,7 @@ class CrewDesk:
         error = describe(StepCancelledError(self.cancelled))
         self.fail_session(None, error, None)
 
-    def slow(self, worker: Worker, frame: f.Slow) -> None:
+    def slow(self, peer: Peer, worker: Worker, frame: f.Slow) -> None:
         """A worker computes for long without coming to a step: people may want to know where."""
         entry = e.WaitSlow(path=worker.path, seconds=frame.seconds, stack=frame.stack)
         self._office.ledger.record((entry, NO_VALUE), ride=True)

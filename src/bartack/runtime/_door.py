@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import selectors
 import socket
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from bartack.runtime._poller import READ, Poller
 from bartack.runtime._wire import Connection
 
 PAUSE_S: Final = 1.0
@@ -20,22 +20,22 @@ class Door:
 
     Args:
         listener: The socket.
-        selector: The loop.
+        poller: The loop.
         admit: Gets each connection.
     """
 
     def __init__(
         self,
         listener: socket.socket,
-        selector: selectors.BaseSelector,
+        poller: Poller,
         admit: Callable[[socket.socket], object],
     ) -> None:
         self._listener = listener
-        self._selector = selector
+        self._poller = poller
         self._admit = admit
         self._shut = False
         self._open_at = 0.0
-        selector.register(listener, selectors.EVENT_READ, self.ready)
+        poller.register(listener, READ, self.ready)
 
     def ready(self, events: int) -> None:
         """Somebody is at the door."""
@@ -44,7 +44,7 @@ class Door:
         except (BlockingIOError, InterruptedError, ConnectionError):
             return  # he has left again
         except OSError:
-            self._selector.unregister(self._listener)
+            self._poller.unregister(self._listener)
             self._shut = True
             self._open_at = 0.0
             return
@@ -57,12 +57,12 @@ class Door:
         self._open_at = self._open_at or now + PAUSE_S
         if now >= self._open_at:
             self._shut = False
-            self._selector.register(self._listener, selectors.EVENT_READ, self.ready)
+            self._poller.register(self._listener, READ, self.ready)
 
     def close(self) -> None:
         """Let nobody in any more."""
         if not self._shut:
-            self._selector.unregister(self._listener)
+            self._poller.unregister(self._listener)
         self._listener.close()
 
 

@@ -105,7 +105,8 @@ class EffectDesk:
         self._jobs: dict[int, Job] = {}
         self._by_step: dict[tuple[str, int], Job] = {}
         self._alarms: dict[tuple[str, int], Alarm] = {}
-        self._begun: dict[tuple[str, int], tuple[Peer, Worker, f.Begin]] = {}
+        self.begun: dict[tuple[str, int], tuple[Peer, Worker, f.Begin]] = {}
+        """Bodies that began in this turn and have not ended in it."""
 
     @property
     def busy(self) -> int:
@@ -366,7 +367,7 @@ class EffectDesk:
         elif begin.i:
             self._begin_body(peer, worker, begin)
         else:
-            self._begun[begin.p, begin.n] = (peer, worker, begin)
+            self.begun[begin.p, begin.n] = (peer, worker, begin)
 
     def was_busy(self, worker: Worker, begin: f.Begin) -> None:
         """A process is gone, and this is a body it was in."""
@@ -376,15 +377,10 @@ class EffectDesk:
             self._start_attempt(worker, begin, None)
             self._drop_alarm(begin.p, begin.n)
 
-    @property
-    def unsettled(self) -> bool:
-        """Whether a body began in this turn that has not ended in it."""
-        return bool(self._begun)
-
     def settle(self) -> None:
         """Write down the bodies that began in this turn and have not ended in it."""
-        while self._begun:
-            _, begun = self._begun.popitem()
+        while self.begun:
+            _, begun = self.begun.popitem()
             self._begin_body(*begun)
 
     def _begin_body(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
@@ -440,13 +436,14 @@ class EffectDesk:
 
     def done(self, peer: Peer, worker: Worker, done: f.Done) -> None:
         """The body of a step ended in the worker."""
-        begun = self._begun.pop((done.p, done.n), None)
+        step = (done.p, done.n)
+        begun = self.begun.pop(step, None)
         about = begun[2].about if begun is not None else done.about
-        opened = worker.open.get((done.p, done.n))
+        opened = worker.open.get(step)
         if opened is not None:
             about = opened.about
             self._drop_alarm(done.p, done.n)
-        peer.awaited[done.p, done.n] = done.i
+        peer.awaited[step] = done.i
         if done.e is not None and done.retry_in_s >= 0 and opened is not None:
             self._retry(worker, opened, done, done.e)
         elif done.e is not None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from bartack.core import Clock, SystemClock
+from bartack.runtime._poller import READ, WRITE, Poller
 from bartack.supervision import Exited, Gone, ParentClient, ParentDied, ParentEvent, Started, StartFailed
 
 if TYPE_CHECKING:
@@ -17,18 +18,18 @@ Show = Callable[[Literal["note"], str, str], None]
 
 
 class HubHost:
-    """The loop of a hub, as agents see it: a selector to wait with, and a keeper that starts processes."""
+    """The loop of a hub, as agents see it: a poller to wait with, and a keeper that starts processes."""
 
     def __init__(
         self,
-        selector: selectors.BaseSelector,
+        poller: Poller,
         keeper: Callable[[], ParentClient],
         new_token: Callable[[], int],
         show: Show,
     ) -> None:
         self.clock: Clock = SystemClock()
         self.show = show
-        self._selector = selector
+        self._poller = poller
         self._keeper = keeper
         self._new_token = new_token
         self._owners: dict[int, AgentProcess] = {}
@@ -68,14 +69,14 @@ class HubHost:
         def call(events: int) -> None:
             ready()
 
-        events = selectors.EVENT_WRITE if write else selectors.EVENT_READ
+        events = WRITE if write else READ
         self._watched[fd] = (events, ready)
-        self._selector.register(fd, events, call)
+        self._poller.register(fd, events, call)
 
     def unwatch(self, fd: int) -> None:
         """See ``Host.unwatch``."""
         del self._watched[fd]
-        self._selector.unregister(fd)
+        self._poller.unregister(fd)
 
     def event(self, event: ParentEvent) -> bool:
         """The keeper reports; whether it is of an agent's process."""
@@ -104,7 +105,7 @@ class HubHost:
         """Wait for agents and their keeper, and for nobody else: the run is over."""
         keeper = self._keeper()
         with selectors.DefaultSelector() as selector:
-            selector.register(keeper, selectors.EVENT_READ)
+            selector.register(keeper, READ)
             for fd, (events, ready) in self._watched.items():
                 selector.register(fd, events, ready)
             for key, _ in selector.select(timeout_s):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import socket
 import time
@@ -35,6 +34,7 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._leftovers import end_leftovers
 from bartack.runtime._mirror import Describe, Mirror
 from bartack.runtime._peers import Gatekeeper
+from bartack.runtime._poller import READ, WRITE, Poller, open_poller
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
@@ -118,7 +118,7 @@ class Hub:
         self._observer = observer
         self._config = config
         self._mirror = Mirror(run, core.state, describe)
-        self._selector = selectors.DefaultSelector()
+        self._poller = open_poller()
         self._connections: dict[int, Connection] = {}
         self._numbers = 0
         self._tokens = 0
@@ -143,7 +143,7 @@ class Hub:
         self._commands = Commands(run, self._new_token, core.state, self._show_live)
         self._prompts = prompts
         core.crew.last_look = prompts.unused
-        self._host = HubHost(self._selector, self._kept, self._new_token, observer.show)
+        self._host = HubHost(self._poller, self._kept, self._new_token, observer.show)
         self._gate = Gatekeeper(self._commands.token_key)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
             act.Say: self._say,
@@ -226,11 +226,11 @@ class Hub:
         def call(events: int) -> None:
             ready()
 
-        self._selector.register(descriptor, selectors.EVENT_READ, call)
+        self._poller.register(descriptor, READ, call)
 
     def unwatch(self, descriptor: int) -> None:
         """End a ``watch``."""
-        self._selector.unregister(descriptor)
+        self._poller.unregister(descriptor)
 
     def question(self, number: str) -> AskArgs:
         """What an open question asks.
@@ -254,14 +254,14 @@ class Hub:
     # The loop.
 
     def _turn(self) -> None:
-        ready = self._selector.select(self._patience())
-        for key, events in ready:
-            key.data(events)
+        ready = self._poller.wait(self._patience())
+        for call, events in ready:
+            call(events)
         self._core.tick()
-        if self._core.must_sync and len(self._connections) > 1:
+        if self._core.ledger.must_sync and len(self._connections) > 1:
             # Late commit: whoever became ready meanwhile shares the sync.
-            for key, events in self._selector.select(0):
-                key.data(events)
+            for call, events in self._poller.wait(0.0):
+                call(events)
         if self._signals:
             self.interrupt("interrupted" if self._signals[0] == signal.SIGINT else "terminated")
         self._turn_end(idle=not ready)
@@ -270,21 +270,22 @@ class Hub:
 
     def _turn_end(self, *, idle: bool = False) -> None:
         """Commit if anybody waits for it, then do what was decided; that may lead to more."""
-        core, journal = self._core, self._journal
+        core, ledger, journal = self._core, self._core.ledger, self._journal
         while True:
             core.settle()
-            self._do(core.take_at_once())
-            if not core.must_sync:
+            if ledger.at_once:
+                self._do(ledger.take_at_once())
+            if not ledger.must_sync:
                 staged = journal.last_seq - journal.synced_seq
                 if staged < STAGED_LIMIT and not (idle and staged):
                     return
             journal.commit()
-            if self._observer.listens and (heard := core.ledger.take_heard()):
+            if self._observer.listens and (heard := ledger.take_heard()):
                 self._observer.entries(heard)
             while self._done_with:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._done_with.pop())
-            self._do(core.committed())
+            self._do(ledger.committed())
             if not core.unsettled:
                 return
 
@@ -375,7 +376,7 @@ class Hub:
         self._keeper = self._start_parent(KEEPER)
         if self._prompts.programs is not None:
             self._prompts.programs.attach(self._host)
-        self._door = Door(self._run.listen(), self._selector, self._add)
+        self._door = Door(self._run.listen(), self._poller, self._add)
         self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
         self._core.foreign.processes = self._processes
 
@@ -389,7 +390,7 @@ class Hub:
         def ready(events: int) -> None:
             self._parent_ready(parent)
 
-        self._selector.register(parent, selectors.EVENT_READ, ready)
+        self._poller.register(parent, READ, ready)
         return parent
 
     def _seed(self) -> int:
@@ -413,7 +414,7 @@ class Hub:
             slate.close()
         self._commands.close()
         self._witness.close()
-        self._selector.close()
+        self._poller.close()
 
     # Connections.
 
@@ -421,32 +422,31 @@ class Hub:
         self._numbers += 1
         connection = Connection(self._numbers, sock, worker)
         self._connections[connection.number] = connection
-        self._selector.register(sock, selectors.EVENT_READ, partial(self._connection_ready, connection))
+        self._poller.register(sock, READ, partial(self._connection_ready, connection))
         return connection
 
     def _connection_ready(self, connection: Connection, events: int) -> None:
-        if events & selectors.EVENT_WRITE and not connection.flush():
+        if events & WRITE and not connection.flush():
             self._drop(connection)
             return
-        if events & selectors.EVENT_READ:
-            self._read(connection)
-        self._watch(connection)
-
-    def _read(self, connection: Connection) -> None:
-        try:
-            bodies = connection.receive()
-            if bodies is None:
+        if events & READ:
+            try:
+                bodies = connection.receive()
+                if bodies is None:
+                    self._drop(connection)
+                    return
+                for body in bodies:
+                    frame = f.decode_to_hub(body)
+                    if type(frame) is f.Hello:
+                        self._hello(connection, frame)
+                    else:
+                        self._core.frame(connection.number, frame)
+            except FrameError:
                 self._drop(connection)
-                return
-            for body in bodies:
-                self._frame(connection, f.decode_to_hub(body))
-        except FrameError:
-            self._drop(connection)
+        if not connection.at_rest:
+            self._watch(connection)
 
-    def _frame(self, connection: Connection, frame: f.ToHub) -> None:
-        if not isinstance(frame, f.Hello):
-            self._core.frame(connection.number, frame)
-            return
+    def _hello(self, connection: Connection, frame: f.Hello) -> None:
         claimed = (frame.path, frame.incarnation) if frame.role == "worker" else None
         if connection.greeted or claimed != connection.worker:
             # Only the process that was started for it is a worker, and nobody changes what he is.
@@ -465,21 +465,21 @@ class Hub:
         connection.close()
 
     def _watch(self, connection: Connection) -> None:
-        if connection.at_rest or connection.number not in self._connections:
+        if connection.number not in self._connections:
             return
         if connection.closing and not connection.wants_write:
             self._drop(connection)
             return
-        events = selectors.EVENT_READ if connection.wants_read else selectors.EVENT_WRITE
+        events = READ if connection.wants_read else WRITE
         if connection.wants_write:
-            events |= selectors.EVENT_WRITE
+            events |= WRITE
         if connection.events != events:
             connection.events = events
-            self._selector.modify(connection.sock, events, self._selector.get_key(connection.sock).data)
+            self._poller.modify(connection.sock, events)
 
     def _unregister(self, what: socket.socket | ParentClient) -> None:
         try:
-            self._selector.unregister(what)
+            self._poller.unregister(what)
         except (KeyError, ValueError):
             return
 
@@ -678,7 +678,7 @@ class Hub:
     # Signals.
 
     def _catching_signals(self) -> _Signals:
-        return _Signals(self._selector, self._signals)
+        return _Signals(self._poller, self._signals)
 
 
 def _as_disk_error(error: OSError, run: RunDir) -> RunDiskError:
@@ -689,8 +689,8 @@ def _as_disk_error(error: OSError, run: RunDir) -> RunDiskError:
 class _Signals:
     """Ctrl-C and termination end the loop in order; a second one ends the process."""
 
-    def __init__(self, selector: selectors.BaseSelector, seen: list[int]) -> None:
-        self._selector = selector
+    def __init__(self, poller: Poller, seen: list[int]) -> None:
+        self._poller = poller
         self._seen = seen
         self._previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
@@ -698,7 +698,7 @@ class _Signals:
         self._read, self._write = socket.socketpair()
         self._read.setblocking(False)
         self._write.setblocking(False)
-        self._selector.register(self._read, selectors.EVENT_READ, self._wake)
+        self._poller.register(self._read, READ, self._wake)
         # A terminal that goes away ends a run in order, unless somebody asked to ignore that (nohup).
         hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
         for number in (signal.SIGINT, signal.SIGTERM, *hangup):

@@ -193,7 +193,8 @@ class Ledger:
         self.exposed = False
         """Whether a program has seen an outcome that is not durable yet."""
         self._actions: list[Action] = []
-        self._at_once: list[Action] = []
+        self.at_once: list[Action] = []
+        """What can be done before anything is durable."""
         self._tokens = 0
         self._heard: list[Recorded] | None = None
         self.herald: Herald | None = None
@@ -219,7 +220,10 @@ class Ledger:
         if self.herald is not None and self.herald.traces:
             items = tuple(self.herald.stamp(items))
         # Entries are encoded here, and what a frame carries was checked when it came in.
-        drafts = [Draft(data.kind, data, _bytes(value.raw), value.ref, sound=True) for data, value in items]
+        drafts: list[Draft] = []
+        for data, value in items:
+            raw = None if value.raw is None else bytes(value.raw)
+            drafts.append(Draft(data.kind, data, raw, value.ref, sound=True))
         seq = self._journal.stage(*drafts)
         now = self.clock.now_us()
         if self.herald is not None:
@@ -284,7 +288,7 @@ class Ledger:
         elif number and error is not None:
             self.say(peer, f.Refusal(i=number, e=error))
         elif number:
-            self.say(peer, f.Answer(i=number, v=value.raw, ref=value.ref))
+            self.say_encoded(peer, f.encode(f.Answer(i=number, v=value.raw, ref=value.ref)))
 
     def answer(self, worker: Worker, p: str, n: int, value: Value) -> None:
         """Tell a worker the outcome of its step, if it waits for it."""
@@ -299,16 +303,19 @@ class Ledger:
 
     def say_encoded(self, peer: Peer, data: bytes, *, urgent: bool = False) -> None:
         """As ``say``, with a frame as it goes over the socket: many are told the same."""
-        last = self._actions[-1] if self._actions else None
-        if (
-            isinstance(last, Say)
-            and last.peer == peer.number
-            and last.urgent == urgent
-            and len(last.data) < TOGETHER
-        ):
-            self._actions[-1] = Say(last.peer, last.data + data, urgent)
-        else:
-            self.act(Say(peer.number, data, urgent))
+        number, actions = peer.number, self._actions
+        if actions:
+            last = actions[-1]
+            if (
+                isinstance(last, Say)
+                and last.peer == number
+                and last.urgent == urgent
+                and len(last.data) < TOGETHER
+            ):
+                actions[-1] = Say(number, last.data + data, urgent)
+                return
+        actions.append(Say(number, data, urgent))
+        self.must_sync = True
 
     # Doing.
 
@@ -326,16 +333,11 @@ class Ledger:
         if self.exposed:
             self.act(action)
         else:
-            self._at_once.append(action)
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether something waits to be done at once or to be made durable."""
-        return self.must_sync or bool(self._at_once)
+            self.at_once.append(action)
 
     def take_at_once(self) -> list[Action]:
-        """What can be done before anything is durable."""
-        actions, self._at_once = self._at_once, []
+        """What can be done before anything is durable; nothing is left of it."""
+        actions, self.at_once = self.at_once, []
         return actions
 
     def committed(self) -> list[Action]:
@@ -416,7 +418,3 @@ def describe(error: BaseException, worker: str = "") -> f.ErrorData:
 def _finite(value: object) -> object:
     """A fact as JSON can say it."""
     return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _bytes(raw: msgspec.Raw | None) -> bytes | None:
-    return None if raw is None else bytes(raw)

@@ -193,17 +193,17 @@ class MemoryHub:
         """Commit if anybody waits for it, then do what was decided; that may lead to more."""
         while True:
             self.core.settle()
-            self._do(self.core.take_at_once())
-            if not self.core.must_sync:
+            self._do(self.core.ledger.take_at_once())
+            if not self.core.ledger.must_sync:
                 return
             self.journal.commit()
-            self._do(self.core.committed())
+            self._do(self.core.ledger.committed())
 
     def flush(self) -> None:
         """Make durable what nobody waits for, as a hub does that has nothing else to do."""
         if self.journal.last_seq > self.journal.synced_seq:
             self.journal.commit()
-            self._do(self.core.committed())
+            self._do(self.core.ledger.committed())
             self.finish_turn()
 
     # Inside.

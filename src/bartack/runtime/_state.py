@@ -256,23 +256,27 @@ class State:
         self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: e.StepFailed | None = None
     ) -> None:
         """A step has its outcome."""
-        worker = self.worker_of(p)
+        worker = self._owners.get(p) or self.worker_of(p)
         if worker is None:
             return
-        was = self.forget_step(worker, (p, n))
+        key = (p, n)
+        # A body that was short has never been open.
+        was = self.forget_step(worker, key) if key in worker.open else None
         if step == "think" and self.monitors.is_target(f"{p}:{n}"):
             cut = failed is not None and _is_cancellation(failed)
             self.prompts_over[f"{p}:{n}"] = "aborted" if cut else "error" if failed else "normal"
-        _settle_abort(worker, was, failed)
+        if was is not None or failed is not None:
+            _settle_abort(worker, was, failed)
         worker.crashes_in_a_row = 0
         worker.last_step = (p, n, step)
         if cleanup:
             return
-        worker.doubted.pop((p, n), None)
+        worker.doubted.pop(key, None)
         worker.history.append(seq)
         if failed is None:
-            worker.tools.pop((p, n), None)
-            worker.blame.finish(p, n, step, seq)
+            worker.tools.pop(key, None)
+            if worker.blame.steps:
+                worker.blame.finish(p, n, step, seq)
             if worker.let_go and not worker.blame.steps:
                 worker.let_go.clear()
         else:
@@ -281,9 +285,9 @@ class State:
             unknown = cut_short or is_unknown(failed.error)
             worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=cancelled)
             if failed.error.type.endswith(LINKED_EXIT):
-                worker.exits.add((p, n))
+                worker.exits.add(key)
             else:
-                worker.exits.discard((p, n))
+                worker.exits.discard(key)
 
 
 def _settle_abort(worker: Worker, was: OpenStep | None, failed: e.StepFailed | None) -> None:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._ledger import AnswerCall
+from bartack.runtime._ledger import AnswerCall, Peer
 from bartack.runtime._office import Office
 from bartack.runtime._places import CallPlace, parse_call
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, ToolRecord, ToolRun, Value, Worker
@@ -118,7 +118,7 @@ class ToolDesk:
             talk.waiting.append(call)
             self._go_on(talk)
 
-    def returned(self, worker: Worker, frame: f.Returned) -> None:
+    def returned(self, peer: Peer, worker: Worker, frame: f.Returned) -> None:
         """A tool has ended in its worker. Behind a failure that is no outcome: the tool goes on where it was, if the run does."""
         place = parse_call(frame.p)
         if place is None or self._office.cleaning(worker):

@@ -6,7 +6,6 @@ frames overtake what waits, but never cut a frame in two.
 
 from __future__ import annotations
 
-import selectors
 import socket
 import time
 from collections import deque
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from bartack.runtime._frames import FrameReader
+from bartack.runtime._poller import READ
 
 READ_SIZE: Final = 256 * 1024
 HIGH_WATER: Final = 4 * 1024 * 1024
@@ -37,7 +37,7 @@ class Connection:
         self.number = number
         self.sock = sock
         self.closing = False
-        self.events = selectors.EVENT_READ
+        self.events = READ
         """What the loop waits for."""
         self.waiting_bytes = 0
         self._reader = FrameReader()
@@ -75,12 +75,22 @@ class Connection:
     @property
     def at_rest(self) -> bool:
         """Whether nothing waits to be sent, and the loop waits for the peer to talk."""
-        return not (self._queue or self._current or self.closing) and self.events == selectors.EVENT_READ
+        return not (self._queue or self._current or self.closing) and self.events == READ
 
     def send(self, data: bytes, *, urgent: bool = False) -> bool:
         """Send a frame, now or when the socket takes it; tells whether it is on its way as a whole, and nothing else waits."""
-        if not self._queue and not self._current and self._send_whole(data):
-            return not self._current
+        if not self._queue and not self._current:
+            # Most frames are short, and go out at once; what is left of one that does not waits.
+            try:
+                sent = self.sock.send(data)
+            except OSError:
+                sent = 0  # why it is not taken is found out below
+            if sent == len(data):
+                self.stuck_since = None
+                return True
+            if sent:
+                self._current = memoryview(data)[sent:]
+                return False
         if urgent:
             self._queue.appendleft(data)
         else:
@@ -88,18 +98,6 @@ class Connection:
         self.waiting_bytes += len(data)
         self.flush()
         return False
-
-    def _send_whole(self, data: bytes) -> bool:
-        """Most frames are short, and go out at once; what is left of one that does not waits."""
-        try:
-            sent = self.sock.send(data)
-        except OSError:
-            return False
-        if sent == len(data):
-            self.stuck_since = None
-        else:
-            self._current = memoryview(data)[sent:]
-        return True
 
     def stream(self, frames: Iterator[bytes]) -> None:
         """Send frames that are made as fast as the other side reads them."""

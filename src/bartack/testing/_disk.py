@@ -186,6 +186,10 @@ class FaultyDisk:
                 return FileFacts(len(node.content), node.links, node.number)
             return FileFacts(0, 1, node.number)
 
+    def all_named(self, *fds: int) -> bool:
+        """See ``Disk.all_named``."""
+        return all(self.facts(fd).links for fd in fds)
+
     def lock(self, fd: int) -> bool:
         """See ``Disk.lock``."""
         handle = self._look_up(fd)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import selectors
 import sys
 import time
 from collections.abc import Callable, Generator
@@ -21,6 +20,7 @@ from bartack.agents import (
     program_config,
 )
 from bartack.runtime._host import HubHost
+from bartack.runtime._poller import READ, open_poller
 from bartack.supervision import KEEPER, ParentClient, find_by_environment, kill_tree
 
 PATIENCE_S = 60.0
@@ -36,12 +36,12 @@ class Loop:
     def __init__(self, tmp_path: Path) -> None:
         self.root = tmp_path
         self.warnings: list[str] = []
-        self.selector = selectors.DefaultSelector()
+        self.poller = open_poller()
         self.keeper = ParentClient.start(KEEPER, str(tmp_path / "lock.tree"), os.environ, str(tmp_path))
         self._tokens = 0
-        self.host = HubHost(self.selector, lambda: self.keeper, self._new_token, _show_nobody)
+        self.host = HubHost(self.poller, lambda: self.keeper, self._new_token, _show_nobody)
         self.agents: list[NdjsonAgent] = []
-        self.selector.register(self.keeper, selectors.EVENT_READ, self._events)
+        self.poller.register(self.keeper, READ, self._events)
 
     def _new_token(self) -> int:
         self._tokens += 1
@@ -89,8 +89,8 @@ class Loop:
             assert time.monotonic() < end, "it takes too long"
             dues = [due for agent in self.agents if (due := agent.next_due()) is not None]
             wait = min(max(min(dues) - time.monotonic(), 0.0), 1.0) if dues else 1.0
-            for key, events in self.selector.select(wait):
-                key.data(events)
+            for call, events in self.poller.wait(wait):
+                call(events)
             for agent in self.agents:
                 agent.tick()
 
@@ -126,4 +126,4 @@ def open_loop(tmp_path: Path) -> Generator[Loop]:
             agent.close()
         loop.keeper.close()
         kill_tree(*(facts.id for facts in find_by_environment("BARTACK_RUN_DIR", str(tmp_path))))
-        loop.selector.close()
+        loop.poller.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bartack.core import FileFacts, RealDisk
-from bartack.core._facts import ask_with_times
+from bartack.core._facts import all_named_with_times, ask_with_times
 
 
 def open_file(path: Path) -> int:
@@ -55,12 +55,37 @@ def test_facts_are_those_of_fstat(what: str, tmp_path: Path) -> None:
         os.close(fd)
 
 
+ASKING: dict[str, Callable[[tuple[int, ...]], bool]] = {
+    "by the disk": lambda fds: RealDisk().all_named(*fds),
+    "with times": all_named_with_times,
+}
+
+
+@pytest.mark.parametrize("way", ASKING)
+def test_files_are_all_named_until_one_of_them_has_lost_its_last_name(way: str, tmp_path: Path) -> None:
+    all_named = ASKING[way]
+    one, other = open_file(tmp_path / "one"), open_file(tmp_path / "other")
+    try:
+        assert all_named((one, other))
+        (tmp_path / "other").unlink()
+        assert all_named((one, other))
+        (tmp_path / "other.link").unlink()
+        assert not all_named((one, other))
+        assert not all_named((other, one))
+        assert all_named((one,))
+    finally:
+        os.close(one)
+        os.close(other)
+
+
 def test_a_closed_descriptor_is_an_error(tmp_path: Path) -> None:
     fd = open_file(tmp_path / "file")
     os.close(fd)
 
     with pytest.raises(OSError, match="Bad file descriptor"):
         RealDisk().facts(fd)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        RealDisk().all_named(fd)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has another call to fall back from")
@@ -71,8 +96,11 @@ def test_where_the_kernel_refuses_statx_the_other_call_answers(
         return -1
 
     monkeypatch.setattr("bartack.core._statx._statx", refuse)
-    fd = open_file(tmp_path / "file")
+    fd, gone = open_file(tmp_path / "file"), open_deleted(tmp_path / "gone")
     try:
         assert RealDisk().facts(fd) == FileFacts(9, 2, os.fstat(fd).st_ino)
+        assert RealDisk().all_named(fd)
+        assert not RealDisk().all_named(fd, gone)
     finally:
         os.close(fd)
+        os.close(gone)

@@ -179,11 +179,13 @@ def test_a_rename_without_a_source_or_onto_a_directory_is_refused(place: Place) 
 def test_a_removed_file_stays_readable_for_who_holds_it(place: Place) -> None:
     fd = place.disk.open(place.put("a", b"still"))
     assert place.disk.facts(fd).links == 1
+    assert place.disk.all_named(fd)
 
     place.disk.unlink(place.path("a"))
 
     assert not place.disk.exists(place.path("a"))
     assert place.disk.facts(fd).links == 0
+    assert not place.disk.all_named(fd)
     assert place.disk.read(fd, 10, 0) == b"still"
     place.disk.close(fd)
 
