@@ -30,6 +30,7 @@ from bartack.runtime._blame import follows
 from bartack.runtime._clockwork import Alarm
 from bartack.runtime._ledger import NULL, Peer
 from bartack.runtime._letters import LetterDesk
+from bartack.runtime._mail_waiters import Receiver, Waiter
 from bartack.runtime._office import Bounds, Office
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
@@ -38,21 +39,6 @@ PULSE_S: Final = 1.0
 
 Stuck = Callable[[Worker], bool]
 """Whether the default clock of a worker's receive stands still."""
-
-
-class Waiter:
-    """Somebody who waits for a message: a worker's step, or a foreign process."""
-
-    def __init__(
-        self, mailbox: str, give: Callable[[Message], None], give_up: Callable[[BartackError], None]
-    ) -> None:
-        self.mailbox = mailbox
-        self.give = give
-        self.give_up = give_up
-        self.alarm: Alarm | None = None
-        self.worker = ""
-        self.peer = 0
-        self.step: tuple[str, int] = ("", 0)
 
 
 class Blocked(NamedTuple):
@@ -114,28 +100,31 @@ class MailDesk:
         args = self._office.decode(step.a, s.ReceiveArgs)
         self.check_reader(args.mailbox, worker.path)
         mailbox = self._office.state.mailbox(args.mailbox)
+        receiver = Receiver(self._office.ledger, peer, worker, step, args)
         message = self._next(mailbox)
         if message is not None:
-            self._hand_over(worker, step, args, mailbox, message)
+            self._hand_over(mailbox, message, receiver)
         elif self._is_finished(mailbox):
             self._office.fail(worker, step, MailboxClosedError(args.mailbox))
         elif args.timeout_s == 0:
             self._office.fail(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
         else:
-            opened = self._office.open(step, timeout_s=args.timeout_s)
-            self._wait(peer, worker, step, args, mailbox, opened, args.timeout_s)
+            receiver.opened = self._office.open(step, timeout_s=args.timeout_s)
+            self._wait(worker, receiver, args.timeout_s)
 
     def resume_receive(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
         """A worker that was restarted waits again."""
         args = self._office.decode(step.a, s.ReceiveArgs)
         mailbox = self._office.state.mailbox(args.mailbox)
+        receiver = Receiver(self._office.ledger, peer, worker, step, args)
+        receiver.opened = opened
         message = self._next(mailbox)
         if message is not None:
-            self._hand_over(worker, step, args, mailbox, message)
+            self._hand_over(mailbox, message, receiver)
         elif self._is_finished(mailbox):
-            self._office.ledger.fail_open(worker, opened, MailboxClosedError(args.mailbox))
+            receiver.give_up(MailboxClosedError(args.mailbox))
         else:
-            self._wait(peer, worker, step, args, mailbox, opened, self._office.left_s(opened))
+            self._wait(worker, receiver, self._office.left_s(opened))
 
     def ack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Acknowledge a held message."""
@@ -309,22 +298,12 @@ class MailDesk:
             return None
         return e.MessageMoved(mailbox=name, id=message_id, to="withdrawn")
 
-    def hold_foreign(self, peer: Peer, name: str, message: Message) -> None:
-        """A foreign process is handed a message that it has to acknowledge."""
-        attempt = message.attempt + 1
-        held = e.MessageHeld(mailbox=name, id=message.id, by=peer.name, attempt=attempt)
-        self._office.ledger.record((held, NO_VALUE))
-        peer.held[message.id] = name
-        if message.track:
-            self.tracked(message)
-        self.left(name)
-
     def wait_foreign(self, waiter: Waiter, timeout_s: float | None) -> None:
         """A foreign process waits for a message."""
         mailbox = self._office.state.mailbox(waiter.mailbox)
         message = self._next(mailbox)
         if message is not None:
-            waiter.give(message)
+            self._hand_over(mailbox, message, waiter)
             return
         if self._is_finished(mailbox):
             waiter.give_up(MailboxClosedError(waiter.mailbox))
@@ -351,13 +330,13 @@ class MailDesk:
 
     def forget_peer(self, peer: Peer) -> None:
         """A foreign process is gone: what it held goes back."""
-        self._forget(lambda waiter: waiter.peer == peer.number)
+        self._forget(lambda waiter: waiter.peer is peer)
         for message_id in list(peer.held):
             self.settle_foreign(peer, message_id, ok=False)
 
     def forget_request(self, peer: Peer, number: int) -> None:
         """A foreign process waits no longer for what it asked for."""
-        self._forget(lambda waiter: waiter.peer == peer.number and waiter.step == ("", number))
+        self._forget(lambda waiter: waiter.peer is peer and waiter.step == ("", number))
 
     def cancel(self, worker: Worker, p: str, n: int) -> None:
         """A step waits no longer, neither for a message nor for room."""
@@ -396,13 +375,24 @@ class MailDesk:
     # Inside.
 
     def _deliver(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
-        ledger = self._office.ledger
+        ledger, value = self._office.ledger, Value(step.v, step.ref)
         sent = self.sent(worker, step, args, size)
-        ledger.record((sent, Value(step.v, step.ref)))
+        waiters = self._waiters.get(mailbox.name)
+        if not waiters or args.not_before or len(mailbox):
+            ledger.record((sent, value))
+            ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
+            if args.not_before:
+                self._arm_due(mailbox)
+            self._serve(mailbox)
+            return
+        # Somebody waits for it: what it takes to hand it over is in the same line, and leaves the mailbox as it was.
+        message = Message(
+            sent.id, 0, sent.sender, size, 0, value=step.v, ref=step.ref, metadata=sent.metadata
+        )
+        handing = waiters[0].entry(message)
+        ledger.record((sent, value), handing)
         ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
-        if args.not_before:
-            self._arm_due(mailbox)
-        self._serve(mailbox)
+        self._next_waiter(waiters).given(message, handing[1])
 
     def sent(
         self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, reply_to: str = ""
@@ -540,33 +530,17 @@ class MailDesk:
         if mailbox.name in self.gated:
             self.room(mailbox.name)
 
-    def _wait(
-        self,
-        peer: Peer,
-        worker: Worker,
-        step: f.Step,
-        args: s.ReceiveArgs,
-        mailbox: Mailbox,
-        opened: OpenStep,
-        left: float | None,
-    ) -> None:
+    def _wait(self, worker: Worker, receiver: Receiver, left: float | None) -> None:
         """A worker waits for a message: for so many seconds, or as long as the default says."""
-        waiter = Waiter(
-            mailbox.name,
-            lambda message: self._hand_over(worker, step, args, mailbox, message),
-            lambda error: self._office.ledger.fail_open(worker, opened, error),
-        )
-        waiter.worker = worker.path
-        waiter.peer = peer.number
-        waiter.step = (step.p, step.n)
-        self._waiters.setdefault(mailbox.name, deque()).append(waiter)
+        self._waiters.setdefault(receiver.mailbox, deque()).append(receiver)
         if left is None:
-            self._run_default_clock(worker, waiter, self._office.timeouts.limit("receive"))
-        else:
-            limit = opened.timeout_s or 0.0
-            waiter.alarm = self._office.clockwork.after(
-                left, lambda: self._too_late(waiter, ReceiveTimeoutError("receive", limit, "explicit"))
-            )
+            self._run_default_clock(worker, receiver, self._office.timeouts.limit("receive"))
+            return
+        opened = receiver.opened
+        limit = (opened.timeout_s if opened is not None else left) or 0.0
+        receiver.alarm = self._office.clockwork.after(
+            left, lambda: self._too_late(receiver, ReceiveTimeoutError("receive", limit, "explicit"))
+        )
 
     def _run_default_clock(self, worker: Worker, waiter: Waiter, left: float) -> None:
         """The default limit counts only while nobody else's prompt, question or delegate is open."""
@@ -588,33 +562,10 @@ class MailDesk:
             queue.remove(waiter)
             waiter.give_up(error)
 
-    def _hand_over(
-        self, worker: Worker, step: f.Step, args: s.ReceiveArgs, mailbox: Mailbox, message: Message
-    ) -> None:
-        attempt = 0
-        value = Value(message.value, message.ref)
-        if args.hold:
-            attempt = message.attempt + 1
-            held = s.Held(
-                id=message.id,
-                value=msgspec.Raw(self._load(message)),
-                sender=message.sender,
-                attempt=attempt,
-                topic=message.topic,
-                metadata=message.metadata,
-            )
-            value = self._office.ledger.pack(held)
-        taken = e.MessageTaken(
-            mailbox=mailbox.name,
-            id=message.id,
-            p=step.p,
-            n=step.n,
-            fp=step.fp,
-            step=step.step,
-            attempt=attempt,
-        )
-        self._office.ledger.record((taken, value))
-        self._office.ledger.answer(worker, step.p, step.n, value)
+    def _hand_over(self, mailbox: Mailbox, message: Message, waiter: Waiter) -> None:
+        handing = waiter.entry(message)
+        self._office.ledger.record(handing)
+        waiter.given(message, handing[1])
         if message.track:
             self.tracked(message)
         self._make_room(mailbox)
@@ -622,9 +573,12 @@ class MailDesk:
     def _serve(self, mailbox: Mailbox) -> None:
         waiters = self._waiters.get(mailbox.name)
         while waiters and (message := mailbox.oldest()) is not None:
-            waiter = waiters.popleft()
-            self._drop_alarm(waiter)
-            waiter.give(message)
+            self._hand_over(mailbox, message, self._next_waiter(waiters))
+
+    def _next_waiter(self, waiters: deque[Waiter]) -> Waiter:
+        waiter = waiters.popleft()
+        self._drop_alarm(waiter)
+        return waiter
 
     def _next(self, mailbox: Mailbox) -> Message | None:
         """The message that somebody who comes now receives: none, if others were there before."""
