@@ -378,21 +378,19 @@ class MailDesk:
         ledger, value = self._office.ledger, Value(step.v, step.ref)
         sent = self.sent(worker, step, args, size)
         waiters = self._waiters.get(mailbox.name)
-        if not waiters or args.not_before or len(mailbox):
-            ledger.record((sent, value))
+        if waiters and not len(mailbox) and not args.not_before:
+            # It is for the first who waits, and that is in the same line. The mailbox stays as it was.
+            message = Message(sent.id, 0, sent.sender, size, 0, step.v, step.ref, metadata=sent.metadata)
+            handing = waiters[0].entry(message)
+            ledger.record((sent, value), handing)
             ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
-            if args.not_before:
-                self._arm_due(mailbox)
-            self._serve(mailbox)
+            self._next_waiter(waiters).given(message, handing[1])
             return
-        # Somebody waits for it: what it takes to hand it over is in the same line, and leaves the mailbox as it was.
-        message = Message(
-            sent.id, 0, sent.sender, size, 0, value=step.v, ref=step.ref, metadata=sent.metadata
-        )
-        handing = waiters[0].entry(message)
-        ledger.record((sent, value), handing)
+        ledger.record((sent, value))
         ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
-        self._next_waiter(waiters).given(message, handing[1])
+        if args.not_before:
+            self._arm_due(mailbox)
+        self._serve(mailbox)
 
     def sent(
         self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, reply_to: str = ""
