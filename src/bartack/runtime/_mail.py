@@ -375,22 +375,27 @@ class MailDesk:
     # Inside.
 
     def _deliver(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
-        ledger, value = self._office.ledger, Value(step.v, step.ref)
+        ledger = self._office.ledger
         sent = self.sent(worker, step, args, size)
         waiters = self._waiters.get(mailbox.name)
         if waiters and not len(mailbox) and not args.not_before:
-            # It is for the first who waits, and that is in the same line. The mailbox stays as it was.
-            message = Message(sent.id, 0, sent.sender, size, 0, step.v, step.ref, metadata=sent.metadata)
-            handing = waiters[0].entry(message)
-            ledger.record((sent, value), handing)
-            ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
-            self._next_waiter(waiters).given(message, handing[1])
+            self._pass_on(worker, step, sent, waiters)
             return
-        ledger.record((sent, value))
+        ledger.record((sent, Value(step.v, step.ref)))
         ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
         if args.not_before:
             self._arm_due(mailbox)
         self._serve(mailbox)
+
+    def _pass_on(self, worker: Worker, step: f.Step, sent: e.MessageSent, waiters: deque[Waiter]) -> None:
+        """A message is for the first who waits for one: one line says both, and the mailbox is as it was."""
+        ledger = self._office.ledger
+        message = Message(sent.id, 0, sent.sender, sent.size, 0, step.v, step.ref, metadata=sent.metadata)
+        handing = waiters[0].entry(message)
+        ledger.record((sent, Value(step.v, step.ref)), handing)
+        # The sender first: if it waits for a reply, it says so before that comes, and both share a commit.
+        ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
+        self._next_waiter(waiters).given(message, handing[1])
 
     def sent(
         self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, reply_to: str = ""
