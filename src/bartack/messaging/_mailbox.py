@@ -35,6 +35,8 @@ def check_name(name: str) -> None:
     Raises:
         MailboxNameError: The name is malformed, or belongs to the system.
     """
+    if _NAME.fullmatch(name):
+        return
     if name.startswith("$"):
         raise MailboxNameError(name, "names that begin with '$' belong to the system")
     if name.startswith("@"):
@@ -43,8 +45,7 @@ def check_name(name: str) -> None:
         if not is_whole(name):
             raise MailboxNameError(name, "it has half a surrogate pair in it")
         return
-    if not _NAME.fullmatch(name):
-        raise MailboxNameError(name, "not a name of letters, digits, '_' and '-' that is at most 64 long")
+    raise MailboxNameError(name, "not a name of letters, digits, '_' and '-' that is at most 64 long")
 
 
 def mailbox_of(recipient: str) -> str:

@@ -32,12 +32,13 @@ from bartack.runtime._crew import CrewDesk
 from bartack.runtime._delivery_ground import Errand, Verdict
 from bartack.runtime._ledger import Peer, describe
 from bartack.runtime._letters import LetterDesk
-from bartack.runtime._mail import MailDesk, Waiter
+from bartack.runtime._mail import MailDesk
 from bartack.runtime._mail_calls import CallDesk
 from bartack.runtime._mail_foreign import ForeignMail, Parcel, Told
+from bartack.runtime._mail_waiters import Holder
 from bartack.runtime._office import Office
 from bartack.runtime._questions import QuestionDesk
-from bartack.runtime._steps import Held, MailboxStats
+from bartack.runtime._steps import MailboxStats
 from bartack.runtime._worker_state import NO_VALUE, Value, Worker
 
 STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "forget", "state", "fail", "watch"})
@@ -304,25 +305,7 @@ class ForeignDesk:
     def _receive(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self._mail.check_reader(request.mailbox)
 
-        def give(message: Message) -> None:
-            held = Held(
-                id=message.id,
-                value=msgspec.Raw(self._office.ledger.load(message.value, message.ref)),
-                sender=message.sender,
-                attempt=message.attempt + 1,
-                topic=message.topic,
-                metadata=message.metadata,
-            )
-            self._mail.hold_foreign(peer, request.mailbox, message)
-            self._lease(peer)
-            self._say(peer, ask, held)
-
-        def give_up(error: BartackError) -> None:
-            self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(error)))
-
-        waiter = Waiter(request.mailbox, give, give_up)
-        waiter.peer = peer.number
-        waiter.step = ("", ask.i)
+        waiter = Holder(self._office.ledger, peer, ask.i, request.mailbox, lambda: self._lease(peer))
         self._mail.wait_foreign(waiter, request.timeout_s)
 
     def _ack(self, peer: Peer, ask: f.Ask, request: Request) -> None:

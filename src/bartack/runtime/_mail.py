@@ -30,6 +30,7 @@ from bartack.runtime._blame import follows
 from bartack.runtime._clockwork import Alarm
 from bartack.runtime._ledger import NULL, Peer
 from bartack.runtime._letters import LetterDesk
+from bartack.runtime._mail_waiters import Receiver, Waiter
 from bartack.runtime._office import Bounds, Office
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
@@ -38,21 +39,6 @@ PULSE_S: Final = 1.0
 
 Stuck = Callable[[Worker], bool]
 """Whether the default clock of a worker's receive stands still."""
-
-
-class Waiter:
-    """Somebody who waits for a message: a worker's step, or a foreign process."""
-
-    def __init__(
-        self, mailbox: str, give: Callable[[Message], None], give_up: Callable[[BartackError], None]
-    ) -> None:
-        self.mailbox = mailbox
-        self.give = give
-        self.give_up = give_up
-        self.alarm: Alarm | None = None
-        self.worker = ""
-        self.peer = 0
-        self.step: tuple[str, int] = ("", 0)
 
 
 class Blocked(NamedTuple):
@@ -105,7 +91,7 @@ class MailDesk:
             return
         self.check_open(args.mailbox)
         if args.not_before or self.has_room(mailbox, size, worker.path):
-            self._deliver(worker, step, args, size)
+            self._deliver(worker, step, args, size, mailbox)
         else:
             self._overflow(worker, step, args, size, mailbox)
 
@@ -113,27 +99,32 @@ class MailDesk:
         """Take the oldest message, or wait for one."""
         args = self._office.decode(step.a, s.ReceiveArgs)
         self.check_reader(args.mailbox, worker.path)
-        message = self._next(args.mailbox)
+        mailbox = self._office.state.mailbox(args.mailbox)
+        receiver = Receiver(self._office.ledger, peer, worker, step, args)
+        message = self._next(mailbox)
         if message is not None:
-            self._hand_over(worker, step, args, message)
-        elif self._is_finished(args.mailbox):
+            self._hand_over(mailbox, message, receiver)
+        elif self._is_finished(mailbox):
             self._office.fail(worker, step, MailboxClosedError(args.mailbox))
         elif args.timeout_s == 0:
             self._office.fail(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
         else:
-            opened = self._office.open(step, timeout_s=args.timeout_s)
-            self._wait(peer, worker, step, args, opened)
+            receiver.opened = self._office.open(step, timeout_s=args.timeout_s)
+            self._wait(worker, receiver, args.timeout_s)
 
     def resume_receive(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
         """A worker that was restarted waits again."""
         args = self._office.decode(step.a, s.ReceiveArgs)
-        message = self._next(args.mailbox)
+        mailbox = self._office.state.mailbox(args.mailbox)
+        receiver = Receiver(self._office.ledger, peer, worker, step, args)
+        receiver.opened = opened
+        message = self._next(mailbox)
         if message is not None:
-            self._hand_over(worker, step, args, message)
-        elif self._is_finished(args.mailbox):
-            self._office.ledger.fail_open(worker, opened, MailboxClosedError(args.mailbox))
+            self._hand_over(mailbox, message, receiver)
+        elif self._is_finished(mailbox):
+            receiver.give_up(MailboxClosedError(args.mailbox))
         else:
-            self._wait(peer, worker, step, args, opened)
+            self._wait(worker, receiver, self._office.left_s(opened))
 
     def ack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Acknowledge a held message."""
@@ -158,7 +149,8 @@ class MailDesk:
         """Take everything that is there now."""
         args = self._office.decode(step.a, s.DrainArgs)
         self.check_reader(args.mailbox, worker.path)
-        messages = self._office.state.mailbox(args.mailbox).queued()[: args.max]
+        mailbox = self._office.state.mailbox(args.mailbox)
+        messages = mailbox.queued()[: args.max]
         values = [msgspec.Raw(self._load(message)) for message in messages]
         value = self._office.ledger.pack(values)
         data = e.MessagesDrained(
@@ -169,7 +161,7 @@ class MailDesk:
         for message in messages:
             if message.track:
                 self.tracked(message)
-        self._make_room(args.mailbox)
+        self._make_room(mailbox)
 
     def withdraw(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take back a message of one's own."""
@@ -182,7 +174,7 @@ class MailDesk:
             moved = e.MessageMoved(mailbox=args.mailbox, id=args.id, to="withdrawn")
             self._office.ledger.record((moved, NO_VALUE), (done, value))
             self._office.ledger.answer(worker, step.p, step.n, value)
-            self._make_room(args.mailbox)
+            self.left(args.mailbox)
         else:
             self._office.ledger.finish(worker, done, value)
 
@@ -296,7 +288,7 @@ class MailDesk:
         if moved is None:
             return False
         self._office.ledger.record((moved, NO_VALUE))
-        self._make_room(name)
+        self.left(name)
         return True
 
     def withdrawal(self, name: str, message_id: str, sender: str) -> e.MessageMoved | None:
@@ -306,23 +298,14 @@ class MailDesk:
             return None
         return e.MessageMoved(mailbox=name, id=message_id, to="withdrawn")
 
-    def hold_foreign(self, peer: Peer, name: str, message: Message) -> None:
-        """A foreign process is handed a message that it has to acknowledge."""
-        attempt = message.attempt + 1
-        held = e.MessageHeld(mailbox=name, id=message.id, by=peer.name, attempt=attempt)
-        self._office.ledger.record((held, NO_VALUE))
-        peer.held[message.id] = name
-        if message.track:
-            self.tracked(message)
-        self._make_room(name)
-
     def wait_foreign(self, waiter: Waiter, timeout_s: float | None) -> None:
         """A foreign process waits for a message."""
-        message = self._next(waiter.mailbox)
+        mailbox = self._office.state.mailbox(waiter.mailbox)
+        message = self._next(mailbox)
         if message is not None:
-            waiter.give(message)
+            self._hand_over(mailbox, message, waiter)
             return
-        if self._is_finished(waiter.mailbox):
+        if self._is_finished(mailbox):
             waiter.give_up(MailboxClosedError(waiter.mailbox))
             return
         limit, source = self._limit("receive", timeout_s)
@@ -347,13 +330,13 @@ class MailDesk:
 
     def forget_peer(self, peer: Peer) -> None:
         """A foreign process is gone: what it held goes back."""
-        self._forget(lambda waiter: waiter.peer == peer.number)
+        self._forget(lambda waiter: waiter.peer is peer)
         for message_id in list(peer.held):
             self.settle_foreign(peer, message_id, ok=False)
 
     def forget_request(self, peer: Peer, number: int) -> None:
         """A foreign process waits no longer for what it asked for."""
-        self._forget(lambda waiter: waiter.peer == peer.number and waiter.step == ("", number))
+        self._forget(lambda waiter: waiter.peer is peer and waiter.step == ("", number))
 
     def cancel(self, worker: Worker, p: str, n: int) -> None:
         """A step waits no longer, neither for a message nor for room."""
@@ -385,17 +368,34 @@ class MailDesk:
         for message_id, (name, by) in list(self._office.state.held.items()):
             if by not in workers or workers[by].ended:
                 self._settle(name, message_id, ok=False)
-        for name in list(self._office.state.mailboxes):
-            self._come_due(name)
+        for mailbox in list(self._office.state.mailboxes.values()):
+            if mailbox.scheduled:
+                self._come_due(mailbox)
 
     # Inside.
 
-    def _deliver(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int) -> None:
+    def _deliver(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
+        ledger = self._office.ledger
         sent = self.sent(worker, step, args, size)
-        self._office.ledger.record((sent, Value(step.v, step.ref)))
-        self._office.ledger.answer(worker, step.p, step.n, self._office.ledger.pack(sent.id))
-        self._arm_due(args.mailbox)
-        self._serve(args.mailbox)
+        waiters = self._waiters.get(mailbox.name)
+        if waiters and not len(mailbox) and not args.not_before:
+            self._pass_on(worker, step, sent, waiters)
+            return
+        ledger.record((sent, Value(step.v, step.ref)))
+        ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
+        if args.not_before:
+            self._arm_due(mailbox)
+        self._serve(mailbox)
+
+    def _pass_on(self, worker: Worker, step: f.Step, sent: e.MessageSent, waiters: deque[Waiter]) -> None:
+        """A message is for the first who waits for one: one line says both, and the mailbox is as it was."""
+        ledger = self._office.ledger
+        message = Message(sent.id, 0, sent.sender, sent.size, 0, step.v, step.ref, metadata=sent.metadata)
+        handing = waiters[0].entry(message)
+        ledger.record((sent, Value(step.v, step.ref)), handing)
+        # The sender first: if it waits for a reply, it says so before that comes, and both share a commit.
+        ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
+        self._next_waiter(waiters).given(message, handing[1])
 
     def sent(
         self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, reply_to: str = ""
@@ -417,7 +417,7 @@ class MailDesk:
 
     def _overflow(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
         if mailbox.overflow == "drop_oldest" and self._drop_oldest(mailbox, size):
-            self._deliver(worker, step, args, size)
+            self._deliver(worker, step, args, size, mailbox)
         elif mailbox.overflow == "drop_newest":
             sent = self.sent(worker, step, args, size)
             dropped = self._dropped(mailbox.name, sent.id)
@@ -468,7 +468,7 @@ class MailDesk:
             if sent is not None:  # by another who waited, too
                 self._office.ledger.end_open(worker, opened, self._office.ledger.pack(sent))
             else:
-                self._deliver(worker, step, args, size)
+                self._deliver(worker, step, args, size, mailbox)
 
         alarm = self._office.clockwork.after(self._office.left_s(opened) or 0.0, late)
         blocked = Blocked(size, go, shut, alarm, worker.path, (step.p, step.n))
@@ -484,7 +484,7 @@ class MailDesk:
         if queue is not None and blocked in queue:
             # In place, since somebody may be busy with this queue; and the others later, since that one is busy, too.
             queue.remove(blocked)
-            self._office.clockwork.after(0.0, lambda: self._let_in(name))
+            self._office.clockwork.after(0.0, lambda: self._let_in(self._office.state.mailbox(name)))
 
     def has_room(self, mailbox: Mailbox, size: int, sender: str) -> bool:
         """Whether a message that comes now has room, behind those who wait for it already."""
@@ -498,58 +498,52 @@ class MailDesk:
             blocked.shut()
         if name in self.gated:
             self.room(name)
-        self._turn_away(name)
+        self._turn_away(self._office.state.mailbox(name))
 
     def arrived(self, name: str) -> None:
         """A message was put into a mailbox: those who wait for one are served."""
-        self._arm_due(name)
-        self._serve(name)
+        mailbox = self._office.state.mailbox(name)
+        self._arm_due(mailbox)
+        self._serve(mailbox)
 
     def left(self, name: str) -> None:
         """A message is gone from a mailbox: those who wait for room are served."""
-        self._make_room(name)
+        self._make_room(self._office.state.mailbox(name))
 
-    def _make_room(self, name: str) -> None:
+    def _make_room(self, mailbox: Mailbox) -> None:
         """Messages left a mailbox: those who wait for room are served in the order in which they came."""
-        self._come_due(name)
-        self._let_in(name)
-        self._turn_away(name)
+        if mailbox.scheduled:
+            self._come_due(mailbox)
+        self._let_in(mailbox)
+        self._turn_away(mailbox)
 
-    def _turn_away(self, name: str) -> None:
+    def _turn_away(self, mailbox: Mailbox) -> None:
         """If nothing will ever come, those who wait for it are told."""
-        if self._waiters.get(name) and self._is_finished(name):
-            for waiter in self._waiters.pop(name):
+        if self._waiters.get(mailbox.name) and self._is_finished(mailbox):
+            for waiter in self._waiters.pop(mailbox.name):
                 self._drop_alarm(waiter)
-                waiter.give_up(MailboxClosedError(name))
+                waiter.give_up(MailboxClosedError(mailbox.name))
 
-    def _let_in(self, name: str) -> None:
-        blocked = self._blocked.get(name)
-        mailbox = self._office.state.mailbox(name)
+    def _let_in(self, mailbox: Mailbox) -> None:
+        blocked = self._blocked.get(mailbox.name)
         while blocked and mailbox.has_room(blocked[0].size):
             first = blocked.popleft()
             _call_off(first)
             first.go()
-        if name in self.gated:
-            self.room(name)
+        if mailbox.name in self.gated:
+            self.room(mailbox.name)
 
-    def _wait(self, peer: Peer, worker: Worker, step: f.Step, args: s.ReceiveArgs, opened: OpenStep) -> None:
-        waiter = Waiter(
-            args.mailbox,
-            lambda message: self._hand_over(worker, step, args, message),
-            lambda error: self._office.ledger.fail_open(worker, opened, error),
-        )
-        waiter.worker = worker.path
-        waiter.peer = peer.number
-        waiter.step = (step.p, step.n)
-        self._waiters.setdefault(args.mailbox, deque()).append(waiter)
-        left = self._office.left_s(opened)
+    def _wait(self, worker: Worker, receiver: Receiver, left: float | None) -> None:
+        """A worker waits for a message: for so many seconds, or as long as the default says."""
+        self._waiters.setdefault(receiver.mailbox, deque()).append(receiver)
         if left is None:
-            self._run_default_clock(worker, waiter, self._office.timeouts.limit("receive"))
-        else:
-            limit = opened.timeout_s or 0.0
-            waiter.alarm = self._office.clockwork.after(
-                left, lambda: self._too_late(waiter, ReceiveTimeoutError("receive", limit, "explicit"))
-            )
+            self._run_default_clock(worker, receiver, self._office.timeouts.limit("receive"))
+            return
+        opened = receiver.opened
+        limit = (opened.timeout_s if opened is not None else left) or 0.0
+        receiver.alarm = self._office.clockwork.after(
+            left, lambda: self._too_late(receiver, ReceiveTimeoutError("receive", limit, "explicit"))
+        )
 
     def _run_default_clock(self, worker: Worker, waiter: Waiter, left: float) -> None:
         """The default limit counts only while nobody else's prompt, question or delegate is open."""
@@ -571,50 +565,31 @@ class MailDesk:
             queue.remove(waiter)
             waiter.give_up(error)
 
-    def _hand_over(self, worker: Worker, step: f.Step, args: s.ReceiveArgs, message: Message) -> None:
-        attempt = message.attempt + 1 if args.hold else 0
-        value = Value(message.value, message.ref)
-        if args.hold:
-            held = s.Held(
-                id=message.id,
-                value=msgspec.Raw(self._load(message)),
-                sender=message.sender,
-                attempt=attempt,
-                topic=message.topic,
-                metadata=message.metadata,
-            )
-            value = self._office.ledger.pack(held)
-        taken = e.MessageTaken(
-            mailbox=args.mailbox,
-            id=message.id,
-            p=step.p,
-            n=step.n,
-            fp=step.fp,
-            step=step.step,
-            attempt=attempt,
-        )
-        self._office.ledger.record((taken, value))
-        self._office.ledger.answer(worker, step.p, step.n, value)
+    def _hand_over(self, mailbox: Mailbox, message: Message, waiter: Waiter) -> None:
+        handing = waiter.entry(message)
+        self._office.ledger.record(handing)
+        waiter.given(message, handing[1])
         if message.track:
             self.tracked(message)
-        self._make_room(args.mailbox)
+        self._make_room(mailbox)
 
-    def _serve(self, name: str) -> None:
-        waiters = self._waiters.get(name)
-        mailbox = self._office.state.mailbox(name)
+    def _serve(self, mailbox: Mailbox) -> None:
+        waiters = self._waiters.get(mailbox.name)
         while waiters and (message := mailbox.oldest()) is not None:
-            waiter = waiters.popleft()
-            self._drop_alarm(waiter)
-            waiter.give(message)
+            self._hand_over(mailbox, message, self._next_waiter(waiters))
 
-    def _next(self, name: str) -> Message | None:
+    def _next_waiter(self, waiters: deque[Waiter]) -> Waiter:
+        waiter = waiters.popleft()
+        self._drop_alarm(waiter)
+        return waiter
+
+    def _next(self, mailbox: Mailbox) -> Message | None:
         """The message that somebody who comes now receives: none, if others were there before."""
-        return None if self._waiters.get(name) else self._office.state.mailbox(name).oldest()
+        return None if self._waiters.get(mailbox.name) else mailbox.oldest()
 
-    def _is_finished(self, name: str) -> bool:
+    def _is_finished(self, mailbox: Mailbox) -> bool:
         """Whether nothing will ever come: no message is there, and none is scheduled."""
-        mailbox = self._office.state.mailbox(name)
-        return self._office.state.is_closed(name) and not len(mailbox) and not mailbox.scheduled
+        return self._office.state.is_closed(mailbox.name) and not len(mailbox) and not mailbox.scheduled
 
     def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
         args = self._office.decode(step.a, s.AckArgs)
@@ -637,7 +612,8 @@ class MailDesk:
             self.tracked(message)
 
     def _settle(self, name: str, message_id: str, *, ok: bool) -> None:
-        message = self._office.state.mailbox(name).holding(message_id)
+        mailbox = self._office.state.mailbox(name)
+        message = mailbox.holding(message_id)
         if message is None:
             return
         if ok or message.attempt < MAX_DELIVERIES:
@@ -648,17 +624,16 @@ class MailDesk:
         self._letters.arm(message_id)
         if message.track:
             self.tracked(message)
-        self._serve(name)
+        self._serve(mailbox)
 
     def _change(self, worker: Worker, step: f.Step, changed: e.MailboxChanged) -> None:
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
         self._office.ledger.record((changed, NO_VALUE), (done, Value(NULL)))
         self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
 
-    def _arm_due(self, name: str) -> None:
-        mailbox = self._office.state.mailbox(name)
+    def _arm_due(self, mailbox: Mailbox) -> None:
         due = mailbox.next_due()
-        alarm = self._due.get(name)
+        alarm = self._due.get(mailbox.name)
         if due is None or (alarm is not None and alarm.pending and alarm.due <= due):
             return
         now = self._office.now_us()
@@ -666,12 +641,10 @@ class MailDesk:
             return  # it waits for room, and comes with it
         if alarm is not None:
             alarm.call_off()
-        self._due[name] = self._office.clockwork.at(due, lambda: self._come_due(name))
+        self._due[mailbox.name] = self._office.clockwork.at(due, lambda: self._come_due(mailbox))
 
-    def _come_due(self, name: str) -> None:
-        mailbox = self._office.state.mailbox(name)
-        if not mailbox.scheduled:
-            return
+    def _come_due(self, mailbox: Mailbox) -> None:
+        name = mailbox.name
         came = False
         while (message := mailbox.due(self._office.now_us())) is not None:
             fits = self._drop_oldest(mailbox, message.size)
@@ -680,9 +653,9 @@ class MailDesk:
             if message.track or not fits:
                 self.dropped(message)
             came = True
-        self._arm_due(name)
+        self._arm_due(mailbox)
         if came:
-            self._serve(name)
+            self._serve(mailbox)
 
     def _forget(self, gone: Callable[[Waiter], bool]) -> None:
         for name, waiters in self._waiters.items():

@@ -47,8 +47,9 @@ class Mailbox:
         check_name(name)
         self.name = name
         self._scheduler = scheduler
-        self._plainly = encode([name, None, None, None])
-        """What is written in a send that has nothing but a message."""
+        self._message = f"a message to {name}"
+        # Nearly all messages are sent without options: what is asked is the same each time.
+        self._plain = encode_args(s.SendArgs(mailbox=name)), encode([name, None, None, None])
 
     def send(
         self,
@@ -69,16 +70,27 @@ class Mailbox:
         Returns:
             The id of the message.
         """
+        args, written = self._plain
+        if key is not None or metadata is not None or not_before is not None:
+            args, written = self._with_options(key, metadata, not_before)
+        data = encode(value, self._message)
+        self._scheduler.check_here("mailbox.send")
+        return StepOp("send", args, _TEXT.decode, about=self.name, value=data, written=written)
+
+    def _with_options(
+        self,
+        key: str | None,
+        metadata: Mapping[str, object] | None,
+        not_before: datetime.datetime | Seconds | None,
+    ) -> tuple[bytes, bytes]:
+        """What a send is asked with options, and what was written for that."""
         args = s.SendArgs(mailbox=self.name, key=key or "", metadata=dict(metadata or {}))
         if isinstance(not_before, datetime.datetime):
             args = msgspec.structs.replace(args, not_before=moment_of(not_before))
         elif not_before is not None:
             due = self._scheduler.senses.now_us() + int(seconds_of(not_before, "not_before") * 1e6)
             args = msgspec.structs.replace(args, not_before=due)
-        data = encode(value, f"a message to {self.name}")
-        plain = key is None and metadata is None and not_before is None
-        written = self._plainly if plain else encode([self.name, key, metadata, not_before])
-        return self._step("send", args, _TEXT.decode, data, written)
+        return encode_args(args), encode([self.name, key, metadata, not_before])
 
     def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> StepOp[SendOutcome]:
         """Send a message and see to it that it arrives; see ``ctx.send_supervised``.
@@ -115,7 +127,7 @@ class Mailbox:
         """Send a message and wait for the reply to it."""
         limit = limit_here(self._scheduler, "call", timeout_s)
         args = s.CallMailboxArgs(mailbox=self.name, timeout_s=limit)
-        return self._step("call", args, PLAIN.decode, encode(value, f"a message to {self.name}"))
+        return self._step("call", args, PLAIN.decode, encode(value, self._message))
 
     def withdraw(self, message_id: str) -> StepOp[bool]:
         """Take back a message of one's own; ``False`` if it is gone already."""
@@ -178,10 +190,9 @@ class Mailbox:
         args: s.MailboxArgs,
         decode: Callable[[Buffer], T],
         value: bytes | None = None,
-        written: bytes | None = None,
     ) -> StepOp[T]:
         self._scheduler.check_here(f"mailbox.{step}")
-        return StepOp(step, encode_args(args), decode, about=self.name, value=value, written=written)
+        return StepOp(step, encode_args(args), decode, about=self.name, value=value)
 
     def __repr__(self) -> str:
         return f"<mailbox {self.name}>"
@@ -304,6 +315,8 @@ class Mailroom:
         if name.startswith("_"):
             raise AttributeError(name)
         try:
-            return self.get(name)
+            found = self.get(name)
         except MailboxNameError as error:
             raise AttributeError(str(error)) from None
+        setattr(self, name, found)  # from now on an attribute like others, which is found without asking here
+        return found

@@ -139,6 +139,30 @@ def test_waiters_are_served_in_the_order_in_which_they_came() -> None:
     assert (second.value(waits[0]), first.value(waits[1])) == (1, 2)
 
 
+def test_a_message_that_somebody_waits_for_is_sent_and_handed_over_in_one_line() -> None:
+    stage = Stage()
+    receiver, sender = team(stage, "a", "b")
+    waiting = receive(receiver, 1, "box")
+    stage.hub.flush()
+    before = stage.lines()
+
+    send(sender, 1, "box", "hello")
+
+    assert receiver.value(waiting) == "hello"
+    assert stage.lines() - before == 1
+    assert stage.kinds()[-2:] == ["message.sent", "message.taken"]
+
+
+def test_a_worker_that_waits_for_its_own_message_is_told_in_the_order_of_the_journal() -> None:
+    main = Stage().begin()
+    waiting = main.step(1, "receive", s.ReceiveArgs(mailbox="box"), p="main.1.1")
+
+    sent = send(main, 1, "box", "to myself")
+
+    answers = [frame.i for frame in main.heard if isinstance(frame, f.Answer)]
+    assert answers == [sent, waiting]
+
+
 def test_a_message_goes_neither_to_a_waiter_that_timed_out_nor_to_a_dead_one() -> None:
     stage = Stage()
     first, second, third, sender = team(stage, "a", "b", "c", "d")
