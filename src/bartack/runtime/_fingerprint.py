@@ -31,7 +31,7 @@ class Fingerprints:
         ]
         # The longest first: a run's directory is often below its workspace.
         self._places = sorted(places, key=lambda place: -len(place[0]))
-        secrets = {name: value for name, value in environ.items() if is_secret_name(name)}
+        secrets = {name: environ[name] for name in environ if is_secret_name(name)}
         self._redactor = Redactor(secrets) if secrets else None
 
     def of(self, kind: str, site: str, written: bytes, value: bytes | None = None) -> str:
