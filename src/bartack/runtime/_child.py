@@ -59,6 +59,7 @@ class _Config(msgspec.Struct):
 # Made in the process that workers are forked from, and not by each of them.
 _decode_order: Final = msgspec.json.Decoder(f.Order).decode
 _decode_config: Final = msgspec.json.Decoder(_Config).decode
+_real_places: Final = {path: os.path.realpath(path) for path in sys.path if path}
 
 
 class HubGoneError(Exception):
@@ -76,7 +77,7 @@ class Link:
         self._wait = readable.poll
         self._reader = f.FrameReader()
         self._frames: deque[f.ToPeer] = deque()
-        self._out = bytearray(64 * 1024)
+        self._out = bytearray()
         self._sending = threading.Lock()
         self._held: bytearray | None = None
         """What was said since it was asked to wait."""
@@ -158,12 +159,13 @@ def worker_main(payload: bytes, fds: Sequence[int]) -> int:
 
 def _live(order: f.Order, link: Link, slate: Slate) -> int:
     link.send(f.Hello(path=order.path, incarnation=order.incarnation, pid=os.getpid()))
-    welcome = link.next()
-    if not isinstance(welcome, f.Welcome):
-        raise FrameError(f"{type(welcome).__name__} instead of a welcome")
+    # While the hub answers.
     out = redirect_output(order.path)
     os.chdir(order.workspace)
     prepare_imports(order.program, order.root, order.folder)
+    welcome = link.next()
+    if not isinstance(welcome, f.Welcome):
+        raise FrameError(f"{type(welcome).__name__} instead of a welcome")
     process = WorkerProcess(order, welcome, link, out, slate)
     try:
         process.run()
@@ -206,20 +208,30 @@ class WorkerProcess:
             pass
         # Not before: to wake a thread up takes time, in which the end of this worker is not told.
         self._slow.stop()
-        if self._bodies is not None:
-            self._bodies.close()
+        self._end_bodies()
 
     def _work(self) -> f.Result | f.Failed:
         with trust_definitions():
             worker = load_worker(self._welcome.worker, self._order.program)
         scheduler = self._make_scheduler(worker)
+        scheduler.guard.watch_import()
+        self._slow.start()
+        return self._perform(worker, scheduler)
+
+    def rehearse(self, worker: Worker[..., object]) -> f.Result | f.Failed:
+        """Run a worker where nothing outside may notice it: without a thread, and without a hand in what is imported."""
+        try:
+            return self._perform(worker, self._make_scheduler(worker))
+        finally:
+            self._end_bodies()
+
+    def _perform(self, worker: Worker[..., object], scheduler: Scheduler) -> f.Result | f.Failed:
         welcome = self._welcome
         data = self._blobs.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
         coroutine = call_worker(worker, scheduler, data)
         if self._out is not None:
             self._out.scheduler = scheduler
         self._take(scheduler)
-        self._slow.start()
         self._slow.begin_turn()
         scheduler.start(coroutine)
         while not scheduler.ended:
@@ -234,8 +246,11 @@ class WorkerProcess:
         facts = facts_of(welcome, self._order.path, worker)
         scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
         scheduler.works = self._bodies = Bodies(scheduler, self._timeouts.limit("step"), self._slate)
-        scheduler.guard.watch_import()
         return scheduler
+
+    def _end_bodies(self) -> None:
+        if self._bodies is not None:
+            self._bodies.close()
 
     def _take(self, scheduler: Scheduler) -> None:
         """Hand what arrives next to the scheduler: a frame, or news of a body."""
@@ -288,10 +303,16 @@ def load_worker(ref: str, program: str = "") -> Worker[..., object]:
 def prepare_imports(program: str, root: str, folder: str = "") -> None:
     """Import the program from where it is kept with the run, and never from the project it was copied from."""
     real_root = os.path.realpath(root)
-    kept = [path for path in sys.path if path and not _is_project(os.path.realpath(path), real_root)]
+    kept = [path for path in sys.path if path and not _is_project(_real_place(path), real_root)]
     sys.path[:] = [os.path.normpath(os.path.join(program, folder)), program, *kept]
     sys.meta_path.insert(0, PinnedFinder(os.path.realpath(program), real_root))
-    importlib.invalidate_caches()
+    # A directory that was looked into tells by its time that it has changed; one that was not there cannot.
+    for path in [path for path, finder in sys.path_importer_cache.items() if finder is None]:
+        del sys.path_importer_cache[path]
+
+
+def _real_place(path: str) -> str:
+    return _real_places.get(path) or os.path.realpath(path)
 
 
 def _is_project(path: str, root: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, NoReturn, TypeVar, overload
 
@@ -41,11 +42,19 @@ class SessionView:
     """What a worker sees of the session it is part of."""
 
     def __init__(self, scheduler: Scheduler, mailbox: Mailroom) -> None:
-        facts = scheduler.facts
-        self.id = facts.run
-        self.dir = Path(facts.run_dir, "work")
-        self.timestamp = datetime.datetime.fromtimestamp(facts.timestamp / 1e6, datetime.UTC)
+        self._facts = scheduler.facts
+        self.id = self._facts.run
         self.mailbox = mailbox
+
+    @cached_property
+    def dir(self) -> Path:
+        """A directory for the files of its workers; it is kept with the run."""
+        return Path(self._facts.run_dir, "work")
+
+    @cached_property
+    def timestamp(self) -> datetime.datetime:
+        """When the run was made."""
+        return datetime.datetime.fromtimestamp(self._facts.timestamp / 1e6, datetime.UTC)
 
 
 class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembers):

@@ -653,7 +653,6 @@ class CrewDesk:
                 self._office.ledger.act(StopWorker(path))
             elif failed is not None and path == failed.path:
                 self._told.add(path)
-                self._dismiss(peer, failed)
             elif path not in deferred:
                 self._tell(peer)
         for peer in self._office.ledger.peers.values():
@@ -661,6 +660,9 @@ class CrewDesk:
                 self._office.ledger.say_encoded(peer, self._news(), urgent=True)
         self.aborting()
         self._office.ledger.act(Transition())
+        if failed is not None and failed.path in self._told:
+            # Last: the end of a process takes time that those who are told should have.
+            self._dismiss(self._office.ledger.by_worker[failed.path], failed)
         self.settle_failure()
 
     def _tell(self, peer: Peer, refused: Sequence[f.Refusal] = ()) -> None:

@@ -28,6 +28,7 @@ E = TypeVar("E", bound=BaseException)
 
 _OWN_CODE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _MARK: Final = "__bartack_outcome__"
+_WITH_RESULT: Final = (DeliveryError, BroadcastError)
 _MAX_STACK: Final = 50
 _MAX_CAUSES: Final = 10
 _MAX_TEXT: Final = 16 * 1024
@@ -229,12 +230,17 @@ def _remake_own(kind: type[BartackError], data: ErrorData) -> BartackError:
     error.args = (data.message,)
     error.__dict__.update(message=data.message)
     error.__dict__.update(data.facts)
+    if isinstance(error, _WITH_RESULT):
+        _restore_result(error, data.facts)
+    return error
+
+
+def _restore_result(error: DeliveryError | BroadcastError, facts: dict[str, object]) -> None:
     with contextlib.suppress(msgspec.ValidationError):  # it was too long to travel as more than text
         if isinstance(error, DeliveryError):
-            error.outcome = msgspec.convert(data.facts.get("outcome"), type=SendOutcome)
-        elif isinstance(error, BroadcastError):
-            error.result = msgspec.convert(data.facts.get("result"), type=BroadcastResult)
-    return error
+            error.outcome = msgspec.convert(facts.get("outcome"), type=SendOutcome)
+        else:
+            error.result = msgspec.convert(facts.get("result"), type=BroadcastResult)
 
 
 def _stand_in(data: ErrorData) -> StepError:

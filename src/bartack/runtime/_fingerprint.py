@@ -36,7 +36,7 @@ class Fingerprints:
         paths = [path for path, _ in places]
         self._signs = [path for path in paths if not any(path != other and other in path for other in paths)]
         """What has none of these in it has no place in it."""
-        secrets = {name: value for name, value in environ.items() if is_secret_name(name)}
+        secrets = {name: environ[name] for name in environ if is_secret_name(name)}
         self._redactor = Redactor(secrets) if secrets else None
 
     def of(self, kind: str, site: str, written: bytes, value: bytes | None = None) -> str:

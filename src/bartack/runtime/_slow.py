@@ -5,6 +5,7 @@ The scheduler can do nothing about that: it runs in the same thread. A thread of
 
 from __future__ import annotations
 
+import _thread
 import linecache
 import os
 import sys
@@ -41,9 +42,8 @@ class SlowWatch:
 
     def start(self) -> None:
         """Begin to look; the thread ends with ``stop``, or with the process."""
-        threading.Thread(  # bartack: allow[unsupervised_thread] stop ends it
-            target=self._look, name="bartack slow", daemon=True
-        ).start()
+        # Not a `threading.Thread`: that one waits until it runs, and the start of a worker with it.
+        _thread.start_new_thread(self._look, ())  # bartack: allow[unsupervised_thread] stop ends it
 
     def stop(self) -> None:
         """Look no more."""

@@ -23,7 +23,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from types import FrameType
 from typing import Final, Literal
@@ -72,6 +72,9 @@ EXIT_RUN_GONE: Final = 4
 _CENSUS_S: Final = 1.0
 """How often to look where orphans do not come to us, so that they are known before they are orphans."""
 
+_REHEARSALS: Final = 12
+"""After so many runs Python has learned all that it notes beside the code."""
+
 _DEATH_SIGNAL: Final = signal.SIGHUP
 """What the kernel tells us of the hub's death, should its socket live on in some other process."""
 
@@ -119,6 +122,7 @@ class Parent:
         home: Home,
         wakeup: int,
         ground: Ground | None,
+        rehearse: Callable[[], None] | None = None,
     ) -> None:
         self._channel = channel
         self._hub_pid = hub_pid
@@ -126,6 +130,8 @@ class Parent:
         self._home = home
         self._wakeup = wakeup
         self._ground = ground
+        self._rehearse = rehearse
+        self._rehearsals_left = 0 if rehearse is None else _REHEARSALS
         self._census = Census() if ground is None else Census(placed=ground.token_of)
         self._children: dict[int, Child] = {}
         self._roots: dict[int, Child] = {}
@@ -149,6 +155,9 @@ class Parent:
 
     def _turn(self) -> None:
         ready = self._wait()
+        if not ready and self._rehearsals_left:
+            self._use_idle_time()
+            return
         if self._wakeup in ready:
             self._take_signals()
         self._take_commands()
@@ -172,7 +181,15 @@ class Parent:
         poll.register(self._channel.fileno(), wanted)
         for fd in (self._wakeup, *self._reports, *self._watches):
             poll.register(fd, select.POLLIN)
-        return {fd for fd, _ in poll.poll(self._patience_ms())}
+        return {fd for fd, _ in poll.poll(0 if self._rehearsals_left else self._patience_ms())}
+
+    def _use_idle_time(self) -> None:
+        """Let the children that are still to come find the code they run in the best state."""
+        assert self._rehearse is not None
+        self._rehearse()
+        self._rehearsals_left -= 1
+        if not self._rehearsals_left:
+            gc.freeze()
 
     def _patience_ms(self) -> float | None:
         next_look = self._next_look()
@@ -592,11 +609,12 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """The number is in the wake-up descriptor already."""
 
 
-def run_parent(entry: Entry) -> int:
+def run_parent(entry: Entry, rehearse: Callable[[], None] | None = None) -> int:
     """Be the parent program that ``ParentClient.start`` has started; return the exit code.
 
     Args:
         entry: What a forked child does.
+        rehearse: Does without effect what children do first. Called some times while there is nothing else to do.
     """
     socket_fd, hub_pid, lock_path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     os.set_inheritable(socket_fd, False)
@@ -614,7 +632,7 @@ def run_parent(entry: Entry) -> int:
     if not os.environ.get(SLOT, "-").strip():
         del os.environ[SLOT]
     channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
-    parent = Parent(channel, hub_pid, entry, home, wakeup, _open_ground(lock))
+    parent = Parent(channel, hub_pid, entry, home, wakeup, _open_ground(lock), rehearse)
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -102,7 +102,8 @@ def fork_entry(
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _close_others(fds)
-        os.environ.update(env)
+        for name, value in env.items():
+            os.environ[name] = value
         if home.slot is not None and SLOT in env:
             system.fill_slot(home.slot, env[SLOT])
         gc.enable()

@@ -36,7 +36,12 @@ ZYGOTE = """
 import json, os, resource, signal, sys, threading
 from bartack.supervision import run_parent
 
+rehearsed = []
+
 def entry(payload, fds):
+    if payload == b"rehearsed":
+        os.write(fds[0], b"%d" % len(rehearsed))
+        return 0
     if payload == b"raise":
         raise RuntimeError("on purpose")
     if payload == b"leave":
@@ -58,7 +63,7 @@ def entry(payload, fds):
 if __name__ == "__main__":
     if "THREADS" in os.environ:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
-    sys.exit(run_parent(entry))
+    sys.exit(run_parent(entry, lambda: rehearsed.append(os.getpid())))
 """
 
 
@@ -492,6 +497,19 @@ def test_an_entry_that_raises_ends_its_fork_only(zygote: Crew, payload: bytes, c
     assert zygote.wait(Exited).statuses == [code]
     zygote.wait(Gone)
     assert fork(zygote, b"\0").pid != zygote.client.pid
+
+
+def test_a_parent_program_rehearses_while_it_has_nothing_to_do_and_then_waits(zygote: Crew) -> None:
+    def count() -> int:
+        zygote.client.fork(1, b"rehearsed", [zygote.writer], {})
+        zygote.wait(Gone)
+        return int(zygote.read())
+
+    until = time.monotonic() + BOUND_S
+    while count() < 12 and time.monotonic() < until:
+        pass
+
+    assert count() == 12
 
 
 def test_a_parent_program_with_a_second_thread_does_not_fork(hire: Hire) -> None:

@@ -1,0 +1,67 @@
+"""A worker's life in the process that workers are forked from, played against nobody.
+
+A child shares the memory of that process until one of the two writes to it, and Python writes to all that it runs for the first
+few times: it notes what it learns of code beside the code. What is rehearsed here is learned once instead of in every worker, and
+a worker has less to copy on its way to its first line, and when it hears that its session has failed.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+import msgspec
+
+from bartack.errors import FrameError, SessionFailedError
+from bartack.runtime import _frames as f
+from bartack.runtime._calls import Worker
+from bartack.runtime._child import Link, WorkerProcess
+from bartack.runtime._context import Context
+from bartack.runtime._exceptions import describe_error
+from bartack.runtime._worker import worker
+
+_PATH: Final = "rehearsal"
+_ORDER: Final = f.Order(path=_PATH, incarnation=1, run_dir="/", workspace="/", program="/", root="/")
+_WELCOME: Final = f.Welcome(run=_PATH, dir="/", workspace="/", timestamp=0, v=msgspec.Raw(b'{"args":[1]}'))
+_SENT: Final = f.Answer(i=1, v=msgspec.Raw(b'"1"'))
+
+
+@worker
+async def failing(ctx: Context, number: int) -> int:
+    """Fails by itself."""
+    await ctx.mailbox.here.send(number)
+    raise ValueError(number)
+
+
+@worker
+async def blocked(ctx: Context, number: int) -> int:
+    """Waits for a message that does not come, because somebody else fails."""
+    await ctx.mailbox.here.send(number)
+    return await ctx.mailbox.never.receive(1, type=int)
+
+
+def rehearse() -> None:
+    """Play a worker that fails, and one that hears of it."""
+    play(blocked, play(failing))
+
+
+def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.ErrorData:
+    """Run a worker whose session fails for a cause, if it does not fail by itself; returns what it says of its end."""
+    cues: list[f.Frame] = [_WELCOME, f.Live(), _SENT]
+    if cause is not None:
+        failure = describe_error(SessionFailedError(_PATH, cause.type, cause.message))
+        failure.cause = cause
+        cues.append(f.SessionFailed(e=failure))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for cue in cues:
+            ours.sendall(f.encode(cue))
+        link = Link(theirs)
+        link.send(f.Hello(path=_PATH, incarnation=1, pid=1))
+        welcome = link.next()
+        if not isinstance(welcome, f.Welcome):
+            raise FrameError(f"{type(welcome).__name__} instead of a welcome")
+        end = WorkerProcess(_ORDER, welcome, link).rehearse(part)
+        link.send(end)
+    assert isinstance(end, f.Failed)
+    return end.e

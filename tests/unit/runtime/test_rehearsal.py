@@ -1,0 +1,40 @@
+"""Rehearsing in the process that workers are forked from."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+from bartack.runtime import _rehearsal
+from bartack.runtime._rehearsal import rehearse
+
+
+def _traces() -> tuple[object, ...]:
+    """What a rehearsal could leave behind."""
+    return (
+        sorted(os.listdir("/dev/fd")),
+        threading.enumerate(),
+        list(sys.path),
+        list(sys.meta_path),
+        os.getcwd(),
+        sys.stdout,
+        dict(os.environ),
+    )
+
+
+def test_a_rehearsal_leaves_nothing_behind() -> None:
+    before = _traces()
+
+    rehearse()
+
+    assert _traces() == before
+
+
+def test_both_parts_are_played_to_their_ends() -> None:
+    cause = _rehearsal.play(_rehearsal.failing)
+    news = _rehearsal.play(_rehearsal.blocked, cause)
+
+    assert (cause.type, cause.message) == ("builtins:ValueError", "1")
+    assert news.type == "bartack.errors:SessionFailedError"
+    assert "ValueError" in news.message
