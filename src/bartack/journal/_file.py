@@ -541,9 +541,9 @@ class FileJournal:
                 self._grow(lines)
             else:
                 write_all(self._disk, self._fd, lines, self.size_bytes)
-            kept = self._disk.all_named(self._fd, self._lock.fd)
-            if self._sync and kept:
+            if self._sync:
                 self._disk.sync(self._fd)
+            kept = self._disk.all_named(self._fd, self._lock.fd)
         except OSError as error:
             self._fail(error)
         if not kept:

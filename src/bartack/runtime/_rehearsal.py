@@ -8,6 +8,7 @@ a worker has less to copy on its way to its first line, and when it hears that i
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from typing import Final
 
 import msgspec
@@ -18,18 +19,28 @@ from bartack.runtime._calls import Worker
 from bartack.runtime._child import Link, WorkerProcess
 from bartack.runtime._context import Context
 from bartack.runtime._exceptions import describe_error
-from bartack.runtime._worker import worker
+from bartack.runtime._slate import Slate
+from bartack.runtime._worker import step, worker
 
 _PATH: Final = "rehearsal"
 _ORDER: Final = f.Order(path=_PATH, incarnation=1, run_dir="/", workspace="/", program="/", root="/")
 _WELCOME: Final = f.Welcome(run=_PATH, dir="/", workspace="/", timestamp=0, v=msgspec.Raw(b'{"args":[1]}'))
 _SENT: Final = f.Answer(i=1, v=msgspec.Raw(b'"1"'))
+_STEPS: Final = 3
+
+
+@step
+def repeat(number: int) -> int:
+    """Does nothing by itself."""
+    return number
 
 
 @worker
 async def failing(ctx: Context, number: int) -> int:
-    """Fails by itself."""
+    """Does some steps and fails by itself."""
     await ctx.mailbox.here.send(number)
+    for _ in range(_STEPS):
+        await repeat(number)
     raise ValueError(number)
 
 
@@ -48,12 +59,14 @@ def rehearse() -> None:
 def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.ErrorData:
     """Run a worker whose session fails for a cause, if it does not fail by itself; returns what it says of its end."""
     cues: list[f.Frame] = [_WELCOME, f.Live(), _SENT]
-    if cause is not None:
+    if cause is None:
+        cues += [f.Answer(i=2 + place, v=msgspec.Raw(b"1")) for place in range(_STEPS)]
+    else:
         failure = describe_error(SessionFailedError(_PATH, cause.type, cause.message))
         failure.cause = cause
         cues.append(f.SessionFailed(e=failure))
     ours, theirs = socket.socketpair()
-    with ours, theirs:
+    with ours, theirs, closing(Slate.create()) as slate:
         for cue in cues:
             ours.sendall(f.encode(cue))
         link = Link(theirs)
@@ -61,7 +74,7 @@ def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.Error
         welcome = link.next()
         if not isinstance(welcome, f.Welcome):
             raise FrameError(f"{type(welcome).__name__} instead of a welcome")
-        end = WorkerProcess(_ORDER, welcome, link).rehearse(part)
+        end = WorkerProcess(_ORDER, welcome, link, slate=slate).rehearse(part)
         link.send(end)
     assert isinstance(end, f.Failed)
     return end.e

@@ -186,7 +186,11 @@ class Parent:
     def _use_idle_time(self) -> None:
         """Let the children that are still to come find the code they run in the best state."""
         assert self._rehearse is not None
-        self._rehearse()
+        try:
+            self._rehearse()
+        except Exception as error:  # noqa: BLE001 - children can do without it
+            sys.stderr.write(f"a rehearsal failed: {error!r}\n")
+            self._rehearsals_left = 1
         self._rehearsals_left -= 1
         if not self._rehearsals_left:
             gc.freeze()
