@@ -494,24 +494,35 @@ def test_an_owner_whose_lock_was_deleted_acknowledges_nothing_more(tmp_path: Pat
 
 
 class RobbedDisk(FaultyDisk):
-    """A disk from which a file is deleted right behind the next write."""
+    """A disk from which a file is deleted right behind the next write, or the next sync."""
 
     robbed: str = ""
+    behind: str = "write"
 
     def write(self, fd: int, data: bytes, offset: int) -> int:
         taken = super().write(fd, data, offset)
-        if self.robbed:
-            robbed, self.robbed = self.robbed, ""
-            self.unlink(robbed)
+        self._rob("write")
         return taken
 
+    def sync(self, fd: int) -> None:
+        super().sync(fd)
+        self._rob("sync")
 
+    def _rob(self, moment: str) -> None:
+        if self.robbed and moment == self.behind:
+            robbed, self.robbed = self.robbed, ""
+            self.unlink(robbed)
+
+
+@pytest.mark.parametrize("behind", ["write", "sync"])
 @pytest.mark.parametrize("robbed", [JOURNAL, f"{RUN}/lock"])
-def test_what_is_deleted_while_a_commit_is_written_is_noticed_by_that_commit(robbed: str) -> None:
+def test_what_is_deleted_while_a_commit_is_written_is_noticed_by_that_commit(
+    robbed: str, behind: str
+) -> None:
     disk = RobbedDisk()
     with open_journal(RUN, disk=disk) as journal:
         journal.append("safe")
-        disk.robbed = robbed
+        disk.behind, disk.robbed = behind, robbed
         with pytest.raises(JournalLostError):
             journal.append("to.nowhere")
 

@@ -87,6 +87,10 @@ HELLO = encode(Hello(role="foreign", pid=1))
         pytest.param(
             HELLO + encode(Hello(path="waiting", incarnation=1)), id="somebody who becomes a worker"
         ),
+        pytest.param(
+            encode(Hello(path="waiting", incarnation=1)) + HELLO,
+            id="somebody who was sent away and greets again",
+        ),
         pytest.param(HELLO + b"\x00\x00", id="half a length"),
         pytest.param(HELLO + struct.pack(">I", 100) + b'{"k":', id="half a frame"),
     ],

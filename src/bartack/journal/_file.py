@@ -5,11 +5,10 @@ lines in ``_stage.py``; reading without ownership in ``_reader.py``.
 
 The order that everything rests on:
 
-- *commit*: write all staged lines, check that the file and its lock still have their names, sync, only then acknowledge.
-  (Whoever takes a lock of the same name behind that check finds these lines. Behind the sync the check would take longer,
-  because nothing of it is in the processor's caches then.) The next commit is written only after this one is synced. One
-  that does not come to its end, for whatever reason, is poison. A commit for which the file has to grow also fills it
-  with blank lines, so that those after it overwrite these: a sync that has no new size to record is a third faster.
+- *commit*: write all staged lines, sync, check that the file and its lock still have their names, only then acknowledge.
+  The next commit is written only after this one is synced. One that does not come to its end, for whatever reason, is
+  poison. A commit for which the file has to grow also fills it with blank lines, so that those after it overwrite these:
+  a sync that has no new size to record is a third faster.
 - *open*: lock, read and judge everything, change nothing unless all of it is judged sound; then keep and cut a torn tail,
   rewrite the last commit, sync file and directory; only then serve. What an earlier owner left in the page cache after a
   failed sync looks written but is not: rewriting it makes it so.

@@ -87,7 +87,7 @@ class Clockwork:
 
     def after(self, seconds: float, callback: Callback, wanted: Callable[[], bool] | None = None) -> Alarm:
         """Ring when so many seconds have counted, if it is still ``wanted`` then: nobody has to call it off."""
-        due = self.alive_ns() + int(min(seconds, LONGEST_S) * 1e9)
+        due = self.alive_ns() + int(min(max(seconds, 0.0), LONGEST_S) * 1e9)
         return self._add(self._alive, Alarm(due, callback, wanted))
 
     def pause(self) -> None:

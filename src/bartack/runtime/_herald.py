@@ -74,6 +74,8 @@ class Herald:
         self._telemetry = telemetry
         self._state = state
         self._waiting: list[Event | Callable[[], Event]] = []
+        self._last_sent: e.MessageSent | None = None
+        """It may be handed over in the line that sends it: the state does not know it then."""
         self.run = RunHerald(telemetry, state, clock, self._add)
         """Tells of the run itself: workers, steps, processes and waits."""
         own: Mapping[type[e.EntryData], Callable[..., None]] = {
@@ -125,11 +127,15 @@ class Herald:
         if isinstance(data, e.SendOpened) and TRACEPARENT not in data.terms.metadata:
             metadata = {**data.terms.metadata, **self._trace(self._start_of(data, data.terms.ack, value))}
             return structs.replace(data, terms=structs.replace(data.terms, metadata=metadata))
-        if isinstance(data, e.MessageSent) and TRACEPARENT not in data.metadata:
-            supervised = data.step == "send_supervised" and bool(data.n)
-            begin = self._start_of(data, "accepted", value) if supervised else self._sent_of(data, 0)
-            return structs.replace(data, metadata={**data.metadata, **self._trace(begin)})
-        return data
+        return self.stamp_message(data, value) if isinstance(data, e.MessageSent) else data
+
+    def stamp_message(self, data: e.MessageSent, value: Value) -> e.MessageSent:
+        """As ``stamp``, for somebody who needs to know what the message carries before it is recorded."""
+        if TRACEPARENT in data.metadata:
+            return data
+        supervised = data.step == "send_supervised" and bool(data.n)
+        begin = self._start_of(data, "accepted", value) if supervised else self._sent_of(data, 0)
+        return structs.replace(data, metadata={**data.metadata, **self._trace(begin)})
 
     def _trace(self, begin: Event) -> dict[str, str]:
         traceparent = self._telemetry.traceparent(begin)
@@ -138,6 +144,7 @@ class Herald:
     # Messages.
 
     def _sent(self, data: e.MessageSent, at: int, value: Value) -> None:
+        self._last_sent = data
         mailbox = self._state.mailbox(data.mailbox)
         at_once = data.step == "send_supervised" and bool(data.n)
         if at_once:
@@ -177,18 +184,21 @@ class Herald:
         oldest = self._state.mailbox(name).oldest()
         is_oldest = oldest is not None and oldest.id == message_id
         message = oldest if is_oldest else self._state.mailbox(name).find(message_id)
-        if message is None:
+        if message is not None:
+            sent_at, metadata = message.at, message.metadata
+        elif self._last_sent is not None and self._last_sent.id == message_id:
+            sent_at, metadata = at, self._last_sent.metadata
+        else:
             return
         if self._telemetry.wanted(MailboxDelivered):
-            wait_ns = max(at - message.at, 0) * 1000
             self._add(
                 MailboxDelivered(
-                    wait_ns=wait_ns,
+                    wait_ns=max(at - sent_at, 0) * 1000,
                     run=self._state.run_id,
                     mailbox=name,
                     receiver=receiver,
                     message=message_id,
-                    traceparent=str(message.metadata.get(TRACEPARENT, ""))[:TRACEPARENT_CHARS],
+                    traceparent=str(metadata.get(TRACEPARENT, ""))[:TRACEPARENT_CHARS],
                 )
             )
         letter = self._state.deliveries.letters.get(message_id)

@@ -447,6 +447,8 @@ class Hub:
             self._watch(connection)
 
     def _hello(self, connection: Connection, frame: f.Hello) -> None:
+        if connection.number not in self._connections:
+            return  # sent away for what it said before, in the same breath
         claimed = (frame.path, frame.incarnation) if frame.role == "worker" else None
         if connection.greeted or claimed != connection.worker:
             # Only the process that was started for it is a worker, and nobody changes what he is.

@@ -390,9 +390,14 @@ class MailDesk:
     def _pass_on(self, worker: Worker, step: f.Step, sent: e.MessageSent, waiters: deque[Waiter]) -> None:
         """A message is for the first who waits for one: one line says both, and the mailbox is as it was."""
         ledger = self._office.ledger
+        value = Value(step.v, step.ref)
+        if ledger.herald is not None and ledger.herald.traces:
+            sent = ledger.herald.stamp_message(
+                sent, value
+            )  # whoever has to acknowledge it is shown that, too
         message = Message(sent.id, 0, sent.sender, sent.size, 0, step.v, step.ref, metadata=sent.metadata)
         handing = waiters[0].entry(message)
-        ledger.record((sent, Value(step.v, step.ref)), handing)
+        ledger.record((sent, value), handing)
         # The sender first: if it waits for a reply, it says so before that comes, and both share a commit.
         ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
         self._next_waiter(waiters).given(message, handing[1])

@@ -45,6 +45,16 @@ def test_what_never_comes_does_not_ring_and_keeps_nobody_from_waiting_for_other_
     assert rung == ["soon"]
 
 
+@pytest.mark.parametrize("seconds", [-1.0, -1e300, float("-inf")])
+def test_what_should_have_come_before_it_was_asked_for_rings_at_once(seconds: float) -> None:
+    _, works, rung = start()
+    works.after(seconds, lambda: rung.append("late"))
+
+    assert works.next_in_s() == 0
+    works.tick()
+    assert rung == ["late"]
+
+
 def test_an_alarm_rings_once_and_not_if_it_is_called_off() -> None:
     clock, works, rung = start()
     works.after(1.0, lambda: rung.append("once"))

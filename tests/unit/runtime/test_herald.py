@@ -17,6 +17,7 @@ from tests.unit.runtime.test_delivery import (
     supervise,
 )
 from tests.unit.runtime.test_letters import EVERYTHING, lose, retry
+from tests.unit.runtime.test_mail import Outsider
 
 from bartack.messaging import LetterPolicy
 from bartack.runtime import _frames as f
@@ -78,6 +79,41 @@ def test_a_message_is_told_when_it_is_sent_and_when_it_is_delivered() -> None:
         "traceparent": "",
     }
     assert "secret" not in repr(told)
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_message_that_somebody_waits_for_is_told_to_be_delivered(*, hold: bool) -> None:
+    stage, told = listening()
+    sender, receiver = pair(stage)
+    waiting = receive(receiver, 1, "box", 60.0, hold=hold)
+    stage.wait(2.0)
+
+    sender.value(sender.step(1, "send", s.SendArgs(mailbox="box"), "secret"))
+
+    receiver.value(waiting)
+    assert last(told, "mailbox.sent")["queued"] == 1
+    assert [facts for name, facts in told if name == "mailbox.delivered"] == [
+        {
+            "wait_ns": 0,
+            "run": stage.core.state.run_id,
+            "mailbox": "box",
+            "receiver": receiver.path,
+            "message": last(told, "mailbox.sent")["message"],
+            "traceparent": "",
+        }
+    ]
+
+
+def test_a_message_that_a_process_outside_waits_for_is_told_to_be_delivered() -> None:
+    stage, told = listening("mailbox.delivered")
+    main = stage.begin()
+    outside = Outsider(stage)
+    waiting = outside.ask("receive", mailbox="box", timeout_s=60)
+
+    main.value(main.step(1, "send", s.SendArgs(mailbox="box"), "secret"))
+
+    outside.value(waiting)
+    assert [(facts["receiver"], facts["wait_ns"]) for _, facts in told] == [("foreign:7@1", 0)]
 
 
 def test_nothing_is_told_before_it_is_durable() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.unit.runtime.stage import Puppet, Stage, raw
+from tests.unit.runtime.stage import Puppet, Stage, fields, raw
+from tests.unit.runtime.test_delivery import pair
 from tests.unit.runtime.test_herald import Told, last, listening, names
 
 from bartack.errors import AgentError
@@ -369,6 +370,25 @@ def test_a_message_carries_its_trace_unless_it_has_one() -> None:
     (asked,) = tracer.asked
     assert isinstance(asked, MailboxSent)
     assert (asked.sender, asked.mailbox) == ("main", "box")
+
+
+def test_whoever_waits_for_a_message_is_shown_the_trace_that_it_carries() -> None:
+    stage, tracer = traced()
+    told: list[object] = []
+
+    def hear(name: str, counts: Mapping[str, int], facts: Mapping[str, object], config: object) -> None:
+        told.append(facts["traceparent"])
+
+    stage.telemetry.attach("test", "mailbox.delivered", hear)
+    sender, receiver = pair(stage)
+    args = s.ReceiveArgs(mailbox="box", timeout_s=60.0, hold=True)
+    waiting = receiver.step(1, "receive", args)
+    sender.value(sender.step(1, "send", s.SendArgs(mailbox="box", metadata={"a": 1}), "x"))
+
+    carried = {"a": 1, "traceparent": f"trace-{len(tracer.asked)}"}
+    assert metadata_of(stage) == [carried]
+    assert fields(receiver.value(waiting))["metadata"] == carried
+    assert told == [carried["traceparent"]]
 
 
 def test_a_supervised_send_and_its_message_carry_one_trace() -> None:

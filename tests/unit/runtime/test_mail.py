@@ -1014,6 +1014,18 @@ class Outsider:
         self.stage.hub.run_ready()
 
 
+def test_a_wait_that_was_over_before_it_began_ends_at_once() -> None:
+    stage = Stage()
+    main = stage.begin()
+    outside = Outsider(stage)
+    waiting = receive(main, 1, "box", -1e300)
+    called = outside.ask("call", 5, mailbox="void", timeout_s=-1e300)
+    stage.wait(0.1)
+
+    assert main.error(waiting) == "ReceiveTimeoutError"
+    assert outside.error(called) == "DeadlineExceededError"
+
+
 def test_a_process_outside_sends_and_receives() -> None:
     stage = Stage()
     main = stage.begin()
