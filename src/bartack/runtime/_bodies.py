@@ -101,14 +101,16 @@ class BodyOptions(msgspec.Struct, frozen=True, kw_only=True):
     is_async: bool = False
 
 
-class StepInfo(msgspec.Struct, eq=False):
-    """What the body of a step may want to know of it."""
+class StepInfo:
+    """What the body of a step may want to know of it. It can be kept, and handed to another process."""
 
-    _facts: Facts
-    _op: WorkOp[object]
-    _limit_s: float
-    _began: float
-    attempt: int
+    def __init__(self, facts: Facts, p: str, n: int, attempt: int, limit_s: float) -> None:
+        self._facts = facts
+        self._p = p
+        self._n = n
+        self.attempt = attempt
+        self._limit_s = limit_s
+        self._began = time.time()
 
     @property
     def run_id(self) -> str:
@@ -128,7 +130,7 @@ class StepInfo(msgspec.Struct, eq=False):
     @property
     def key(self) -> str:
         """The same on every attempt at this step: for services that know idempotency keys."""
-        return step_key(self.run_id, self._op.p, self._op.n, self.rewinds)
+        return step_key(self.run_id, self._p, self._n, self.rewinds)
 
     @property
     def deadline(self) -> datetime.datetime:
@@ -407,7 +409,7 @@ class Bodies:
         op.phase = "running"
         scheduler, options = self._scheduler, op.options
         limit_s = self._step_timeout_s if options.timeout_s is None else options.timeout_s
-        info = StepInfo(scheduler.facts, op, limit_s, time.time(), op.attempt)
+        info = StepInfo(scheduler.facts, op.p, op.n, op.attempt, limit_s)
         if options.is_async:
             if self._loop is None:
                 self._loop = _LoopThread(self._ended_elsewhere)

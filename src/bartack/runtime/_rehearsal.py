@@ -69,6 +69,8 @@ def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.Error
     with ours, theirs, closing(Slate.create()) as slate:
         for cue in cues:
             ours.sendall(f.encode(cue))
+        # Who waits for more must not wait for ever: nobody could be forked meanwhile.
+        ours.shutdown(socket.SHUT_WR)
         link = Link(theirs)
         link.send(f.Hello(path=_PATH, incarnation=1, pid=1))
         welcome = link.next()

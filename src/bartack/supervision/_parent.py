@@ -189,7 +189,8 @@ class Parent:
         try:
             self._rehearse()
         except Exception as error:  # noqa: BLE001 - children can do without it
-            sys.stderr.write(f"a rehearsal failed: {error!r}\n")
+            with suppress(OSError):  # nobody has to read it
+                sys.stderr.write(f"a rehearsal failed: {error!r}\n")
             self._rehearsals_left = 1
         self._rehearsals_left -= 1
         if not self._rehearsals_left:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import pickle
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import cast
@@ -85,6 +88,11 @@ async def look_later() -> str:
     await asyncio.sleep(0)
     INFOS.append(step_info())
     return step_info().key
+
+
+@step
+def give_away() -> object:
+    return step_info()
 
 
 @step
@@ -716,6 +724,27 @@ def test_a_body_can_learn_about_its_step(hub: FakeHub) -> None:
     assert (info.run_id, info.worker, info.attempt) == (run, "main", 1)
     assert info.deadline.utcoffset() is not None
     assert "attempt=1" in repr(info)
+
+
+def test_what_a_body_learned_can_be_kept_and_handed_on(hub: FakeHub) -> None:
+    async def program(ctx: Context) -> str:
+        return await look()
+
+    key = hub.run(program)
+
+    (info,) = INFOS
+    for other in (pickle.loads(pickle.dumps(info)), copy.deepcopy(info)):  # noqa: S301 - our own
+        assert (other.key, other.attempt, other.deadline) == (key, info.attempt, info.deadline)
+    assert weakref.ref(info)() is info
+
+
+def test_what_a_body_learned_is_no_result(hub: FakeHub) -> None:
+    async def program(ctx: Context) -> str:
+        with pytest.raises(MessageValueError) as caught:
+            await give_away()
+        return str(caught.value)
+
+    assert "StepInfo" in cast("str", hub.run(program))
 
 
 def test_there_is_no_step_to_learn_about_elsewhere() -> None:

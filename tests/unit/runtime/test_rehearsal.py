@@ -7,7 +7,18 @@ import sys
 import threading
 
 from bartack.runtime import _rehearsal
+from bartack.runtime._child import HubGoneError
+from bartack.runtime._context import Context
 from bartack.runtime._rehearsal import rehearse
+from bartack.runtime._worker import worker
+
+
+@worker
+async def greedy(ctx: Context, number: int) -> int:
+    """Waits for more answers than there are."""
+    await ctx.mailbox.here.send(number)
+    while True:
+        await _rehearsal.repeat(number)
 
 
 def _traces() -> tuple[object, ...]:
@@ -38,3 +49,19 @@ def test_both_parts_are_played_to_their_ends() -> None:
     assert (cause.type, cause.message) == ("builtins:ValueError", "1")
     assert news.type == "bartack.errors:SessionFailedError"
     assert "ValueError" in news.message
+
+
+def test_a_part_that_waits_for_more_than_there_is_comes_to_an_end() -> None:
+    ends: list[BaseException] = []
+
+    def play() -> None:
+        try:
+            _rehearsal.play(greedy)
+        except HubGoneError as error:
+            ends.append(error)
+
+    playing = threading.Thread(target=play, daemon=True)
+    playing.start()
+    playing.join(5)
+
+    assert len(ends) == 1

@@ -63,6 +63,11 @@ def entry(payload, fds):
 if __name__ == "__main__":
     if "THREADS" in os.environ:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
+    if "MUTE" in os.environ:
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(writer, 2)
+        sys.exit(run_parent(entry, lambda: 1 / 0))
     sys.exit(run_parent(entry, lambda: rehearsed.append(os.getpid())))
 """
 
@@ -510,6 +515,14 @@ def test_a_parent_program_rehearses_while_it_has_nothing_to_do_and_then_waits(zy
         pass
 
     assert count() == 12
+
+
+def test_a_rehearsal_that_fails_does_no_harm_where_nobody_reads_of_it(hire: Hire) -> None:
+    zygote = hire("zygote_of_test", MUTE="1")
+
+    for _ in range(3):  # it has nothing to do in between
+        zygote.client.fork(1, b"\0", [zygote.writer], {})
+        assert zygote.wait(Gone).token == 1
 
 
 def test_a_parent_program_with_a_second_thread_does_not_fork(hire: Hire) -> None:
