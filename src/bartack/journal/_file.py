@@ -8,7 +8,8 @@ The order that everything rests on:
 - *commit*: write all staged lines, sync, check that the file and its lock still have their names, only then acknowledge.
   The next commit is written only after this one is synced. One that does not come to its end, for whatever reason, is
   poison. A commit for which the file has to grow also fills it with blank lines, so that those after it overwrite these:
-  a sync that has no new size to record is a third faster.
+  a sync that has no new size to record is a third faster. Where there is a sound way past the page cache, write and sync are
+  one operation then (``core/_direct.py``).
 - *open*: lock, read and judge everything, change nothing unless all of it is judged sound; then keep and cut a torn tail,
   rewrite the last commit, sync file and directory; only then serve. What an earlier owner left in the page cache after a
   failed sync looks written but is not: rewriting it makes it so.
