@@ -224,7 +224,6 @@ def sabotage(folder: Path, syncs: int) -> Path:
         "    left[0] -= 1\n"
         "if any('_demo_worker' in word for word in sys.orig_argv):\n"
         "    os.fdatasync = full\n"
-        "    del os.O_DIRECT\n"  # the way past it
     )
     return home
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from bartack.core import Clock, DirectWriter, RealDisk
+from bartack.core import Clock, RealDisk
 from bartack.journal import (
     BlobRef,
     Draft,
@@ -34,32 +34,10 @@ class BreakableDisk(RealDisk):
         self.breaks = False
 
     def sync(self, fd: int) -> None:
-        self.come()
-        super().sync(fd)
-
-    def open_direct(self, fd: int) -> DirectWriter | None:
-        direct = super().open_direct(fd)
-        return None if direct is None else BreakableWriter(self, direct)
-
-    def come(self) -> None:
         breaks, self.breaks = self.breaks, False
         if breaks:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-class BreakableWriter:
-    """The faster way, with writes that can be made to fail."""
-
-    def __init__(self, disk: BreakableDisk, direct: DirectWriter) -> None:
-        self._disk = disk
-        self._direct = direct
-
-    def write(self, data: bytes, offset: int) -> bool:
-        self._disk.come()
-        return self._direct.write(data, offset)
-
-    def close(self) -> None:
-        self._direct.close()
+        super().sync(fd)
 
 
 class FilesOnRealDisk:

@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Final
 
 from bartack.core import RealDisk
-from bartack.core._direct import DirectFile
 from bartack.journal import FileJournal
 from bartack.runtime import _commands, _core, _hub, _layout, _ledger, _mirror
 from bartack.runtime._serve import main
@@ -38,7 +37,6 @@ FUNCTIONS: Final[dict[str, tuple[type, str]]] = {
     "stage": (FileJournal, "stage"),
     "commit": (FileJournal, "commit"),
     "sync": (RealDisk, "sync"),
-    "direct": (DirectFile, "write"),
     "begin": (_core.Core, "start"),
     "frame": (_core.Core, "frame"),
     "hello": (_core.Core, "connect"),
@@ -131,11 +129,6 @@ def _arm_action(doom: Doom, action: type[_ledger.Action], *, after: bool) -> Non
 def _arm_cut(doom: Doom) -> None:
     original = RealDisk.write
 
-    def write_direct(self: DirectFile, data: bytes, offset: int) -> bool:
-        original(RealDisk(), self._file, data[: len(data) // 2], offset)
-        doom.come()
-        return False
-
     def write(self: RealDisk, fd: int, data: bytes, offset: int) -> int:
         if len(data) > 1:
             half = original(self, fd, data[: len(data) // 2], offset)
@@ -143,7 +136,6 @@ def _arm_cut(doom: Doom) -> None:
             return half
         return original(self, fd, data, offset)
 
-    DirectFile.write = write_direct  # type: ignore[method-assign]  # - the same, where it is in use
     RealDisk.write = write  # type: ignore[method-assign]  # - the point is inside of it
 
 

@@ -22,14 +22,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryFile
 
 import msgspec
 import pytest
 from tests.crash.doomed_hub import LAST_POINTS, POINTS
 from tests.crash.runs import PATIENCE_S, Parts, RealRun, kill, spin
 
-from bartack.core import RealDisk, open_watch
+from bartack.core import open_watch
 from bartack.journal import Entry, open_reader
 from bartack.runtime._crew import WORKER_RESTARTS
 from bartack.runtime._fingerprint import step_key
@@ -297,15 +296,6 @@ def test_whatever_is_killed_wherever_the_team_ends_as_if_nothing_had_happened(
     check_end(team, chaos.kills, record_property)
 
 
-def has_direct(folder: Path) -> bool:
-    """Whether journals that are kept there are written past the page cache."""
-    with TemporaryFile(dir=folder) as file:
-        direct = RealDisk().open_direct(file.fileno())
-        if direct is not None:
-            direct.close()
-        return direct is not None
-
-
 class Doomed:
     """Runs one hub after the other, each of which kills itself at another point."""
 
@@ -345,9 +335,8 @@ def test_a_hub_that_dies_at_a_named_point_is_missed_by_nobody(
     part: int, team: RealRun, record_property: Record
 ) -> None:
     doomed = Doomed(team)
-    points = POINTS if has_direct(team.workspace) else [name for name in POINTS if "direct" not in name]
 
-    for point in points[part::4]:
+    for point in POINTS[part::4]:
         doomed.go_through(point)
     doomed.go_through("never:commit")
 

@@ -45,8 +45,7 @@ class FullDisk:
         return text.startswith(self._folder) and "memory-" not in text
 
     def _open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        # A file may be opened again by its descriptor.
-        mine = self._is_mine(os.path.realpath(path)) and bool(flags & WRITES)
+        mine = self._is_mine(path) and bool(flags & WRITES)
         if mine:
             self._come(f"open {Path(path).name}", str(path))
         fd = self._real_open(path, flags, mode, dir_fd=dir_fd)

@@ -78,9 +78,6 @@ class DyingDisk(RealDisk):
             die()
         return taken
 
-    def open_direct(self, fd: int) -> None:
-        """One can die between a write and its sync only where they are two."""
-
     def sync(self, fd: int) -> None:
         """See ``Disk.sync``."""
         super().sync(fd)

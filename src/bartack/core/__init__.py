@@ -6,7 +6,6 @@ call that needs it.
 
 from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
-from bartack.core._direct import DirectWriter
 from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, is_disk_trouble, write_all
 from bartack.core._facts import FileFacts
 from bartack.core._files import naming, replace_file
@@ -23,7 +22,6 @@ __all__ = [
     "FILE_MODE",
     "SOCKET_LIMIT",
     "Clock",
-    "DirectWriter",
     "Disk",
     "FileFacts",
     "Flaw",

@@ -13,7 +13,6 @@ import sys
 from functools import cache
 from typing import Protocol
 
-from bartack.core._direct import DirectWriter, open_direct
 from bartack.core._facts import WITH_TIMES, Asking, FileFacts
 
 FILE_MODE = 0o600
@@ -59,10 +58,6 @@ class Disk(Protocol):
 
     def all_named(self, *fds: int) -> bool:
         """Whether each of these open files still has a name."""
-        ...
-
-    def open_direct(self, fd: int) -> DirectWriter | None:
-        """A faster way to write over what an open file has already, durable when it returns; ``None`` where there is none."""
         ...
 
     def lock(self, fd: int) -> bool:
@@ -134,10 +129,6 @@ class RealDisk:
     def all_named(self, *fds: int) -> bool:
         """See ``Disk.all_named``."""
         return _best_way_to_ask().all_named(fds)
-
-    def open_direct(self, fd: int) -> DirectWriter | None:
-        """See ``Disk.open_direct``."""
-        return open_direct(fd)
 
     def lock(self, fd: int) -> bool:
         """See ``Disk.lock``."""

@@ -8,8 +8,7 @@ The order that everything rests on:
 - *commit*: write all staged lines, sync, check that the file and its lock still have their names, only then acknowledge.
   The next commit is written only after this one is synced. One that does not come to its end, for whatever reason, is
   poison. A commit for which the file has to grow also fills it with blank lines, so that those after it overwrite these:
-  a sync that has no new size to record is a third faster. Where there is a sound way past the page cache, write and sync are
-  one operation then (``core/_direct.py``).
+  a sync that has no new size to record is a third faster.
 - *open*: lock, read and judge everything, change nothing unless all of it is judged sound; then keep and cut a torn tail,
   rewrite the last commit, sync file and directory; only then serve. What an earlier owner left in the page cache after a
   failed sync looks written but is not: rewriting it makes it so.
@@ -32,7 +31,7 @@ from typing import Final, NamedTuple, NoReturn, Self
 import msgspec
 
 from bartack._version import __version__
-from bartack.core import Clock, DirectWriter, Disk, RealDisk, SystemClock, write_all
+from bartack.core import Clock, Disk, RealDisk, SystemClock, write_all
 from bartack.errors import (
     JournalClosedError,
     JournalCorruptError,
@@ -313,8 +312,6 @@ class FileJournal:
         self._lock = lock
         self._sync = sync
         self._fd = -1
-        self._direct: DirectWriter | None = None
-        """Writes over the filling, if there is a faster way to do that."""
         self._filled = 0
         """Up to here the file is known to be written; as far as it is not history, with blank lines."""
         self._crc = 0
@@ -434,8 +431,6 @@ class FileJournal:
         """Let go of the ownership. What is staged and not committed is dropped."""
         if self._fd >= 0:
             self._cut_filling()
-            if self._direct is not None:
-                self._direct.close()
             self._disk.close(self._fd)
             self._fd = -1
         self._lock.close()
@@ -459,8 +454,6 @@ class FileJournal:
             self._stage.add_own(OPENED, _opened(fence=1))
             _create(self._disk, self.directory, self._stage.take()[0])
         self._fd = self._disk.open(self.path, write=True)
-        if self._sync:
-            self._direct = self._disk.open_direct(self._fd)
         found = survey(self._disk, self._fd, self.path, each)
         self._check_survey(found, at_least)
         self._adopt(found)
@@ -543,7 +536,12 @@ class FileJournal:
     def _write(self, groups: list[Group]) -> int:
         lines, crc, marks = self._encode(groups)
         try:
-            self._put(lines)
+            if self._sync and self.size_bytes + len(lines) > self._filled:
+                self._grow(lines)
+            else:
+                write_all(self._disk, self._fd, lines, self.size_bytes)
+            if self._sync:
+                self._disk.sync(self._fd)
             kept = self._disk.all_named(self._fd, self._lock.fd)
         except OSError as error:
             self._fail(error)
@@ -558,17 +556,6 @@ class FileJournal:
         last = groups[-1]
         self.synced_seq = last.seq + len(last.bodies) - 1
         return len(lines)
-
-    def _put(self, lines: bytes) -> None:
-        """Write lines behind the last one; durable when it returns, if this journal is to survive a power cut."""
-        if self._sync and self.size_bytes + len(lines) > self._filled:
-            self._grow(lines)
-        elif self._direct is not None and self._direct.write(lines, self.size_bytes):
-            return
-        else:
-            write_all(self._disk, self._fd, lines, self.size_bytes)
-        if self._sync:
-            self._disk.sync(self._fd)
 
     def _grow(self, lines: bytes) -> None:
         """Write lines that the file has to grow for, and the blank lines behind them that those to come are written over."""

@@ -190,9 +190,6 @@ class FaultyDisk:
         """See ``Disk.all_named``."""
         return all(self.facts(fd).links for fd in fds)
 
-    def open_direct(self, fd: int) -> None:
-        """There is no other way to this disk: every write goes through what breaks."""
-
     def lock(self, fd: int) -> bool:
         """See ``Disk.lock``."""
         handle = self._look_up(fd)
