@@ -218,7 +218,7 @@ class WorkerProcess:
         self._slow.start()
         return self._perform(worker, scheduler)
 
-    def rehearse(self, worker: Worker[..., object]) -> f.Result | f.Failed:
+    def warm_up(self, worker: Worker[..., object]) -> f.Result | f.Failed:
         """Run a worker where nothing outside may notice it: without a thread, and without a hand in what is imported."""
         try:
             return self._perform(worker, self._make_scheduler(worker))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from bartack.runtime._child import worker_main
-from bartack.runtime._rehearsal import rehearse
+from bartack.runtime._warm_up import warm_up
 from bartack.supervision import run_parent
 
 if __name__ == "__main__":
-    sys.exit(run_parent(worker_main, rehearse))
+    sys.exit(run_parent(worker_main, warm_up))

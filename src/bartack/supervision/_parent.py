@@ -72,7 +72,7 @@ EXIT_RUN_GONE: Final = 4
 _CENSUS_S: Final = 1.0
 """How often to look where orphans do not come to us, so that they are known before they are orphans."""
 
-_REHEARSALS: Final = 12
+_WARM_UPS: Final = 12
 """After so many runs Python has learned all that it notes beside the code."""
 
 _DEATH_SIGNAL: Final = signal.SIGHUP
@@ -122,7 +122,7 @@ class Parent:
         home: Home,
         wakeup: int,
         ground: Ground | None,
-        rehearse: Callable[[], None] | None = None,
+        warm_up: Callable[[], None] | None = None,
     ) -> None:
         self._channel = channel
         self._hub_pid = hub_pid
@@ -130,8 +130,8 @@ class Parent:
         self._home = home
         self._wakeup = wakeup
         self._ground = ground
-        self._rehearse = rehearse
-        self._rehearsals_left = 0 if rehearse is None else _REHEARSALS
+        self._warm_up = warm_up
+        self._warm_ups_left = 0 if warm_up is None else _WARM_UPS
         self._census = Census() if ground is None else Census(placed=ground.token_of)
         self._children: dict[int, Child] = {}
         self._roots: dict[int, Child] = {}
@@ -155,7 +155,7 @@ class Parent:
 
     def _turn(self) -> None:
         ready = self._wait()
-        if not ready and self._rehearsals_left:
+        if not ready and self._warm_ups_left:
             self._use_idle_time()
             return
         if self._wakeup in ready:
@@ -181,19 +181,19 @@ class Parent:
         poll.register(self._channel.fileno(), wanted)
         for fd in (self._wakeup, *self._reports, *self._watches):
             poll.register(fd, select.POLLIN)
-        return {fd for fd, _ in poll.poll(0 if self._rehearsals_left else self._patience_ms())}
+        return {fd for fd, _ in poll.poll(0 if self._warm_ups_left else self._patience_ms())}
 
     def _use_idle_time(self) -> None:
         """Let the children that are still to come find the code they run in the best state."""
-        assert self._rehearse is not None
+        assert self._warm_up is not None
         try:
-            self._rehearse()
+            self._warm_up()
         except Exception as error:  # noqa: BLE001 - children can do without it
             with suppress(OSError):  # nobody has to read it
-                sys.stderr.write(f"a rehearsal failed: {error!r}\n")
-            self._rehearsals_left = 1
-        self._rehearsals_left -= 1
-        if not self._rehearsals_left:
+                sys.stderr.write(f"a warm-up failed: {error!r}\n")
+            self._warm_ups_left = 1
+        self._warm_ups_left -= 1
+        if not self._warm_ups_left:
             gc.freeze()
 
     def _patience_ms(self) -> float | None:
@@ -614,12 +614,12 @@ def _ignore(number: int, frame: FrameType | None) -> None:
     """The number is in the wake-up descriptor already."""
 
 
-def run_parent(entry: Entry, rehearse: Callable[[], None] | None = None) -> int:
+def run_parent(entry: Entry, warm_up: Callable[[], None] | None = None) -> int:
     """Be the parent program that ``ParentClient.start`` has started; return the exit code.
 
     Args:
         entry: What a forked child does.
-        rehearse: Does without effect what children do first. Called some times while there is nothing else to do.
+        warm_up: Does without effect what children do first. Called some times while there is nothing else to do.
     """
     socket_fd, hub_pid, lock_path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     os.set_inheritable(socket_fd, False)
@@ -637,7 +637,7 @@ def run_parent(entry: Entry, rehearse: Callable[[], None] | None = None) -> int:
     if not os.environ.get(SLOT, "-").strip():
         del os.environ[SLOT]
     channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
-    parent = Parent(channel, hub_pid, entry, home, wakeup, _open_ground(lock), rehearse)
+    parent = Parent(channel, hub_pid, entry, home, wakeup, _open_ground(lock), warm_up)
     gc.collect()
     gc.freeze()
     gc.disable()

@@ -36,11 +36,11 @@ ZYGOTE = """
 import json, os, resource, signal, sys, threading
 from bartack.supervision import run_parent
 
-rehearsed = []
+warm_ups = []
 
 def entry(payload, fds):
-    if payload == b"rehearsed":
-        os.write(fds[0], b"%d" % len(rehearsed))
+    if payload == b"warm-ups":
+        os.write(fds[0], b"%d" % len(warm_ups))
         return 0
     if payload == b"raise":
         raise RuntimeError("on purpose")
@@ -68,7 +68,7 @@ if __name__ == "__main__":
         os.close(reader)
         os.dup2(writer, 2)
         sys.exit(run_parent(entry, lambda: 1 / 0))
-    sys.exit(run_parent(entry, lambda: rehearsed.append(os.getpid())))
+    sys.exit(run_parent(entry, lambda: warm_ups.append(os.getpid())))
 """
 
 
@@ -504,9 +504,9 @@ def test_an_entry_that_raises_ends_its_fork_only(zygote: Crew, payload: bytes, c
     assert fork(zygote, b"\0").pid != zygote.client.pid
 
 
-def test_a_parent_program_rehearses_while_it_has_nothing_to_do_and_then_waits(zygote: Crew) -> None:
+def test_a_parent_program_warms_up_while_it_has_nothing_to_do_and_then_waits(zygote: Crew) -> None:
     def count() -> int:
-        zygote.client.fork(1, b"rehearsed", [zygote.writer], {})
+        zygote.client.fork(1, b"warm-ups", [zygote.writer], {})
         zygote.wait(Gone)
         return int(zygote.read())
 
@@ -517,7 +517,7 @@ def test_a_parent_program_rehearses_while_it_has_nothing_to_do_and_then_waits(zy
     assert count() == 12
 
 
-def test_a_rehearsal_that_fails_does_no_harm_where_nobody_reads_of_it(hire: Hire) -> None:
+def test_a_warm_up_that_fails_does_no_harm_where_nobody_reads_of_it(hire: Hire) -> None:
     zygote = hire("zygote_of_test", MUTE="1")
 
     for _ in range(3):  # it has nothing to do in between

@@ -1,4 +1,4 @@
-"""Rehearsing in the process that workers are forked from."""
+"""Warming up in the process that workers are forked from."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import sys
 import threading
 
-from bartack.runtime import _rehearsal
+from bartack.runtime import _warm_up
 from bartack.runtime._child import HubGoneError
 from bartack.runtime._context import Context
-from bartack.runtime._rehearsal import rehearse
+from bartack.runtime._warm_up import warm_up
 from bartack.runtime._worker import worker
 
 
@@ -18,11 +18,11 @@ async def greedy(ctx: Context, number: int) -> int:
     """Waits for more answers than there are."""
     await ctx.mailbox.here.send(number)
     while True:
-        await _rehearsal.repeat(number)
+        await _warm_up.repeat(number)
 
 
 def _traces() -> tuple[object, ...]:
-    """What a rehearsal could leave behind."""
+    """What a warm-up could leave behind."""
     return (
         sorted(os.listdir("/dev/fd")),
         threading.enumerate(),
@@ -34,17 +34,17 @@ def _traces() -> tuple[object, ...]:
     )
 
 
-def test_a_rehearsal_leaves_nothing_behind() -> None:
+def test_a_warm_up_leaves_nothing_behind() -> None:
     before = _traces()
 
-    rehearse()
+    warm_up()
 
     assert _traces() == before
 
 
 def test_both_parts_are_played_to_their_ends() -> None:
-    cause = _rehearsal.play(_rehearsal.failing)
-    news = _rehearsal.play(_rehearsal.blocked, cause)
+    cause = _warm_up.play(_warm_up.failing)
+    news = _warm_up.play(_warm_up.blocked, cause)
 
     assert (cause.type, cause.message) == ("builtins:ValueError", "1")
     assert news.type == "bartack.errors:SessionFailedError"
@@ -56,7 +56,7 @@ def test_a_part_that_waits_for_more_than_there_is_comes_to_an_end() -> None:
 
     def play() -> None:
         try:
-            _rehearsal.play(greedy)
+            _warm_up.play(greedy)
         except HubGoneError as error:
             ends.append(error)
 

@@ -1,7 +1,7 @@
 """A worker's life in the process that workers are forked from, played against nobody.
 
 A child shares the memory of that process until one of the two writes to it, and Python writes to all that it runs for the first
-few times: it notes what it learns of code beside the code. What is rehearsed here is learned once instead of in every worker, and
+few times: it notes what it learns of code beside the code. What is done here is learned once instead of in every worker, and
 a worker has less to copy on its way to its first line, and when it hears that its session has failed.
 """
 
@@ -22,7 +22,7 @@ from bartack.runtime._exceptions import describe_error
 from bartack.runtime._slate import Slate
 from bartack.runtime._worker import step, worker
 
-_PATH: Final = "rehearsal"
+_PATH: Final = "warm-up"
 _ORDER: Final = f.Order(path=_PATH, incarnation=1, run_dir="/", workspace="/", program="/", root="/")
 _WELCOME: Final = f.Welcome(run=_PATH, dir="/", workspace="/", timestamp=0, v=msgspec.Raw(b'{"args":[1]}'))
 _SENT: Final = f.Answer(i=1, v=msgspec.Raw(b'"1"'))
@@ -51,7 +51,7 @@ async def blocked(ctx: Context, number: int) -> int:
     return await ctx.mailbox.never.receive(1, type=int)
 
 
-def rehearse() -> None:
+def warm_up() -> None:
     """Play a worker that fails, and one that hears of it."""
     play(blocked, play(failing))
 
@@ -76,7 +76,7 @@ def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.Error
         welcome = link.next()
         if not isinstance(welcome, f.Welcome):
             raise FrameError(f"{type(welcome).__name__} instead of a welcome")
-        end = WorkerProcess(_ORDER, welcome, link, slate=slate).rehearse(part)
+        end = WorkerProcess(_ORDER, welcome, link, slate=slate).warm_up(part)
         link.send(end)
     assert isinstance(end, f.Failed)
     return end.e
