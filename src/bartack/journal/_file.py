@@ -330,8 +330,7 @@ class FileJournal:
 
     def stage(self, *drafts: Draft) -> int:
         """Give drafts their places as one atomic group; return the place of the first. See ``Journal.stage``."""
-        if self._fd < 0 or self._poison is not None:
-            self._refuse()
+        self._check_usable()
         try:
             return self._stage.add(drafts)
         except OSError as error:
@@ -340,8 +339,7 @@ class FileJournal:
     def commit(self) -> int:
         """Make everything staged durable, with one write and one sync. See ``Journal.commit``."""
         with self._writing:
-            if self._fd < 0 or self._poison is not None:
-                self._refuse()
+            self._check_usable()
             if os.getpid() != self._pid:
                 # The lock is shared with a forked child, so it does not keep the child from writing.
                 problem = f"process {self._pid} owns it, and this one was forked from that"
@@ -415,8 +413,7 @@ class FileJournal:
 
     def put_blob(self, content: bytes) -> BlobRef:
         """Keep a large value; durable when it returns."""
-        if self._fd < 0 or self._poison is not None:
-            self._refuse()
+        self._check_usable()
         try:
             return self._blobs.put(content)
         except OSError as error:
@@ -660,11 +657,10 @@ class FileJournal:
         if self._fd < 0:
             raise JournalClosedError(self.path)
 
-    def _refuse(self) -> NoReturn:
-        """It is closed or poisoned."""
-        if self._fd < 0 or self._poison is None:
-            raise JournalClosedError(self.path)
-        raise self._poison.again(self._poison)
+    def _check_usable(self) -> None:
+        self._check_open()
+        if self._poison is not None:
+            raise self._poison.again(self._poison)
 
 
 def load_value(blobs: FileBlobs, entry: Entry) -> bytes | None:

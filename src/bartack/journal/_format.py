@@ -42,7 +42,6 @@ _HEAD = re.compile(
     rb'"(?:n":([0-9]{1,9}),"entries":\[|kind":"(journal\.opened",)?)'
 )
 _TAIL = re.compile(rb',"crc":"([0-9a-f]{8})"\}')
-_SEAL: Final = b',"crc":"%08x"}\n'
 _match_head = _HEAD.match
 _BLANK: Final = b"\n" * 64
 
@@ -73,12 +72,12 @@ def encode_line(bodies: list[bytes], seq: int, commit: int, at: int, previous_cr
         joined = b"},{".join(bodies)
         text = b'{"seq":%d,"c":%d,"at":%d,"n":%d,"entries":[{%b}]' % (seq, commit, at, len(bodies), joined)
     crc = crc32(text, previous_crc)
-    return text + _SEAL % crc, crc
+    return text + seal(crc), crc
 
 
 def seal(crc: int) -> bytes:
     """How a line with this CRC ends."""
-    return _SEAL % crc
+    return b',"crc":"%08x"}\n' % crc
 
 
 class _Body(msgspec.Struct, gc=False):

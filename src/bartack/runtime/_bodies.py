@@ -306,39 +306,33 @@ class Bodies:
 
     def _say_begin(self, op: BodyOp[object], *, asked: bool) -> None:
         op.phase = "asked"
+        self._scheduler.say(self._begin_frame(op, self._scheduler.ask(op) if asked else 0))
+
+    def _begin_frame(self, op: BodyOp[object], number: int) -> f.Begin:
         options = op.options
-        self._scheduler.say(
-            f.Begin(
-                p=op.p,
-                n=op.n,
-                step=op.step,
-                fp=op.fp,
-                about=op.about,
-                i=self._scheduler.ask(op) if asked else 0,
-                once=options.once,
-                attempt=op.attempt,
-                timeout_s=self._step_timeout_s if options.timeout_s is None else options.timeout_s,
-                grace_s=GRACE_S if options.is_async else 0.0,
-                max_crashes=options.max_crashes,
-            )
+        return f.Begin(
+            p=op.p,
+            n=op.n,
+            step=op.step,
+            fp=op.fp,
+            about=op.about,
+            i=number,
+            once=options.once,
+            attempt=op.attempt,
+            timeout_s=self._limit_s(options),
+            grace_s=GRACE_S if options.is_async else 0.0,
+            max_crashes=options.max_crashes,
         )
+
+    def _limit_s(self, options: BodyOptions) -> float:
+        return self._step_timeout_s if options.timeout_s is None else options.timeout_s
 
     def _jot_down(self, op: BodyOp[object]) -> bool:
         """Put on the slate that a body begins, if that will do: its limit is a generous one, and there is room."""
         options = op.options
         if self._slate is None or options.is_async or options.timeout_s is not None:
             return False
-        begin = f.Begin(
-            op.p,
-            op.n,
-            op.step,
-            op.fp,
-            op.about,
-            attempt=op.attempt,
-            timeout_s=self._step_timeout_s,
-            max_crashes=options.max_crashes,
-        )
-        line = op.line = self._slate.write(_encode(begin))
+        line = op.line = self._slate.write(_encode(self._begin_frame(op, 0)))
         return line >= 0
 
     def _wipe(self, op: BodyOp[object]) -> bool:
@@ -408,7 +402,7 @@ class Bodies:
     def _execute(self, op: BodyOp[object]) -> None:
         op.phase = "running"
         scheduler, options = self._scheduler, op.options
-        limit_s = self._step_timeout_s if options.timeout_s is None else options.timeout_s
+        limit_s = self._limit_s(options)
         info = StepInfo(scheduler.facts, op.p, op.n, op.attempt, limit_s)
         if options.is_async:
             if self._loop is None:

@@ -347,9 +347,9 @@ class Hub:
             self._turn_end()
 
     def _look_at(self, action: act.LookAt) -> None:
+        peer = self._core.ledger.by_worker.get(action.path)
         for number, slate in self._slates.values():
-            peer = self._core.ledger.peers.get(number)
-            if peer is not None and peer.worker is not None and peer.worker.path == action.path:
+            if peer is not None and peer.number == number:
                 self._take_slate(number, slate)
 
     def _take_slate(self, number: int, slate: Slate) -> None:

@@ -392,9 +392,8 @@ class MailDesk:
         ledger = self._office.ledger
         value = Value(step.v, step.ref)
         if ledger.herald is not None and ledger.herald.traces:
-            sent = ledger.herald.stamp_message(
-                sent, value
-            )  # whoever has to acknowledge it is shown that, too
+            # Now, since whoever has to acknowledge it is shown that, too.
+            sent = ledger.herald.stamp_message(sent, value)
         message = Message(sent.id, 0, sent.sender, sent.size, 0, step.v, step.ref, metadata=sent.metadata)
         handing = waiters[0].entry(message)
         ledger.record((sent, value), handing)

@@ -106,7 +106,6 @@ class Office:
     ) -> OpenStep:
         """A step is under way."""
         worker = self.state.worker_of(step.p)
-        assert worker is not None
         data = StepStarted(
             p=step.p,
             n=step.n,
@@ -119,10 +118,9 @@ class Office:
             due=due,
             question=question,
             reserved_usd=reserved_usd,
-            cleanup=self.cleaning(worker),
+            cleanup=worker is not None and self.cleaning(worker),
         )
-        self.ledger.record((data, asked), ride=ride)
-        return worker.open[step.p, step.n]
+        return self.ledger.open_step(data, asked, ride=ride)
 
     def await_step(self, peer: Peer, step: f.Step) -> None:
         """The peer waits for the outcome of this step."""

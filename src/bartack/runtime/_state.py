@@ -256,7 +256,7 @@ class State:
         self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: e.StepFailed | None = None
     ) -> None:
         """A step has its outcome."""
-        worker = self._owners.get(p) or self.worker_of(p)
+        worker = self.worker_of(p)
         if worker is None:
             return
         key = (p, n)
