@@ -10,7 +10,6 @@ import locale
 import os
 import platform
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from bartack.cli._exit import Exit
 from bartack.cli._finding import Finding, Level
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, Style, human_size, printable
-from bartack.core import RealDisk, open_watch
+from bartack.core import RealDisk, find_git, git_command, git_environment, open_watch
 
 SYNC_ROUNDS: Final = 20
 SYNC_BYTES: Final = 200
@@ -137,13 +136,20 @@ def check_umask() -> Finding:
 
 def check_git() -> Finding:
     """Whether git is there."""
-    git = shutil.which("git")
+    git = find_git()
     if git is None:
         return Finding(
             "git", "warn", "git is not installed", "Install git with the system's package manager."
         )
     try:
-        said = subprocess.run([git, "--version"], capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 - git
+        said = subprocess.run(  # noqa: S603 - git
+            git_command(git, ["--version"]),
+            env=git_environment(),
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("git", "warn", f"{git} does not run: {error}", "Install git again.")
     return Finding("git", "ok", said.stdout.strip())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from bartack.agents import DoctorReport, check_agents
 from bartack.cli._check_config import check_config
 from bartack.cli._finding import Finding
 from bartack.cli._terminal import printable
+from bartack.core import find_git, git_command, git_environment
 from bartack.errors import BartackError, GitError
 from bartack.pipeline import check_repository, count_trees, has_trees, missing_titles
 from bartack.runtime.operate import (
@@ -110,11 +110,17 @@ def check_spec(config: Config, workspace: Path) -> list[Finding]:
 
 def check_ignored(config: Config, workspace: Path) -> list[Finding]:
     """Whether git leaves the runs alone."""
-    git = shutil.which("git")
+    git = find_git()
     if git is None:
         return []
-    command = [git, "check-ignore", "--quiet", f"{config.directory}/runs"]
-    done = subprocess.run(command, cwd=workspace, timeout=GIT_TIMEOUT_S, capture_output=True, check=False)  # noqa: S603 - words, and a setting
+    done = subprocess.run(  # noqa: S603 - fixed words, and a setting after the end of the options
+        git_command(git, ["check-ignore", "--quiet", "--", f"{config.directory}/runs"]),
+        cwd=workspace,
+        env=git_environment(),
+        timeout=GIT_TIMEOUT_S,
+        capture_output=True,
+        check=False,
+    )
     if done.returncode == 1:
         remedy = "Run bartack init: it adds the line to .gitignore."
         return [Finding("git ignore", "warn", f"{printable(config.directory)} is not ignored by git", remedy)]

@@ -14,7 +14,7 @@ import click
 
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
-from bartack.core import DIR_MODE
+from bartack.core import DIR_MODE, find_git, git_command, git_environment
 from bartack.errors import UsageError
 from bartack.runtime.operate import CONFIG_FILE
 
@@ -101,10 +101,15 @@ def _keep_out_of_git(place: Path) -> list[str]:
         done.append(f"added {IGNORED} to .gitignore")
     folder = place / ".bartack"
     folder.mkdir(mode=DIR_MODE, exist_ok=True)
-    git = shutil.which("git")
+    git = find_git()
     if git is not None and not (folder / ".git").exists():
-        command = [git, "init", "--quiet", str(folder)]
-        made = subprocess.run(command, capture_output=True, timeout=GIT_TIMEOUT_S, check=False)  # noqa: S603 - fixed words
+        made = subprocess.run(  # noqa: S603 - fixed words
+            git_command(git, ["init", "--quiet", str(folder)]),
+            env=git_environment(),
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+            check=False,
+        )
         if made.returncode == 0:
             done.append(".bartack/ is a repository of its own: 'git clean' spares it")
     return done

@@ -10,6 +10,7 @@ from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, is_disk_trou
 from bartack.core._facts import FileFacts
 from bartack.core._files import naming, replace_file
 from bartack.core._flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
+from bartack.core._git import GIT_SETTINGS, find_git, git_command, git_environment
 from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
 from bartack.core._json import canonical
 from bartack.core._paths import open_below, safe_join
@@ -20,6 +21,7 @@ from bartack.core._watch import Watch, WatchKind, open_watch, watch_kind
 __all__ = [
     "DIR_MODE",
     "FILE_MODE",
+    "GIT_SETTINGS",
     "SOCKET_LIMIT",
     "Clock",
     "Disk",
@@ -40,6 +42,9 @@ __all__ = [
     "clear_sockets",
     "dotted",
     "find_flaws",
+    "find_git",
+    "git_command",
+    "git_environment",
     "is_disk_trouble",
     "is_secret_name",
     "naming",

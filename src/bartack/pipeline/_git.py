@@ -1,6 +1,6 @@
-"""Git, called with exact words and without surprises: no hook, alias, pager, editor or prompt of the user's has a say.
+"""Git in one directory, called with exact words: how a command is run, and what a lock means that a killed one has left.
 
-Knows how a command is run and what a lock means that a killed one has left. What is done with git is in ``_worktrees.py``.
+Which options and variables every call has is in ``core/_git.py``; what is done with git is in ``_worktrees.py``.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from bartack.core import find_git, git_command, git_environment
 from bartack.errors import GitError
 
 NEEDED: Final = (2, 38)
@@ -25,40 +25,6 @@ PATIENCE_S: Final = 10.0
 MOST_SHOWN: Final = 2000
 NOBODY: Final = ("user.name=Bartack", "user.email=bartack@localhost")
 
-_SETTINGS: Final = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "core.editor=true",
-    "core.pager=cat",
-    "color.ui=false",
-    "commit.gpgSign=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    # A resolution that git remembers would settle a conflict behind everybody's back.
-    "rerere.enabled=false",
-    "submodule.recurse=false",
-)
-_LEFT_OUT: Final = frozenset(
-    {
-        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-        "GIT_ASKPASS",
-        "GIT_COMMON_DIR",
-        "GIT_CONFIG",
-        "GIT_CONFIG_COUNT",
-        "GIT_CONFIG_PARAMETERS",
-        "GIT_DIR",
-        "GIT_EDITOR",
-        "GIT_EXTERNAL_DIFF",
-        "GIT_INDEX_FILE",
-        "GIT_NAMESPACE",
-        "GIT_OBJECT_DIRECTORY",
-        "GIT_PAGER",
-        "GIT_PREFIX",
-        "GIT_WORK_TREE",
-        "SSH_ASKPASS",
-    }
-)
-"""Variables that would lead git to another repository, or to somebody at a keyboard: a hook that starts a run has many of them."""
 _LOCKED: Final = re.compile(rb"Unable to create '(.+?\.lock)': File exists", re.DOTALL)
 _BEGAN: Final = time.time()
 """A lock that is older than this process was not left by anything that it runs."""
@@ -154,12 +120,11 @@ class Git:
                 raise GitError(_shown(words), done.problem or f"it ended with {done.status}")
 
     def _run(self, first: Sequence[str], words: Sequence[str], given: bytes, env: Mapping[str, str]) -> Done:
-        settings = [word for setting in (*_SETTINGS, *first) for word in ("-c", setting)]
         try:
             ran = subprocess.run(  # noqa: S603 - exact words, no shell
-                [find_git(), *settings, *words],
+                git_command(_git(), words, first),
                 cwd=self.place,
-                env={**_environment(), **env},
+                env={**git_environment(), **env},
                 input=given,
                 capture_output=True,
                 timeout=TIMEOUT_S,
@@ -194,13 +159,8 @@ class Git:
         return True
 
 
-def find_git() -> str:
-    """The program.
-
-    Raises:
-        GitError: There is none.
-    """
-    found = shutil.which("git")
+def _git() -> str:
+    found = find_git()
     if found is None:
         raise GitError("git", "it is not installed, and tasks side by side need it (parallel.tasks)")
     return found
@@ -224,11 +184,6 @@ def _is_left_over(lock: bytes) -> bool:
         return os.stat(lock).st_mtime < _BEGAN
     except FileNotFoundError:
         return True
-
-
-def _environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in _LEFT_OUT}
-    return {**kept, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 
 
 def _shown(words: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from bartack.core import find_git, git_command, git_environment
 from bartack.errors import SnapshotReadError
 from bartack.pipeline._patterns import Patterns
 
@@ -192,13 +193,14 @@ def _commit_of(root: str, path: bytes) -> str:
 
 
 def _start_git(root: str, *words: str) -> subprocess.Popen[bytes]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    env |= {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    git = find_git()
+    if git is None:
+        raise SnapshotReadError(root, "git cannot be run (it is not installed)")
     try:
         return subprocess.Popen(  # noqa: S603 - fixed words  # bartack: allow[unsupervised_process] awaited with a limit
-            ["git", *words],  # noqa: S607 - the user's git, wherever it is
+            git_command(git, words),
             cwd=root,
-            env=env,
+            env=git_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

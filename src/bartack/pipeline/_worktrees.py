@@ -291,7 +291,7 @@ class Trees:
             told = f"it is on {at}, not on {self.branch(name)}: nothing was committed (git switch {self.branch(name)})"
             raise WorktreeError(git.place, told)
         git("add", "--all", "--", *_everything())
-        if git.test("diff", "--cached", "--quiet"):
+        if git.test("diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv"):
             return git("rev-parse", "HEAD")
         again = ("--amend",) if amends and git("rev-parse", "HEAD") == amends else ()
         words = ("commit", "--quiet", "--no-verify", "--allow-empty", *again, "--file=-")
