@@ -3,12 +3,14 @@ from __future__ import annotations
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from bartack.cli._edge import own
 from bartack.cli._terminal import Screen, cells, human_size, printable, shorten
 
 
@@ -29,10 +31,16 @@ def plain_env(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def test_colour_is_for_terminals_only(plain_env: pytest.MonkeyPatch) -> None:
-    assert Screen(Terminal()).paint("x", "red") == "\x1b[31mx\x1b[0m"
-    assert Screen(io.StringIO()).paint("x", "red") == "x"
+    assert painted(Terminal()) == "\x1b[31mx\x1b[0m\n"
+    assert painted(io.StringIO()) == "x\n"
     plain_env.setenv("TERM", "dumb")
-    assert Screen(Terminal()).paint("x", "red") == "x"
+    assert painted(Terminal()) == "x\n"
+
+
+def painted(stream: io.StringIO) -> str:
+    screen = Screen(stream)
+    screen.line(screen.paint("x", "red"))
+    return stream.getvalue()
 
 
 def test_who_wants_no_colour_gets_none(plain_env: pytest.MonkeyPatch) -> None:
@@ -74,7 +82,8 @@ def test_text_is_shortened_to_columns_not_characters(text: str, width: int, shor
 
 
 def test_styles_and_combining_marks_take_no_column() -> None:
-    assert cells("\x1b[31mab\x1b[0mc") == 3
+    red, plain = own("\x1b[31m"), own("\x1b[0m")
+    assert cells(f"{red}ab{plain}c") == 3
     assert cells("e\u0301") == 1
 
 
@@ -139,7 +148,7 @@ def test_on_a_real_terminal_lines_fit_and_are_coloured(journal_dir: Path) -> Non
     lines = shown.decode().replace("\r\n", "\n").splitlines()
     assert process.returncode == 0
     assert len(lines) == 5
-    assert max(map(cells, lines)) == 72
+    assert max(cells(re.sub(r"\x1b\[[0-9]+m", "", line)) for line in lines) == 72
     assert "\x1b[36m" in lines[0]
     assert "..." in lines[0]
 

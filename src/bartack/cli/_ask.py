@@ -12,6 +12,7 @@ import termios
 import msgspec
 
 from bartack.cli._answer import checked, expected, whoever
+from bartack.cli._edge import own
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import QuestionAnsweredError, QuestionNotFoundError, UsageError
 from bartack.runtime.operate import AskArgs, Hub
@@ -54,7 +55,7 @@ class Asker:
 
     def hide(self) -> None:
         """Take the prompt away; what was typed so far is kept by the terminal."""
-        sys.stderr.write("\r\x1b[K")
+        sys.stderr.write(own("\r\x1b[K"))
 
     def show(self) -> None:
         """Put the prompt back."""

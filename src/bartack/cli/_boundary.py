@@ -14,8 +14,9 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, NoReturn
 
+from bartack.cli._edge import guarded_streams
 from bartack.cli._exit import Exit, exit_code_of
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import BartackError, FileAccessError, InternalError, ProgramFaultError, UsageError
@@ -37,14 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_guarded(work: Callable[[], int], *, as_json: bool = False) -> int:
     """Do ``work`` and return its exit code; an error is reported and becomes one."""
-    _prepare_streams()
-    try:
-        with _ended_by_sigterm():
-            code = work()
-            sys.stdout.flush()
-    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the outermost boundary: whatever it is, it is reported
-        return _close_with(error, as_json=as_json)
-    return code
+    with guarded_streams():
+        try:
+            with _ended_by_sigterm():
+                code = work()
+                sys.stdout.flush()
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the outermost boundary: whatever it is, it is reported
+            return _close_with(error, as_json=as_json)
+        return code
 
 
 def _options_of(args: list[str]) -> list[str]:
@@ -177,21 +178,6 @@ def _show_traceback(error: BaseException) -> None:
 
     with suppress(OSError):
         traceback.print_exception(error)
-
-
-def _prepare_streams() -> None:
-    """A closed stream swallows what is written; a character that the terminal's encoding lacks is written as its escape."""
-    sys.stdout = _usable(sys.stdout)
-    sys.stderr = _usable(sys.stderr)
-
-
-def _usable(stream: TextIO | None) -> TextIO:
-    if stream is None:
-        return open(os.devnull, "w", encoding="utf-8")
-    reconfigure = getattr(stream, "reconfigure", None)  # a stream that a caller has put in place may lack it
-    if callable(reconfigure):
-        reconfigure(errors="backslashreplace")
-    return stream
 
 
 def _let_go_of_stdout() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from bartack.cli._edge import own
 from bartack.cli._exit import Exit
 from bartack.cli._options import json_option
 from bartack.cli._terminal import Screen, printable
@@ -147,7 +148,12 @@ def _show(found: Survey | None, report: Report | None) -> None:
     screen = Screen(sys.stdout)
     if found is not None and (found.sources or report is None):
         screen.line(
-            render_all(found.diagnostics, found.sources, files=len(found.sources), colour=screen.colour)
+            render_all(
+                found.diagnostics,
+                found.sources,
+                files=len(found.sources),
+                colour=own if screen.colour else None,
+            )
         )
     if report is None:
         return

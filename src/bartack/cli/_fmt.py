@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 import click
 
 from bartack.cli._check import files_of
+from bartack.cli._edge import own
 from bartack.cli._exit import Exit
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
@@ -107,7 +108,9 @@ def _tell(outcome: Outcome, *, diff: bool, as_json: bool, would: bool) -> None:
 
 def _report(outcome: Outcome) -> None:
     screen = Screen(sys.stderr)
-    screen.line(render_all(outcome.diagnostics, _sources(outcome), files=1, colour=screen.colour))
+    screen.line(
+        render_all(outcome.diagnostics, _sources(outcome), files=1, colour=own if screen.colour else None)
+    )
 
 
 def _sources(outcome: Outcome) -> dict[str, Source]:

@@ -154,7 +154,9 @@ class PlainView(View):
             self._line(worker, text)
         elif channel in {"out", "err"}:
             # What a command writes belongs to its program: it is not mixed with whose it is.
-            print(text, file=sys.stdout if channel == "out" else sys.stderr, flush=True)
+            stream = sys.stdout if channel == "out" else sys.stderr
+            stream.write(f"{text}\n")
+            stream.flush()
         sys.stderr.flush()
 
     def _output(self, p: str, channel: str, text: str) -> None:

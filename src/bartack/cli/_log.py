@@ -11,7 +11,6 @@ import msgspec
 
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import latest_argument, locate, workspace_option
-from bartack.cli._terminal import printable
 from bartack.core import open_watch
 from bartack.journal import Entry, FileReader, open_reader
 from bartack.runtime.operate import RunDir, has_facts, is_active, lost_lines, read_transcript, was_abandoned
@@ -39,8 +38,7 @@ def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:
 
 def _print_transcript(run: RunDir, *, follow: bool) -> None:
     if not follow and (was_abandoned(run) or has_facts(run.path)):
-        for whole in read_transcript(run.path, run.transcript).splitlines(keepends=True):
-            sys.stdout.write(_shown(whole.decode("utf-8", "replace")))
+        sys.stdout.write(read_transcript(run.path, run.transcript).decode("utf-8", "replace"))
         return
     with open_watch(str(run.path)) as watch:
         stream: BinaryIO | None = None
@@ -59,19 +57,13 @@ def _print_transcript(run: RunDir, *, follow: bool) -> None:
             stream.close()
     if was_abandoned(run):
         for line in lost_lines(run.path, run.transcript):
-            sys.stdout.write(_shown(line))
+            sys.stdout.write(line)
 
 
 def _texts(stream: BinaryIO) -> Iterator[str]:
-    """What was added since; nothing in it steers a terminal."""
+    """What was added since."""
     while chunk := stream.readline():
-        yield _shown(chunk.decode("utf-8", "replace"))
-
-
-def _shown(text: str) -> str:
-    if sys.stdout.isatty():
-        text = printable(text.removesuffix("\n")) + "\n" * text.endswith("\n")
-    return text
+        yield chunk.decode("utf-8", "replace")
 
 
 def _print_entries(run: RunDir, *, follow: bool) -> None:

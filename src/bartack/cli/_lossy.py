@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from typing import TextIO, cast
+from typing import BinaryIO, TextIO, cast
+
+from bartack.cli._edge import Edge, edge_of
 
 
 class LossyStream(io.TextIOBase):
@@ -40,6 +42,16 @@ class LossyStream(io.TextIOBase):
         """Whether it is a terminal."""
         return self._stream.isatty()
 
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]  # - a property serves as well
+        """What becomes of characters that the encoding lacks."""
+        return self._stream.errors
+
+    @property
+    def buffer(self) -> BinaryIO:
+        """The bytes below it."""
+        return self._stream.buffer
+
     def fileno(self) -> int:
         """The descriptor behind it."""
         return self._stream.fileno()
@@ -56,7 +68,8 @@ class LossyStream(io.TextIOBase):
 def lossy_stderr() -> Generator[None]:
     """In this block it does not matter whether anybody reads stderr."""
     before = sys.stderr
-    sys.stderr = cast("TextIO", LossyStream(before))
+    inner = before.inner if isinstance(before, Edge) else before
+    sys.stderr = edge_of(cast("TextIO", LossyStream(inner)))
     try:
         yield
     finally:

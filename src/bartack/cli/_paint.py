@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import TextIO
 
+from bartack.cli._edge import edge_of, own, visible
 from bartack.cli._terminal import Colour, Screen, cells
 
 
@@ -16,7 +17,7 @@ class Board:
     """Lines at the bottom of a terminal; on anything else they are simply written, if they are new."""
 
     def __init__(self, stream: TextIO, colour: Colour = "auto") -> None:
-        self._stream = stream
+        self._stream = edge_of(stream)
         self.screen = Screen(stream, colour)
         self._drawn: list[str] = []
 
@@ -34,7 +35,7 @@ class Board:
         if lines == self._drawn:
             return
         if self.screen.width is None:
-            self._stream.write("".join(f"{line}\n" for line in lines))
+            self._stream.write(visible("".join(f"{line}\n" for line in lines)))
         else:
             lines = lines[: max(self.height - 1, 1)]
             self._stream.write(self._erasure() + "".join(f"{line}\n" for line in lines))
@@ -54,4 +55,4 @@ class Board:
         if not self._drawn or width is None:
             return ""
         rows = sum(max(-(-cells(line) // width), 1) for line in self._drawn)
-        return f"\x1b[{rows}A\r\x1b[J"
+        return own(f"\x1b[{rows}A\r\x1b[J")

@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TextIO
 
+from bartack.cli._edge import edge_of, own, visible, without_own
+
 Colour = Literal["auto", "always", "never"]
 """Whether there is any: where a terminal shows it and nobody objects, or as somebody says."""
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 
+_PLAIN = own("\x1b[0m")
 _CODES: dict[Style, int] = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -22,14 +25,18 @@ class Screen:
     """
 
     def __init__(self, stream: TextIO, colour: Colour = "auto") -> None:
-        self._stream = stream
+        self._stream = edge_of(stream)
+        self._put: Callable[[str], object] = self._show
         terminal = stream.isatty()
         self.width = _columns(stream) if terminal else None
         self.colour = colour == "always" or (colour == "auto" and terminal and _colour_is_welcome())
 
     def line(self, text: str = "") -> None:
-        """Write one line."""
-        self._stream.write(text + "\n")
+        """Write one line. It is for people wherever it goes: a pager shows colours that were asked for, and obeys more."""
+        self._put(text + "\n")
+
+    def _show(self, text: str) -> None:
+        self._stream.write(text if self.width is not None else visible(text))
 
     def flush(self) -> None:
         """Bring every line to the reader."""
@@ -37,7 +44,7 @@ class Screen:
 
     def paint(self, text: str, style: Style) -> str:
         """``text`` in a style, or as it is where there is no colour."""
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.colour else text
+        return own(f"\x1b[{_CODES[style]}m") + text + _PLAIN if self.colour else text
 
     def fit(self, text: str, used: int = 0) -> str:
         """``text`` shortened to what is left of the terminal's width when ``used`` columns are taken."""
@@ -57,13 +64,11 @@ class Screen:
 
     def collect(self, write: Callable[[Screen], None]) -> list[str]:
         """The lines that ``write`` would write to a screen like this one."""
-        import io  # noqa: PLC0415 - few commands draw
-
-        memory = io.StringIO()
-        other = Screen(memory)
-        other.width, other.colour = self.width, self.colour
+        written: list[str] = []
+        other = Screen(self._stream)
+        other.width, other.colour, other._put = self.width, self.colour, written.append
         write(other)
-        return memory.getvalue().splitlines()
+        return "".join(written).split("\n")[:-1]
 
     def paragraph(self, text: str, indent: int = 2) -> None:
         """Write text wrapped to the terminal's width, at most 100 columns."""
@@ -102,8 +107,7 @@ def printable_lines(text: str, indent: int) -> str:
 
 def cells(text: str) -> int:
     """How many columns a terminal gives to ``text``; styles take none."""
-    if "\x1b" in text:
-        text = "".join(part.partition("m")[2] if i else part for i, part in enumerate(text.split("\x1b[")))
+    text = without_own(text)
     return len(text) if text.isascii() else sum(map(_cell, text))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ TAB = "    "
 LONG = 4 * WIDEST
 """Of a line longer than this only the part around the span is looked at."""
 
+Escape = Callable[[str], str]
 COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "bar": "1;34", "strong": "1"}
 
 
@@ -36,22 +37,24 @@ class Mark(NamedTuple):
 class Ink:
     """Colours text, or leaves it alone."""
 
-    def __init__(self, *, colour: bool) -> None:
-        self.colour = colour
+    def __init__(self, escape: Escape | None) -> None:
+        self.escape = escape
 
     def __call__(self, kind: str, text: str) -> str:
-        return f"\x1b[{COLOURS[kind]}m{text}\x1b[0m" if self.colour and text else text
+        if self.escape is None or not text:
+            return text
+        return self.escape(f"\x1b[{COLOURS[kind]}m") + text + self.escape("\x1b[0m")
 
 
-def render(diagnostic: Diagnostic, sources: Mapping[str, Source], *, colour: bool = False) -> str:
+def render(diagnostic: Diagnostic, sources: Mapping[str, Source], *, colour: Escape | None = None) -> str:
     """One diagnostic with the lines of source it is about.
 
     Args:
         diagnostic: What to show.
         sources: The sources by name; a file that is not among them is named without its text.
-        colour: Whether to colour it for a terminal.
+        colour: How a sequence that sets a colour is written; without it there is none.
     """
-    ink = Ink(colour=colour)
+    ink = Ink(colour)
     severity = diagnostic.severity
     lines = [
         f"{ink(severity, f'{severity}[{diagnostic.code}]')}{ink('strong', f': {_plain(diagnostic.message)}')}"
@@ -69,7 +72,11 @@ def render(diagnostic: Diagnostic, sources: Mapping[str, Source], *, colour: boo
 
 
 def render_all(
-    diagnostics: Iterable[Diagnostic], sources: Mapping[str, Source], *, files: int, colour: bool = False
+    diagnostics: Iterable[Diagnostic],
+    sources: Mapping[str, Source],
+    *,
+    files: int,
+    colour: Escape | None = None,
 ) -> str:
     """All diagnostics, at most `MOST_SHOWN` of each file, and a last line that counts them.
 
@@ -77,7 +84,7 @@ def render_all(
         diagnostics: What to show, in this order.
         sources: The sources by name.
         files: How many files were looked at.
-        colour: Whether to colour it for a terminal.
+        colour: How a sequence that sets a colour is written; without it there is none.
     """
     every = list(diagnostics)
     shown: list[str] = []

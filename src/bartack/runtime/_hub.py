@@ -27,6 +27,7 @@ from bartack.runtime import _ledger as act
 from bartack.runtime._commands import Commands
 from bartack.runtime._core import Core
 from bartack.runtime._door import Door, silent
+from bartack.runtime._errors_out import pass_on_errors
 from bartack.runtime._foreign import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._host import HubHost
@@ -130,7 +131,7 @@ class Hub:
         self._began_us = time.time_ns() // 1000
         self._started: dict[str, int] = {}
         """When each parent program was started: microseconds since 1970, UTC."""
-        self._witness = Witness(self.watch, self.unwatch, _write_error)
+        self._witness = Witness(self.watch, self.unwatch, pass_on_errors)
         self._deaths = {module: Intensity(*PARENT_RESTARTS) for module in (ZYGOTE, KEEPER)}
         self._status = ""
         self._door: Door | None = None
@@ -728,15 +729,6 @@ _PARENTS: Final[dict[str, Literal["parent of workers", "parent of commands"]]] =
     ZYGOTE: PARENT_OF_WORKERS,
     KEEPER: PARENT_OF_COMMANDS,
 }
-
-
-def _write_error(data: bytes) -> None:
-    """What a worker writes as errors is seen where the hub's own are."""
-    while data:
-        try:
-            data = data[os.write(2, data) :]
-        except OSError:
-            return  # whoever was to see it is gone
 
 
 def _read_slate(slate: Slate) -> list[f.Begin]:

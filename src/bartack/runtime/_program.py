@@ -15,6 +15,7 @@ import msgspec
 from bartack.core import DIR_MODE
 from bartack.errors import ProgramImportError, UsageError
 from bartack.runtime._config_problem import CONFIG_FILE
+from bartack.runtime._errors_out import errors_passed_on
 from bartack.runtime._frames import PATCHWORK
 from bartack.runtime._steps import CallArgs
 
@@ -89,16 +90,18 @@ def probe_python(inquiry: Inquiry, workspace: Path) -> Finding:
     command = [sys.executable, "-P", "-s", "-m", "bartack.runtime._probe", str(write)]
     env = {**os.environ, "BARTACK_PROBE": "1"}
     try:
-        done = subprocess.run(  # noqa: S603 - our own interpreter and module
-            command,
-            input=msgspec.json.encode(inquiry),
-            stdout=2,
-            pass_fds=[write],
-            cwd=workspace,
-            env=env,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
+        with errors_passed_on() as errors:
+            done = subprocess.run(  # noqa: S603 - our own interpreter and module
+                command,
+                input=msgspec.json.encode(inquiry),
+                stdout=errors,
+                stderr=errors,
+                pass_fds=[write],
+                cwd=workspace,
+                env=env,
+                timeout=PROBE_TIMEOUT_S,
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         raise ProgramImportError(
             inquiry.file, f"importing it took longer than {PROBE_TIMEOUT_S:g} s"

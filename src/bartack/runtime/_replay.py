@@ -20,6 +20,7 @@ from bartack.errors import BartackError, ReplayMismatchError
 from bartack.journal import FileBlobs, FileReader, open_reader
 from bartack.runtime import _frames as f
 from bartack.runtime._apply import apply_all
+from bartack.runtime._errors_out import errors_passed_on
 from bartack.runtime._history import outcome_of
 from bartack.runtime._layout import RunDir
 from bartack.runtime._state import State
@@ -67,15 +68,17 @@ def check_replay(
     """Replay a run against a program in a process of its own."""
     assignment = Assignment(str(run.path), str(program), root, folder)
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-s", "-m", "bartack.runtime._replay"],
-            input=msgspec.json.encode(assignment),
-            stdout=subprocess.PIPE,
-            cwd=workspace,
-            env={**os.environ, "PYTHONHASHSEED": str(seed)},
-            timeout=timeout_s,
-            check=False,
-        )
+        with errors_passed_on() as errors:
+            done = subprocess.run(
+                [sys.executable, "-P", "-s", "-m", "bartack.runtime._replay"],
+                input=msgspec.json.encode(assignment),
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                cwd=workspace,
+                env={**os.environ, "PYTHONHASHSEED": str(seed)},
+                timeout=timeout_s,
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         problem = f"the replay took longer than {timeout_s:g} s; the program may wait for something by itself"
         return ReplayReport(0, 0, [Difference("", problem)])

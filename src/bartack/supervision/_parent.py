@@ -596,7 +596,7 @@ def _names(found: Iterable[ProcessFacts]) -> list[str]:
 
 def _complain(living: list[ProcessFacts]) -> None:
     # Nobody reads our socket any more; where our errors go, somebody may look.
-    print(f"bartack: cannot end {', '.join(_names(living))}; waiting for it", file=sys.stderr)  # noqa: T201 - see above
+    print(f"bartack: cannot end {_names(living)}; waiting for it", file=sys.stderr)  # noqa: T201 - see above
 
 
 def _catch_signals() -> int:

@@ -225,7 +225,7 @@ def test_colours_only_when_asked_for() -> None:
     parsed = parse("x ?", "t.pw")
     sources = {"t.pw": parsed.source}
 
-    assert "\x1b[1;31m" in render(parsed.diagnostics[0], sources, colour=True)
+    assert "\x1b[1;31m" in render(parsed.diagnostics[0], sources, colour=str)
     assert "\x1b" not in render(parsed.diagnostics[0], sources)
 
 
