@@ -36,18 +36,26 @@ def follow(walk: Walk, node: tree.Chain, start: int, kind: Type) -> Type:
         elif isinstance(link, tree.Increment):
             kind = _increment(walk, node, at, link, kind)
         elif isinstance(link, tree.Call):
-            kind = _bad_call(walk, link, kind)
+            kind = _bad_call(walk, node, link, kind)
         at += 1
     return kind
 
 
-def _bad_call(walk: Walk, call: tree.Call, kind: Type) -> Type:
+def _bad_call(walk: Walk, node: tree.Chain, call: tree.Call, kind: Type) -> Type:
+    """Only functions and workers are called, by their names: a value never is."""
+    unknown = isinstance(node.base, tree.Name) and node.base not in walk.module.names
+    already = unknown or walk.reported_in(node.start, call.start)
     check_freely(walk, (*((call.old_self,) if call.old_self else ()), *call.arguments))
     if is_known(kind):
         mailbox = definition_of(kind) is MAILBOX
         helps = ("it is a mailbox; write `self.session.mailbox.name.send(…)`",) if mailbox else ()
         walk.report("PW141", f"`{describe(kind)}` cannot be called", call, helps=helps)
+    elif not already:
+        walk.report("PW141", "a value cannot be called", call, helps=(_CALLED_BY_NAME,))
     return ANY
+
+
+_CALLED_BY_NAME = "only a `fun` or a worker can be called, and only by its name"
 
 
 def _increment(walk: Walk, node: tree.Chain, at: int, link: tree.Increment, kind: Type) -> Type:

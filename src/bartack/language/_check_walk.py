@@ -110,6 +110,11 @@ class Walk:
         at = bisect_left(self._syntax_errors, start)
         return at >= len(self._syntax_errors) or self._syntax_errors[at] > end
 
+    def reported_in(self, start: int, end: int) -> bool:
+        """Whether an error is already known between two offsets, so that one mistake is reported once."""
+        inside = (one for one in self.found if start <= one.span.start <= end)
+        return any(one.severity == "error" for one in inside) or not self.is_sound(start, end)
+
     def suggest(self, name: str, known: Iterable[str]) -> str | None:
         """The nearest of some names; nothing once a file has had many, since that takes time."""
         if self._suggestions >= _MOST_SUGGESTIONS:

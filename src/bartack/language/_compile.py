@@ -14,7 +14,7 @@ import msgspec
 
 from bartack.language import _tree as tree
 from bartack.language._compile_expressions import function_name
-from bartack.language._compile_nodes import Maker
+from bartack.language._compile_nodes import Maker, NoCodeError
 from bartack.language._compile_statements import Statements
 from bartack.language._compile_text import python_text
 from bartack.language._compile_types import Keys, TypeTable
@@ -70,6 +70,8 @@ def compile_program(program: Program) -> Compiled:
             compiler.compile()
         except RecursionError:
             diagnostics.append(_too_complex(module, "nested too deeply"))
+        except NoCodeError as problem:
+            diagnostics.append(_no_code(module, problem.node))
         made.append((module, compiler))
     _define_types(keys, {module.id: compiler for module, compiler in made})
     modules = tuple(compiler.finish() for _, compiler in made)
@@ -104,6 +106,11 @@ def _code(compiled: CompiledModule) -> CodeType | str:
 
 def _too_complex(module: CheckedModule, reason: str) -> Diagnostic:
     return diagnose("PW190", f"too complex to compile: {reason}", module.path, Span(0, 0))
+
+
+def _no_code(module: CheckedModule, node: tree.Node) -> Diagnostic:
+    helps = ("this is a fault of the compiler; write it in another way, and report it",)
+    return diagnose("PW190", "the compiler has no code for this", module.path, node.span, helps=helps)
 
 
 class _ModuleCompiler:

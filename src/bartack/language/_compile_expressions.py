@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import Final
 
 from bartack.language import _tree as tree
-from bartack.language._compile_nodes import Maker
+from bartack.language._compile_nodes import Maker, NoCodeError
 from bartack.language._compile_prompts import tool_descriptions
 from bartack.language._compile_scope import Frame
 from bartack.language._compile_shell import Commands
@@ -80,8 +80,8 @@ class Expressions:
             tree.Name: self._name,
             tree.Number: self._literal,
             tree.Boolean: self._literal,
-            tree.Null: self._nothing,
-            tree.SelfValue: self._nothing,
+            tree.Null: self._null,
+            tree.SelfValue: self._refuse,
             tree.LastStatus: self._last_status,
             tree.String: self.string,
             tree.Array: self._array,
@@ -90,7 +90,7 @@ class Expressions:
             tree.Prompt: self._prompt,
             tree.Capture: self._capture,
             tree.ShellResult: self._result_object,
-            tree.Error: self._nothing,
+            tree.Error: self._refuse,
         }
 
     def value(self, node: tree.Expression) -> ast.expr:
@@ -103,8 +103,12 @@ class Expressions:
     def _literal(self, node: tree.Number | tree.Boolean) -> ast.expr:
         return self._make.constant(node, node.value)
 
-    def _nothing(self, node: tree.Node) -> ast.expr:
+    def _null(self, node: tree.Null) -> ast.expr:
         return self._make.constant(node, None)
+
+    def _refuse(self, node: tree.Node) -> ast.expr:
+        """The checker reports every expression that means nothing; one it missed must not become a silent null."""
+        raise NoCodeError(node)
 
     def _last_status(self, node: tree.LastStatus) -> ast.expr:
         return self._make.runtime(node, "status")
@@ -203,7 +207,7 @@ class Expressions:
     def _filter(self, node: tree.Binary) -> ast.expr:
         result = self.value(node.operands[0])
         for operand in node.operands[1:]:
-            function = self._function(operand)
+            function = self._argument(operand)
             result = self._make.rt(
                 node,
                 "method",
@@ -281,7 +285,7 @@ class Expressions:
             return self._make.name(node, self.frame.python_name(symbol))
         if isinstance(symbol, Builtin):
             return self._make.runtime(node, "args")
-        return self._make.constant(node, None)
+        return self._refuse(node)
 
     def _local(self, node: tree.Expression) -> Local | None:
         symbol = self._module.names.get(node)
@@ -299,7 +303,7 @@ class Expressions:
         """A function that is handed over by its name."""
         called = self._module.functions.get(tree.bare(node)) or self._module.functions.get(node)
         if called is None:
-            return self._make.constant(node, None)
+            return self._refuse(node)
         if isinstance(called.callee, Builtin):
             return self._make.rt(node, "builtin", self._make.constant(node, called.callee.name))
         function = self.function(node, called.callee)
@@ -313,7 +317,7 @@ class Expressions:
         if local is not None:
             return self._make.named(node, self.frame.assign(local), self.assigned(node))
         if not isinstance(target, tree.Chain):
-            return self._make.constant(node, None)
+            return self._refuse(node)
         holder, what = self._holder(target)
         last = target.links[-1]
         if node.operator.symbol == "=":
@@ -377,7 +381,7 @@ class Expressions:
             values = [make.named(link, old, make.name(link, name)), make.named(link, name, increased)]
             return make.last(node, values, 0)
         if not before:
-            return make.constant(node, None)
+            return self._refuse(node)
         last = before[-1]
         what = self._text_of(node.start, last.start)
         held, key = self.frame.temporary(), self.frame.temporary()
@@ -430,7 +434,7 @@ class Expressions:
         return self._make.rt(named, "mailbox", self._key(named))
 
     def _known(self, value: ast.expr | None, node: tree.Node) -> ast.expr:
-        return self._make.constant(node, None) if value is None else value
+        return self._refuse(node) if value is None else value
 
     def _base(self, base: tree.Expression) -> ast.expr | None:
         """The value a chain begins with; None for `self`, a module and a function, which are none."""
@@ -472,7 +476,7 @@ class Expressions:
     def _call(self, node: tree.Chain, link: tree.Call, called: Called | None) -> ast.expr:
         make = self._make
         if called is None:
-            return make.constant(link, None)
+            return self._refuse(link)
         if isinstance(called.callee, Builtin):
             return self._builtin(node, link, called.callee.name)
         arguments = [self.value(argument) for argument in link.arguments]
@@ -485,7 +489,7 @@ class Expressions:
 
     def _builtin(self, node: tree.Chain, link: tree.Call, name: str) -> ast.expr:
         if name == "spec":
-            return self.value(link.arguments[0]) if link.arguments else self._make.constant(node, None)
+            return self.value(link.arguments[0]) if link.arguments else self._refuse(node)
         arguments = [self._argument(argument) for argument in link.arguments]
         word = self._make.constant(node, name)
         if name in STEPS:
@@ -519,12 +523,11 @@ class Expressions:
     def _prompt(self, node: tree.Prompt) -> ast.expr:
         make = self._make
         parts = [self._prompt_part(part) for part in node.parts]
-        literal = all(isinstance(part, ast.Constant) for part in parts)
-        text = (
-            make.constant(node, "".join(cast("str", cast("ast.Constant", part).value) for part in parts))
-            if literal
-            else make.rt(node, "join", *parts)
-        )
+        words = [
+            part.value for part in parts if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        ]
+        literal = len(words) == len(parts)
+        text = make.constant(node, "".join(words)) if literal else make.rt(node, "join", *parts)
         kind = self._module.prompts.get(node, STRING)
         plain = definition_of(kind) is STRING
         tools = self._tools(node)

@@ -19,6 +19,14 @@ RT = "rt"
 A = TypeVar("A", bound="ast.expr | ast.stmt")
 
 
+class NoCodeError(Exception):
+    """The compiler has no code for a part of a program."""
+
+    def __init__(self, node: tree.Node) -> None:
+        super().__init__(f"no code for {type(node).__name__} at {node.start}")
+        self.node = node
+
+
 class Position(TypedDict):
     """Where a Python node is: lines from 1, columns in bytes from 0."""
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import ast
 import json
+import os
+import random
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from bartack.language import Checked, Compiled, check, compile_program, has_errors, tree_json
+from bartack.language import Checked, Compiled, NotLoaded, check, compile_program, has_errors, tree_json
+
+ROOT = Path(__file__).parents[3]
+NO_CODE = "the compiler has no code for this"
 
 POLL = """\
 worker poll(host) {
@@ -200,3 +206,105 @@ def test_the_tree_as_json_has_kinds_spans_and_a_version() -> None:
     assert module["file"] == "net.pw"
     (statement,) = module["tree"]["units"]
     assert (statement["kind"], statement["span"]) == ("ExpressionStatement", [0, 8])
+
+
+CORPUS = sorted(path for folder in ("tests", "examples") for path in (ROOT / folder).rglob("*.pw"))
+
+
+@pytest.mark.parametrize("text", ["fun f() { }\nf()(1)", "var o = {}\no.a[0](1)", "nope", "self", "1++"])
+def test_the_compiler_refuses_an_expression_that_it_has_no_code_for(text: str) -> None:
+    compiled = compile_program(check(lambda _: text, "t.pw").program)
+
+    assert NO_CODE in [one.message for one in compiled.diagnostics]
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_nothing_in_a_program_without_errors_is_without_code(path: Path) -> None:
+    def read(name: str) -> str | NotLoaded:
+        file = Path(name)
+        return (
+            file.read_text(encoding="utf-8", errors="replace").replace("\0", "")
+            if file.is_file()
+            else NotLoaded("missing")
+        )
+
+    found = check(read, str(path))
+    compiled = None if has_errors(found.diagnostics) else compile_program(found.program)
+
+    assert compiled is None or NO_CODE not in [one.message for one in compiled.diagnostics]
+
+
+def test_nothing_in_random_programs_without_errors_is_without_code() -> None:
+    seed = random.SystemRandom().randrange(1_000_000_000) if "SOAK" in os.environ else 20_261_116
+    chance = random.Random(seed)
+    accepted = 0
+    for _ in range(2_000):
+        text = f"{DECLARED}    {random_expression(chance, 4)}\n}}\n"
+        found = check(lambda _, text=text: text, "t.pw")
+        if not has_errors(found.diagnostics):
+            accepted += 1
+            compiled = compile_program(found.program)
+            assert compiled.diagnostics == (), f"seed {seed}: {text}"
+    assert accepted > 400
+
+
+DECLARED = """\
+fun f(x) { return x }
+worker w(x) { return x }
+worker main(a, b: { k?: string }, xs: [int]) {
+    var v = 1
+"""
+ATOMS = (
+    "1",
+    "0.5",
+    '"s"',
+    '"$v"',
+    "true",
+    "null",
+    "v",
+    "a",
+    "b",
+    "xs",
+    "args",
+    "$?",
+    "[1, 2]",
+    "{ k: v }",
+    "$(echo 1)",
+)
+BINARY = ("+", "-", "*", "/", "==", "<", "&&", "||", "|", "...")
+
+
+def random_expression(chance: random.Random, depth: int) -> str:
+    """The text of an expression; about a third of them are correct."""
+
+    def inner() -> str:
+        return random_expression(chance, depth - 1)
+
+    if depth == 0 or chance.random() < 0.15:
+        return chance.choice(ATOMS)
+    forms = (
+        lambda: f"{inner()} {chance.choice(BINARY)} {inner()}",
+        lambda: f"({inner()})",
+        lambda: f"{chance.choice('!-')}{inner()}",
+        lambda: f"f({inner()})",
+        lambda: f"w({inner()})",
+        lambda: f"({inner()})({inner()})",
+        lambda: f"{inner()}[{inner()}]",
+        lambda: f"{inner()}({inner()})",
+        lambda: f"{chance.choice(('v', 'b.k', 'xs[0]', 'a', 'f'))} {chance.choice(('=', '+='))} {inner()}",
+        lambda: f"{chance.choice(('v', 'b.k', 'xs[0]'))}{chance.choice(('++', '--'))}",
+        lambda: (
+            f"{inner()}.{chance.choice(('length', 'trim()', 'map(f)', 'filter(f)', 'k', 'k(1)', 'await'))}"
+        ),
+        lambda: (
+            f"xs.{chance.choice(('map', 'filter', 'find'))}({chance.choice(('f', 'w', 'v', 'a', inner()))})"
+        ),
+        lambda: f"[...{inner()}, {inner()}]",
+        lambda: f"{{ ...{inner()}, k: {inner()} }}",
+        lambda: f"self.delegate([w({inner()})])",
+        lambda: f"self.session.{chance.choice(('id', 'dir', 'mailbox.m.receive()', 'mailbox.m.send(v)'))}",
+        lambda: f"think {{ hello ${{{inner()}}} }}",
+        lambda: f"print({inner()})",
+        lambda: "self",
+    )
+    return chance.choice(forms)()
