@@ -83,6 +83,8 @@ def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Val
     for worker in state.workers.values():
         for step in [step for step in worker.open.values() if step.cleanup]:
             state.forget_step(worker, (step.p, step.n))
+        if data.adopted:
+            worker.adopted.clear()
         if not worker.ended:
             worker.status = "waiting"
 

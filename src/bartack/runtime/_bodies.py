@@ -297,10 +297,15 @@ class Bodies:
     def abandon(self) -> None:
         """See ``Works.abandon``."""
         for op in self.elsewhere:
-            op.phase = "abandoned"
+            op.abandoned = True
+            if op.phase == "given up":
+                op.phase = "running"  # the hub does not end the process for it: the failure ends every wait
             self._wipe(op)  # it is no part of the clean-up that may follow
-            if self._loop is not None:
+            if op.options.is_async and self._loop is not None:
                 self._loop.cancel(op)
+        for op in self._threads.withdraw() if self._threads is not None else ():
+            self.elsewhere.discard(op)
+            self._scheduler.say(f.Cancel(p=op.p, n=op.n, unbegun=True))
 
     # Frames.
 
@@ -322,6 +327,7 @@ class Bodies:
             timeout_s=self._limit_s(options),
             grace_s=GRACE_S if options.is_async else 0.0,
             max_crashes=options.max_crashes,
+            cleanup=op.cleanup,
         )
 
     def _limit_s(self, options: BodyOptions) -> float:
@@ -359,6 +365,7 @@ class Bodies:
                 about=op.about,
                 i=self._scheduler.ask(op),
                 a=msgspec.Raw(intent),
+                cleanup=op.cleanup,
             )
         )
 
@@ -367,7 +374,18 @@ class Bodies:
         scheduler = self._scheduler
         v, ref = scheduler.pack(data)
         scheduler.say(
-            f.Done(scheduler.ask(op), op.p, op.n, op.step, op.fp, v, ref, about=op.about, attempt=op.attempt)
+            f.Done(
+                self._number(op),
+                op.p,
+                op.n,
+                op.step,
+                op.fp,
+                v,
+                ref,
+                about=op.about,
+                attempt=op.attempt,
+                cleanup=op.cleanup,
+            )
         )
 
     def _report_error(self, op: WorkOp[object], error: BaseException, retry_in_s: float = -1.0) -> None:
@@ -377,7 +395,7 @@ class Bodies:
             data.facts["attempts"] = op.attempt
         self._scheduler.say(
             f.Done(
-                i=self._scheduler.ask(op),
+                i=self._number(op),
                 p=op.p,
                 n=op.n,
                 step=op.step,
@@ -385,8 +403,13 @@ class Bodies:
                 e=data,
                 attempt=op.attempt,
                 retry_in_s=retry_in_s,
+                cleanup=op.cleanup,
             )
         )
+
+    def _number(self, op: WorkOp[object]) -> int:
+        """The number of the request that an outcome is; 0 if its branch has left the step."""
+        return 0 if op.abandoned else self._scheduler.ask(op)
 
     # Execution.
 
@@ -428,7 +451,9 @@ class Bodies:
         """A body has ended, with a value or an exception."""
         self._wipe(op)
         if op.phase != "running":
-            return  # the session failed meanwhile, or the process is about to end: nobody waits for it
+            return  # the process is about to end
+        if error is not None and op.abandoned and op.options.is_async:
+            return  # it was cancelled because the session failed, and that is not an outcome
         if error is None:
             try:
                 data = op.result.encode(value, f"the result of {op.options.name}")
@@ -516,6 +541,13 @@ class _Threads:
             self._work.append((op, info))
             if not self._looking:
                 self._send_one()
+
+    def withdraw(self) -> list[BodyOp[object]]:
+        """The bodies that no thread has begun; none will."""
+        with self._mutex:
+            waiting = [op for op, _ in self._work]
+            self._work.clear()
+        return waiting
 
     def stop(self) -> None:
         """End the threads; what they still do is abandoned, and what waits for them is not begun."""

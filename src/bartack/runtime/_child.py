@@ -238,8 +238,25 @@ class WorkerProcess:
             self._slow.end_turn()
             self._take(scheduler)
         self._slow.end_turn()
+        if scheduler.aborted:
+            self._await_bodies()
         scheduler.close()
         return report_end(worker, scheduler)
+
+    def _await_bodies(self) -> None:
+        """The session failed while bodies ran: their outcomes count. The hub ends this process if they take too long."""
+        link, bodies = self._link, self._bodies
+        assert bodies is not None
+        while bodies.elsewhere:
+            ready = [link.fileno()] if link.waiting() else []
+            if not ready:
+                ready, _, _ = select.select(  # bartack: allow[wait_without_deadline] the hub sees to it
+                    [link.fileno(), bodies.fileno()], [], []
+                )
+            if bodies.fileno() in ready:
+                bodies.take_news()
+            if link.fileno() in ready and isinstance(link.next(), f.Leave):
+                raise HubGoneError("told to leave")
 
     def _make_scheduler(self, worker: Worker[..., object]) -> Scheduler:
         welcome = self._welcome

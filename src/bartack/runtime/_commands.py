@@ -77,6 +77,7 @@ class _Running:
         self.secret = secret
         self.key = action.key
         self.status = 0
+        self.by_itself = False
         self.size = 0
         self.began_us = time.time_ns() // 1000
         self.tails: list[tuple[Literal["out", "err"], _Tail]] = []
@@ -169,9 +170,10 @@ class Commands:
                     os.close(fd)
                 if number in self._running:
                     self._running[number].pids = pids
-            case Exited(token=number, statuses=statuses):
+            case Exited(token=number, statuses=statuses, stopped=stopped):
                 if number in self._running:
                     self._running[number].status = statuses[-1]
+                    self._running[number].by_itself = not stopped
             case Gone(token=number, leftovers=leftovers, survivors=survivors):
                 running = self._forget(number)
                 if running is not None:
@@ -242,11 +244,11 @@ class Commands:
             self._show_rest(running)
             stdout, stderr = (_read_end(fd, running.args) for fd in (running.stdout, running.stderr))
             if running.args.form is None:
-                return ShellEnd(running.status, stdout, stderr)
+                return ShellEnd(running.status, stdout, stderr, by_itself=running.by_itself)
             # A form says by this signal that one inside a word of it wrote too much.
             too_large = running.status == -LIMIT_SIGNAL or (not running.args.live and running.is_too_large())
             status = running.status if running.status >= 0 else 128 - running.status
-            return ShellEnd(status, stdout, stderr, too_large=too_large)
+            return ShellEnd(status, stdout, stderr, too_large=too_large, by_itself=running.by_itself)
         finally:
             self._close(running)
 

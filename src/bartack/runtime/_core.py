@@ -169,13 +169,15 @@ class Core:
         """The run begins or goes on: failed workers are set back to their failing step, and everybody starts."""
         self._alive_until = max(self.state.last_at, self._office.now_us() - max(dead_us, 0))
         failed = [w for w in self.state.workers.values() if w.status == "failed" and not w.error_is_final]
-        items: list[tuple[e.EntryData, Value]] = [
-            (moving(self.state, e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0))), NO_VALUE)
-        ]
+        adopted = sum(len(worker.adopted) for worker in self.state.workers.values())
+        started = e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0), adopted=adopted)
+        items: list[tuple[e.EntryData, Value]] = [(moving(self.state, started), NO_VALUE)]
         for worker in failed:
             items += _rewind(worker, unknown)
         self.ledger.record(*items)
         self.ledger.act(Transition())
+        if adopted:
+            self.ledger.act(Show("note", "", _adoption(adopted)))
         self._check_pause()
         self.mail.declare_all(self._office.settings.mailboxes)
         self.mail.arm_all()
@@ -368,16 +370,22 @@ class Core:
         return handler
 
     def _is_refused(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep | None) -> bool:
-        """Behind a failure only clean-up works. A refusal is no outcome: nothing is written."""
-        failure = self.state.failure
-        if failure is None or (step.step in CLEANUP if known is None else known.cleanup):
+        """After a failure only clean-up works. A refusal is not an outcome: nothing is written.
+
+        A step that its worker asked for before it had learned of the failure is not clean-up, whatever its kind: it does not begin.
+        Its worker learns of the failure instead of an outcome, as soon as it is told.
+        """
+        if self.state.failure is None:
+            return False
+        if step.cleanup and step.step in CLEANUP and (known is None or known.cleanup):
             return False
         if known is not None and known.step == "delegate":
             # It learns of the failure like every worker that delegates: when nothing of its workers is left.
             self.crew.settle_failure()
             return True
-        del peer.awaited[step.p, step.n]
-        self.ledger.say(peer, f.Refusal(i=step.i, e=self.crew.failure_for(worker.path)))
+        if peer.told_failure:
+            del peer.awaited[step.p, step.n]
+            self.ledger.say(peer, f.Refusal(i=step.i, e=self.crew.failure_for(worker.path)))
         return True
 
     def _again(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep) -> None:
@@ -428,6 +436,8 @@ class Core:
         opened = worker.open.get((frame.p, frame.n))
         reason = frame.reason or "cancelled"
         if self.state.failure is not None and (opened is None or not opened.cleanup):
+            if opened is not None and frame.unbegun:
+                self.effects.not_begun(worker, opened, self.crew.failure_for(worker.path))
             return  # the failure ends every wait, and is no outcome
         if opened is not None:
             self._give_up(worker, opened, StepCancelledError(reason))
@@ -513,6 +523,15 @@ class Core:
             for worker in self.state.workers.values()
             for opened in worker.open.values()
         )
+
+
+def _adoption(count: int) -> str:
+    """What people are told of outcomes that an earlier version would have thrown away."""
+    steps = "1 step that" if count == 1 else f"{count} steps that"
+    return (
+        f"{steps} began before the failure and finished after it: kept and not executed again"
+        " (an earlier version marked the outcome as clean-up)"
+    )
 
 
 class UnknownDecision:

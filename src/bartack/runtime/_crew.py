@@ -653,6 +653,7 @@ class CrewDesk:
                 self._office.ledger.act(StopWorker(path))
             elif failed is not None and path == failed.path:
                 self._told.add(path)
+                peer.told_failure = True
             elif path not in deferred:
                 self._tell(peer)
         for peer in self._office.ledger.peers.values():
@@ -675,6 +676,7 @@ class CrewDesk:
         if worker is None or failure is None or worker.path in self._told:
             return
         self._told.add(worker.path)
+        peer.told_failure = True
         peer.awaited = {
             step: number for step, number in peer.awaited.items() if self._is_cleanup(worker, step)
         }

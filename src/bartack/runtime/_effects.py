@@ -77,6 +77,8 @@ class ShellEnd(msgspec.Struct, frozen=True):
     errno: int = 0
     too_large: bool = False
     """They wrote more than a form may, and were ended or ended themselves."""
+    by_itself: bool = False
+    """They had ended before anything was done to stop them: their outcome counts, even if it arrives after that was decided."""
 
 
 class Job:
@@ -139,9 +141,10 @@ class EffectDesk:
         if job is None or job.start is None:
             return
         if job.step.once:
-            self._end(token)
-            error = OutcomeUnknownError(f"{job.step.p}:{job.step.n}", job.step.about)
-            self._office.ledger.fail_open(job.worker, job.step, error)
+            # If the session has failed it stays open, and its outcome is as unknown to the hub that resumes the run.
+            if self._end(token) is not None and self._office.is_open(job.worker, job.step):
+                error = OutcomeUnknownError(f"{job.step.p}:{job.step.n}", job.step.about)
+                self._office.ledger.fail_open(job.worker, job.step, error)
         elif job.verdict is not None:
             self.shell_ended(token, ShellEnd(0))
         else:
@@ -157,16 +160,20 @@ class EffectDesk:
     def shell_ended(self, token: int, end: ShellEnd) -> None:
         """Commands are over, and nothing of their tree is left."""
         job = self._end(token)
-        if job is None:
+        is_open = job is not None and self._office.is_open(job.worker, job.step)
+        if job is None or not (is_open or end.by_itself):
             return
+        if end.by_itself:
+            job.verdict = None
         end = self._kept(job, end)
         error = _shell_failure(job, end)
-        if error is not None:
-            self._office.ledger.fail_open(job.worker, job.step, error)
-        else:
+        if error is None:
             self._office.ledger.end_open(
                 job.worker, job.step, self._office.ledger.pack(_shell_outcome(job.argv, end))
             )
+        elif is_open or job.worker.suspended is None:
+            late = self._office.is_unseen(job.worker) and not job.step.cleanup
+            self._office.ledger.fail_open(job.worker, job.step, error, late=late)
 
     def _kept(self, job: Job, end: ShellEnd) -> ShellEnd:
         """What is kept of an output: all of it, or its end without secrets."""
@@ -243,20 +250,21 @@ class EffectDesk:
         job = self._end(token)
         if job is None:
             return
+        if isinstance(outcome, AgentError):
+            self._prompt_failed(job, outcome)
+            return
+        # It counts even if the call was being given up: the reply was on its way, and it is paid.
+        if outcome.result is not None:
+            outcome.took_s = self._office.waited_s(job.step)
+        self._office.ledger.end_open(job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd)
+
+    def _prompt_failed(self, job: Job, error: AgentError) -> None:
+        if not self._office.is_open(job.worker, job.step):
+            return  # it was given up because the session failed: the run asks again when it is resumed
         verdict = job.verdict
-        if isinstance(verdict, StepTimeoutError) and not _given_up(outcome):
-            # The answer was on its way, or the agent's own deadline says more than ours.
-            verdict = None
-        if verdict is not None or isinstance(outcome, AgentError):
-            error = verdict or outcome
-            assert isinstance(error, BartackError)
-            self._office.ledger.fail_open(job.worker, job.step, error, usd=outcome.usd)
-        else:
-            if outcome.result is not None:
-                outcome.took_s = self._office.waited_s(job.step)
-            self._office.ledger.end_open(
-                job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd
-            )
+        if isinstance(verdict, StepTimeoutError) and not _given_up(error):
+            verdict = None  # the agent's own deadline says more than ours
+        self._office.ledger.fail_open(job.worker, job.step, verdict or error, usd=error.usd)
 
     def tool_called(self, token: int, call: ToolCall) -> None:
         """The agent of a prompt calls a tool."""
@@ -313,7 +321,7 @@ class EffectDesk:
                 fp=begin.fp,
                 timeout_s=begin.timeout_s,
                 about=begin.about,
-                cleanup=self._office.cleaning(worker),
+                cleanup=begin.cleanup,
             )
             opened = self._office.ledger.open_step(data)
         scope = opened
@@ -333,28 +341,25 @@ class EffectDesk:
 
     def note(self, peer: Peer, worker: Worker, note: f.Note) -> None:
         """A harmless step was done in the worker; it rides with the next commit."""
-        cleanup = self._office.cleaning(worker)
         if note.step == "timeout":
             self._drop_alarm(note.p, note.n)
             if (note.p, note.n) not in worker.open:
                 return  # it ran out before it was left: that is its outcome
         if note.e is not None:
             failed = e.StepFailed(
-                p=note.p, n=note.n, step=note.step, fp=note.fp, error=note.e, cleanup=cleanup
+                p=note.p, n=note.n, step=note.step, fp=note.fp, error=note.e, cleanup=note.cleanup
             )
             self._office.ledger.record((failed, NO_VALUE), ride=True)
         else:
             done = e.StepFinished(
-                p=note.p, n=note.n, step=note.step, fp=note.fp, about=note.about, cleanup=cleanup
+                p=note.p, n=note.n, step=note.step, fp=note.fp, about=note.about, cleanup=note.cleanup
             )
             self._office.ledger.record((done, Value(note.v, note.ref)), ride=True)
         self._office.ledger.exposed = True
 
     def out(self, peer: Peer, worker: Worker, out: f.Out) -> None:
         """A worker printed or logged; it rides with the next commit, and is shown after it."""
-        data = e.Output(
-            p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=self._office.cleaning(worker)
-        )
+        data = e.Output(p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=out.cleanup)
         self._office.ledger.record((data, self._office.ledger.pack(out.text)), ride=True)
         self._office.ledger.act_later(
             Show("print" if out.channel == "print" else "log", worker.path, out.text)
@@ -364,6 +369,8 @@ class EffectDesk:
         """A scope with a deadline, or the body of a step begins. A body that ends within the same turn is not worth an entry."""
         if begin.step == "timeout":
             self.open_scope(peer, worker, begin)
+        elif begin.i and not begin.cleanup and self._office.state.failure is not None:
+            return  # it has not begun, and will not: its worker learns of the failure instead
         elif begin.i:
             self._begin_body(peer, worker, begin)
         else:
@@ -417,7 +424,7 @@ class EffectDesk:
             once=begin.once,
             timeout_s=begin.timeout_s or None,
             max_crashes=begin.max_crashes,
-            cleanup=self._office.cleaning(worker),
+            cleanup=begin.cleanup,
         )
         # Where an append began is told once: whoever goes on with it writes there.
         asked = known.asked if known is not None and known.step == "append" else Value(begin.a)
@@ -453,7 +460,8 @@ class EffectDesk:
                 step=done.step,
                 fp=done.fp,
                 error=done.e,
-                cleanup=self._office.cleaning(worker),
+                cleanup=done.cleanup,
+                late=self._office.is_unseen(worker) and not done.cleanup,
             )
             self._office.ledger.fail(worker, failed)
         else:
@@ -463,7 +471,7 @@ class EffectDesk:
                 step=done.step,
                 fp=done.fp,
                 about=about,
-                cleanup=self._office.cleaning(worker),
+                cleanup=done.cleanup,
             )
             self._office.ledger.finish(worker, finished, Value(done.v, done.ref))
 
@@ -480,6 +488,12 @@ class EffectDesk:
         elif job.verdict is None:
             job.verdict = error
             self._office.ledger.act(self._stop(job))
+
+    def not_begun(self, worker: Worker, opened: OpenStep, error: f.ErrorData) -> None:
+        """A body whose beginning is durable will not be executed, because the session failed: so nothing about it is unknown."""
+        if opened.step in BODIES and not opened.between:
+            self._drop_alarm(opened.p, opened.n)
+            self._office.ledger.fail_open(worker, opened, error, late=True)
 
     def end_body(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         """End a body. A thread cannot be stopped: the process goes, and replays to behind this step."""
@@ -532,7 +546,7 @@ class EffectDesk:
         return job
 
     def _end(self, token: int) -> Job | None:
-        """Work is over; ``None`` if its outcome counts for nothing any more."""
+        """Work is over; ``None`` if its step has its outcome already, or never was."""
         job = self._jobs.pop(token, None)
         if job is None:
             return None
@@ -543,10 +557,10 @@ class EffectDesk:
         if job.step.step == "think":
             self._drop_alarm(job.step.p, job.step.n)
         current = self._office.state.workers.get(job.worker.path)
-        if current is not job.worker or job.worker.open.get((job.step.p, job.step.n)) is not job.step:
-            return None
-        aborted = self._office.state.failure is not None and not job.step.cleanup
-        return None if aborted else job
+        # A worker that was cut off may be taken up again where it was: what was open then may still have its outcome.
+        steps = job.worker.open if job.worker.suspended is None else job.worker.suspended
+        is_wanted = current is job.worker and steps.get((job.step.p, job.step.n)) is job.step
+        return job if is_wanted else None
 
     def _watch(self, job: Job, error: BartackError, stop: StopShell | StopPrompt) -> None:
         def late() -> None:
@@ -589,6 +603,7 @@ class EffectDesk:
             once=opened.once,
             timeout_s=opened.timeout_s or 0.0,
             max_crashes=opened.max_crashes,
+            cleanup=opened.cleanup,
         )
         self._say_attempt(worker, opened, begin)
 
@@ -667,9 +682,9 @@ def _shell_failure(job: Job, end: ShellEnd) -> BartackError | None:
     return None
 
 
-def _given_up(outcome: s.ThinkOutcome | AgentError) -> bool:
+def _given_up(error: AgentError) -> bool:
     """Whether a call ended because we wanted it to."""
-    return isinstance(outcome, AgentError) and not isinstance(outcome, AgentDeadlineError)
+    return not isinstance(error, AgentDeadlineError)
 
 
 def _too_large(job: Job, size: int) -> BartackError:

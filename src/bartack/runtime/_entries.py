@@ -75,6 +75,8 @@ class HubStarted(EntryData, frozen=True, gc=False):
     hub: int
     dead_us: int = 0
     """How long nobody ran it."""
+    adopted: int = 0
+    """How many outcomes it keeps that an earlier version marked as clean-up, though their steps began before the failure."""
 
 
 class RunEnded(EntryData, frozen=True, gc=False):
@@ -244,6 +246,9 @@ class StepFailed(EntryData, frozen=True, gc=False):
     usd: float = 0.0
     """What it cost all the same."""
     cleanup: bool = False
+    late: bool = False
+    """It arrived after its worker had learned that the session failed. The program has not seen it: the step is executed again
+    if the run is resumed."""
 
 
 class ToolCalled(EntryData, frozen=True, gc=False):

@@ -127,6 +127,8 @@ class Step(Frame, tag="step"):
     ref: BlobRef | None = None
     cancelled: bool = False
     """The branch was cancelled before it came here: the outcome is that it was."""
+    cleanup: bool = False
+    """The worker has learned that the session failed, and tidies up."""
 
 
 class Note(Frame, tag="note"):
@@ -140,6 +142,8 @@ class Note(Frame, tag="note"):
     v: MaybeRaw = None
     ref: BlobRef | None = None
     e: ErrorData | None = None
+    cleanup: bool = False
+    """See ``Step.cleanup``."""
 
 
 class Begin(Frame, tag="begin"):
@@ -158,6 +162,8 @@ class Begin(Frame, tag="begin"):
     """How long after ``timeout_s`` the hub waits before it ends the process: the time a body has to stop by itself."""
     max_crashes: int = 3
     a: Raw = Raw(b"{}")
+    cleanup: bool = False
+    """See ``Step.cleanup``."""
 
 
 class Done(Frame, tag="done"):
@@ -175,6 +181,8 @@ class Done(Frame, tag="done"):
     attempt: int = 1
     retry_in_s: float = -1.0
     """Not the outcome yet: this attempt failed and another follows after so many seconds."""
+    cleanup: bool = False
+    """See ``Step.cleanup``."""
 
 
 class Returned(Frame, tag="returned"):
@@ -196,6 +204,8 @@ class Out(Frame, tag="out"):
     channel: str
     text: str
     fp: str = ""
+    cleanup: bool = False
+    """See ``Step.cleanup``."""
 
 
 class Cancel(Frame, tag="cancel"):
@@ -205,6 +215,8 @@ class Cancel(Frame, tag="cancel"):
     n: int
     reason: str = ""
     deadline: bool = False
+    unbegun: bool = False
+    """The body of the step waited for its beginning to be durable, and will not be executed: the session failed."""
 
 
 class Slow(Frame, tag="slow"):

@@ -176,6 +176,7 @@ class Peer:
         """Steps whose outcome it was told before it asked for them."""
         self.replaying = worker is not None
         self.told_failure = False
+        """Whether it was told that the session failed."""
         self.held: dict[str, str] = {}
         """Messages a foreign process holds: id and mailbox."""
 
@@ -267,10 +268,16 @@ class Ledger:
         )
 
     def fail_open(
-        self, worker: Worker, step: OpenStep, error: BartackError | f.ErrorData, *, usd: float = 0.0
+        self,
+        worker: Worker,
+        step: OpenStep,
+        error: BartackError | f.ErrorData,
+        *,
+        usd: float = 0.0,
+        late: bool = False,
     ) -> None:
         """Fail a step that was under way."""
-        self.fail(worker, failure_of(worker, step, error, usd=usd))
+        self.fail(worker, failure_of(worker, step, error, usd=usd, late=late))
 
     # Saying.
 
@@ -387,7 +394,12 @@ class Ledger:
 
 
 def failure_of(
-    worker: Worker, step: OpenStep, error: BartackError | f.ErrorData, *, usd: float = 0.0
+    worker: Worker,
+    step: OpenStep,
+    error: BartackError | f.ErrorData,
+    *,
+    usd: float = 0.0,
+    late: bool = False,
 ) -> StepFailed:
     """The entry that fails a step that was under way."""
     return StepFailed(
@@ -399,6 +411,7 @@ def failure_of(
         error=error if isinstance(error, f.ErrorData) else describe(error, worker.path),
         usd=usd,
         cleanup=step.cleanup,
+        late=late,
     )
 
 

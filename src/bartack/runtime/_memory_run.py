@@ -158,6 +158,8 @@ class MemoryWorker:
     def _report(self) -> None:
         scheduler, worker = self._scheduler, self._worker
         if scheduler is not None and worker is not None and scheduler.ended and not self._reported:
+            if scheduler.aborted and self.busy is not None:
+                return  # the outcomes of its bodies count
             scheduler.bury()
             self._say_end(report_end(worker, scheduler))
 

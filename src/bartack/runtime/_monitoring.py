@@ -78,7 +78,7 @@ class MonitorDesk:
             step=step.step,
             fp=step.fp,
             about=step.about,
-            cleanup=self._office.cleaning(worker),
+            cleanup=step.cleanup,
         )
         gone = e.MonitorGone(ref=args.ref, p=step.p, n=step.n)
         items: Items = [(done, value), (gone, NO_VALUE)]

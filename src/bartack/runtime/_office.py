@@ -72,7 +72,7 @@ class Office:
     def finish_raw(self, worker: Worker, step: f.Step, value: Value) -> None:
         """The outcome of a step that was done at once, encoded already."""
         data = StepFinished(
-            p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about, cleanup=self.cleaning(worker)
+            p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about, cleanup=step.cleanup
         )
         self.ledger.finish(worker, data, value)
 
@@ -87,7 +87,7 @@ class Office:
                 fp=step.fp,
                 about=step.about,
                 error=describe(error, worker.path),
-                cleanup=self.cleaning(worker),
+                cleanup=step.cleanup,
             ),
         )
 
@@ -105,7 +105,6 @@ class Office:
         ride: bool = True,
     ) -> OpenStep:
         """A step is under way."""
-        worker = self.state.worker_of(step.p)
         data = StepStarted(
             p=step.p,
             n=step.n,
@@ -118,7 +117,7 @@ class Office:
             due=due,
             question=question,
             reserved_usd=reserved_usd,
-            cleanup=worker is not None and self.cleaning(worker),
+            cleanup=step.cleanup,
         )
         return self.ledger.open_step(data, asked, ride=ride)
 
@@ -131,9 +130,10 @@ class Office:
         alive = self.state.failure is None or step.cleanup
         return alive and worker.open.get((step.p, step.n)) is step
 
-    def cleaning(self, worker: Worker) -> bool:
-        """Whether what a worker does now is clean-up behind a failure, and no part of its history."""
-        return self.state.failure is not None or worker.ended
+    def is_unseen(self, worker: Worker) -> bool:
+        """Whether the session failed and a worker knows it: its program will not see an outcome that arrives now."""
+        peer = self.ledger.by_worker.get(worker.path)
+        return self.state.failure is not None and (peer is None or peer.told_failure)
 
     def left_s(self, step: OpenStep) -> float | None:
         """Seconds that are left of a step's time: only the time counts in which a hub was alive."""

@@ -151,6 +151,8 @@ class Counted(Op[T_co]):
     """Its branch was cancelled before it came here."""
     cancel_reason = ""
     """Why it was given up while it was under way."""
+    cleanup = False
+    """The program awaited it after it had learned that the session failed."""
 
     def __init__(
         self,
@@ -216,7 +218,9 @@ class WorkOp(Counted[T_co]):
 
     attempt = 1
     phase = "new"
-    """new, asked (the hub was told that it begins), running, retrying, reported; given up, abandoned."""
+    """new, asked (the hub was told that it begins), running, retrying, reported; given up."""
+    abandoned = False
+    """The session failed while it ran: nothing waits for it, but its outcome counts."""
 
 
 # Who runs here.

@@ -121,7 +121,7 @@ class Works(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Nobody waits for anything any more."""
+        """Nothing waits for the outcomes any more. They are reported all the same."""
         ...
 
 
@@ -320,7 +320,7 @@ class Scheduler:
         branch = self._current
         n = self.next_number(branch)
         fp = self._prints.of(channel, site or self.facts.name, encode(text))
-        self.emit(f.Out(p=branch.path, n=n, channel=channel, text=text, fp=fp))
+        self.emit(f.Out(p=branch.path, n=n, channel=channel, text=text, fp=fp, cleanup=self.aborted))
 
     def enter(self, seconds: float) -> Deadline:
         """The current branch enters a block with a deadline."""
@@ -343,7 +343,7 @@ class Scheduler:
         self._deadlines.pop(deadline.step, None)
         if not deadline.fired and self.fatal is None:
             path, n = deadline.step
-            note = f.Note(p=path, n=n, step="timeout", fp=deadline.fp, v=_NULL)
+            note = f.Note(p=path, n=n, step="timeout", fp=deadline.fp, v=_NULL, cleanup=self.aborted)
             if self.replaying:
                 self._memory.add_leaving(deadline, note)
             else:
@@ -440,8 +440,10 @@ class Scheduler:
             op.n = self.next_number(branch)
         except LimitExceededError as error:
             return None, error
-        if self._failure is not None and op.step not in CLEANUP:
-            return None, revive_failure(self._failure)
+        if self._failure is not None:
+            if op.step not in CLEANUP:
+                return None, revive_failure(self._failure)
+            op.cleanup = True
         size = len(op.written)
         if isinstance(op, StepOp) and op.args is not op.written:
             size = max(size, len(op.args))
@@ -477,6 +479,7 @@ class Scheduler:
                     v=v,
                     ref=ref,
                     cancelled=op.cancelled,
+                    cleanup=op.cleanup,
                 )
             )
 
@@ -588,6 +591,8 @@ class Scheduler:
             if branch.op in spared:
                 continue
             op = branch.op
+            if isinstance(op, WorkOp) and op.phase == "asked":
+                self.say(f.Cancel(p=op.p, n=op.n, unbegun=True))
             if isinstance(op, Counted):
                 error = revive_failure(failure)
                 if not (isinstance(op, PromptOp) and hold(self, op, b"", error)):
@@ -644,7 +649,7 @@ class Scheduler:
 
     def _make_note(self, op: NoteOp[object]) -> Reply:
         """Do a harmless step, and tell its outcome."""
-        note = f.Note(p=op.p, n=op.n, step=op.step, fp=op.fp, about=op.about)
+        note = f.Note(p=op.p, n=op.n, step=op.step, fp=op.fp, about=op.about, cleanup=op.cleanup)
         try:
             if op.cancelled:
                 raise StepCancelledError(op.branch.pending[0][1])
@@ -704,6 +709,7 @@ class Scheduler:
                 fp=deadline.fp,
                 about=f"{deadline.seconds:g} s",
                 timeout_s=deadline.seconds,
+                cleanup=self.aborted,
             )
         )
 

@@ -15,7 +15,7 @@ from bartack.runtime._blame import Failed
 from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._links import ABORTS, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime._places import outer
-from bartack.runtime._steps import CLEANUP
+from bartack.runtime._steps import BODIES, CLEANUP
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker, is_unknown
 from bartack.supervision import Leak, Monitor, MonitorRegistry
 
@@ -153,6 +153,8 @@ class State:
         if worker is None:
             return
         self.reserved_usd += data.reserved_usd
+        if worker.adopted:
+            worker.supersede((data.p, data.n))
         known = worker.open.get((data.p, data.n))
         if known is not None:
             self.reserved_usd -= known.reserved_usd
@@ -262,6 +264,8 @@ class State:
         key = (p, n)
         # A body that was short has never been open.
         was = self.forget_step(worker, key) if key in worker.open else None
+        if worker.suspended is not None:
+            worker.suspended.pop(key, None)
         if step == "think" and self.monitors.is_target(f"{p}:{n}"):
             cut = failed is not None and _is_cancellation(failed)
             self.prompts_over[f"{p}:{n}"] = "aborted" if cut else "error" if failed else "normal"
@@ -269,31 +273,40 @@ class State:
             _settle_abort(worker, was, failed)
         worker.crashes_in_a_row = 0
         worker.last_step = (p, n, step)
-        if cleanup:
+        if worker.adopted:
+            worker.supersede(key)
+        if failed is not None and failed.late:
+            if _is_unknown(was, failed):
+                worker.doubted[key] = failed.fp
+            return
+        if cleanup and not _adopt(worker, was, key, step, seq, failed):
             return
         worker.doubted.pop(key, None)
         worker.history.append(seq)
-        if failed is None:
-            worker.tools.pop(key, None)
-            if worker.blame.steps:
-                worker.blame.finish(p, n, step, seq)
-            if worker.let_go and not worker.blame.steps:
-                worker.let_go.clear()
-        else:
-            cancelled = _is_cancellation(failed)
-            cut_short = was is not None and was.once and not was.between and _was_ended(failed)
-            unknown = cut_short or is_unknown(failed.error)
-            worker.blame.fail(p, n, Failed(seq, step, failed.fp, unknown), cancelled=cancelled)
-            if failed.error.type.endswith(LINKED_EXIT):
-                worker.exits.add(key)
-            else:
-                worker.exits.discard(key)
+        if failed is not None:
+            _blame(worker, was, failed, seq)
+            return
+        worker.tools.pop(key, None)
+        if worker.blame.steps:
+            worker.blame.finish(p, n, step, seq)
+        if worker.let_go and not worker.blame.steps:
+            worker.let_go.clear()
+
+
+def _blame(worker: Worker, was: OpenStep | None, failed: e.StepFailed, seq: int) -> None:
+    """A step failed, which may be what the worker is set back to."""
+    facts = Failed(seq, failed.step, failed.fp, _is_unknown(was, failed))
+    worker.blame.fail(failed.p, failed.n, facts, cancelled=_is_cancellation(failed))
+    if failed.error.type.endswith(LINKED_EXIT):
+        worker.exits.add((failed.p, failed.n))
+    else:
+        worker.exits.discard((failed.p, failed.n))
 
 
 def _settle_abort(worker: Worker, was: OpenStep | None, failed: e.StepFailed | None) -> None:
     """A step has its outcome: was it the one that an abort waited for, or did one come too late for it?"""
     own = None if was is None else was.abort
-    if failed is None or not _is_cancellation(failed):
+    if failed is None or failed.late or not _is_cancellation(failed):
         if own is not None:
             worker.put_off(own, first=True)
     elif (
@@ -306,9 +319,29 @@ def _is_cancellation(failed: e.StepFailed) -> bool:
     return failed.error.type.endswith(ABORTS)
 
 
-def _was_ended(failed: e.StepFailed) -> bool:
-    """Whether a step failed because it was ended from outside: what it had done by then nobody knows."""
-    return failed.error.type.endswith(_ENDED)
+def _is_unknown(was: OpenStep | None, failed: e.StepFailed) -> bool:
+    """Whether it is unknown if a step happened: it is to be done once, and was stopped from outside while it was under way."""
+    cut = was is not None and was.once and not was.between and failed.error.type.endswith(_ENDED)
+    return cut or is_unknown(failed.error)
+
+
+def _adopt(
+    worker: Worker,
+    was: OpenStep | None,
+    key: tuple[str, int],
+    step: str,
+    seq: int,
+    failed: e.StepFailed | None,
+) -> bool:
+    """Whether an outcome counts though it is marked as clean-up: its step finished well and began before the failure.
+
+    Earlier versions marked the outcome of every step that ended in a worker after the failure. No clean-up has a body.
+    """
+    began_before = step == "body" or (step in BODIES and was is not None and not was.cleanup)
+    if failed is not None or not began_before:
+        return False
+    worker.adopted[key] = seq
+    return True
 
 
 def is_step(place: str) -> bool:

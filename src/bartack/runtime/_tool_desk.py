@@ -121,7 +121,7 @@ class ToolDesk:
     def returned(self, peer: Peer, worker: Worker, frame: f.Returned) -> None:
         """A tool has ended in its worker. Behind a failure that is no outcome: the tool goes on where it was, if the run does."""
         place = parse_call(frame.p)
-        if place is None or self._office.cleaning(worker):
+        if place is None or self._office.state.failure is not None or worker.ended:
             return
         record = worker.tools.get((place.p, place.n))
         run = record.find(place.call) if record is not None else None

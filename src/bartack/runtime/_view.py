@@ -278,9 +278,13 @@ class Chronicle:
         step.attempt, step.due, step.error = data.attempt + 1, data.due, data.error
 
     def _step_finished(self, data: e.StepFinished, seq: int, at: int) -> None:
-        step = self._end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)
+        step = self._end(data.p, data.n, data.step, seq, at, cleanup=self._is_cleanup(data, seq))
         step.about = data.about or step.about
         step.usd, step.by, step.error = data.usd, data.by, None
+
+    def _is_cleanup(self, data: e.StepFinished, seq: int) -> bool:
+        owner = self.state.worker_of(data.p) if data.cleanup else None
+        return owner is not None and owner.adopted.get((data.p, data.n)) != seq
 
     def _step_failed(self, data: e.StepFailed, seq: int, at: int) -> None:
         step = self._end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)

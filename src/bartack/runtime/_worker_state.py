@@ -119,6 +119,9 @@ class Worker:
 
     trapping = False
     """Whether ends of linked workers are messages to it."""
+    crashes_in_a_row = 0
+    last_crash = ""
+    """Why its process died last."""
 
     def __init__(self, data: e.WorkerSpawned, seq: int, arguments: Value) -> None:
         self.path = data.path
@@ -137,10 +140,9 @@ class Worker:
         """What was run for the agents of prompts that have no outcome, or one that may be set back."""
         self.doubted: dict[tuple[str, int], str] = {}
         """Steps to be done once that may have happened and were set back with a failure before them: their fingerprints."""
+        self.adopted: dict[tuple[str, int], int] = {}
+        """Steps whose outcomes count though an earlier version marked them as clean-up: places of these outcomes."""
         self.crashes: dict[tuple[str, int], int] = {}
-        self.crashes_in_a_row = 0
-        self.last_crash = ""
-        """Why its process died last."""
         self.last_step: tuple[str, int, str] = ("", 0, "")
         """The last of its steps that has an outcome: path, number and kind."""
         self.last_message = ""
@@ -192,6 +194,12 @@ class Worker:
             self.aborts = [abort]
         elif abort not in self.aborts:
             self.aborts.insert(0 if first else len(self.aborts), abort)
+
+    def supersede(self, step: tuple[str, int]) -> None:
+        """A step whose outcome was adopted was executed again all the same, by the version that had marked it as clean-up."""
+        place = self.adopted.pop(step, None)
+        if place is not None and place in self.history:
+            self.history.remove(place)
 
     @property
     def leaving(self) -> bool:

@@ -381,11 +381,15 @@ class Parent:
         child.kin.ending = True
         if child.failure is None:
             statuses = [child.statuses[pid] for pid in child.pids]
-            self._channel.send(Exited(child.token, statuses, child.max_rss_kb, round(child.cpu_s, 6)))
+            stopped = child.state in {"stopping", "killing"}
+            self._channel.send(
+                Exited(child.token, statuses, child.max_rss_kb, round(child.cpu_s, 6), stopped=stopped)
+            )
 
     # -- ending trees -----------------------------------------------------------------------------------------------
 
     def _stop(self, child: Child, grace_s: float) -> None:
+        self._reap()  # whatever has ended by now was not stopped
         until = time.monotonic() + grace_s
         if child.state == "running":
             child.state = "stopping"

@@ -121,6 +121,8 @@ class Exited(msgspec.Struct, frozen=True, tag="exited"):
     statuses: list[int]
     max_rss_kb: int
     cpu_s: float
+    stopped: bool = False
+    """Whether something was done to end them before the last of them had ended."""
 
 
 class Gone(msgspec.Struct, frozen=True, tag="gone"):

@@ -150,6 +150,8 @@ def _finished(entries: list[Entry]) -> set[Place]:
     for entry in entries:
         data = decode_entry(entry.kind, entry.raw)
         match data:
+            case StepFailed(late=True):
+                pass
             case StepFinished() | StepFailed() | Output() if not data.cleanup:
                 found.add((data.p, data.n))
             case ToolFinished() | ToolFailed():

@@ -59,13 +59,18 @@ class Puppet:
         self.heard: list[f.ToPeer] = []
         self.past: list[f.Past] = []
         self.gone = False
+        self.aborted = False
+        """Whether it was told that the session failed: whatever it begins from then on is clean-up."""
         self._asked = 0
+        self._begun: set[tuple[str, int]] = set()
         self.number = stage.hub.join(f.Hello(path=path, incarnation=incarnation), self.hear)
 
     def hear(self, frame: f.ToPeer) -> None:
         self.heard.append(frame)
         if isinstance(frame, f.History):
             self.past += frame.past
+        elif isinstance(frame, f.SessionFailed):
+            self.aborted = True
         elif isinstance(frame, f.Leave):
             self.die("exit:0")
 
@@ -152,6 +157,10 @@ class Puppet:
 
     def say(self, frame: f.Frame) -> None:
         """Say something, and let the hub do all that follows from it."""
+        if isinstance(frame, f.Step | f.Begin | f.Done | f.Note | f.Out):
+            if not self.aborted:
+                self._begun.add((frame.p, frame.n))
+            frame.cleanup = frame.cleanup or (frame.p, frame.n) not in self._begun
         self.stage.hub.say(self.number, frame)
         self.stage.hub.run_ready()
 

@@ -213,7 +213,10 @@ def begin_beside_a_sleep(life: Life) -> Path:
 
         @worker
         async def main(ctx: Context, gate: str) -> None:
-            await ctx.gather(look(gate), ctx.sleep(1))
+            try:
+                await ctx.gather(look(gate), ctx.sleep(1))
+            finally:
+                ctx.print("bye")
         """,
         args=msgspec.json.encode({"args": [str(gate)]}),
     )
@@ -235,14 +238,21 @@ def test_the_hub_learns_of_a_body_on_the_slate_before_it_is_given_up(life: Life)
     assert life.slate.read() == []
 
 
-def test_a_body_that_is_abandoned_because_the_session_failed_is_not_on_the_slate(life: Life) -> None:
+def test_a_body_that_runs_when_the_session_fails_is_not_on_the_slate_and_is_waited_for(life: Life) -> None:
     gate = begin_beside_a_sleep(life)
     assert isinstance(life.hear(), f.Step)
     with gate.open("w"):
         assert len(life.slate.read()) == 1
         life.say(f.SessionFailed(e=f.ErrorData(type="builtins:OSError", message="no bed")))
-        assert isinstance(life.hear(), f.Failed)
+        bye = life.hear()
         assert life.slate.read() == []
+    done, end = life.hear(), life.hear()
+
+    assert isinstance(bye, f.Out)
+    assert bye.cleanup
+    assert isinstance(done, f.Done)
+    assert (done.p, done.n, done.i, text(done.v), done.cleanup) == ("main.1.1", 1, 0, "0", False)
+    assert isinstance(end, f.Failed)
 
 
 def text(raw: msgspec.Raw | None) -> str:

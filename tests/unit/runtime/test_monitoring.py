@@ -466,7 +466,7 @@ def test_the_end_of_an_agents_work_is_told_once(outcome: str, dies: str) -> None
     if outcome == "aborted":
         main.say(f.Cancel(p="main.1.1", n=1, reason="enough"))
     reply = s.ThinkOutcome(key="k", agent="a", text="because")
-    stage.end_prompt(AgentError("a", "it broke") if outcome == "error" else reply)
+    stage.end_prompt(reply if outcome == "normal" else AgentError("a", "it broke"))
 
     assert reasons(stage) == [outcome]
     main = stage.again()
