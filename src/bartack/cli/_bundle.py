@@ -20,7 +20,7 @@ from bartack._version import __version__
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import locate, run_argument, say, workspace_option
 from bartack.cli._terminal import Screen, human_size
-from bartack.core import Redactor, SecretRule, naming
+from bartack.core import RealDisk, Redactor, SecretRule, naming
 from bartack.errors import BartackError, UsageError
 from bartack.journal import Entry, FileReader, open_reader
 from bartack.runtime.operate import RunDir, load_config, read_state
@@ -78,7 +78,7 @@ def _pack(run: RunDir, target: Path, workspace: str, *, prompts: bool) -> list[t
                 member.mode = 0o600
                 archive.addfile(member, io.BytesIO(clean))
                 members.append((member.name, member.size))
-        os.rename(temporary, target)
+        RealDisk().rename(temporary, str(target))
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise

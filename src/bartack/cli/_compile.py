@@ -9,7 +9,7 @@ from typing import Literal
 import click
 
 from bartack.cli._exit import Exit
-from bartack.core import replace_file
+from bartack.core import write_file
 from bartack.runtime.operate import compile_file
 
 
@@ -32,5 +32,5 @@ def compile_(file: Path, emit: Literal["python", "ast"], output: str | None) -> 
     if output is None:
         sys.stdout.write(text)
     else:
-        replace_file(output, text.encode(), mode=0o644)
+        write_file(output, text.encode(), mode=0o644)
     return Exit.OK

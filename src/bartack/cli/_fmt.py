@@ -16,7 +16,7 @@ from bartack.cli._edge import own
 from bartack.cli._exit import Exit
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
-from bartack.core import replace_file
+from bartack.core import write_file
 from bartack.language import Diagnostic, Source, reformat, render_all, to_json, upgrade
 from bartack.runtime.operate import upgrade_file
 
@@ -88,8 +88,7 @@ def _formatted(name: str, data: bytes, *, upgrades: bool, file: Path | None = No
 
 def _write(file: Path, text: str) -> None:
     """Replace a file, keeping its permissions; a symbolic link stays one."""
-    real = file.resolve()
-    replace_file(real, text.encode(), mode=real.stat().st_mode & 0o777)
+    write_file(file, text.encode())
 
 
 def _tell(outcome: Outcome, *, diff: bool, as_json: bool, would: bool) -> None:

@@ -120,9 +120,9 @@ def _drawer(output: str | None) -> Callable[[LineagePicture], str] | None:
 
 
 def _write_file(path: str, text: str) -> None:
-    from bartack.core import replace_file  # noqa: PLC0415 - few command lines draw
+    from bartack.core import write_file  # noqa: PLC0415 - few command lines draw
 
-    replace_file(os.path.realpath(path), text.encode(), mode=0o644)
+    write_file(path, text.encode(), mode=0o644)
 
 
 def _show_tree(picture: LineagePicture, way: Way) -> None:

@@ -8,7 +8,7 @@ from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
 from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, is_disk_trouble, write_all
 from bartack.core._facts import FileFacts
-from bartack.core._files import naming, replace_file
+from bartack.core._files import naming, replace_file, write_file, write_in_place
 from bartack.core._flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
 from bartack.core._git import GIT_SETTINGS, find_git, git_command, git_environment
 from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
@@ -59,4 +59,6 @@ __all__ = [
     "unknown_name",
     "watch_kind",
     "write_all",
+    "write_file",
+    "write_in_place",
 ]

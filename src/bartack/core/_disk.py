@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import sys
 from functools import cache
 from typing import Protocol
@@ -89,6 +90,20 @@ class Disk(Protocol):
         ...
 
 
+def refuse_special(path: str) -> None:
+    """Refuse to rename over a device, a pipe or a socket: as root, that would replace it for the whole machine.
+
+    Raises:
+        OSError: There is such a file at ``path``.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+        raise OSError(errno.EINVAL, "Not a regular file", path)
+
+
 class RealDisk:
     """The operating system's files."""
 
@@ -140,6 +155,7 @@ class RealDisk:
 
     def rename(self, source: str, target: str) -> None:
         """See ``Disk.rename``."""
+        refuse_special(target)
         os.rename(source, target)
 
     def unlink(self, path: str) -> None:

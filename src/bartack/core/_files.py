@@ -1,9 +1,13 @@
-"""Replacing a file: every reader, and every crash, finds the old content or the new one, nothing between."""
+"""Replacing a file: every reader, and every crash, finds the old content or the new one, nothing between.
+
+``replace_file`` is for files of our own; ``write_file`` for whatever a person or a program names, which may be a device.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Generator
 from pathlib import Path
 
@@ -44,6 +48,39 @@ def replace_file(
         raise
     if synced:
         disk.sync_dir(directory)
+
+
+def write_file(path: str | Path, data: bytes, *, mode: int = FILE_MODE, synced: bool = True) -> None:
+    """Write a file that a person or a program names. Links are followed.
+
+    A regular file is replaced atomically and keeps its permissions; ``mode`` is for a new one. A device or a pipe is
+    written to as it is: replacing it would take it away from every other program.
+
+    Raises:
+        OSError: The operating system refused one of the operations; a pipe that no process reads is one of these.
+    """
+    target = os.path.realpath(path)
+    try:
+        found = os.stat(target).st_mode
+    except FileNotFoundError:
+        replace_file(target, data, mode=mode, synced=synced)
+        return
+    if stat.S_ISREG(found):
+        replace_file(target, data, mode=stat.S_IMODE(found), synced=synced)
+    else:
+        write_in_place(target, data)
+
+
+def write_in_place(path: str, data: bytes) -> None:
+    """Write to a device or a pipe. A pipe that no process reads is refused instead of waited for."""
+    fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        os.set_blocking(fd, True)
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+    finally:
+        os.close(fd)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar, Unpack
 
 import msgspec
 
-from bartack.core import replace_file
+from bartack.core import write_file
 from bartack.errors import DeadLetterNotFoundError
 from bartack.messaging._letter import DeadLetter, LetterFilter, make_filter
 from bartack.messaging._options import SendOptions
@@ -147,7 +147,7 @@ class DeadLetterQueue:
     def export(self, path: str | os.PathLike[str], chosen: str | Mapping[str, object] = "all") -> int:
         """Write letters to a file, one object of JSON a line, with their messages; returns how many."""
         found = make_filter(chosen).chosen(self._door.letters(), self._door.now_us())
-        replace_file(os.fspath(path), b"".join(line + b"\n" for line in self.lines(found)))
+        write_file(os.fspath(path), b"".join(line + b"\n" for line in self.lines(found)))
         return len(found)
 
     def lines(self, letters: Iterable[DeadLetter]) -> Iterable[bytes]:

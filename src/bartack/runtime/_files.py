@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import glob
 import os
+import stat
 import uuid
 from collections.abc import Callable
 from hashlib import sha256
@@ -15,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bartack.core import is_secret_name, replace_file
+from bartack.core import is_secret_name, write_file, write_in_place
 from bartack.errors import BartackError, FileAccessError
 from bartack.runtime._bodies import FileOp
 from bartack.runtime._op import NoteOp
@@ -138,21 +139,18 @@ class Files:
         def replace() -> None:
             target = os.path.realpath(self._path(name))
             os.makedirs(os.path.dirname(target), exist_ok=True)
-            replace_file(target, content, mode=self._mode_of(target))
+            write_file(target, content, mode=_NEW_FILE & ~self._umask)
 
         _access(name, replace)
-
-    def _mode_of(self, target: str) -> int:
-        try:
-            return os.stat(target).st_mode & 0o7777
-        except OSError:
-            return _NEW_FILE & ~self._umask
 
     def _write_at(self, name: str, offset: int, content: bytes) -> None:
         target = self._path(name)
 
         def write() -> None:
             os.makedirs(os.path.dirname(target), exist_ok=True)
+            if not _is_regular(target):
+                write_in_place(target, content)
+                return
             fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _NEW_FILE)
             try:
                 _write_all(fd, content, offset)
@@ -161,6 +159,14 @@ class Files:
                 os.close(fd)
 
         _access(name, write)
+
+
+def _is_regular(path: str) -> bool:
+    """Whether a path is a regular file, or will be one once it is made."""
+    try:
+        return stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return True
 
 
 def _write_all(fd: int, content: bytes, offset: int) -> None:

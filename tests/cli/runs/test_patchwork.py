@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import stat
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,25 @@ def test_compile_shows_python_and_trees(bartack: Call) -> None:
         "use.pw",
         "lib.pw",
     ]
+
+
+def test_an_output_that_is_not_a_regular_file_is_written_to(bartack: Call) -> None:
+    program = write("use.pw", "print(1)\n")
+    os.mkfifo("pipe")
+    reader = os.open("pipe", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        done = bartack("compile", program, "-o", "pipe")
+        text = os.read(reader, 1 << 16)
+    finally:
+        os.close(reader)
+    refused = bartack("compile", program, "-o", "pipe")
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert text.startswith(b"# use.pw, as Bartack runs it.")
+    assert stat.S_ISFIFO(os.lstat("pipe").st_mode)
+    assert refused.returncode != 0
+    assert "pipe" in refused.stderr
+    assert "Traceback" not in refused.stderr
 
 
 def test_several_workers_of_a_python_program_do_not_run_together(bartack: Call) -> None:

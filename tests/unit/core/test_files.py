@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bartack.core import FILE_MODE, RealDisk, replace_file
+from bartack.core import FILE_MODE, RealDisk, replace_file, write_file
 from bartack.testing import FaultyDisk, PowerCut
 
 OLD = b"old content"
@@ -206,6 +208,7 @@ def test_a_full_disk_keeps_the_old_content() -> None:
 
 WRITER = """
 import sys
+from collections.abc import Iterator
 from bartack.core import replace_file
 
 print("ready", flush=True)
@@ -244,3 +247,52 @@ def test_many_writers_of_one_file_never_mix_their_contents(tmp_path: Path) -> No
     assert {len(content) for content in seen} == {20_000}
     assert all(len(set(content)) == 1 for content in seen)
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.fixture
+def read_pipe(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """A named pipe, which stands for everything that is not a regular file, and the end that reads it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    yield pipe, reader
+    os.close(reader)
+
+
+def test_what_is_not_a_regular_file_is_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(OSError, match="Not a regular file"):
+        replace_file(pipe, b"x")
+
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_named_target_that_is_a_pipe_is_written_to(read_pipe: tuple[Path, int]) -> None:
+    pipe, reader = read_pipe
+
+    write_file(pipe, b"words")
+
+    assert os.read(reader, 100) == b"words"
+    assert stat.S_ISFIFO(pipe.lstat().st_mode)
+
+
+def test_a_pipe_that_no_process_reads_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    with pytest.raises(OSError, match="No such device"):
+        write_file(tmp_path / "pipe", b"words")
+
+
+def test_a_named_target_behind_a_link_is_replaced_and_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "real").chmod(0o640)
+    (tmp_path / "link").symlink_to("real")
+
+    write_file(tmp_path / "link", b"new")
+
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+    assert stat.S_IMODE((tmp_path / "real").stat().st_mode) == 0o640
