@@ -104,6 +104,8 @@
     │   ├── UnsafeBindError              BT707
     │   ├── ServiceAnswerError           BT708
     │   ├── EventNotFoundError           BT709
+    │   ├── ServiceUnprovenError         BT710
+    │   ├── UnsafeSocketError            BT711
     │   └── LineageError                 BT720
     │       ├── LineageCycleError        BT721
     │       ├── PatternNotFoundError     BT722
@@ -1612,6 +1614,33 @@ class EventNotFoundError(ResilienceError):
     def __init__(self, event_id: str) -> None:
         self.event_id = event_id
         super().__init__(f"no event has the id {event_id!r}")
+
+
+class ServiceUnprovenError(ResilienceError):
+    """A service did not prove that it knows the token of this user, so nothing was sent to it. The event is kept."""
+
+    code = "BT710"
+    retryable = True
+    remedy = (
+        "Find out which program listens there; the event is delivered when your own service does. "
+        "For a service of another make, set tracking.proof to 'off'."
+    )
+
+    def __init__(self, url: str, problem: str) -> None:
+        self.url = url
+        self.problem = problem
+        super().__init__(f"{url} is not proved to be a service of this user: {problem}")
+
+
+class UnsafeSocketError(ResilienceError):
+    """The directory of a socket belongs to another user, or other users can enter it."""
+
+    code = "BT711"
+    remedy = "Make a directory that belongs to you, with mode 0700, the state home (XDG_STATE_HOME)."
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} does not belong to this user alone, so no socket is used there")
 
 
 class LineageError(ResilienceError):

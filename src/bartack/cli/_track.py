@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -20,6 +20,7 @@ from bartack.errors import EventNotFoundError, UsageError
 from bartack.resilience import (
     CircuitBreaker,
     DaemonLink,
+    HealthChecker,
     Outbox,
     PatternCache,
     Settings,
@@ -102,7 +103,8 @@ def sync(timeout: float, *, as_json: bool) -> int:
     """Deliver what waits, now. Exit code 1 if something still waits, 8 if the time was not enough."""
     from bartack.tracking import sync_now  # noqa: PLC0415 - only this command delivers
 
-    report = asyncio.run(sync_now(PatternCache(), load_settings(), timeout))
+    cache = PatternCache()
+    report = asyncio.run(sync_now(cache, load_settings(), timeout))
     if as_json:
         write_json(report._asdict())
     else:
@@ -111,7 +113,7 @@ def sync(timeout: float, *, as_json: bool) -> int:
             f"{report.delivered} of {report.found} delivered, {report.dead} refused, {report.waiting} waiting"
         )
         for url in report.away:
-            screen.line(f"  {printable(url)} is away")
+            screen.line(f"  {printable(_why_away(cache, url))}")
     if report.timed_out:
         return Exit.TIMED_OUT
     return Exit.FAILED if report.waiting else Exit.OK
@@ -131,6 +133,7 @@ def status(*, as_json: bool) -> None:
     found: dict[str, object] = {
         "enabled": settings.enabled,
         "url": settings.url,
+        "problem": _unproven(cache, settings.url),
         **cache.get_stats(),
         "rejected_events": outbox.counters().get("rejected", 0),
         "analytics": analytics_of(outbox, settings.url),
@@ -144,12 +147,23 @@ def status(*, as_json: bool) -> None:
     _show_status(found)
 
 
+def _unproven(cache: PatternCache, url: str) -> str:
+    """Why nothing is sent to a service that answers; empty if that is not so."""
+    data = HealthChecker(url, store=cache.store).get_health_status()["last_health_data"]
+    facts = cast("dict[str, object]", data) if isinstance(data, dict) else {}
+    return str(facts.get("detail", "")) if facts.get("status") == "unproven" else ""
+
+
+def _why_away(cache: PatternCache, url: str) -> str:
+    return _unproven(cache, url) or f"{url} is away"
+
+
 def _show_status(found: dict[str, object]) -> None:
     screen = Screen(sys.stdout)
     analytics = found["analytics"]
     rows = [
         ("tracking", "on" if found["enabled"] else "off"),
-        ("service", printable(str(found["url"]))),
+        ("service", printable(str(found["problem"] or found["url"]))),
         ("daemon", "running" if found["daemon_running"] else "not running"),
         ("waiting", str(found["pending_events"])),
         ("delivered", f"{found['total_synced']} of {found['total_cached']}"),

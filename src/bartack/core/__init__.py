@@ -15,7 +15,7 @@ from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse
 from bartack.core._json import canonical
 from bartack.core._paths import open_below, safe_join
 from bartack.core._redact import Redactor, SecretRule, is_secret_name
-from bartack.core._sockets import SOCKET_LIMIT, clear_sockets, socket_place
+from bartack.core._sockets import SOCKET_LIMIT, clear_sockets, is_own_socket, make_own_folder, socket_place
 from bartack.core._watch import Watch, WatchKind, open_watch, watch_kind
 
 __all__ = [
@@ -46,7 +46,9 @@ __all__ = [
     "git_command",
     "git_environment",
     "is_disk_trouble",
+    "is_own_socket",
     "is_secret_name",
+    "make_own_folder",
     "naming",
     "new_run_id",
     "new_token",

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from bartack.core._disk import DIR_MODE
-from bartack.errors import PeerRefusedError
+from bartack.errors import PeerRefusedError, UnsafeSocketError
 
 SOCKET_LIMIT: Final = 100
 """The longest path a socket is bound to as it is; a longer one goes through a link."""
@@ -29,6 +29,33 @@ def socket_place(path: str) -> str:
     if len(os.fsencode(path)) <= SOCKET_LIMIT:
         return path
     return os.path.join(_short_folder(), hashlib.sha256(os.fsencode(path)).hexdigest()[:24])
+
+
+def is_own_socket(path: str) -> bool:
+    """Whether a socket is this user's and in a directory that only this user can enter: no other user can have put it there."""
+    try:
+        folder, own = os.stat(os.path.dirname(path)), os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISSOCK(own.st_mode) and own.st_uid == os.geteuid() and _is_private(folder)
+
+
+def make_own_folder(path: str) -> None:
+    """Close a directory to all other users.
+
+    Raises:
+        UnsafeSocketError: It belongs to another user, or stays open.
+    """
+    facts = os.stat(path)
+    if facts.st_uid == os.geteuid() and not _is_private(facts):
+        os.chmod(path, DIR_MODE)
+        facts = os.stat(path)
+    if not _is_private(facts):
+        raise UnsafeSocketError(path)
+
+
+def _is_private(facts: os.stat_result) -> bool:
+    return facts.st_uid == os.geteuid() and not facts.st_mode & 0o077
 
 
 def clear_sockets(place: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
 from bartack.core import replace_file
-from bartack.errors import BartackError, ConfigError, ResilienceError, TokenScopeError
+from bartack.errors import BartackError, ConfigError, ResilienceError, TokenFileError, TokenScopeError
 from bartack.plugin._settings_file import (
     DOOR_PATH,
     SHIM_NAME,
@@ -34,10 +34,12 @@ from bartack.resilience import (
     Outbox,
     Spool,
     StateStore,
+    hook_token,
     iso,
     load_settings,
     load_token,
     make_private,
+    read_token,
     state_home,
     user_home,
 )
@@ -189,7 +191,7 @@ def _command_hook(event: str, python: str) -> Object:
 
 
 def _http_hook(event: str) -> Object:
-    token = load_token(user_home() / "token")
+    token = hook_token(load_token(user_home() / "token"))
     url = f"http://127.0.0.1:{_http_port()}{DOOR_PATH}{event}"
     return {
         "type": "http",
@@ -252,6 +254,8 @@ def _scope_status(scope: Scope, root: str | os.PathLike[str] | None) -> ScopeSta
         for python in sorted(_interpreters(entries))
         if not os.access(python, os.X_OK)
     ]
+    if _carries_own_token(entries):
+        problems.append(f"{path}: its http hooks carry your token itself; install again to replace it")
     return ScopeStatus(str(path), tuple(entries), _mode_of(entries), tuple(problems))
 
 
@@ -267,6 +271,20 @@ def _hooks(entries: Entries) -> list[Object]:
 
 def _interpreters(entries: Entries) -> set[str]:
     return {shlex.split(str(hook["command"]))[0] for hook in _hooks(entries) if "command" in hook}
+
+
+def _carries_own_token(entries: Entries) -> bool:
+    """Whether hooks were installed by a version that gave them the user's own token."""
+    sent = {str(value) for hook in _hooks(entries) for value in _headers(hook).values()}
+    try:
+        return bool(sent) and f"Bearer {read_token(user_home() / 'token')}" in sent
+    except TokenFileError:
+        return False
+
+
+def _headers(hook: Object) -> Object:
+    found = hook.get("headers")
+    return cast("Object", found) if isinstance(found, dict) else {}
 
 
 def _mode_of(entries: Entries) -> str:

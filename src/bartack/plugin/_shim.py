@@ -82,11 +82,20 @@ def chosen_dir() -> str:
     )
 
 
+def check_place(path: str) -> None:
+    """Refuse a socket that another user can have put there: its directory is this user's and closed to others."""
+    folder, socket = os.stat(os.path.dirname(path)), os.lstat(path)
+    user = os.geteuid()
+    if folder.st_uid != user or folder.st_mode & 0o077 or socket.st_uid != user:
+        raise PermissionError("the socket is not in a directory of this user alone")
+
+
 def send(home: str, data: bytes) -> bytes:
     """Hand the event to the daemon and return its answer."""
     path = os.path.join(home, "daemon.sock")
     if os.path.islink(path):
         path = os.path.join(home, os.readlink(path))
+    check_place(path)
     client = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     try:
         client.settimeout(CONNECT_S)

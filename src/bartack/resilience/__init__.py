@@ -20,20 +20,29 @@ if TYPE_CHECKING:
     from bartack.resilience._graceful import graceful_tracking
     from bartack.resilience._health import HealthChecker
     from bartack.resilience._health import HealthChecker as Phase4HealthChecker
-    from bartack.resilience._home import make_private, state_home, user_home
+    from bartack.resilience._home import make_private, state_home
     from bartack.resilience._http import origin_of
     from bartack.resilience._importing import hook_event, import_spool
     from bartack.resilience._link import DaemonLink, register_outbox
     from bartack.resilience._mirror import encode_event, iso, parse_object
     from bartack.resilience._outbox import Claim, Limits, NewEvent, Outbox, Verdict, bump
     from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded
+    from bartack.resilience._proof import NONCE_HEADER, PROOF_PATH, UNIX_ENDS, ProofSessions, tcp_ends
     from bartack.resilience._settings import ENABLED, Settings, given, load_settings, setting_flaws
     from bartack.resilience._spool import Header, Spool, hook_event_id, split_event
     from bartack.resilience._store import StateStore
-    from bartack.resilience._token import load_token
+    from bartack.resilience._token import hook_token, load_token, read_token
+    from bartack.resilience._user_home import service_socket, user_home
 
 _HOMES: Final = {
+    "NONCE_HEADER": "_proof",
+    "PROOF_PATH": "_proof",
+    "ProofSessions": "_proof",
+    "UNIX_ENDS": "_proof",
+    "hook_token": "_token",
     "load_token": "_token",
+    "service_socket": "_user_home",
+    "tcp_ends": "_proof",
     "make_private": "_home",
     "hook_event_id": "_spool",
     "Verdict": "_outbox",
@@ -72,16 +81,20 @@ _HOMES: Final = {
     "load_settings": "_settings",
     "origin_of": "_http",
     "parse_object": "_mirror",
+    "read_token": "_token",
     "register_outbox": "_link",
     "setting_flaws": "_settings",
     "split_event": "_spool",
     "state_home": "_home",
-    "user_home": "_home",
+    "user_home": "_user_home",
 }
 _ALIASES: Final = {"Phase4HealthChecker": "HealthChecker"}
 
 __all__ = [
     "ENABLED",
+    "NONCE_HEADER",
+    "PROOF_PATH",
+    "UNIX_ENDS",
     "Backoff",
     "CallFailed",
     "CallIgnored",
@@ -100,6 +113,7 @@ __all__ = [
     "Outbox",
     "PatternCache",
     "Phase4HealthChecker",
+    "ProofSessions",
     "ResilientAPIClient",
     "ResilientExecutor",
     "Settings",
@@ -114,6 +128,7 @@ __all__ = [
     "graceful_tracking",
     "hook_event",
     "hook_event_id",
+    "hook_token",
     "import_spool",
     "iso",
     "load_settings",
@@ -121,10 +136,13 @@ __all__ = [
     "make_private",
     "origin_of",
     "parse_object",
+    "read_token",
     "register_outbox",
+    "service_socket",
     "setting_flaws",
     "split_event",
     "state_home",
+    "tcp_ends",
     "user_home",
 ]
 

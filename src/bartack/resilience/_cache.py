@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Final, NamedTuple, cast
 
 from bartack.core import Clock, Redactor
-from bartack.errors import CircuitOpenError, OutboxFullError, ResilienceError
+from bartack.errors import (
+    CircuitOpenError,
+    OutboxFullError,
+    ResilienceError,
+    ServiceUnprovenError,
+    TokenFileError,
+)
 from bartack.resilience._breaker import fault_of, status_of
 from bartack.resilience._home import state_home
 from bartack.resilience._importing import import_files, import_spool
@@ -293,7 +299,7 @@ class PatternCache:
 def verdict_of(error: Exception) -> Verdict:
     """What a failed call means for its event."""
     status, wait = status_of(error), getattr(error, "retry_after", None) or 0.0
-    if isinstance(error, CircuitOpenError) or fault_of(status):
+    if isinstance(error, CircuitOpenError | ServiceUnprovenError | TokenFileError) or fault_of(status):
         # The endpoint is at fault, or was not asked at all: that is no attempt of this event.
         return Verdict("released", str(error), wait)
     if 400 <= status < 500 and status not in _TRANSIENT_4XX:

@@ -17,7 +17,7 @@ from bartack.resilience._breaker import CircuitBreaker, status_of
 from bartack.resilience._cache import Beside, Kept, PatternCache, verdict_of
 from bartack.resilience._executor import ResilientExecutor
 from bartack.resilience._health import DOWN, HealthChecker
-from bartack.resilience._http import CALL_TIMEOUT_S, TRACK, call_once, check_answer, origin_of, token_for
+from bartack.resilience._http import CALL_TIMEOUT_S, TRACK, call_once, check_answer, origin_of
 from bartack.resilience._outbox import DELIVERED, RELEASED
 from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded, Outcome
 from bartack.resilience._settings import URL, given, load_settings
@@ -50,7 +50,8 @@ class ResilientAPIClient:
     def __init__(
         self, base_url: str = URL, enable_caching: bool = True, enable_circuit_breaker: bool = True
     ) -> None:
-        self.base_url = given(base_url, load_settings().url).rstrip("/")
+        self._settings = load_settings()
+        self.base_url = given(base_url, self._settings.url).rstrip("/")
         self.executor = ResilientExecutor()
         self._background = ResilientExecutor()
         self._recovering: asyncio.Task[None] | None = None
@@ -59,7 +60,7 @@ class ResilientAPIClient:
         self._cache: PatternCache | EventCache | None = own
         store = own.store if own else None
         origin = origin_of(self.base_url)
-        self.health_checker = HealthChecker(self.base_url, store=store)
+        self.health_checker = HealthChecker(self.base_url, store=store, settings=self._settings)
         self.health_checker.on_recovery = self._on_recovery
         self.circuit_breaker = CircuitBreaker(name=origin, store=store) if enable_circuit_breaker else None
         if own is not None:
@@ -161,7 +162,7 @@ class ResilientAPIClient:
         self, endpoint: str, method: str, data: Mapping[str, object] | None, timeout_s: float
     ) -> Body:
         url = f"{self.base_url}{endpoint}"
-        answer = await call_once(url, method=method, data=data, timeout_s=timeout_s, token=token_for(url))
+        answer = await call_once(url, self._settings, method=method, data=data, timeout_s=timeout_s)
         return check_answer(url, answer)
 
     async def _attempt(self, event: Body) -> Outcome[Body]:

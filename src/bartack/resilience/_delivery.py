@@ -25,7 +25,6 @@ from bartack.resilience._http import (
     open_client,
     origin_of,
     read_answer,
-    token_for,
 )
 from bartack.resilience._mirror import parse_object
 from bartack.resilience._outbox import CLAIM_MOST, DELIVERED, RELEASED, Claim, Outbox, Verdict
@@ -71,12 +70,17 @@ class Deliverer:
             max_in_flight=IN_FLIGHT,
         )
         self.health = HealthChecker(
-            base_url, settings.health_interval, settings.health_timeout, store=outbox.store
+            base_url,
+            settings.health_interval,
+            settings.health_timeout,
+            store=outbox.store,
+            settings=settings,
         )
         self.health.on_recovery = self.recovered
         self.delivered = 0
         self._database = database
         self._timeout_s = timeout_s
+        self._settings = settings
         self._client: httpx.AsyncClient | None = None
         self._batches = True
 
@@ -185,7 +189,7 @@ class Deliverer:
 
     async def _post(self, path: str, data: dict[str, object]) -> dict[str, object]:
         if self._client is None:
-            self._client = open_client(self.base_url, self._timeout_s, token_for(self.base_url))
+            self._client = open_client(self.base_url, self._timeout_s, self._settings)
         url = f"{self.base_url}{path}"
         answer = read_answer(await self._client.post(url, json=data))
         if answer.status in {401, 403}:

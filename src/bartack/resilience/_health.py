@@ -14,11 +14,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from bartack.core import Clock, SystemClock
-from bartack.errors import ResilienceError
+from bartack.errors import ResilienceError, ServiceUnprovenError, TokenFileError
 from bartack.resilience._home import boot_id
 from bartack.resilience._http import HEALTH, Answer, call_once, origin_of
 from bartack.resilience._mirror import iso, parse_object
-from bartack.resilience._settings import HEALTH_INTERVAL, HEALTH_TIMEOUT, URL, given, load_settings
+from bartack.resilience._settings import HEALTH_INTERVAL, HEALTH_TIMEOUT, URL, Settings, given, load_settings
 from bartack.resilience._store import INGEST_BUSY_S, StateStore
 from bartack.telemetry import NO_TELEMETRY, HealthChanged, Telemetry
 
@@ -28,6 +28,7 @@ UNKNOWN: Final = "unknown"
 HEALTHY: Final = "healthy"
 DEGRADED: Final = "degraded"
 DOWN: Final = "down"
+UNPROVEN: Final = "unproven"
 GOOD: Final = {HEALTHY, DEGRADED}
 _FAILURES_DOWN: Final = 3
 _LOG_S: Final = 30 * 86_400.0
@@ -55,6 +56,7 @@ class HealthChecker:
         store: Where the record is shared. Without, it is private to this object.
         clock: What time it is, for a private record.
         telemetry: Whom to tell of changes.
+        settings: How the service proves itself; by default as in the working directory.
     """
 
     def __init__(
@@ -66,8 +68,10 @@ class HealthChecker:
         store: StateStore | None = None,
         clock: Clock | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
+        settings: Settings | None = None,
     ) -> None:
-        settings = load_settings()
+        settings = load_settings() if settings is None else settings
+        self._settings = settings
         self.base_url = given(base_url, settings.url).rstrip("/")
         self.check_interval = given(check_interval, settings.health_interval)
         self.timeout = given(timeout, settings.health_timeout)
@@ -119,8 +123,12 @@ class HealthChecker:
 
     async def _ask(self) -> bool:
         try:
-            answer = await call_once(f"{self.base_url}{HEALTH}", method="GET", timeout_s=self.timeout)
+            url = f"{self.base_url}{HEALTH}"
+            answer = await call_once(url, self._settings, method="GET", timeout_s=self.timeout)
             level, data = level_of(answer), answer.body
+        except (ServiceUnprovenError, TokenFileError) as error:
+            _log.log(logging.DEBUG if self._load().level == DOWN else logging.WARNING, "%s", error)
+            level, data = DOWN, dict[str, object](status=UNPROVEN, detail=str(error))
         except Exception as error:  # noqa: BLE001 - no answer, for whatever reason, is an answer
             _log.debug("%s: %s: %s", self.base_url, type(error).__name__, error)
             level, data = DOWN, None

@@ -1,4 +1,4 @@
-"""Where state lives: the user's state home, the state home of an event, and the time that both share.
+"""Where state lives: the state home of an event, and the time that all share. That of the user is in ``_user_home.py``.
 
 Directories are made on first use, for their owner only. Which file is where in them is decided by the modules that own them.
 """
@@ -14,18 +14,9 @@ from typing import Final
 
 from bartack.core import DIR_MODE
 from bartack.resilience._settings import find_config, find_state_dir, load_settings
+from bartack.resilience._user_home import user_home
 
 DATABASE: Final = "outbox.db"
-
-
-def user_home(environ: Mapping[str, str] | None = None) -> Path:
-    """The state home of this user: socket, token and log of the daemon are always there."""
-    environ = os.environ if environ is None else environ
-    if sys.platform == "darwin":
-        return Path(os.path.expanduser("~/Library/Application Support/bartack"))
-    # A relative path in the variable has no meaning, by the specification of these variables.
-    base = environ.get("XDG_STATE_HOME", "")
-    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.local/state")) / "bartack"
 
 
 def state_home(

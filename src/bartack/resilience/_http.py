@@ -1,20 +1,22 @@
 """HTTP to the service that events go to. The only module that uses httpx, looked up when it is called.
 
-A client per call costs little over plain HTTP and belongs to no loop; ``Line`` keeps connections for those who make many calls.
+A client per call costs little over plain HTTP and belongs to no loop. Who is told what: over plain HTTP nothing before the service
+has proved that it knows the token (``_proven.py``), and the token itself never; over TLS the certificate is the proof.
 """
 
 from __future__ import annotations
 
 import ssl
 import time
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from bartack.errors import ServiceAnswerError
 from bartack.resilience._backoff import parse_retry_after
-from bartack.resilience._home import user_home
-from bartack.resilience._settings import load_settings
+from bartack.resilience._settings import Settings
+from bartack.resilience._token import load_token, read_token
+from bartack.resilience._user_home import TOKEN_FILE, user_home
 
 if TYPE_CHECKING:
     import httpx
@@ -24,6 +26,7 @@ TRACK: Final = f"{BASE}/lineage/track"
 TRACK_BATCH: Final = f"{BASE}/lineage/track/batch"
 HEALTH: Final = f"{BASE}/health"
 CALL_TIMEOUT_S: Final = 2.0
+PROOF_OFF: Final = "off"
 _LOOPBACK: Final = {"localhost", "127.0.0.1", "::1"}
 _DETAIL: Final = 200
 
@@ -37,16 +40,33 @@ class Answer(NamedTuple):
     text: str = ""
 
 
-def token_for(url: str) -> str:
-    """The token to send to a service: that of this user for one on this machine, else the one of the settings, else none."""
-    named = load_settings().token_file
-    if not named and urlsplit(url).hostname not in _LOOPBACK:
+def needs_proof(url: str, settings: Settings) -> bool:
+    """Whether a service has to prove itself before anything is sent: yes, unless its certificate does or the settings waive it."""
+    return urlsplit(url).scheme == "http" and settings.proof != PROOF_OFF
+
+
+def bearer_for(url: str, settings: Settings) -> str:
+    """The token to send in a header; empty if none may be.
+
+    Raises:
+        TokenFileError: The file that the settings name cannot be used.
+    """
+    if needs_proof(url, settings):
         return ""
-    try:
-        text = Path(named or user_home() / "token").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-    return text.partition("\n")[0].strip()
+    if settings.token_file:
+        return read_token(settings.token_file)
+    parts = urlsplit(url)
+    own = parts.scheme == "https" and parts.hostname in _LOOPBACK
+    return load_token(user_home() / TOKEN_FILE) if own else ""
+
+
+def load_own_token(settings: Settings) -> str:
+    """The token that proves this user and its services to each other.
+
+    Raises:
+        TokenFileError: It cannot be used.
+    """
+    return read_token(settings.token_file) if settings.token_file else load_token(user_home() / TOKEN_FILE)
 
 
 def origin_of(url: str) -> str:
@@ -57,11 +77,20 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{host}:{port}"
 
 
-def open_client(url: str, timeout_s: float, token: str = "") -> httpx.AsyncClient:
-    """A client for one service."""
+def open_client(url: str, timeout_s: float, settings: Settings) -> httpx.AsyncClient:
+    """A client for one service.
+
+    Raises:
+        TokenFileError: The token that the settings name cannot be used.
+    """
     import httpx  # noqa: PLC0415 - looked up at call time, so that it can be replaced, and slow to load
 
-    parts = urlsplit(url)
+    if needs_proof(url, settings):
+        from bartack.resilience._proven import ProvenTransport  # noqa: PLC0415 - as above
+
+        transport = ProvenTransport(url, partial(load_own_token, settings))
+        return httpx.AsyncClient(timeout=timeout_s, transport=transport, trust_env=False)
+    parts, token = urlsplit(url), bearer_for(url, settings)
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     # Loading the certificates takes longer than a call; over plain HTTP an empty store does, and no redirect is followed.
     verify: ssl.SSLContext | bool = parts.scheme == "https" or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -70,10 +99,20 @@ def open_client(url: str, timeout_s: float, token: str = "") -> httpx.AsyncClien
 
 
 async def call_once(
-    url: str, *, method: str = "POST", data: object = None, timeout_s: float = CALL_TIMEOUT_S, token: str = ""
+    url: str,
+    settings: Settings,
+    *,
+    method: str = "POST",
+    data: object = None,
+    timeout_s: float = CALL_TIMEOUT_S,
 ) -> Answer:
-    """One call with a client of its own. Raises what httpx raises when there is no answer."""
-    async with open_client(url, timeout_s, token) as client:
+    """One call with a client of its own. Raises what httpx raises when there is no answer.
+
+    Raises:
+        ServiceUnprovenError: The service did not prove itself; nothing was sent.
+        TokenFileError: The token cannot be used; nothing was sent.
+    """
+    async with open_client(url, timeout_s, settings) as client:
         if method == "GET":
             return read_answer(await client.get(url))
         return read_answer(await client.post(url, json=data))

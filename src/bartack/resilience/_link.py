@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import Final
 
-from bartack.resilience._home import user_home
+from bartack.core import is_own_socket
 from bartack.resilience._mirror import parse_object
 from bartack.resilience._spool import Header
 from bartack.resilience._store import StateStore
+from bartack.resilience._user_home import user_home
 
 PING: Final = "ping"
 WAKE: Final = "wake"
@@ -53,12 +54,15 @@ class DaemonLink:
         """Send one frame and return the answer line.
 
         Raises:
-            OSError: Nobody is there, or nobody answers in time.
+            OSError: No daemon of this user listens, or none answers in time.
         """
+        place = os.path.realpath(self.socket_path)
+        if not is_own_socket(place):
+            raise ConnectionRefusedError(f"{place} is not a socket of this user alone")
         frame = header.encode() + b"\n" + body
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(connect_s)
-            client.connect(os.path.realpath(self.socket_path))
+            client.connect(place)
             client.settimeout(answer_s)
             client.sendall(len(frame).to_bytes(4, "big") + frame)
             answer = b""

@@ -70,6 +70,7 @@ class Settings(NamedTuple):
     compress: bool
     embedded: bool
     token_file: str
+    proof: str
 
 
 class _Option(NamedTuple):
@@ -162,6 +163,7 @@ _OPTIONS: Final = (
     _Option("compress", "", "outbox.compress", True, _switch),
     _Option("embedded", "", "lineage.embedded", True, _switch),
     _Option("token_file", "", "tracking.token_file", "", _path),
+    _Option("proof", "BARTACK_TRACKING_PROOF", "tracking.proof", "required", _one_of("required", "off")),
 )
 
 
@@ -240,10 +242,13 @@ def _load_config(path: str | None) -> dict[str, object]:
 
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
+            found = tomllib.load(file)
     except (OSError, ValueError) as error:
         _log.warning("%s cannot be read (%s); defaults are used", path, error)
         return {}
+    from bartack.resilience._untrusted import drop_untrusted  # noqa: PLC0415 - as above
+
+    return drop_untrusted(found, path)
 
 
 def _resolve(option: _Option, environ: Mapping[str, str], config: Mapping[str, object]) -> object:

@@ -30,6 +30,7 @@ OURS: Final = frozenset(
         "BARTACK_STEP_TOKEN",
         "BARTACK_SUPERVISOR",
         "BARTACK_TRACEBACK",
+        "BARTACK_TRACKING_PROOF",
         "BARTACK_WORKER",
         "BARTACK_WORKSPACE",
         *(f"{_LIMIT}{kind.upper()}" for kind in (*DEFAULTS, "factor")),

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final, Self, cast
 
+from bartack.resilience import NONCE_HEADER, PROOF_PATH, ProofSessions, load_token, tcp_ends, user_home
+
 LONGEST_HOLD_S: Final = 60.0
 """A request is held back for so long at most."""
 _BASE: Final = "/api/pattern-traceability"
@@ -21,6 +23,8 @@ _BASE: Final = "/api/pattern-traceability"
 
 class CountingService:
     """Counts the events it is given, by their ids. A context manager; away until it is entered.
+
+    It proves itself with the token of the user, as the lineage service does.
 
     Attributes:
         received: How often each event id was taken.
@@ -41,6 +45,7 @@ class CountingService:
         self._go_on.set()
         self._changed = threading.Condition()
         self._server: ThreadingHTTPServer | None = None
+        self._sessions: ProofSessions | None = None
         self.port, self._place = hold_port()
 
     @property
@@ -90,6 +95,21 @@ class CountingService:
         with self._changed:
             return self._changed.wait_for(lambda: self.requests[path] >= count, timeout_s)
 
+    def prove(self, nonce: str, ends: str) -> dict[str, str] | None:
+        """What the challenge of a client gets."""
+        with self._changed:
+            if self._sessions is None:
+                self._sessions = ProofSessions(load_token(user_home() / "token"))
+            return self._sessions.challenge(nonce, ends)
+
+    def admits(self, authorization: str, ends: str, method: str, path: str) -> bool:
+        """Whether a request that claims to be proved is; others are taken as they are."""
+        with self._changed:
+            claims = authorization.startswith("Bartack ")
+            return not claims or (
+                self._sessions is not None and self._sessions.admits(authorization, ends, method, path)
+            )
+
     def answer(self, method: str, path: str, body: object) -> tuple[int, Mapping[str, str], object]:
         """What one request gets."""
         path = path.removeprefix(_BASE)
@@ -129,15 +149,28 @@ def _handler(service: CountingService) -> type[BaseHTTPRequestHandler]:
         disable_nagle_algorithm = True
 
         def do_GET(self) -> None:
-            self._reply(None)
+            if self.path == PROOF_PATH:
+                proof = service.prove(self.headers.get(NONCE_HEADER, ""), self._ends())
+                self._send(200 if proof else 400, proof or {}, b"")
+            else:
+                self._reply(None)
 
         def do_POST(self) -> None:
             length = int(self.headers.get("Content-Length") or 0)
             self._reply(json.loads(self.rfile.read(length) or b"null"))
 
+        def _ends(self) -> str:
+            return tcp_ends(self.client_address, self.connection.getsockname())
+
         def _reply(self, body: object) -> None:
+            said = self.headers.get("Authorization", "")
+            if not service.admits(said, self._ends(), self.command, self.path):
+                self._send(401, {}, b"{}")
+                return
             status, headers, answer = service.answer(self.command, self.path, body)
-            data = json.dumps(answer).encode()
+            self._send(status, headers, json.dumps(answer).encode())
+
+        def _send(self, status: int, headers: Mapping[str, str], data: bytes) -> None:
             try:
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(data))}.items():

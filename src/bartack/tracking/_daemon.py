@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import signal
@@ -25,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 import bartack
-from bartack.core import FILE_MODE, Redactor, clear_sockets, replace_file, socket_place
+from bartack.core import FILE_MODE, Redactor, clear_sockets, make_own_folder, replace_file, socket_place
 from bartack.errors import BartackError, ResilienceError
 from bartack.resilience import (
     Header,
@@ -41,8 +40,9 @@ from bartack.resilience import (
     user_home,
 )
 from bartack.telemetry import NO_TELEMETRY, DaemonStarted, DaemonStopped, Telemetry
+from bartack.tracking import _own_socket as own_socket
 from bartack.tracking._door import Ingest, SocketDoor, build_door
-from bartack.tracking._lineage_service import LineageService, open_listener
+from bartack.tracking._lineage_service import DEFAULT_PORT, LineageService, open_listener
 from bartack.tracking._lineage_store import LineageStore
 from bartack.tracking._station import Station
 
@@ -59,9 +59,14 @@ _LOCAL_SERVICE: Final = "http://localhost:8053"
 
 
 def run_daemon(home: str | os.PathLike[str] | None = None) -> int:
-    """Run the daemon until it ends; 0 also if another one is running already."""
+    """Run the daemon until it ends; 0 also if another one is running already.
+
+    Raises:
+        UnsafeSocketError: The state home belongs to another user, or cannot be closed to others.
+    """
     place = Path(home) if home is not None else user_home()
     make_private(place)
+    make_own_folder(str(place))
     lock = take_lock(place)
     if lock is None:
         return 0
@@ -75,13 +80,7 @@ def run_daemon(home: str | os.PathLike[str] | None = None) -> int:
 
 def take_lock(home: Path) -> int | None:
     """The lock of the user's one daemon as an open descriptor; ``None`` if it is held."""
-    fd = os.open(home / "daemon.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd
+    return own_socket.take_lock(home / "daemon.lock")
 
 
 def _log_to(path: Path) -> None:
@@ -120,6 +119,7 @@ class Daemon:
         self._stations: dict[str, Station] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._servers: list[uvicorn.Server] = []
+        self._service_socket = own_socket.OwnSocket(DEFAULT_PORT, home)
         self._ingest = Ingest(self._outbox_for, self._ring, partial(hook_event, redactor=self._redactor))
         self._stop = asyncio.Event()
         self._look = asyncio.Event()
@@ -203,6 +203,7 @@ class Daemon:
                 task.cancel()
         with contextlib.suppress(OSError):
             (self.home / "daemon.sock").unlink()
+        self._service_socket.close()
         self._database.shutdown(wait=False)
         _log.info("ended")
 
@@ -304,11 +305,11 @@ class Daemon:
         path = socket_place(str(self.home / "daemon.sock"))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
-        with _private_mask():
+        with own_socket.private_mask():
             server = await asyncio.start_unix_server(door.serve, path, backlog=1024)
         os.chmod(path, FILE_MODE)
         if path != str(self.home / "daemon.sock"):
-            _point_to(self.home / "daemon.sock", path)
+            own_socket.point_to(self.home / "daemon.sock", path)
             clear_sockets(path)
         return server, path
 
@@ -320,27 +321,33 @@ class Daemon:
         except BartackError as error:
             _log.warning("no HTTP door: %s", error)
             return {"port": port, "state": "busy"}
-        self._serve(group, build_door(self._ingest, token, bartack.__version__), listener)
+        self._serve(group, build_door(self._ingest, token, bartack.__version__), [listener])
         return {"port": listener.getsockname()[1], "state": "listening"}
 
     def _open_lineage(self, group: asyncio.TaskGroup) -> None:
-        """Be the lineage service, if it is to be on this machine and nobody else is."""
+        """Be the lineage service, if it is to be on this machine and no other process of this user is.
+
+        The port may be another user's; the socket in the state home is not.
+        """
         if not self.settings.embedded or self.settings.url != _LOCAL_SERVICE:
             return
+        listeners = [*self._service_socket.open(), *_listeners_on(DEFAULT_PORT)]
+        if not listeners:
+            return
         try:
-            listener = open_listener()
             store = LineageStore(self.home / "lineage.db").open()
             service = LineageService(store, load_token(self.home / "token"))
         except BartackError as error:
             _log.info("no lineage service here: %s", error)
+            for listener in listeners:
+                listener.close()
             return
-        self._serve(group, service, listener)
-        self._facts["lineage"] = {"port": listener.getsockname()[1]}
+        self._serve(group, service, listeners)
 
-    def _serve(self, group: asyncio.TaskGroup, app: ASGIApp, listener: socket.socket) -> None:
+    def _serve(self, group: asyncio.TaskGroup, app: ASGIApp, listeners: list[socket.socket]) -> None:
         server = _make_server(app)
         self._servers.append(server)
-        group.create_task(server.serve(sockets=[listener]))
+        group.create_task(server.serve(sockets=listeners))
 
     def _write_facts(self) -> None:
         facts = {**self._facts, "outboxes": sorted(self._stations)}
@@ -350,24 +357,17 @@ class Daemon:
             _log.warning("daemon.json: %s", error)
 
 
+def _listeners_on(port: int) -> list[socket.socket]:
+    try:
+        return [open_listener(port=port)]
+    except BartackError as error:
+        _log.info("the lineage service has no port: %s", error)
+        return []
+
+
 def _settings_of(directory: Path) -> Settings:
     """The settings of the project whose state home this is."""
     return load_settings(start=directory.parent if directory.name == ".bartack" else directory)
-
-
-def _point_to(link: Path, target: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(link)
-    os.symlink(target, link)
-
-
-@contextlib.contextmanager
-def _private_mask() -> Generator[None]:
-    before = os.umask(0o177)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 def _make_server(app: ASGIApp) -> uvicorn.Server:
@@ -385,6 +385,7 @@ def _make_server(app: ASGIApp) -> uvicorn.Server:
         access_log=False,
         lifespan="off",
         log_config=None,
+        proxy_headers=False,
         server_header=False,
         timeout_graceful_shutdown=2,
         ws="none",

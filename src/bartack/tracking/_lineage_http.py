@@ -35,6 +35,7 @@ from bartack.errors import (
     StoreTooNewError,
     StoreUnavailableError,
 )
+from bartack.resilience import NONCE_HEADER, PROOF_PATH, UNIX_ENDS, ProofSessions, tcp_ends
 from bartack.tracking._lineage_api import BASE, BODY_LIMIT, ENDPOINTS, OPEN, Endpoint, openapi
 from bartack.tracking._lineage_store import LineageStore
 from bartack.tracking._lineage_wire import (
@@ -105,11 +106,12 @@ def build_app(store: LineageStore, token: str) -> ASGIApp:
 
 
 class Guard:
-    """Lets in who talks to this machine by one of its own names, is no web page, and knows the token."""
+    """Admits requests that name this machine, do not come from a web page, and prove or carry the token."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app = app
         self._token = token.encode()
+        self._sessions = ProofSessions(token)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
@@ -123,25 +125,51 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Response | None:
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        hosts = _values(scope, b"host")
         if len(hosts) != 1 or host_name(hosts[0]) not in LOOPBACK:
             return refuse(
                 403, "forbidden", "the Host header does not name this machine as 127.0.0.1 or localhost"
             )
         if any(name == b"origin" for name, _ in headers):
             return refuse(403, "forbidden", "requests from web pages are not answered")
-        if scope["path"] not in _OPEN_PATHS and not self._knows_token(headers):
+        if scope["path"] == PROOF_PATH and scope["method"] == "GET":
+            return self._prove(scope)
+        if scope["path"] not in _OPEN_PATHS and not self._knows_token(scope):
             response = refuse(401, "unauthorized", "the token is missing or wrong")
             response.headers["WWW-Authenticate"] = "Bearer"
             return response
         return None
 
-    def _knows_token(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        given = [value for name, value in headers if name == b"authorization"]
+    def _prove(self, scope: Scope) -> Response:
+        nonces = _values(scope, NONCE_HEADER.lower().encode())
+        proof = self._sessions.challenge(nonces[0], ends_of(scope)) if len(nonces) == 1 else None
+        if proof is None:
+            return refuse(400, "invalid", f"a challenge has one {NONCE_HEADER} of 64 hexadecimal digits")
+        return Response(headers=proof)
+
+    def _knows_token(self, scope: Scope) -> bool:
+        given = _values(scope, b"authorization")
         if len(given) != 1:
             return False
-        scheme, _, token = given[0].partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token)
+        scheme, _, token = given[0].partition(" ")
+        if scheme.lower() == "bearer":
+            return hmac.compare_digest(token.strip().encode(), self._token)
+        query: bytes = scope["query_string"]
+        target = scope["path"] + (f"?{query.decode('latin-1')}" if query else "")
+        return self._sessions.admits(given[0], ends_of(scope), scope["method"], target)
+
+
+def ends_of(scope: Scope) -> str:
+    """Both ends of the connection that a request came over, for its proof; empty if they are not known."""
+    client, server = scope.get("client"), scope.get("server")
+    if server is not None and server[1] is None:
+        return UNIX_ENDS
+    return tcp_ends(client, server) if client and server else ""
+
+
+def _values(scope: Scope, wanted: bytes) -> list[str]:
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    return [value.decode("latin-1") for name, value in headers if name == wanted]
 
 
 _OPEN_PATHS: Final = frozenset(BASE + endpoint.path for endpoint in ENDPOINTS if endpoint.name in OPEN)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from typing import cast
 
+from bartack.resilience import PROOF_PATH
 from bartack.tracking._lineage_api import (
     BASE,
     ENDPOINTS,
@@ -28,7 +29,10 @@ _INTRODUCTION = f"""\
 `bartack lineage serve` answers these requests on `http://127.0.0.1:8053`. [Follow code back to where it came
 from](../how-to/lineage.md) shows it at work. `GET {BASE}/openapi.json` gives the same description to programs, as OpenAPI 3.1.
 
-- Every request but the one for health needs `Authorization: Bearer TOKEN`; the token is in the file `token` of your state home.
+- Every request but the one for health proves that its client knows the token, which is in the file `token` of your state home:
+  `Authorization: Bartack …`, after a challenge that the service has to answer first (`GET {PROOF_PATH}`;
+  [how](tracking.md#proof-of-the-service)). `Authorization: Bearer TOKEN` is accepted, too, for tools such as `curl` and for a
+  server with TLS in front. A client that sends it to a port reveals the token to any program that listens there.
 - The service listens on this machine only, answers only to `127.0.0.1`, `localhost` and `[::1]` in the `Host` header, and
   refuses every request with an `Origin` header, which is what a web page would send.
 - A body is JSON, sent as `application/json`, of at most 4 MiB.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from bartack.errors import ConfigError, UnsafeBindError
 from bartack.resilience import load_token
 from bartack.tracking._lineage_store import LineageStore
+from bartack.tracking._own_socket import OwnSocket
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -29,8 +30,8 @@ _BACKLOG: Final = 2048
 class LineageService:
     """Answers requests about a lineage database over HTTP; an ASGI application.
 
-    Every request needs ``Authorization: Bearer <token>``, but for the one that asks whether the service works. Requests that
-    name another host, or come from a web page, are refused.
+    Every request has to prove that it comes from a client with the token, or to carry the token itself, but for the one that asks
+    whether the service works. Requests that name another host, or come from a web page, are refused.
 
     Args:
         store: The database; it has to be open while the service is used.
@@ -52,11 +53,11 @@ class LineageService:
         """Answer one request."""
         await self.app(scope, receive, send)
 
-    def serve(self, listener: socket.socket, ready: Callable[[], None] | None = None) -> None:
+    def serve(self, *listeners: socket.socket, ready: Callable[[], None] | None = None) -> None:
         """Answer requests until SIGINT or SIGTERM; those under way are finished first.
 
         Args:
-            listener: Where they come in; see ``open_listener``.
+            listeners: Where they come in; see ``open_listener`` and ``OwnSocket``.
             ready: Called when the first of them will be answered.
         """
         import asyncio  # noqa: PLC0415 - only a server needs it
@@ -68,6 +69,7 @@ class LineageService:
             access_log=False,
             lifespan="off",
             log_config=None,
+            proxy_headers=False,  # the ends of a connection are what its socket says
             server_header=False,
             timeout_graceful_shutdown=5,
             ws="none",
@@ -82,7 +84,7 @@ class LineageService:
         with _handled(stop):
             if ready is not None:
                 ready()
-            asyncio.run(server.serve(sockets=[listener]))
+            asyncio.run(server.serve(sockets=list(listeners)))
 
 
 @contextmanager
@@ -126,9 +128,9 @@ def serve_lineage(
         token = load_token(token_file)
         address, number = listener.getsockname()[:2]
         name = f"[{address}]" if ":" in address else address
-        with LineageStore(db) as store:
+        with LineageStore(db) as store, OwnSocket(number) as own:
             told = None if ready is None else partial(ready, f"http://{name}:{number}")
-            LineageService(store, token).serve(listener, told)
+            LineageService(store, token).serve(listener, *own.listeners, ready=told)
 
 
 def open_listener(host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> socket.socket:

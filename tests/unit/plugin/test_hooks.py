@@ -11,6 +11,7 @@ import pytest
 
 from bartack.errors import ConfigError, SettingsError, TokenScopeError
 from bartack.plugin import hook_status, install_hooks, uninstall_hooks
+from bartack.resilience import hook_token
 
 FOREIGN = {
     "model": "some-model",
@@ -178,7 +179,7 @@ def test_http_hooks_carry_the_token_and_never_into_a_shared_file(home: Path) -> 
 
     install_hooks(mode="http")
 
-    token = (home / "state" / "bartack" / "token").read_text().strip()
+    token = hook_token((home / "state" / "bartack" / "token").read_text().strip())
     hooks = load(local())["hooks"]
     assert hooks["PostToolUse"][0]["hooks"] == [
         {
@@ -190,6 +191,19 @@ def test_http_hooks_carry_the_token_and_never_into_a_shared_file(home: Path) -> 
     ]
     assert hooks["Stop"][0]["hooks"][0]["type"] == "command"
     assert stat.S_IMODE(local().stat().st_mode) == 0o600
+
+
+def test_http_hooks_of_an_older_version_are_reported_and_replaced(home: Path) -> None:
+    install_hooks(mode="http")
+    assert hook_status()["problems"] == []
+    token = (home / "state" / "bartack" / "token").read_text().strip()
+    current = local().read_text()
+    local().write_text(current.replace(hook_token(token), token))
+
+    assert "carry your token itself" in str(hook_status()["problems"])
+
+    install_hooks(mode="http")
+    assert local().read_text() == current
 
 
 def test_the_scopes_are_three_files(home: Path) -> None:

@@ -252,15 +252,22 @@ def test_tracking_lineage_raises_what_went_wrong(
     assert raised.value.status == 422
 
 
-def test_the_token_of_this_user_goes_to_this_machine_only(home: Path) -> None:
-    from bartack.resilience import load_token, user_home  # noqa: PLC0415 - only here
-    from bartack.resilience._http import token_for  # noqa: PLC0415 - only here
+def test_a_token_is_sent_only_where_a_certificate_or_the_person_vouches_for_the_service(home: Path) -> None:
+    from bartack.resilience import load_settings, load_token, user_home  # noqa: PLC0415 - only here
+    from bartack.resilience._http import bearer_for  # noqa: PLC0415 - only here
 
-    token = load_token(user_home() / "token")
+    own, named = load_token(user_home() / "token"), load_token(home / "named")
+    plain = load_settings()
+    waived = plain._replace(proof="off")
+    other = plain._replace(token_file=str(home / "named"))
 
-    assert token_for("http://127.0.0.1:8053") == token
-    assert token_for("http://localhost:8053/x") == token
-    assert token_for("https://example.org") == ""
+    assert bearer_for("http://127.0.0.1:8053", plain) == ""
+    assert bearer_for("http://localhost:8053/x", waived) == ""
+    assert bearer_for("http://localhost:8053/x", other) == ""
+    assert bearer_for("http://example.org", other._replace(proof="off")) == named
+    assert bearer_for("https://localhost:8053", plain) == own
+    assert bearer_for("https://example.org", plain) == ""
+    assert bearer_for("https://example.org", other) == named
 
 
 def test_a_deliverer_sends_batches_and_finds_the_one_at_fault(

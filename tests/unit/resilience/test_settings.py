@@ -188,7 +188,7 @@ def test_the_configuration_is_read_and_the_environment_wins_over_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "bartack.toml").write_text(
-        '[tracking]\nurl = "http://configured/"\nenabled = false\nmax_age_days = 3\n'
+        '[tracking]\nurl = "http://127.0.0.1:9/"\nenabled = false\nmax_age_days = 3\n'
         "[breaker]\nfailure_threshold = 7\n[outbox]\nmax_attempts = 4\npolicy = 'reject'\n[daemon]\nhttp_port = 9\n"
     )
     below = tmp_path / "a" / "b"
@@ -197,7 +197,7 @@ def test_the_configuration_is_read_and_the_environment_wins_over_it(
 
     found = load_settings(start=below)
 
-    assert (found.url, found.enabled, found.max_age_days) == ("http://configured", False, 3)
+    assert (found.url, found.enabled, found.max_age_days) == ("http://127.0.0.1:9", False, 3)
     assert (found.failure_threshold, found.max_attempts, found.policy, found.http_port) == (8, 4, "reject", 9)
 
 

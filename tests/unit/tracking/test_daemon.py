@@ -20,7 +20,7 @@ import pytest
 from tests.crash.warden import waited
 
 from bartack.plugin import install_shim
-from bartack.resilience import DaemonLink, Header, NewEvent, Outbox, Spool, StateStore, user_home
+from bartack.resilience import DaemonLink, Header, NewEvent, Outbox, Spool, StateStore, hook_token, user_home
 from bartack.telemetry import Telemetry
 from bartack.testing import CountingService
 from bartack.tracking import _daemon as daemon_module
@@ -230,12 +230,14 @@ def test_the_http_door_answers_empty_when_the_event_is_durable(daemon: Daemon) -
         ({"Authorization": "Bearer {token}", "Host": "evil.example"}, 403),
         ({"Authorization": "Bearer {token}", "Host": "127.0.0.1.evil.example:80"}, 403),
         ({"Authorization": "Bearer {token}"}, 200),
+        ({"Authorization": "Bearer {hooks}"}, 200),
     ],
 )
 def test_the_http_door_is_for_those_who_know_the_token(
     daemon: Daemon, headers: dict[str, str], status: int
 ) -> None:
-    filled = {name: value.replace("{token}", daemon.token) for name, value in headers.items()}
+    tokens = {"token": daemon.token, "hooks": hook_token(daemon.token)}
+    filled = {name: value.format_map(tokens) for name, value in headers.items()}
 
     answer = httpx.post(f"{daemon.url}/hooks/v1/Stop", content=b'{"n":1}', headers=filled)
 
