@@ -52,6 +52,14 @@ COUNTED = {
 _UNTIL = time.monotonic() + 3600 * float(os.environ.get("BARTACK_CHAOS_HOURS", "24"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The state of the user who runs the tests is neither read nor written."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 def pytest_runtest_setup() -> None:
     """Begin nothing when the time is up that somebody has given."""
     if time.monotonic() > _UNTIL:

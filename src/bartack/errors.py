@@ -796,7 +796,10 @@ class PeerRefusedError(RunError):
     """A process asked for something that it has no right to."""
 
     code = "BT328"
-    remedy = "Do it from outside the run: an agent or command cannot answer, fail or cancel the run that it is part of."
+    remedy = (
+        "Do it from a terminal outside every run. The setting questions.from_runs allows other runs to do it, if it is set when "
+        "the run is started."
+    )
 
     def __init__(self, asked: str, reason: str) -> None:
         self.asked = asked

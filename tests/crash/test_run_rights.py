@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are 
 REFUSED = "PeerRefusedError"
 
 
+@pytest.mark.requirement("commands-use-their-token")
 def test_a_command_may_send_and_receive_with_its_token_and_nothing_else(begin: Begin) -> None:
     run = begin("inside", str(PROGRAMS / "inside.py"))
 
@@ -33,6 +34,7 @@ def test_a_command_may_send_and_receive_with_its_token_and_nothing_else(begin: B
     assert run.count("session.failed") == 0
 
 
+@pytest.mark.requirement("commands-use-their-token")
 def test_a_command_may_fail_the_session_with_its_token(begin: Begin) -> None:
     run = begin("inside_failing")
 

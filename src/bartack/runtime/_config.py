@@ -167,6 +167,7 @@ PINNED: Final = (
     "tests.command", "tests.env", "tests.env.*", "tests.honour_waiver", "tests.protect",
     "snapshot.source", "snapshot.roots", "snapshot.exclude", "snapshot.include", "snapshot.ignore",
     "intake.max_candidates", "intake.require_plan", "intake.prefer", "parallel.merge", "parallel.keep", "parallel.setup",
+    "questions.from_runs",
     "agents.*.kind", "agents.*.command", "agents.*.script", "agents.*.roles",
 )  # fmt: skip
 """Settings that hold for a run from its beginning to its end; all others may change when it is resumed."""

@@ -242,10 +242,13 @@ class QuestionsConfig(Section, frozen=True):
     Attributes:
         timeout_s: How long a question waits for an answer; 0: for ever.
         on_timeout: What happens then: the step fails, or the question's first option counts.
+        from_runs: The runs whose processes may answer and steer a run: ids, patterns of ids, or ``creator`` for the run that
+            created it. Never the run itself.
     """
 
     timeout_s: Seconds = 0.0
     on_timeout: Literal["fail", "default"] = "fail"
+    from_runs: list[Word] = []
 
 
 class ParallelConfig(Section, frozen=True):

@@ -27,6 +27,7 @@ from bartack.runtime._client import HubClient
 from bartack.runtime._config import load_config
 from bartack.runtime._core import Core
 from bartack.runtime._foreign import Request
+from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, read_state, status_of
 from bartack.runtime._office import Settings
@@ -98,7 +99,9 @@ class RunLetters:
         Raises:
             JournalLockedError: Somebody is just about to run it.
             RunNotActiveError: It has ended for good, and nothing would come of it.
+            PeerRefusedError: This process belongs to a run.
         """
+        check_outside(f"changing the dead letters of {self._run.id}", self._run)
         last_life = self._run.last_sign_of_life_us()
         with open_journal(self._run.path) as journal:
             state = State()

@@ -47,6 +47,10 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """Where the run's directory is, seen from the workspace: it tells where both were moved to."""
     project: str = ""
     """What people call the project."""
+    inside: str = ""
+    """The run whose process created this one, if it was one."""
+    from_runs: list[str] = []
+    """The runs whose processes may act on this one: ids, patterns of ids, or ``creator``."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):

@@ -195,7 +195,7 @@ class ForeignDesk:
             self._lease(peer)
         try:
             if peer.rights is not None and ask.do not in peer.rights:
-                raise PeerRefusedError(ask.do, "a process inside the run has no right to it")
+                raise PeerRefusedError(ask.do, peer.inside or "the process that asks belongs to the run")
             handler = self._handlers.get(ask.do)
             if handler is None:
                 raise UnknownRequestError(ask.do)

@@ -31,6 +31,7 @@ from bartack.runtime._errors_out import pass_on_errors
 from bartack.runtime._foreign import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._host import HubHost
+from bartack.runtime._inside import ZYGOTE
 from bartack.runtime._layout import RunDir
 from bartack.runtime._leftovers import end_leftovers
 from bartack.runtime._mirror import Describe, Mirror
@@ -58,7 +59,6 @@ from bartack.supervision import (
     set_subreaper,
 )
 
-ZYGOTE: Final = "bartack.runtime._zygote"
 IDLE_COMMIT_S: Final = 0.05
 """Entries nobody waits for are made durable when nothing has happened for this long."""
 STAGED_LIMIT: Final = 1000
@@ -145,7 +145,7 @@ class Hub:
         self._prompts = prompts
         core.crew.last_look = prompts.unused
         self._host = HubHost(self._poller, self._kept, self._new_token, observer.show)
-        self._gate = Gatekeeper(self._commands.token_key)
+        self._gate = Gatekeeper(self._commands.token_key, core.state)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
             act.Say: self._say,
             act.Greet: self._greet,

@@ -23,6 +23,7 @@ from bartack.runtime._config import Config, keep_sets
 from bartack.runtime._core import Core, UnknownDecision, check_decided
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
+from bartack.runtime._inside import check_may_drive, find_enclosing
 from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL
@@ -79,6 +80,7 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
     run = RunDir(path)
     run.make()
     pin(finding.files, root, run.program)
+    inside = find_enclosing(os.getpid())
     created = e.RunCreated(
         run=run_id,
         worker=finding.worker,
@@ -92,6 +94,8 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
         argv=order.argv,
         place=os.path.relpath(run.path, workspace.resolve()),
         project=config.project_name(workspace),
+        inside="" if inside is None else inside.run,
+        from_runs=config.questions.from_runs,
     )
     arguments = msgspec.json.encode(finding.call or CallArgs())
     with open_journal(run.path, durability=config.durability) as journal:
@@ -166,6 +170,7 @@ def drive(
         ConfigError: OpenTelemetry is to be told, and is not installed.
         JournalLockedError: Another process runs it.
         ResumeRefusedError: It has ended for good, or needs a decision first.
+        PeerRefusedError: This process belongs to a run that may not resume it.
     """
     check_telemetry(config)
     if config.telemetry.otel:
@@ -184,6 +189,7 @@ def _drive(
     describe: Describe | None,
     sets: Sequence[str],
 ) -> str:
+    check_may_drive(run)
     clock = SystemClock()
     last_life = run.last_sign_of_life_us()
     state = State()

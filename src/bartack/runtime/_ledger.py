@@ -169,7 +169,9 @@ class Peer:
         self.incarnation = incarnation
         self.name = name
         self.rights: frozenset[str] | None = None
-        """What a process inside the run may ask for; ``None``: everything."""
+        """What a process inside a run may ask for; ``None``: everything."""
+        self.inside = ""
+        """Why it has only these rights: the run that it belongs to, and how that is known."""
         self.awaited: dict[tuple[str, int], int] = {}
         """Steps it waits for, with the number of its request."""
         self.told: set[tuple[str, int]] = set()

@@ -27,6 +27,7 @@ from bartack.runtime._apply import apply, apply_all
 from bartack.runtime._client import HubClient, is_active
 from bartack.runtime._foreign import Request
 from bartack.runtime._frames import ErrorData
+from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, status_of
 from bartack.runtime._mirror import Mirror
@@ -49,10 +50,12 @@ def cancel_run(run: RunDir, reason: str) -> None:
     Raises:
         RunNotActiveError: It has ended for good already.
         JournalLockedError: Somebody is just about to run it.
+        PeerRefusedError: This process belongs to a run.
     """
     try:
         _ask(run, "cancel", reason)
     except RunNotActiveError:
+        check_outside(f"cancelling {run.id}", run)
         _write(run, e.RunEnded(status="cancelled", reason=reason or "cancelled"))
 
 
@@ -62,10 +65,12 @@ def fail_run(run: RunDir, reason: str) -> None:
     Raises:
         RunNotActiveError: It has ended for good already.
         JournalLockedError: Somebody is just about to run it.
+        PeerRefusedError: This process belongs to a run.
     """
     try:
         _ask(run, "fail", reason)
     except RunNotActiveError:
+        check_outside(f"failing {run.id}", run)
         kind = f"{SessionFailedError.__module__}:{SessionFailedError.__qualname__}"
         error = ErrorData(type=kind, message=reason, code=SessionFailedError.code)
         _write(run, e.RunEnded(status="failed"), e.FailureRecorded(worker="", error=error))
@@ -101,7 +106,9 @@ def delete_run(run: RunDir) -> None:
 
     Raises:
         TreeLockedError: A process of it lives.
+        PeerRefusedError: This process belongs to a run.
     """
+    check_outside(f"deleting {run.id}", run)
     lock = take_tree_lock(str(run.tree_lock), 0.0)
     try:
         # First out of the way, then away: nobody ever meets half a run.
@@ -125,7 +132,9 @@ def fork_run(run: RunDir, at: str) -> RunDir:
     Raises:
         StepNotFoundError: There is no such step, or it has no outcome.
         RunNotFoundError: The journal has no run in it.
+        PeerRefusedError: This process belongs to a run.
     """
+    check_outside(f"forking {run.id}", run)
     with open_reader(run.path) as reader:
         entries = list(reader.read())
         last = _place_of(run, entries, at)

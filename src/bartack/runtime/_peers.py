@@ -1,7 +1,7 @@
-"""Who a foreign process is: outside the run, a command of it, or something else inside it.
+"""Who a foreign process is: outside every run, a command of this run, or something else inside a run.
 
 Told by the kernel (the peer's credentials) and by ancestry, before hello is answered. This keeps an agent from answering its own
-questions by accident or on purpose; it is no boundary between processes of one user.
+questions, or those of another run, by accident or on purpose; it is not a boundary between processes of one user.
 """
 
 from __future__ import annotations
@@ -14,50 +14,58 @@ from typing import Final
 
 from bartack.runtime._foreign import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime._frames import PROTOCOL, Hello
+from bartack.runtime._inside import UNKNOWN, Inside, find_in_line, is_allowed, reason_of
 from bartack.runtime._ledger import FOREIGN, Peer
+from bartack.runtime._state import State
 from bartack.runtime._wire import Connection
-from bartack.supervision import read_facts
+from bartack.supervision import ProcessFacts, read_line
 
 _CREDENTIALS: Final = struct.Struct("3i")
+_SOL_LOCAL: Final = 0
+_LOCAL_PEERPID: Final = 2
 
 
 class Gatekeeper:
-    """Decides what a process that says hello may ask for."""
+    """Decides what a process that says hello may ask for.
 
-    def __init__(self, step_of: Callable[[str], str | None]) -> None:
+    Args:
+        step_of: The key of the step that a token belongs to.
+        state: The run that it asks something of.
+    """
+
+    def __init__(self, step_of: Callable[[str], str | None], state: State) -> None:
         self._step_of = step_of
+        self._state = state
 
     def admit(self, connection: Connection, hello: Hello, parents: set[int]) -> Peer | None:
         """The peer, with its rights; ``None`` if it is another user's, or speaks another protocol."""
         pid, uid = _credentials(connection.sock)
         if uid != os.getuid() or hello.proto != PROTOCOL:
             return None
-        facts = read_facts(pid) if pid else None
-        started = f"@{facts.started}" if facts is not None else ""
+        # A process without a number is outside the namespace of this one, so no run of this namespace started it.
+        line = read_line(pid) if pid else []
+        started = f"@{line[0].started}" if line else ""
         peer = Peer(connection.number, name=f"{FOREIGN}{pid}{started}")
-        if _is_below(pid, parents):
-            peer.rights = STEP_RIGHTS if hello.token and self._step_of(hello.token) else NO_RIGHTS
+        inside = self._place(line, {*parents, os.getpid()})
+        if inside is not None and not is_allowed(inside, self._state.run):
+            known = inside.run == self._state.run_id and hello.token and self._step_of(hello.token)
+            peer.rights = STEP_RIGHTS if known else NO_RIGHTS
+            peer.inside = reason_of(inside)
         return peer
+
+    def _place(self, line: list[ProcessFacts] | None, own: set[int]) -> Inside | None:
+        """The run that a process belongs to: this one, if a process of it is anywhere above it."""
+        if line is None:
+            return Inside(UNKNOWN, "it ended before it could be placed")
+        if any(facts.pid in own for facts in line):
+            return Inside(self._state.run_id, "a process of that run started it")
+        return find_in_line(line)
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int]:
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
-        # The socket's directory and mode let in this user only; this system does not tell the process.
-        return 0, os.getuid()
+        # The socket's directory and mode let in this user only; macOS tells the process alone.
+        return sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERPID), os.getuid()
     pid, uid, _ = _CREDENTIALS.unpack(sock.getsockopt(socket.SOL_SOCKET, option, _CREDENTIALS.size))
     return pid, uid
-
-
-def _is_below(pid: int, parents: set[int]) -> bool:
-    seen: set[int] = set()
-    while pid > 1 and pid not in seen:
-        if pid in parents:
-            return True
-        seen.add(pid)
-        facts = read_facts(pid)
-        if facts is None:
-            # It is gone, or hides: nothing is granted to what cannot be placed.
-            return True
-        pid = facts.ppid
-    return False

@@ -36,6 +36,7 @@ from bartack.runtime._core import UnknownDecision
 from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
 from bartack.runtime._inbox import leave_answer, leave_message
+from bartack.runtime._inside import check_may_drive
 from bartack.runtime._launch import Order, check_resumable, create_run
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
@@ -220,10 +221,12 @@ class Run:
 
         Raises:
             ResumeRefusedError: It has ended for good, or needs a decision first.
+            PeerRefusedError: This process belongs to a run.
         """
         if update or program is not None:
             update_program(self._run, None if program is None else Path(program))
         decision = None if unknown is None else UnknownDecision(unknown)
+        check_may_drive(self._run)
         check_resumable(self._run, read_state(self._run), decision)
         given = None if workspace is None else os.fspath(workspace)
         self._launch(decision, encode(value) if unknown == "done" else b"", given)

@@ -10,6 +10,7 @@ from bartack.core import DIR_MODE
 from bartack.errors import ReplayMismatchError, ResumeRefusedError
 from bartack.journal import open_journal
 from bartack.runtime import _entries as e
+from bartack.runtime._inside import check_outside
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
@@ -29,7 +30,9 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         ReplayMismatchError: The program asks for other steps than the journal has; the run keeps the program it had.
         ProgramImportError: The program cannot be imported; the run keeps the program it had.
         JournalLockedError: Somebody runs the run.
+        PeerRefusedError: This process belongs to a run.
     """
+    check_outside(f"changing the program of {run.id}", run)
     with open_journal(run.path) as journal:
         state = load_state(run, journal)
         assert state.run is not None

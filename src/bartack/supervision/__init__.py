@@ -13,8 +13,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from bartack.supervision._cgroup import is_in_ground
 from bartack.supervision._client import KEEPER, ParentClient
 from bartack.supervision._facts import ProcessFacts, ProcessId
+from bartack.supervision._line import read_line
 from bartack.supervision._lock import take_tree_lock
 from bartack.supervision._parent import run_parent
 from bartack.supervision._system import system
@@ -72,6 +74,8 @@ _HOMES: Final = {
     "probe_cgroups": "_cgroup_probe",
 }
 
+iter_open_files = system.iter_open_files
+read_command = system.read_command
 read_environment = system.read_environment
 read_facts = system.read_facts
 set_death_signal = system.set_death_signal
@@ -111,12 +115,16 @@ __all__ = [
     "creators_stack",
     "descendants",
     "find_by_environment",
+    "is_in_ground",
+    "iter_open_files",
     "kill_descendants",
     "kill_tree",
     "monitor",
     "probe_cgroups",
+    "read_command",
     "read_environment",
     "read_facts",
+    "read_line",
     "run_parent",
     "set_death_signal",
     "set_subreaper",

@@ -31,6 +31,7 @@ SWITCH: Final = "BARTACK_CGROUPS"
 OWN: Final = "/proc/self"
 
 _NAME: Final = re.compile(r"bartack-[0-9a-f]{8}")
+_MARK: Final = re.compile(rb"/bartack-[0-9a-f]{8}/")
 _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 REMOVAL_S: Final = 0.5
 """How long the kernel may take to see that a group is empty whose processes are dead."""
@@ -169,6 +170,14 @@ class Ground:
         remove_group(self.path, REMOVAL_S)
         os.close(self._lock)
         _end_beside(self.path, 0.0)
+
+
+def is_in_ground(pid: int) -> bool:
+    """Whether a process is in a group that a parent program made, alive or dead."""
+    try:
+        return _MARK.search(_read(f"/proc/{pid}/cgroup")) is not None
+    except OSError:
+        return False
 
 
 def _is_off(environ: Mapping[str, str]) -> bool:

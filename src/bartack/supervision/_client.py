@@ -67,7 +67,9 @@ class ParentClient:
         stdout: int | None = None,
         stderr: int | None = None,
     ) -> ParentClient:
-        """Start a parent program in a process group of its own, with an environment of its own.
+        """Start a parent program in a session of its own, with an environment of its own.
+
+        The session has no terminal: nothing below can type into that of the person, or read what is typed there.
 
         Args:
             module: The module to run; it calls ``run_parent``.
@@ -91,7 +93,7 @@ class ParentClient:
                 env={**env, SLOT: " " * _SLOT_BYTES},
                 cwd=cwd,
                 pass_fds=[fd],
-                process_group=0,
+                start_new_session=True,
             )
         return cls(process, ours)
 

@@ -100,10 +100,29 @@ def read_environment(pid: int) -> dict[str, str]:
     return parse_arguments(text) if text else {}
 
 
+def read_command(pid: int) -> list[str]:
+    """The words that ``pid`` was started with; empty if it is gone, or is not ours to read."""
+    text = _sysctl(_KERN_PROCARGS2, pid)
+    if not text:
+        return []
+    count, words = _split_arguments(text)
+    return [os.fsdecode(word) for word in words[:count]]
+
+
+def iter_open_files(pid: int) -> Iterator[str]:
+    """What ``pid`` has open is not looked at here."""
+    del pid
+    return iter(())
+
+
+def _split_arguments(text: bytes) -> tuple[int, list[bytes]]:
+    (count,) = struct.unpack_from("=i", text)
+    return count, text[4:].partition(b"\0")[2].lstrip(b"\0").split(b"\0")
+
+
 def parse_arguments(text: bytes) -> dict[str, str]:
     """The environment out of what the kernel keeps of a start: count, path, padding, arguments, environment."""
-    (count,) = struct.unpack_from("=i", text)
-    words = text[4:].partition(b"\0")[2].lstrip(b"\0").split(b"\0")
+    count, words = _split_arguments(text)
     found: dict[str, str] = {}
     for word in words[count:]:
         if not word:

@@ -212,6 +212,24 @@ def read_environment(pid: int) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def read_command(pid: int, proc: str = PROC) -> list[str]:
+    """The words that ``pid`` was started with; empty if it is gone or hides them. A process can change its own."""
+    try:
+        with open(f"{proc}/{pid}/cmdline", "rb") as file:
+            text = file.read()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in text.removesuffix(b"\0").split(b"\0")] if text else []
+
+
+def iter_open_files(pid: int, proc: str = PROC) -> Iterator[str]:
+    """The names of what ``pid`` has open; nothing if it is gone, or belongs to another user."""
+    with suppress(OSError):
+        for number in os.listdir(f"{proc}/{pid}/fd"):
+            with suppress(OSError):  # closed meanwhile
+                yield os.readlink(f"{proc}/{pid}/fd/{number}")
+
+
 def find_slot(name: str) -> tuple[int, int] | None:
     """Where the value of ``name`` lies in this process's first environment, as address and size.
 

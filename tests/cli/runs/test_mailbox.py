@@ -46,7 +46,7 @@ def test_a_message_to_a_run_that_nobody_runs_is_kept(call: Call, asking: Story) 
     assert (shown.returncode, shown.stdout) == (0, "once\n")
     assert f"bartack resume {asking.id}" in shown.stderr
     (message,) = left(asking)
-    assert message == {"value": [1, 2], "mailbox": "tasks", "at": message["at"]}
+    assert message == {"value": [1, 2], "mailbox": "tasks", "at": message["at"], "seal": message["seal"]}
     assert [path.name for path in asking.run.inbox.iterdir()] == ["m-once.json"]
 
 

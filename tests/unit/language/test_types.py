@@ -210,24 +210,8 @@ def test_fields_that_a_type_does_not_have_are_dropped_from_replies() -> None:
             "{b: int, a?: string}",
             {
                 "type": "object",
-                "properties": {
-                    "b": {"type": "integer"},
-                    "a": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-                },
+                "properties": {"b": {"type": "integer"}, "a": {"type": "string"}},
                 "required": ["b"],
-                "additionalProperties": False,
-            },
-        ),
-        (
-            '{a?: "x" | "y", b?: int | null, c?: any}',
-            {
-                "type": "object",
-                "properties": {
-                    "a": {"enum": ["x", "y", None]},
-                    "b": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
-                    "c": {},
-                },
-                "required": [],
                 "additionalProperties": False,
             },
         ),
@@ -235,20 +219,6 @@ def test_fields_that_a_type_does_not_have_are_dropped_from_replies() -> None:
 )
 def test_the_schema_of_a_type(text: str, expected: object) -> None:
     assert schema(written(text)) == expected
-
-
-def test_the_schema_that_prompts_are_compared_by_is_the_one_in_older_journals() -> None:
-    made = schema(written('{a?: string, b: {c?: "x"}}'), nullable=False)
-
-    assert made["properties"] == {
-        "a": {"type": "string"},
-        "b": {
-            "type": "object",
-            "properties": {"c": {"enum": ["x"]}},
-            "required": [],
-            "additionalProperties": False,
-        },
-    }
 
 
 def test_fields_keep_the_order_of_the_source() -> None:
@@ -275,8 +245,8 @@ def test_recursive_types_go_through_definitions() -> None:
                 "type": "object",
                 "properties": {
                     "value": {"type": "integer"},
-                    "left": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]},
-                    "right": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]},
+                    "left": {"$ref": "#/$defs/Tree"},
+                    "right": {"$ref": "#/$defs/Tree"},
                 },
                 "required": ["value"],
                 "additionalProperties": False,

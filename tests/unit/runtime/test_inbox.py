@@ -47,11 +47,12 @@ def test_a_message_for_which_there_is_no_room_stays_with_all_that_came_after_it(
     assert (queued(stage), queued(stage, "other")) == ([2, 3], [4])
 
 
-def test_a_file_that_holds_nothing_is_dropped(tmp_path: Path) -> None:
+def test_a_file_that_holds_nothing_is_set_aside(tmp_path: Path) -> None:
     stage, run = Stage(), RunDir(tmp_path)
     stage.begin()
     run.inbox.mkdir()
     (run.inbox / "m-1.json").write_bytes(b'{"value": "\xff')
     (run.inbox / "m-2.json").write_bytes(b"[]")
 
-    assert len(take_in(run, stage.core)) == 2
+    assert take_in(run, stage.core) == []
+    assert sorted(os.listdir(run.inbox)) == ["m-1.json.refused", "m-2.json.refused"]
