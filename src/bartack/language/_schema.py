@@ -17,6 +17,7 @@ from bartack.language._types import (
     NUMBER,
     STRING,
     ArrayOf,
+    Field,
     LiteralOf,
     MapOf,
     Named,
@@ -24,6 +25,7 @@ from bartack.language._types import (
     Scalar,
     Type,
     Union,
+    accepts,
     literals_of,
 )
 
@@ -34,16 +36,17 @@ _INLINE_LIMIT = 2_000
 _SIMPLE = {STRING: "string", NUMBER: "number", INT: "integer", BOOL: "boolean", NULL: "null"}
 
 
-def schema(kind: Type) -> Schema:
+def schema(kind: Type, *, nullable: bool = True) -> Schema:
     """The JSON Schema of a type.
 
     Declared types are put where they are used; recursive ones, and all when the whole would grow too large, go
-    through `$defs`.
+    through `$defs`. An optional field may be null. With `nullable=False` its schema does not say so: prompts are compared
+    with recorded ones in this form, which journals of earlier versions have.
     """
-    maker = _Schemas(frozenset(_recursive(kind)), _INLINE_LIMIT)
+    maker = _Schemas(frozenset(_recursive(kind)), _INLINE_LIMIT, nullable=nullable)
     made = maker.of(kind)
     if maker.size > _INLINE_LIMIT:
-        maker = _Schemas(frozenset(_named(kind)), sys.maxsize)
+        maker = _Schemas(frozenset(_named(kind)), sys.maxsize, nullable=nullable)
         made = maker.of(kind)
     return {**made, "$defs": cast("JsonValue", maker.definitions)} if maker.definitions else made
 
@@ -85,8 +88,9 @@ def _recursive(kind: Type) -> Iterator[Named]:
 class _Schemas:
     """Makes one schema, counting its parts."""
 
-    def __init__(self, shared: frozenset[Named], limit: int) -> None:
+    def __init__(self, shared: frozenset[Named], limit: int, *, nullable: bool) -> None:
         self._shared = shared
+        self._nullable = nullable
         self._limit = limit
         self._keys: dict[Named, str] = {}
         self.definitions: dict[str, Schema] = {}
@@ -140,10 +144,21 @@ class _Schemas:
     def _record(self, kind: Record) -> Schema:
         return {
             "type": "object",
-            "properties": {field.name: self.of(field.type) for field in kind.fields},
+            "properties": {field.name: self._field(field) for field in kind.fields},
             "required": [field.name for field in kind.fields if not field.optional],
             "additionalProperties": False,
         }
+
+    def _field(self, field: Field) -> Schema:
+        made = self.of(field.type)
+        if not (self._nullable and field.optional) or accepts(field.type, None) is None:
+            return made
+        options = made.get("enum")
+        return (
+            {**made, "enum": [*options, None]}
+            if isinstance(options, list)
+            else {"anyOf": [made, {"type": "null"}]}
+        )
 
 
 def _number(value: str | float | bool | None) -> JsonValue:

@@ -401,10 +401,18 @@ def _rebuilt(kind: Type, value: object, inner: Callable[[Type, object], object])
             return new if any(a is not b for a, b in zip(old, new, strict=True)) else old
         case ((Record() | MapOf()), dict()):
             fields = cast("dict[str, object]", value)
-            changed = {key: inner(_type_at(kind, key), part) for key, part in fields.items()}
+            changed = {
+                key: part if part is None and _may_miss(kind, key) else inner(_type_at(kind, key), part)
+                for key, part in fields.items()
+            }
             return changed if any(changed[key] is not part for key, part in fields.items()) else fields
         case _:
             return value
+
+
+def _may_miss(kind: Record | MapOf, key: str) -> bool:
+    """Whether null stands for a field that is missing: it is then left as it is, whatever the type of the field."""
+    return isinstance(kind, Record) and any(field.name == key and field.optional for field in kind.fields)
 
 
 def _type_at(kind: Record | MapOf, key: str) -> Type:

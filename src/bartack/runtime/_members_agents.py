@@ -352,8 +352,12 @@ def prompt_op(
     decode: Callable[[Buffer], T],
     *,
     may_decline: bool = False,
+    compared: dict[str, object] | None = None,
 ) -> StepOp[T]:
-    """A prompt whose reply has to fit a JSON schema; without one it is text. ``decode`` gets an encoded ``ThinkOutcome``."""
+    """A prompt whose reply has to fit a JSON schema; without one it is text. ``decode`` gets an encoded ``ThinkOutcome``.
+
+    ``compared`` is the schema as it is held against a recorded prompt, where that differs from what the agent is given.
+    """
     check_options(options, ThinkOptions)
     scheduler.check_here("ctx.think")
     tools = tools_by_name(options.get("tools", ()))
@@ -373,7 +377,7 @@ def prompt_op(
         timeout_s=limit_here(scheduler, "prompt", options.get("timeout_s")),
         once=options.get("once", False),
     )
-    written = encode_args(args)
+    written = encode_args(args if compared is None else msgspec.structs.replace(args, schema=compared))
     if not args.agent:
         args = msgspec.structs.replace(args, agent=facts.agent)
     # Unlike what is compared, what is sent keeps the order of the schema: agents write the fields of a reply in it.

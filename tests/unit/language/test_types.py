@@ -210,8 +210,24 @@ def test_fields_that_a_type_does_not_have_are_dropped_from_replies() -> None:
             "{b: int, a?: string}",
             {
                 "type": "object",
-                "properties": {"b": {"type": "integer"}, "a": {"type": "string"}},
+                "properties": {
+                    "b": {"type": "integer"},
+                    "a": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                },
                 "required": ["b"],
+                "additionalProperties": False,
+            },
+        ),
+        (
+            '{a?: "x" | "y", b?: int | null, c?: any}',
+            {
+                "type": "object",
+                "properties": {
+                    "a": {"enum": ["x", "y", None]},
+                    "b": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+                    "c": {},
+                },
+                "required": [],
                 "additionalProperties": False,
             },
         ),
@@ -219,6 +235,20 @@ def test_fields_that_a_type_does_not_have_are_dropped_from_replies() -> None:
 )
 def test_the_schema_of_a_type(text: str, expected: object) -> None:
     assert schema(written(text)) == expected
+
+
+def test_the_schema_that_prompts_are_compared_by_is_the_one_in_older_journals() -> None:
+    made = schema(written('{a?: string, b: {c?: "x"}}'), nullable=False)
+
+    assert made["properties"] == {
+        "a": {"type": "string"},
+        "b": {
+            "type": "object",
+            "properties": {"c": {"enum": ["x"]}},
+            "required": [],
+            "additionalProperties": False,
+        },
+    }
 
 
 def test_fields_keep_the_order_of_the_source() -> None:
@@ -245,8 +275,8 @@ def test_recursive_types_go_through_definitions() -> None:
                 "type": "object",
                 "properties": {
                     "value": {"type": "integer"},
-                    "left": {"$ref": "#/$defs/Tree"},
-                    "right": {"$ref": "#/$defs/Tree"},
+                    "left": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]},
+                    "right": {"anyOf": [{"$ref": "#/$defs/Tree"}, {"type": "null"}]},
                 },
                 "required": ["value"],
                 "additionalProperties": False,

@@ -51,6 +51,11 @@ class Wanted(NamedTuple):
         """The JSON schema of a reply; none for text."""
         return None if self.is_text else dict(schema(self.type))
 
+    @property
+    def compared(self) -> dict[str, object] | None:
+        """The schema as prompts and questions are compared with recorded ones."""
+        return None if self.is_text else dict(schema(self.type, nullable=False))
+
 
 # Agents.
 
@@ -78,6 +83,7 @@ def think(
         options,
         lambda data: _reply(wanted, _decode_outcome(data)),
         may_decline=may_decline,
+        compared=wanted.compared,
     )
     if not may_decline:
         return rt.perform(operation)
@@ -167,8 +173,8 @@ def _question(rt: Caller, question: str, wanted: Wanted, tools: Sequence[Written
     extra: list[object] = [word for place in range(len(tools)) for word in _names_of(place + 1)]
     if wanted.may_decline:
         extra.append("")
-    args = _asked(question, wanted, extra)
-    written = encode_args(args)
+    args = _asked(question, wanted, wanted.schema, extra)
+    written = encode_args(_asked(question, wanted, wanted.compared, extra))
     timeout_s = rt.site.timeout_s
     if timeout_s is not None:
         args = msgspec.structs.replace(args, timeout_s=timeout_s)
@@ -181,7 +187,7 @@ def _question(rt: Caller, question: str, wanted: Wanted, tools: Sequence[Written
     return StepOp("ask", encode_args(args), decode, about=question[:120], written=written)
 
 
-def _asked(question: str, wanted: Wanted, extra: list[object]) -> AskArgs:
+def _asked(question: str, wanted: Wanted, found: dict[str, object] | None, extra: list[object]) -> AskArgs:
     """What a person is asked: by the plain kinds of questions where that is enough, else by a schema."""
     kind = types.definition_of(wanted.type)
     literals = types.literals_of(kind)
@@ -199,7 +205,6 @@ def _asked(question: str, wanted: Wanted, extra: list[object]) -> AskArgs:
         return AskArgs(question=question, type=_SIMPLE[kind])
     if kind is types.BOOL:
         extra = [*extra, *_YES, *_NO]
-    found = wanted.schema
     return AskArgs(
         question=question, type="json", schema={"anyOf": [found, {"enum": extra}]} if extra else found
     )
