@@ -46,18 +46,18 @@ class Gatekeeper:
         line = read_line(pid) if pid else []
         started = f"@{line[0].started}" if line else ""
         peer = Peer(connection.number, name=f"{FOREIGN}{pid}{started}")
-        inside = self._place(line, {*parents, os.getpid()})
+        inside = self._place(line, parents)
         if inside is not None and not is_allowed(inside, self._state.run):
             known = inside.run == self._state.run_id and hello.token and self._step_of(hello.token)
             peer.rights = STEP_RIGHTS if known else NO_RIGHTS
             peer.inside = reason_of(inside)
         return peer
 
-    def _place(self, line: list[ProcessFacts] | None, own: set[int]) -> Inside | None:
-        """The run that a process belongs to: this one, if a process of it is anywhere above it."""
+    def _place(self, line: list[ProcessFacts] | None, parents: set[int]) -> Inside | None:
+        """The run that a process belongs to: this one, if a parent program of it or its hub is anywhere above it."""
         if line is None:
             return Inside(UNKNOWN, "it ended before it could be placed")
-        if any(facts.pid in own for facts in line):
+        if any(facts.pid in parents for facts in line) or any(facts.pid == os.getpid() for facts in line[1:]):
             return Inside(self._state.run_id, "a process of that run started it")
         return find_in_line(line)
 

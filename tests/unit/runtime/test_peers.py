@@ -12,6 +12,7 @@ import pytest
 from bartack.runtime._foreign import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime._frames import Hello
 from bartack.runtime._peers import Gatekeeper
+from bartack.runtime._state import State
 from bartack.runtime._wire import Connection
 from bartack.supervision import read_facts
 
@@ -31,7 +32,7 @@ def connection() -> Iterator[Connection]:
 
 
 def keeper(*tokens: str) -> Gatekeeper:
-    return Gatekeeper(lambda token: "main:1" if token in tokens else None)
+    return Gatekeeper(lambda token: "main:1" if token in tokens else None, State())
 
 
 def test_a_process_outside_may_ask_for_everything_and_is_named_by_its_number_and_start(
