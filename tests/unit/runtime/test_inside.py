@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from bartack.runtime import _entries as e
 from bartack.runtime._inside import CREATOR, UNKNOWN, Inside, find_enclosing, is_allowed
 from bartack.supervision import KEEPER, Exited, ParentClient
+from bartack.supervision._cgroup import NoGroundError, open_ground
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads what Linux tells of processes")
 
@@ -57,6 +59,24 @@ def test_a_command_of_a_run_is_inside_it(tmp_path: Path) -> None:
 
 def test_a_child_of_a_supervisor_without_a_run_is_outside_every_run(tmp_path: Path) -> None:
     assert look(tmp_path, "") == "None"
+
+
+@pytest.mark.requirement("runs-do-not-steer-runs")
+def test_a_process_in_the_control_group_of_a_run_is_inside_one_when_all_its_parents_are_gone() -> None:
+    try:
+        ground = open_ground()
+    except NoGroundError as reason:
+        pytest.skip(str(reason))
+    group = ground.make(1)
+    assert group is not None
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as orphan:
+        Path(group.path, "cgroup.procs").write_text(str(orphan.pid))
+        found = find_enclosing(orphan.pid)
+        orphan.communicate(b"\n")
+    ground.settle(group)
+    ground.close()
+
+    assert found == Inside(UNKNOWN, "it is in the control group of a run")
 
 
 @pytest.mark.parametrize(
