@@ -112,9 +112,8 @@ def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: V
     worker.status = "failed" if data.error else "completed"
     worker.origin = data.origin
     failed = worker.blame.steps.get(data.origin) if data.origin else None
-    if failed is not None:
-        worker.origin_seq = failed.seq
-        worker.origin_facts = (failed.step, failed.fp)
+    worker.origin_seq = failed.seq if failed is not None else 0
+    worker.origin_facts = (failed.step, failed.fp) if failed is not None else ("", "")
     worker.suspended = dict(worker.open) if data.cut else None
     if data.error is None or data.final:
         watching = state.stop_watching(worker.path, at, leaving=not data.cut)

@@ -51,7 +51,7 @@ class Blame:
         self._since: list[Since] = []
 
     def fail(self, p: str, n: int, failed: Failed, *, cancelled: bool) -> None:
-        """A step failed."""
+        """A step failed; ``cancelled``: perhaps because another one did."""
         self._note(Since(failed.seq, p, n, cancelled))
         self.steps[p, n] = failed
 

@@ -17,6 +17,7 @@ from bartack.messaging import (
     BroadcastResult,
     Cast,
     Copy,
+    Delivered,
     Post,
     Rejected,
     Terms,
@@ -111,8 +112,15 @@ class DeliveryDesk(SendDesk):
         return self._by_step(opened.p, opened.n) is not None
 
     def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
-        """A step is cancelled: what can be taken back is, in the line that says so."""
+        """A step is cancelled: what can be taken back is, in the line that says so.
+
+        A message that its receiver has cannot be: that it was delivered is then the outcome, lest it is sent again if the worker is
+        set back, and the cancellation interrupts the next step.
+        """
         trial = self._by_step(opened.p, opened.n)
+        if isinstance(trial, Post) and trial.stage == "delivered":
+            self._settle(trial, Delivered(trial.message, trial.receiver, trial.reached_at, processed=False))
+            return
         items = self._withdrawal(trial) if trial is not None else []
         failed = failure_of(worker, opened, error)
         self._office.ledger.record(*items, (failed, NO_VALUE))

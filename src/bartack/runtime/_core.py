@@ -436,7 +436,7 @@ class Core:
         opened = worker.open.get((frame.p, frame.n))
         reason = frame.reason or "cancelled"
         if self.state.failure is not None and (opened is None or not opened.cleanup):
-            if opened is not None and frame.unbegun:
+            if opened is not None and frame.unbegun and (frame.p, frame.n) in peer.begun:
                 self.effects.not_begun(worker, opened, self.crew.failure_for(worker.path))
             return  # the failure ends every wait, and is no outcome
         if opened is not None:
@@ -557,7 +557,8 @@ def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.Ent
     items: list[tuple[e.EntryData, Value]] = [
         (e.WorkerRewound(path=worker.path, to=worker.origin_seq), NO_VALUE)
     ]
-    if worker.in_doubt and unknown is not None and unknown.choice == "done" and worker.origin is not None:
+    decided = worker.in_doubt and unknown is not None and unknown.choice == "done"
+    if decided and unknown is not None and worker.origin is not None and worker.origin_seq:
         p, n = worker.origin
         failed = worker.origin_facts
         done = e.StepFinished(p=p, n=n, step=failed[0], fp=failed[1], by="decision")

@@ -407,6 +407,8 @@ class EffectDesk:
             self._office.ledger.fail_open(worker, self._start_attempt(worker, begin, None), error)
         else:
             opened = self._start_attempt(worker, begin, known)
+            if begin.i and known is None:
+                peer.begun.add((begin.p, begin.n))
             abort = worker.abort_next
             if abort is not None and not (worker.leaving and opened.step in s.CLEANUP):
                 self._cancel_begun(worker, opened, begin, abort)
@@ -451,6 +453,8 @@ class EffectDesk:
             about = opened.about
             self._drop_alarm(done.p, done.n)
         peer.awaited[step] = done.i
+        if peer.begun:
+            peer.begun.discard(step)
         if done.e is not None and done.retry_in_s >= 0 and opened is not None:
             self._retry(worker, opened, done, done.e)
         elif done.e is not None:

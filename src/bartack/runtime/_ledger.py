@@ -176,6 +176,8 @@ class Peer:
         """Steps it waits for, with the number of its request."""
         self.told: set[tuple[str, int]] = set()
         """Steps whose outcome it was told before it asked for them."""
+        self.begun: set[tuple[str, int]] = set()
+        """Steps whose bodies it was to begin when that is durable, and that no process before it has begun."""
         self.replaying = worker is not None
         self.told_failure = False
         """Whether it was told that the session failed."""

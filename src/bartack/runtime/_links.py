@@ -13,6 +13,9 @@ LINKED_EXIT: Final = f":{LinkedExitError.__name__}"
 ABORTS: Final = (f":{StepCancelledError.__name__}", LINKED_EXIT)
 """How the types of errors end that a worker did not make itself: it was cancelled, or a linked one ended."""
 
+DEADLINE: Final = "its deadline of"
+"""How the reason of a cancellation begins that comes from a block with a deadline around the step."""
+
 
 class Abort(NamedTuple):
     """Why a worker is interrupted: it is cancelled, or a worker that it is linked with has ended."""

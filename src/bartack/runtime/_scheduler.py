@@ -36,6 +36,7 @@ from bartack.journal import INLINE_LIMIT, BlobRef
 from bartack.runtime import _frames as f
 from bartack.runtime._exceptions import describe_error, mark_origin, revive_error, revive_failure
 from bartack.runtime._fingerprint import Fingerprints
+from bartack.runtime._links import DEADLINE
 from bartack.runtime._op import (
     AnyBranch,
     AnyOp,
@@ -576,7 +577,7 @@ class Scheduler:
         """The time of a block is over, unless it was left before."""
         if deadline is not None and not deadline.left:
             deadline.fired = True
-            self.cancel(deadline.branch, deadline, f"its deadline of {deadline.seconds:g} s passed")
+            self.cancel(deadline.branch, deadline, f"{DEADLINE} {deadline.seconds:g} s passed")
 
     def _fail_all(self, failure: f.ErrorData, but: Sequence[int] = ()) -> None:
         """The session failed: every wait ends now, except for the requests that are answered next."""

@@ -13,7 +13,7 @@ from bartack.messaging import Mailbox
 from bartack.runtime import _entries as e
 from bartack.runtime._blame import Failed
 from bartack.runtime._deliveries import Deliveries
-from bartack.runtime._links import ABORTS, LINKED_EXIT, Abort, LinkRegistry
+from bartack.runtime._links import ABORTS, DEADLINE, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime._places import outer
 from bartack.runtime._steps import BODIES, CLEANUP
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker, is_unknown
@@ -296,7 +296,9 @@ class State:
 def _blame(worker: Worker, was: OpenStep | None, failed: e.StepFailed, seq: int) -> None:
     """A step failed, which may be what the worker is set back to."""
     facts = Failed(seq, failed.step, failed.fp, _is_unknown(was, failed))
-    worker.blame.fail(failed.p, failed.n, facts, cancelled=_is_cancellation(failed))
+    # A deadline around it is a matter of its own branch: that the branch goes on handles no failure beside it.
+    own_deadline = str(failed.error.facts.get("reason", "")).startswith(DEADLINE)
+    worker.blame.fail(failed.p, failed.n, facts, cancelled=_is_cancellation(failed) and not own_deadline)
     if failed.error.type.endswith(LINKED_EXIT):
         worker.exits.add((failed.p, failed.n))
     else:
