@@ -62,7 +62,8 @@
     │   ├── StepNotFoundError            BT334
     │   ├── DeadlockError                BT335
     │   ├── ShellNotScriptedError        BT336
-    │   └── RunDiskError                 BT338
+    │   ├── RunDiskError                 BT338
+    │   └── SecretMissingError           BT339
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -901,6 +902,20 @@ class RunDiskError(RunError):
         self.path = path
         self.problem = problem
         super().__init__(f"{path} cannot be written: {problem}; the run is interrupted")
+
+
+class SecretMissingError(RunError):
+    """Values of a run contain a secret, which is not stored with them, and the secret is not set here."""
+
+    code = "BT339"
+    remedy = "Set the variable to its present value, then repeat the command."
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        where = (
+            f"tests.env.{name.removeprefix('tests.')} of bartack.toml" if name.startswith("tests.") else name
+        )
+        super().__init__(f"values of the run contain the secret {where}, which is not set here")
 
 
 class MessagingError(BartackError):

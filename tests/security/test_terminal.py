@@ -120,8 +120,8 @@ LOOKING = (
     ("main", "journal", "export", "RUN"),
     ("main", "journal", "verify", "RUN"),
     ("main", "mailbox", "list", "RUN"),
-    ("main", "mailbox", "show", "RUN", "box"),
-    ("main", "mailbox", "show", "RUN", HOSTILE),
+    ("main", "mailbox", "peek", "RUN", "box"),
+    ("main", "mailbox", "peek", "RUN", HOSTILE),
     ("main", "dlq", "list", "RUN"),
     ("main", "explain", HOSTILE),
     ("main", HOSTILE),
@@ -158,6 +158,7 @@ def test_no_command_lets_text_of_a_run_steer_the_terminal(
     assert seen.text
     assert seen.steering == []
     assert "Traceback" not in seen.text
+    assert HOSTILE in words or "error[BT1002]" not in seen.text
 
 
 @pytest.mark.requirement("terminal-is-not-steered")

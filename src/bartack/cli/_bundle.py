@@ -23,7 +23,7 @@ from bartack.cli._terminal import Screen, human_size
 from bartack.core import RealDisk, Redactor, SecretRule, naming
 from bartack.errors import BartackError, UsageError
 from bartack.journal import Entry, FileReader, open_reader
-from bartack.runtime.operate import RunDir, load_config, read_state
+from bartack.runtime.operate import Digests, RunDir, load_config, read_state
 
 _FILES: Final = ("run.json", ".failed", "hub.log", "transcript.txt")
 _CONFIG: Final = "bartack.toml"
@@ -38,9 +38,9 @@ _CONFIG: Final = "bartack.toml"
 def bundle(run: str, output: str | None, workspace: str, *, prompts: bool, as_json: bool) -> None:
     """Pack a run for a bug report: journal, transcript, logs, failure, program, configuration, 'doctor' and versions.
 
-    Values of steps and messages are left out unless --prompts is given. Secrets of this environment are replaced by their names
-    everywhere. Files of the workspace and the environment are never included. The contents are listed: look at them before you
-    send them to anybody.
+    Values of steps and messages are left out unless --prompts is given. Secrets of this environment, and secrets that the run
+    knew, are replaced by their names everywhere. Files of the workspace and the environment are never included. The contents are
+    listed: look at them before you send them to anybody.
     """
     found = locate(run, workspace)
     target = Path(output or f"{found.id}.tar.gz")
@@ -64,8 +64,15 @@ def _secrets(workspace: str) -> SecretRule:
         return SecretRule()
 
 
+def _redactor(run: RunDir, workspace: str, *, prompts: bool) -> Redactor:
+    """Hides the secrets of this environment, and those that the run knew and that are in what is packed."""
+    found = Digests(run.path).find(content for _, content in _texts(run, Redactor({}), prompts=prompts))
+    rule = _secrets(workspace)
+    return Redactor({**found, **os.environ}, rule._replace(names=(*rule.names, *found)))
+
+
 def _pack(run: RunDir, target: Path, workspace: str, *, prompts: bool) -> list[tuple[str, int]]:
-    redactor = Redactor(os.environ, _secrets(workspace))
+    redactor = _redactor(run, workspace, prompts=prompts)
     members: list[tuple[str, int]] = []
     with naming(target):
         fd, temporary = tempfile.mkstemp(dir=target.absolute().parent, prefix=".bundle-", suffix=".tmp")
@@ -88,6 +95,11 @@ def _pack(run: RunDir, target: Path, workspace: str, *, prompts: bool) -> list[t
 def _contents(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tuple[str, bytes]]:
     yield "versions.json", _encode(_versions())
     yield "doctor.json", _encode(_doctor(run))
+    yield from _texts(run, redactor, prompts=prompts)
+
+
+def _texts(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tuple[str, bytes]]:
+    """What the run itself has written."""
     yield "journal.ndjson", _journal(run, redactor, prompts=prompts)
     for name in _FILES:
         yield from _file(run.path / name, name)

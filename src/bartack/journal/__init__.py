@@ -20,6 +20,7 @@ from bartack.journal._file import FileJournal, open_journal
 from bartack.journal._group import AsyncAppender, GroupCommit
 from bartack.journal._memory import MemoryJournal, MemoryReader, MemoryStore
 from bartack.journal._reader import FileReader, open_reader
+from bartack.journal._veil import Secrets, Veil, find_secrets, is_veiled
 from bartack.journal._verify import JournalDamage, JournalReport, collect_blobs, verify_journal
 
 __all__ = [
@@ -42,7 +43,11 @@ __all__ = [
     "MemoryReader",
     "MemoryStore",
     "Recovery",
+    "Secrets",
+    "Veil",
     "collect_blobs",
+    "find_secrets",
+    "is_veiled",
     "open_journal",
     "open_reader",
     "verify_journal",

@@ -16,23 +16,29 @@ from bartack.errors import BlobCorruptError, BlobMissingError
 from bartack.journal._access import access
 from bartack.journal._contract import BlobRef
 from bartack.journal._format import CHUNK
+from bartack.journal._veil import Veil
 from bartack.telemetry import NO_TELEMETRY, JournalBlobWritten, Telemetry
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class FileBlobs:
-    """The blobs of one journal."""
+    """The blobs of one journal. With a veil the secrets in them are hidden, and given back."""
 
-    def __init__(self, directory: str, disk: Disk, telemetry: Telemetry = NO_TELEMETRY) -> None:
+    def __init__(
+        self, directory: str, disk: Disk, telemetry: Telemetry = NO_TELEMETRY, veil: Veil | None = None
+    ) -> None:
         self.directory = directory
         self._disk = disk
         self._telemetry = telemetry
+        self._veil = veil
         self._settled: set[str] = set()
         """Directories whose own name is known to be durable, and blobs that are."""
 
     def put(self, content: bytes) -> BlobRef:
         """Keep ``content``; durable when it returns."""
+        if self._veil is not None:
+            content = self._veil.hide(content)
         ref = BlobRef(hashlib.sha256(content).hexdigest(), len(content))
         path = self._path(ref)
         known = path in self._settled
@@ -57,6 +63,11 @@ class FileBlobs:
 
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked against its name and size."""
+        content = self._get(ref)
+        return content if self._veil is None else self._veil.restore(content)
+
+    def _get(self, ref: BlobRef) -> bytes:
+        """The content as it is stored, checked."""
         with access(self.directory):
             content = self._read(ref)
         if len(content) != ref.size:
@@ -96,7 +107,7 @@ class FileBlobs:
 
     def _holds(self, ref: BlobRef) -> bool:
         try:
-            self.get(ref)
+            self._get(ref)
         except (BlobMissingError, BlobCorruptError):
             return False
         return True

@@ -61,6 +61,7 @@ from bartack.journal._format import (
 )
 from bartack.journal._lock import FileLock, take_lock
 from bartack.journal._stage import Group, Stage
+from bartack.journal._veil import Veil
 from bartack.telemetry import (
     NO_TELEMETRY,
     JournalCommitted,
@@ -125,7 +126,13 @@ def find_end(disk: Disk, fd: int) -> int:
     return 0
 
 
-def survey(disk: Disk, fd: int, path: str, each: Callable[[Entry], None] | None = None) -> Survey:
+def survey(
+    disk: Disk,
+    fd: int,
+    path: str,
+    each: Callable[[Entry], None] | None = None,
+    veil: Veil | None = None,
+) -> Survey:
     """Read and judge a whole journal file; changes nothing.
 
     Args:
@@ -133,6 +140,7 @@ def survey(disk: Disk, fd: int, path: str, each: Callable[[Entry], None] | None 
         fd: The open file.
         path: Its name, for errors.
         each: Gets every intact entry on the way, before it is known how the journal ends.
+        veil: Puts secrets back into what ``each`` gets.
 
     Raises:
         JournalFormatError: A newer Bartack wrote it.
@@ -149,7 +157,7 @@ def survey(disk: Disk, fd: int, path: str, each: Callable[[Entry], None] | None 
                 check_first(path, texts[0])
             marks.append(mark)
         if each is not None:
-            for entry in iter_entries(path, texts, scanner.offset, mark.seq):
+            for entry in iter_entries(path, texts, scanner.offset, mark.seq, veil):
                 each(entry)
         if scanner.problem:
             break
@@ -170,22 +178,24 @@ def _fence_of(path: str, offset: int, text: bytes) -> int:
         raise _no_entry(path, offset, text, error) from error
 
 
-def iter_entries(path: str, texts: list[bytes], end: int, from_seq: int) -> Iterator[Entry]:
+def iter_entries(
+    path: str, texts: list[bytes], end: int, from_seq: int, veil: Veil | None = None
+) -> Iterator[Entry]:
     """The entries of intact lines that end at ``end``, from the place ``from_seq`` on."""
     first = max(bisect_right(texts, from_seq, key=place_of) - 1, 0)
     for index in range(first, len(texts)):
-        entries = _decode(path, texts, index, end)
+        entries = _decode(path, texts, index, end, veil)
         yield from entries if index > first else (entry for entry in entries if entry.seq >= from_seq)
 
 
-def _decode(path: str, texts: list[bytes], index: int, end: int) -> list[Entry]:
+def _decode(path: str, texts: list[bytes], index: int, end: int, veil: Veil | None) -> list[Entry]:
     """The entries of one of several intact lines that end at ``end``.
 
     Raises:
         JournalCorruptError: It is no JSON, or not what an entry is made of: nobody but a forger writes such a line.
     """
     try:
-        return decode_line(texts[index])
+        return decode_line(texts[index] if veil is None else veil.restore(texts[index]))
     except DECODE_ERRORS as error:
         offset = end - sum(len(text) + 1 for text in texts[index:])
         raise _no_entry(path, offset, texts[index], error) from error
@@ -213,6 +223,7 @@ def open_journal(
     clock: Clock | None = None,
     telemetry: Telemetry = NO_TELEMETRY,
     each: Callable[[Entry], None] | None = None,
+    veil: Veil | None = None,
 ) -> FileJournal:
     """Own the journal in ``directory``; make it, and the directory, if there is none.
 
@@ -225,6 +236,7 @@ def open_journal(
         telemetry: Told of openings, commits, recovery and poison.
         each: Gets every entry that is there, in order, while the journal is judged: who needs them all reads the file only once.
             If opening fails, what it got is worth nothing.
+        veil: Hides the secrets in what is written, and puts them back into what is read.
 
     Raises:
         JournalLockedError: Somebody else owns it.
@@ -239,7 +251,7 @@ def open_journal(
     with access(root):
         disk.mkdir(root)
         lock = take_lock(disk, root)
-    journal = FileJournal(root, disk, clock, telemetry, lock, sync=durability == "power")
+    journal = FileJournal(root, disk, clock, telemetry, lock, veil, sync=durability == "power")
     try:
         with access(journal.path):
             journal._open(at_least, each)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
@@ -297,7 +309,15 @@ class FileJournal:
     """
 
     def __init__(
-        self, directory: str, disk: Disk, clock: Clock, telemetry: Telemetry, lock: FileLock, *, sync: bool
+        self,
+        directory: str,
+        disk: Disk,
+        clock: Clock,
+        telemetry: Telemetry,
+        lock: FileLock,
+        veil: Veil | None = None,
+        *,
+        sync: bool,
     ) -> None:
         self.directory = directory
         self.path = os.path.join(directory, NAME)
@@ -316,8 +336,9 @@ class FileJournal:
         """Up to here the file is known to be written; as far as it is not history, with blank lines."""
         self._crc = 0
         self._marks: list[Mark] = []
-        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk, telemetry)
-        self._stage = Stage(self._blobs, clock, 0)
+        self._veil = veil
+        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk, telemetry, veil)
+        self._stage = Stage(self._blobs, clock, 0, veil)
         self._poison: JournalPoisonedError | None = None
         self._pid = os.getpid()
         self._writing = Lock()
@@ -372,7 +393,7 @@ class FileJournal:
         """The acknowledged entries from ``from_seq`` on, in order; a copy of what is there at the first step."""
         self._check_open()
         for texts, end in self._read_lines(self._section(from_seq), self.size_bytes):
-            yield from iter_entries(self.path, texts, end, from_seq)
+            yield from iter_entries(self.path, texts, end, from_seq, self._veil)
 
     def fetch(self, places: Iterable[int]) -> Iterator[Entry]:
         """The acknowledged entries at these places, which must rise; reads only the parts of the file they are in."""
@@ -386,7 +407,7 @@ class FileJournal:
                 check_place(place, last)
                 if not entries or not entries[0].seq <= place <= entries[-1].seq:
                     index = bisect_right(texts, place, key=place_of) - 1
-                    entries = _decode(self.path, texts, index, end)
+                    entries = _decode(self.path, texts, index, end, self._veil)
                 yield entries[place - entries[0].seq]
 
     def _section(self, place: int) -> int:
@@ -451,7 +472,7 @@ class FileJournal:
             self._stage.add_own(OPENED, _opened(fence=1))
             _create(self._disk, self.directory, self._stage.take()[0])
         self._fd = self._disk.open(self.path, write=True)
-        found = survey(self._disk, self._fd, self.path, each)
+        found = survey(self._disk, self._fd, self.path, each, self._veil)
         self._check_survey(found, at_least)
         self._adopt(found)
         if not fresh:
@@ -473,7 +494,7 @@ class FileJournal:
     def _adopt(self, found: Survey) -> None:
         self.fence = found.fence
         self.synced_seq = found.scanner.next_seq - 1
-        self._stage = Stage(self._blobs, self._clock, self.synced_seq)
+        self._stage = Stage(self._blobs, self._clock, self.synced_seq, self._veil)
         self.size_bytes = found.scanner.offset
         self._crc = found.scanner.crc
         self._marks = found.marks

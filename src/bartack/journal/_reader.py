@@ -19,6 +19,7 @@ from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
 from bartack.journal._file import BLOBS, NAME, check_first, iter_entries, load_value, read_chunks
 from bartack.journal._format import Damage, Scanner, judge, seal
+from bartack.journal._veil import Veil
 
 
 def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
@@ -45,7 +46,11 @@ def open_file(path: str, disk: Disk) -> int:
 
 
 def open_reader(
-    path: str | os.PathLike[str], *, disk: Disk | None = None, watch: Callable[[str], Watch] = open_watch
+    path: str | os.PathLike[str],
+    *,
+    disk: Disk | None = None,
+    watch: Callable[[str], Watch] = open_watch,
+    veil: Veil | None = None,
 ) -> FileReader:
     """Read the journal in a directory, or a journal file, without owning it.
 
@@ -53,6 +58,7 @@ def open_reader(
         path: The directory or the file.
         disk: Where it is kept; the operating system's files by default.
         watch: Opens the watch on its directory that ``follow`` waits with.
+        veil: Puts the secrets back into what is read; without it their markers are seen.
 
     Raises:
         JournalNotFoundError: There is none.
@@ -60,13 +66,15 @@ def open_reader(
     """
     disk = disk or RealDisk()
     file = find_journal(path, disk)
-    return FileReader(file, disk, watch, open_file(file, disk))
+    return FileReader(file, disk, watch, open_file(file, disk), veil)
 
 
 class FileReader:
     """A journal file open for reading; made by ``open_reader``. See ``JournalReader`` for what it promises."""
 
-    def __init__(self, path: str, disk: Disk, watch: Callable[[str], Watch], fd: int) -> None:
+    def __init__(
+        self, path: str, disk: Disk, watch: Callable[[str], Watch], fd: int, veil: Veil | None = None
+    ) -> None:
         self.path = path
         self._directory = os.path.dirname(os.path.abspath(path))
         self._disk = disk
@@ -74,7 +82,8 @@ class FileReader:
         self._fd = fd
         self._place = Scanner()
         """How far ``read_on`` has come."""
-        self._blobs = FileBlobs(os.path.join(os.path.dirname(path), BLOBS), disk)
+        self._veil = veil
+        self._blobs = FileBlobs(os.path.join(os.path.dirname(path), BLOBS), disk, veil=veil)
 
     def read(self, from_seq: int = 1) -> Iterator[Entry]:
         """The entries that are there now; ends before a line that is not complete. See ``JournalReader.read``."""
@@ -146,7 +155,7 @@ class FileReader:
                 texts = scanner.feed(chunk)
                 if first and texts:
                     check_first(self.path, texts[0])
-                yield from iter_entries(self.path, texts, scanner.offset, from_seq)
+                yield from iter_entries(self.path, texts, scanner.offset, from_seq, self._veil)
                 self._check_open()
                 if scanner.problem:
                     return judge(scanner, chunks, scanner.problem)

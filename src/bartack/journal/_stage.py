@@ -12,6 +12,7 @@ import msgspec
 from bartack.core import Clock
 from bartack.errors import EntryError
 from bartack.journal._contract import DATA_LIMIT, INLINE_LIMIT, BlobStore, Draft
+from bartack.journal._veil import Veil
 
 GROUP_LIMIT: Final = 16 * 1024 * 1024
 """The most bytes one atomic group may take in the journal itself."""
@@ -36,12 +37,19 @@ class Stage:
 
     Attributes:
         last_seq: Place of the last draft that was taken.
+
+    Args:
+        blobs: Where large values go; it hides secrets by itself.
+        clock: Tells the time of entries.
+        last_seq: Place of the last entry that is there.
+        veil: Hides the secrets.
     """
 
-    def __init__(self, blobs: BlobStore, clock: Clock, last_seq: int) -> None:
+    def __init__(self, blobs: BlobStore, clock: Clock, last_seq: int, veil: Veil | None = None) -> None:
         self.last_seq = last_seq
         self._blobs = blobs
         self._clock = clock
+        self._veil = veil
         self._groups: list[Group] = []
         self._mutex = Lock()
         self._kinds: dict[str, bytes] = {}
@@ -51,6 +59,8 @@ class Stage:
         if not drafts:
             raise EntryError("", "a group needs at least one entry")
         bodies = list(map(self._body, drafts))
+        if self._veil is not None:
+            bodies = list(map(self._veil.hide, bodies))
         if len(bodies) > 1 and sum(map(len, bodies)) > GROUP_LIMIT:
             raise EntryError(drafts[0].kind, f"the group takes more than {GROUP_LIMIT} bytes")
         return self._place(bodies)

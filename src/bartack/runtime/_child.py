@@ -30,7 +30,7 @@ from bartack.errors import (
     ProgramImportError,
     ProgramNotPinnedError,
 )
-from bartack.journal import FileBlobs
+from bartack.journal import FileBlobs, Secrets, Veil
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
@@ -54,6 +54,7 @@ _PACKAGES: Final = ("site-packages", "dist-packages")
 
 class _Config(msgspec.Struct):
     timeouts: dict[str, float] = {}
+    secrets: Secrets = Secrets({}, ())
 
 
 # Made in the process that workers are forked from, and not by each of them.
@@ -190,9 +191,10 @@ class WorkerProcess:
         self._link = link
         self._out = out
         self._slate = slate
-        self._blobs = FileBlobs(os.path.join(order.run_dir, "blobs"), RealDisk())
+        config = _decode_config(welcome.config)
+        self._blobs = FileBlobs(os.path.join(order.run_dir, "blobs"), RealDisk(), veil=Veil(config.secrets))
         self._bodies: Bodies | None = None
-        self._timeouts = Timeouts(os.environ, _decode_config(welcome.config).timeouts)
+        self._timeouts = Timeouts(os.environ, config.timeouts)
         self._slow = SlowWatch(link.send, self._timeouts.limit("slow"))
 
     def run(self) -> None:

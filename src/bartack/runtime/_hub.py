@@ -21,7 +21,7 @@ import msgspec
 
 from bartack.core import is_disk_trouble
 from bartack.errors import BartackError, FrameError, JournalPoisonedError, RunDiskError
-from bartack.journal import Journal
+from bartack.journal import Journal, Veil
 from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._commands import Commands
@@ -110,15 +110,15 @@ class Hub:
         prompts: Prompts,
         observer: Observer,
         *,
+        veil: Veil,
         config: msgspec.Raw,
         describe: Describe | None = None,
     ) -> None:
-        self._run = run
-        self._journal = journal
+        self._run, self._journal = run, journal
         self._core = core
         self._observer = observer
         self._config = config
-        self._mirror = Mirror(run, core.state, describe)
+        self._mirror = Mirror(run, core.state, describe, veil)
         self._poller = open_poller()
         self._connections: dict[int, Connection] = {}
         self._numbers = 0

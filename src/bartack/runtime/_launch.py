@@ -21,11 +21,13 @@ from bartack.runtime import _entries as e
 from bartack.runtime._apply import add_entry, apply_all
 from bartack.runtime._config import Config, keep_sets
 from bartack.runtime._core import Core, UnknownDecision, check_decided
+from bartack.runtime._digests import Digests
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
 from bartack.runtime._inside import check_may_drive, find_enclosing
 from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
+from bartack.runtime._ledger import Show
 from bartack.runtime._locate import TERMINAL
 from bartack.runtime._mirror import Describe, RunFile
 from bartack.runtime._office import Settings
@@ -34,6 +36,7 @@ from bartack.runtime._prompts import Prompts
 from bartack.runtime._state import State
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._veils import open_veil
 from bartack.runtime._worker_state import NO_VALUE, Value
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
@@ -98,7 +101,8 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
         from_runs=config.questions.from_runs,
     )
     arguments = msgspec.json.encode(finding.call or CallArgs())
-    with open_journal(run.path, durability=config.durability) as journal:
+    veil = open_veil(config, str(run.path), created.workspace, created.root, created.program)
+    with open_journal(run.path, durability=config.durability, veil=veil) as journal:
         value = _pack(journal, arguments)
         spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
         journal.stage(e.draft(created), e.draft(spawned, value.raw, value.ref))
@@ -193,12 +197,15 @@ def _drive(
     clock = SystemClock()
     last_life = run.last_sign_of_life_us()
     state = State()
+    veil = open_veil(config, str(run.path), workspace or os.getcwd())
+    digests = Digests(run.path)
     journal = open_journal(
         run.path,
         durability=config.durability,
         at_least=_known_seq(run),
         telemetry=telemetry,
         each=partial(add_entry, state),
+        veil=veil,
     )
     hub: Hub | None = None
     try:
@@ -213,13 +220,15 @@ def _drive(
         core = Core(state, journal, clock, Timeouts(os.environ, config.limits), settings, telemetry)
         prompts = _open_prompts(run, config, place, state)
         _calm_collector()
-        shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits}))
-        driver = hub = Hub(run, journal, core, prompts, observer, config=shared, describe=describe)
+        shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
+        driver = hub = Hub(run, journal, core, prompts, observer, veil=veil, config=shared, describe=describe)
         dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
 
         def begin(core: Core) -> None:
             if moved:
                 core.ledger.record((e.RunMoved(workspace=place), NO_VALUE))
+            _note_changed(core, digests.changed(veil.secrets, veil.given_back))
+            digests.add(veil.secrets)
             core.start(dead_us, unknown)
             driver.forget_when_durable(take_in(run, core))
 
@@ -228,6 +237,14 @@ def _drive(
         journal.close()
         if hub is not None:
             hub.sign_off()
+        digests.close()
+
+
+def _note_changed(core: Core, names: list[str]) -> None:
+    """A token that has expired must not make a run useless, and nothing of what was read shows that there is another."""
+    for name in names:
+        text = f"{name} has changed since the run recorded it; its present value stands where the old one was"
+        core.ledger.act(Show("note", "", text))
 
 
 def _settings_of(config: Config, *, no_input: bool) -> Settings:

@@ -21,10 +21,11 @@ from bartack.errors import (
     SessionFailedError,
     StepNotFoundError,
 )
-from bartack.journal import Draft, Entry, FileJournal, FileReader, open_journal, open_reader
+from bartack.journal import Draft, Entry, FileJournal, FileReader, Veil, open_journal, open_reader
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import apply, apply_all
 from bartack.runtime._client import HubClient, is_active
+from bartack.runtime._digests import NAME as DIGESTS
 from bartack.runtime._foreign import Request
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._inside import check_outside
@@ -33,6 +34,7 @@ from bartack.runtime._locate import TERMINAL, status_of
 from bartack.runtime._mirror import Mirror
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
+from bartack.runtime._veils import open_veil_of
 from bartack.runtime._view import Chronicle, parse_step
 from bartack.runtime._worker_state import NO_VALUE
 from bartack.supervision import take_tree_lock
@@ -86,6 +88,7 @@ def _ask(run: RunDir, do: str, message: str) -> None:
 
 
 def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
+    veil = _veil_of(run)
     with open_journal(run.path) as journal:
         state = State()
         apply_all(state, journal.read())
@@ -93,12 +96,17 @@ def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
         if status in TERMINAL:
             raise RunNotActiveError(run.id, status)
         moving(state, ended)
-        entries = (*before, ended)
+        entries = [_without_secrets(entry, veil) for entry in (*before, ended)]
         first = journal.stage(*(e.draft(entry) for entry in entries))
         journal.commit()
         for place, entry in enumerate(entries, first):
             apply(state, entry, place, SystemClock().now_us(), NO_VALUE)
         Mirror(run, state).write(journal.synced_seq, active=False)
+
+
+def _without_secrets(entry: e.EntryData, veil: Veil) -> e.EntryData:
+    """An entry whose texts are for people. The journal is open without the veil: what it hides may be missing here."""
+    return e.decode_entry(entry.kind, veil.hide(msgspec.json.encode(entry))) or entry
 
 
 def delete_run(run: RunDir) -> None:
@@ -135,7 +143,8 @@ def fork_run(run: RunDir, at: str) -> RunDir:
         PeerRefusedError: This process belongs to a run.
     """
     check_outside(f"forking {run.id}", run)
-    with open_reader(run.path) as reader:
+    veil = _veil_of(run)
+    with open_reader(run.path, veil=veil) as reader:
         entries = list(reader.read())
         last = _place_of(run, entries, at)
         run_id, path = claim_run_dir(run.path.parent)
@@ -143,11 +152,18 @@ def fork_run(run: RunDir, at: str) -> RunDir:
         fork.make()
         try:
             _copy_files(run, fork)
-            _copy_entries(reader, entries[:last], fork, run_id)
+            _copy_entries(reader, entries[:last], fork, run_id, veil)
         except BaseException:
             shutil.rmtree(path)
             raise
     return fork
+
+
+def _veil_of(run: RunDir) -> Veil:
+    state = State()
+    with open_reader(run.path) as reader:
+        apply_all(state, reader.read())
+    return open_veil_of(run, run.workspace(state) if state.run is not None else str(run.path))
 
 
 def _place_of(run: RunDir, entries: list[Entry], at: str) -> int:
@@ -170,6 +186,9 @@ def _copy_files(run: RunDir, fork: RunDir) -> None:
         source = run.path / name
         if source.is_dir():
             shutil.copytree(source, fork.path / name, symlinks=True, dirs_exist_ok=True)
+    if (run.path / DIGESTS).is_file():
+        shutil.copyfile(run.path / DIGESTS, fork.path / DIGESTS)
+        (fork.path / DIGESTS).chmod(0o600)
 
 
 class _Dated:
@@ -185,11 +204,11 @@ class _Dated:
         return self.at * 1000
 
 
-def _copy_entries(reader: FileReader, entries: list[Entry], fork: RunDir, run_id: str) -> None:
+def _copy_entries(reader: FileReader, entries: list[Entry], fork: RunDir, run_id: str, veil: Veil) -> None:
     """Every entry keeps its place and its time: later entries, and ids of messages, refer to them."""
     clock = _Dated()
     clock.at = entries[0].at
-    with open_journal(fork.path, clock=clock) as journal:
+    with open_journal(fork.path, clock=clock, veil=veil) as journal:
         for entry in entries[1:]:
             clock.at = entry.at
             journal.stage(_copied(reader, journal, entry, run_id))

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from bartack.core import replace_file
+from bartack.journal import Secrets, Veil
 from bartack.runtime._entries import FailureRecorded
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
@@ -79,8 +80,11 @@ class FailedFile(msgspec.Struct):
 class Mirror:
     """Writes the files of one run."""
 
-    def __init__(self, run: RunDir, state: State, describe: Describe | None = None) -> None:
+    def __init__(
+        self, run: RunDir, state: State, describe: Describe | None = None, veil: Veil | None = None
+    ) -> None:
         self._describe = describe
+        self._veil = veil or Veil(Secrets({}, ()))
         self._run = run
         self._state = state
         self._transcript = (
@@ -95,7 +99,7 @@ class Mirror:
             return
         with contextlib.suppress(OSError):
             # The files are for people; a full disk or a vanished directory is told by the journal.
-            replace_file(self._run.mirror, msgspec.json.encode(self._run_file(seq, active, status)) + b"\n")
+            replace_file(self._run.mirror, self._encode(self._run_file(seq, active, status)))
             self._write_failed()
         self._transcript.look()
         if not active:
@@ -103,7 +107,7 @@ class Mirror:
 
     def transcribe(self, shown: Show) -> None:
         """Something is to be shown: add it to the transcript, if it belongs there."""
-        self._transcript.add(shown)
+        self._transcript.add(msgspec.structs.replace(shown, text=self._veil.hide_text(shown.text)))
 
     def mend_transcript(self) -> None:
         """Add what the transcript lacks since a hub was killed."""
@@ -114,6 +118,13 @@ class Mirror:
         run = self._state.run
         assert run is not None
         return f"bartack [run] {run.run} of {run.project or os.path.basename(run.workspace)}"
+
+    def _encode(self, content: msgspec.Struct) -> bytes:
+        encoded = msgspec.json.encode(content)
+        hidden = self._veil.hide(encoded)
+        # Nothing is put back into these files: a marker is as good as its text.
+        shown = encoded if hidden == encoded else msgspec.json.encode(msgspec.json.decode(hidden))
+        return shown + b"\n"
 
     def _run_file(self, seq: int, active: bool, status: str) -> RunFile:
         run, failure = self._state.run, self._state.failure
@@ -159,7 +170,7 @@ class Mirror:
             step={"path": failure.p, "n": failure.n} if failure.n else None,
             suppressed=self._state.suppressed,
         )
-        replace_file(self._run.failed, msgspec.json.encode(content) + b"\n")
+        replace_file(self._run.failed, self._encode(content))
 
 
 def describe_failure(failure: FailureRecorded) -> str:

@@ -17,13 +17,14 @@ import msgspec
 
 from bartack.core import RealDisk
 from bartack.errors import BartackError, ReplayMismatchError
-from bartack.journal import FileBlobs, FileReader, open_reader
+from bartack.journal import FileBlobs, FileReader, Secrets, Veil, open_reader
 from bartack.runtime import _frames as f
 from bartack.runtime._apply import apply_all
 from bartack.runtime._errors_out import errors_passed_on
 from bartack.runtime._history import outcome_of
 from bartack.runtime._layout import RunDir
 from bartack.runtime._state import State
+from bartack.runtime._veils import open_veil_of
 from bartack.runtime._worker_state import Worker
 
 TIMEOUT_S: Final = 600.0
@@ -54,6 +55,7 @@ class Assignment(msgspec.Struct, frozen=True):
     program: str
     root: str
     folder: str
+    secrets: Secrets = Secrets({}, ())
 
 
 def check_replay(
@@ -66,7 +68,8 @@ def check_replay(
     timeout_s: float = TIMEOUT_S,
 ) -> ReplayReport:
     """Replay a run against a program in a process of its own."""
-    assignment = Assignment(str(run.path), str(program), root, folder)
+    secrets = open_veil_of(run, workspace).secrets
+    assignment = Assignment(str(run.path), str(program), root, folder, secrets)
     try:
         with errors_passed_on() as errors:
             done = subprocess.run(
@@ -96,20 +99,20 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)
     prepare_imports(assignment.program, assignment.root, assignment.folder)
-    report = replay(RunDir(assignment.run_dir), assignment.program)
+    report = replay(RunDir(assignment.run_dir), assignment.program, Veil(assignment.secrets))
     with os.fdopen(answer, "wb") as out:
         out.write(msgspec.json.encode(report))
     return 0
 
 
-def replay(run: RunDir, program: str) -> ReplayReport:
+def replay(run: RunDir, program: str, veil: Veil) -> ReplayReport:
     """Replay every worker of a run that has something left to do against the program in a directory."""
     state = State()
-    with open_reader(run.path) as reader:
+    with open_reader(run.path, veil=veil) as reader:
         apply_all(state, reader.read())
         workers = [worker for worker in state.workers.values() if _is_replayed(worker)]
         histories = _histories(reader, workers)
-    found = [_replay_worker(run, state, worker, histories[worker.path], program) for worker in workers]
+    found = [_replay_worker(run, state, worker, histories[worker.path], program, veil) for worker in workers]
     steps = sum(len(past) for past in histories.values())
     return ReplayReport(len(workers), steps, [difference for difference in found if difference is not None])
 
@@ -139,14 +142,14 @@ def _places(worker: Worker) -> Iterable[int]:
 
 
 def _replay_worker(
-    run: RunDir, state: State, worker: Worker, past: list[f.Past], program: str
+    run: RunDir, state: State, worker: Worker, past: list[f.Past], program: str, veil: Veil
 ) -> Difference | None:
     from bartack.runtime._child import load_worker  # noqa: PLC0415 - the worker's side is needed only here
     from bartack.runtime._scheduler import Facts, Scheduler  # noqa: PLC0415 - the worker's side is needed only here
     from bartack.runtime._stint import call_worker  # noqa: PLC0415 - the worker's side is needed only here
 
     assert state.run is not None
-    blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
+    blobs = FileBlobs(str(run.path / "blobs"), RealDisk(), veil=veil)
     try:
         function = load_worker(worker.worker, program)
         facts = Facts(

@@ -46,6 +46,7 @@ from bartack.runtime._session import Session
 from bartack.runtime._state import State
 from bartack.runtime._update import update_program
 from bartack.runtime._values import codec, encode
+from bartack.runtime._veils import restored
 from bartack.runtime._view import Chronicle, MessageRecord, StepRecord, StepStatus
 from bartack.runtime._worker import Worker as WorkerFunction
 from bartack.runtime._worker import WorkerCall
@@ -199,7 +200,8 @@ class Run:
                 raise self._failure(state)
             if state.ended is None or last is None or state.ended.status != "completed":
                 raise RunNotFinishedError(self.id, status_of(self._run, state))
-            return reader.load_value(last) or b"null"
+            value = reader.load_value(last) or b"null"
+        return restored(self._run, self._run.workspace(state), value)
 
     def resume(
         self,

@@ -11,10 +11,12 @@ from bartack.errors import BartackError, JournalLockedError, TreeLockedError
 from bartack.runtime._config import kept_sets, load_config
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._hub import Hub
+from bartack.runtime._hub_log import HubLog
 from bartack.runtime._launch import EXIT_CODES, drive
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Recorded
 from bartack.runtime._state import State
+from bartack.runtime._veils import open_veil_of
 from bartack.runtime._worker_state import Value
 
 OWNED = 5
@@ -50,11 +52,14 @@ def main(argv: list[str]) -> int:
     run = RunDir(argv[0])
     value = Value(msgspec.Raw(argv[3].encode())) if len(argv) > 3 else Value()
     decision = UnknownDecision(argv[2], value) if len(argv) > 2 else None
+    log = sys.stderr = HubLog(sys.stderr, open_veil_of(run, argv[1]))
     try:
         status = drive(run, load_config(Path(argv[1]), kept_sets(run.path)), Quiet(), decision, argv[1])
     except BartackError as error:
         sys.stderr.write(f"error[{error.code}]: {error}\n")
         return OWNED if isinstance(error, JournalLockedError | TreeLockedError) else 1
+    finally:
+        log.finish()
     return EXIT_CODES[status]
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from bartack.runtime._core import UnknownDecision
     from bartack.runtime._dead_letters import open_letters
+    from bartack.runtime._digests import Digests
     from bartack.runtime._entries import (
         EntryData,
         Output,
@@ -118,6 +119,7 @@ __all__ = [
     "Chronicle",
     "Config",
     "Describe",
+    "Digests",
     "EntryData",
     "ErrorData",
     "FileChange",
@@ -249,6 +251,7 @@ _HOMES = {
     ),
     "_core": ("UnknownDecision",),
     "_dead_letters": ("open_letters",),
+    "_digests": ("Digests",),
     "_entries": (
         "EntryData",
         "Output",
