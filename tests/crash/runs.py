@@ -21,7 +21,7 @@ import msgspec
 from bartack.core import open_watch
 from bartack.journal import Entry, open_reader
 from bartack.runtime._config import load_config
-from bartack.runtime._launch import Order, create_run
+from bartack.runtime._creation import Order, create_run
 from bartack.runtime._layout import RunDir
 from bartack.runtime._run import Run
 from bartack.runtime._steps import CallArgs

@@ -22,8 +22,8 @@ from tests.language.test_run_programs import run_real
 from bartack.cli import main
 from bartack.core import open_watch
 from bartack.runtime._config import load_config
+from bartack.runtime._creation import Order, create_run
 from bartack.runtime._frames import TOGETHER
-from bartack.runtime._launch import Order, create_run
 from bartack.runtime.rehearse import Inquiry, load_worker, probe
 from bartack.testing import ScriptedAgent, assert_survives_crashes
 

@@ -251,6 +251,21 @@ def test_a_receipt_is_a_file_that_is_never_overwritten(tmp_path: Path) -> None:
         file.write_bytes(encode_receipt(first))
 
 
+@pytest.mark.requirement("receipts-are-written-again")
+def test_a_receipt_of_which_a_power_cut_has_left_a_part_is_written_again(tmp_path: Path) -> None:
+    team = Team(tmp_path)
+    with team.running(order("T-1")) as run:
+        folder = Path(run._scratch.name)
+        [first, _] = receipts(run)
+        file, content = folder / receipt_path(first), encode_receipt(first)
+        lost_end = content[: len(content) // 2]
+        lost_start = bytes(512) + content[512:]
+        for left in (b"", bytes(len(content)), lost_end, lost_start):
+            file.write_bytes(left)
+            store_receipt(folder, first)
+            assert file.read_bytes() == content
+
+
 def test_a_file_in_the_place_of_a_receipt_stops_the_run_and_nothing_is_done_twice(tmp_path: Path) -> None:
     team = Team(tmp_path)
     with team.start(order("T-1")) as run:

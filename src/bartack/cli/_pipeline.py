@@ -40,7 +40,6 @@ from bartack.runtime.operate import (
     Reading,
     RunDir,
     create_run,
-    keep_sets,
     read_settings,
 )
 
@@ -65,8 +64,7 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
     _warn(config)
     shared = settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        run = create_run(_order(order), workspace, config)
-        keep_sets(run.path, wish.sets)
+        run = create_run(_order(order), workspace, config, wish.sets)
         lock.sign(run.id)
         yield run, config
 

@@ -37,7 +37,6 @@ from bartack.runtime.operate import (
     create_run,
     differences,
     drive,
-    keep_sets,
     kept_sets,
     list_runs,
     load_config,
@@ -108,8 +107,7 @@ def run(
         input=_read_input(given),
         no_input=wish.no_input,
     )
-    made = create_run(order, place, config)
-    keep_sets(made.path, wish.sets)
+    made = create_run(order, place, config, wish.sets)
     view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 

@@ -4,6 +4,7 @@ Nothing here knows of runs or journals. Importing it is cheap: what is slow to l
 call that needs it.
 """
 
+from bartack.core._batch import Batch
 from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
 from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, is_disk_trouble, write_all
@@ -23,6 +24,7 @@ __all__ = [
     "FILE_MODE",
     "GIT_SETTINGS",
     "SOCKET_LIMIT",
+    "Batch",
     "Clock",
     "Disk",
     "FileFacts",

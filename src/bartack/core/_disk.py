@@ -6,6 +6,7 @@ crash after every operation. Whatever has to survive a power cut goes through th
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -73,8 +74,12 @@ class Disk(Protocol):
         """Remove a file's name."""
         ...
 
-    def mkdir(self, path: str) -> None:
-        """Make a directory; one that exists is left alone."""
+    def mkdir(self, path: str, *, exclusive: bool = False) -> None:
+        """Make a directory; one that exists is left alone, or with ``exclusive`` refused."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with everything in it; one that does not exist is left alone."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -162,13 +167,20 @@ class RealDisk:
         """See ``Disk.unlink``."""
         os.unlink(path)
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, exclusive: bool = False) -> None:
         """See ``Disk.mkdir``."""
         try:
             os.mkdir(path, DIR_MODE)
         except FileExistsError:
-            if not os.path.isdir(path):
+            if exclusive or not os.path.isdir(path):
                 raise
+
+    def remove_tree(self, path: str) -> None:
+        """See ``Disk.remove_tree``."""
+        import shutil  # noqa: PLC0415 - slow to import, and seldom needed
+
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
         """See ``Disk.sync_dir``."""

@@ -11,11 +11,18 @@ import stat
 from collections.abc import Generator
 from pathlib import Path
 
+from bartack.core._batch import Batch
 from bartack.core._disk import FILE_MODE, Disk, RealDisk, write_all
 
 
 def replace_file(
-    path: str | Path, data: bytes, *, disk: Disk | None = None, mode: int = FILE_MODE, synced: bool = True
+    path: str | Path,
+    data: bytes,
+    *,
+    disk: Disk | None = None,
+    mode: int = FILE_MODE,
+    synced: bool = True,
+    parents: bool = False,
 ) -> None:
     """Give a file new content atomically; durable when it returns.
 
@@ -25,11 +32,12 @@ def replace_file(
     symbolic link at ``path`` is replaced, not followed.
 
     Args:
-        path: The file; its directory has to exist.
+        path: The file; its directory has to exist, unless ``parents`` is given.
         data: The whole new content.
         disk: Where the file is.
         mode: Permissions of the file. Anything but the default needs the real disk.
         synced: ``False`` for what can be made again: it outlives every process, but a power cut may leave nothing of it.
+        parents: Make its directory and the missing ones above it, as durable as the file.
 
     Raises:
         OSError: The operating system refused one of the operations.
@@ -37,6 +45,8 @@ def replace_file(
     disk = disk or RealDisk()
     target = Path(path)
     directory, name = str(target.parent), target.name
+    if parents:
+        _make_parents(disk, os.path.abspath(directory), synced=synced)
     temporary = os.path.join(directory, _temporary_name(name))
     try:
         with naming(target):
@@ -48,6 +58,14 @@ def replace_file(
         raise
     if synced:
         disk.sync_dir(directory)
+
+
+def _make_parents(disk: Disk, directory: str, *, synced: bool) -> None:
+    batch = Batch(disk, synced=synced)
+    batch.make_dirs(directory)
+    # Also if it is there: the process that made it may have been killed before it was durable.
+    batch.include_dir(os.path.dirname(directory))
+    batch.settle()
 
 
 def write_file(path: str | Path, data: bytes, *, mode: int = FILE_MODE, synced: bool = True) -> None:

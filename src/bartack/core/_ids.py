@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NewType
 
+from bartack.core._batch import Batch
 from bartack.core._clock import Clock, SystemClock
-from bartack.core._disk import DIR_MODE
 from bartack.errors import RunIdError
 
 RunId = NewType("RunId", str)
@@ -58,22 +58,33 @@ def parse_run_id(text: str) -> RunId:
 
 
 def claim_run_dir(
-    parent: str | Path, clock: Clock | None = None, *, random: Callable[[], bytes] = _random_bytes
+    parent: str | Path,
+    clock: Clock | None = None,
+    *,
+    random: Callable[[], bytes] = _random_bytes,
+    batch: Batch | None = None,
 ) -> tuple[RunId, Path]:
     """Make the directory of a run below ``parent``, under an id that no other process has or will get there.
 
     A taken id is tried again one microsecond later, so that this ends even if the clock stands still.
 
+    Args:
+        parent: Where the directories of runs are.
+        clock: Tells the time that is part of the id.
+        random: The random part of the id.
+        batch: What the directory becomes durable with; otherwise that is left to the caller.
+
     Returns:
         The id and the directory, which only its owner may read.
     """
     clock = clock or SystemClock()
+    batch = batch or Batch()
     attempt = 0
     while True:
         run_id = _run_id(clock.now_us() + attempt, random)
         path = Path(parent, run_id)
         try:
-            os.mkdir(path, DIR_MODE)
+            batch.make_dir(str(path), exclusive=True)
         except FileExistsError:
             attempt += 1
         else:

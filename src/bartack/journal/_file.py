@@ -21,7 +21,7 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from threading import Lock
@@ -224,8 +224,11 @@ def open_journal(
     telemetry: Telemetry = NO_TELEMETRY,
     each: Callable[[Entry], None] | None = None,
     veil: Veil | None = None,
+    first: Iterable[Sequence[Draft]] = (),
 ) -> FileJournal:
     """Own the journal in ``directory``; make it, and the directory, if there is none.
+
+    The name of a new journal, and that of its directory, are durable when this returns.
 
     Args:
         directory: Holds the journal and everything that belongs to it.
@@ -237,6 +240,7 @@ def open_journal(
         each: Gets every entry that is there, in order, while the journal is judged: who needs them all reads the file only once.
             If opening fails, what it got is worth nothing.
         veil: Hides the secrets in what is written, and puts them back into what is read.
+        first: Groups that a new journal begins with: it is never there without them. One that exists does not get them.
 
     Raises:
         JournalLockedError: Somebody else owns it.
@@ -254,7 +258,7 @@ def open_journal(
     journal = FileJournal(root, disk, clock, telemetry, lock, veil, sync=durability == "power")
     try:
         with access(journal.path):
-            journal._open(at_least, each)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
+            journal._open(at_least, each, first)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
     except BaseException:
         journal.close()
         raise
@@ -271,14 +275,18 @@ def open_journal(
     return journal
 
 
-def _create(disk: Disk, root: str, first: Group) -> None:
-    """Make the journal with its first entry in place, so that a file without one is never a journal."""
+def _create(disk: Disk, root: str, first: list[Group]) -> None:
+    """Make the journal with its first commit in place, so that a file without one is never a journal."""
     temporary = os.path.join(root, f".{NAME}.tmp")
-    line, _ = encode_line(first.bodies, first.seq, first.seq, first.at, 0)
+    lines: list[bytes] = []
+    crc = 0
+    for group in first:
+        line, crc = encode_line(group.bodies, group.seq, first[0].seq, group.at, crc)
+        lines.append(line)
     fd = disk.open(temporary, write=True, create=True)
     try:
         disk.truncate(fd, 0)
-        write_all(disk, fd, line, 0)
+        write_all(disk, fd, b"".join(lines), 0)
         disk.sync(fd)
     finally:
         disk.close(fd)
@@ -463,14 +471,18 @@ class FileJournal:
 
     # Opening.
 
-    def _open(self, at_least: int, each: Callable[[Entry], None] | None) -> None:
+    def _open(
+        self, at_least: int, each: Callable[[Entry], None] | None, first: Iterable[Sequence[Draft]]
+    ) -> None:
         fresh = not self._disk.exists(self.path)
         if fresh:
             if at_least:
                 problem = f"there is no journal, but entry {at_least} was acknowledged"
                 raise JournalCorruptError(self.path, 0, problem)
             self._stage.add_own(OPENED, _opened(fence=1))
-            _create(self._disk, self.directory, self._stage.take()[0])
+            for drafts in first:
+                self._stage.add(tuple(drafts))
+            _create(self._disk, self.directory, self._stage.take())
         self._fd = self._disk.open(self.path, write=True)
         found = survey(self._disk, self._fd, self.path, each, self._veil)
         self._check_survey(found, at_least)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import DIR_MODE, replace_file
+from bartack.core import replace_file
 from bartack.errors import WorktreeDirtyError
 from bartack.pipeline._receipts import receipts_of
 from bartack.pipeline._records import (
@@ -74,8 +74,7 @@ def open_worktree(place: Place, lane: Lane, task_id: str) -> Opened:
 def note_prepared(place: Place, lane: Lane) -> None:
     """Remember that a worktree was prepared: once is enough."""
     file = _prepared(place, lane.name)
-    file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    replace_file(file, b"")
+    replace_file(file, b"", parents=True)
 
 
 def _prepared(place: Place, name: str) -> Path:
@@ -149,8 +148,7 @@ def remove_worktrees(place: Place) -> list[str]:
 def tally(place: Place, worker: str, own: Spent) -> Spent:
     """What all tasks have used so far: each leaves its own count where the others find it."""
     folder = Path(place.run_dir, "work", "spent")
-    folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    replace_file(folder / f"{worker.replace(os.sep, '%')}.json", msgspec.json.encode(own))
+    replace_file(folder / f"{worker.replace(os.sep, '%')}.json", msgspec.json.encode(own), parents=True)
     total = Spent()
     for file in folder.glob("*.json"):
         total = total + msgspec.json.decode(file.read_bytes(), type=Spent)

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import DIR_MODE, replace_file
+from bartack.core import replace_file
 from bartack.errors import ManifestError
 from bartack.runtime.operate import FileEntry, Snapshot, manifest_path, read_manifest, snapshot_id
 
@@ -23,8 +23,7 @@ def write_manifest(directory: Path, snapshot: Snapshot, captured_at: str) -> Pat
     """
     path = manifest_path(directory, snapshot.id)
     if not path.exists():
-        directory.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-        replace_file(path, encode_manifest(snapshot, captured_at))
+        replace_file(path, encode_manifest(snapshot, captured_at), parents=True)
     return path
 
 

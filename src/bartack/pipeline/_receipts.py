@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
-from bartack.core import DIR_MODE, replace_file
+from bartack.core import replace_file
 from bartack.errors import ReceiptConflictError
 from bartack.runtime.operate import Receipt, iter_receipts
+
+SECTOR: Final = 512
+"""What a disk writes at once."""
 
 
 def receipt_path(receipt: Receipt) -> str:
@@ -40,15 +44,23 @@ def store_receipt(run_dir: Path, receipt: Receipt) -> str:
     file = run_dir / path
     content = encode_receipt(receipt)
     there = _read(file)
-    if not there:
+    if is_remainder(there, content):
         _put(file, content)
     elif there != content:
         raise ReceiptConflictError(str(file))
     return path
 
 
+def is_remainder(there: bytes, content: bytes) -> bool:
+    """Whether this is what a power cut may leave of a file that was not synced: some of its sectors, and zeros for the others."""
+    if there == content or len(there) > len(content):
+        return False
+    sectors = ((there[start : start + SECTOR], start) for start in range(0, len(there), SECTOR))
+    return all(part == content[start : start + len(part)] or not any(part) for part, start in sectors)
+
+
 def _read(file: Path) -> bytes:
-    """What is there; nothing also if a power cut has left nothing of it."""
+    """What is there."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
@@ -60,8 +72,7 @@ def _put(file: Path, content: bytes) -> None:
     try:
         replace_file(file, content, synced=False)
     except FileNotFoundError:
-        file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-        replace_file(file, content, synced=False)
+        replace_file(file, content, synced=False, parents=True)
 
 
 def restore_receipts(run_dir: Path) -> list[str]:
@@ -72,7 +83,7 @@ def restore_receipts(run_dir: Path) -> list[str]:
     """
     restored: list[str] = []
     for receipt in iter_receipts(run_dir):
-        missing = not _read(run_dir / receipt_path(receipt))
+        missing = is_remainder(_read(run_dir / receipt_path(receipt)), encode_receipt(receipt))
         path = store_receipt(run_dir, receipt)
         restored += [path] if missing else []
     return restored

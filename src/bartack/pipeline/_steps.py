@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from bartack.agents import Finding, moment, open_artifact
-from bartack.core import DIR_MODE, Redactor, SystemClock, is_disk_trouble, replace_file
+from bartack.core import Redactor, SystemClock, is_disk_trouble, replace_file
 from bartack.errors import (
     AgentBudgetError,
     AgentReplyError,
@@ -229,8 +229,7 @@ def keep_spec(place: Place, name: str) -> str:
     kept = _kept_spec(place, digest)
     if not kept.exists():
         with _keeping(place):
-            kept.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-            replace_file(kept, content)
+            replace_file(kept, content, parents=True)
     return f"sha256:{digest}"
 
 
@@ -420,8 +419,7 @@ def write_findings(place: Place, name: str, findings: list[Finding]) -> Findings
     content = msgspec.json.encode(findings)
     file = Path(place.run_dir, path)
     with _keeping(place):
-        file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-        replace_file(file, content)
+        replace_file(file, content, parents=True)
     return FindingsFile(path=path, sha256=f"sha256:{sha256(content).hexdigest()}", size=len(content))
 
 

@@ -57,6 +57,7 @@ def _program_pinned(state: State, data: e.ProgramPinned, seq: int, at: int, valu
     state.run = msgspec.structs.replace(
         state.run, program=data.program, root=data.root, environment=data.environment
     )
+    state.next_program = data.waiting
 
 
 def _run_moved(state: State, data: e.RunMoved, seq: int, at: int, value: Value) -> None:

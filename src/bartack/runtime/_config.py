@@ -25,7 +25,7 @@ from bartack.agents import (
     agent_settings,
     examine_agents,
 )
-from bartack.core import Flaw, KeyPath, dotted, find_flaws, replace_file, unknown_name
+from bartack.core import Batch, Flaw, KeyPath, dotted, find_flaws, replace_file, unknown_name
 from bartack.errors import ConfigError, MailboxNameError
 from bartack.messaging import LetterPolicy, check_name
 from bartack.runtime._config_problem import CONFIG_FILE, Blame, SettingProblem
@@ -268,6 +268,12 @@ def keep_sets(run_dir: Path, sets: Sequence[str]) -> None:
     if sets:
         kept = [*kept_sets(run_dir), *sets]
         replace_file(run_dir / SETS_FILE, msgspec.json.encode(kept))
+
+
+def write_sets(run_dir: Path, sets: Sequence[str], batch: Batch) -> None:
+    """Keep the settings that were given for a run that is being made; they become durable with the batch."""
+    if sets:
+        batch.write(str(run_dir / SETS_FILE), msgspec.json.encode(sets))
 
 
 def kept_sets(run_dir: Path) -> list[str]:

@@ -51,6 +51,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The run whose process created this one, if it was one."""
     from_runs: list[str] = []
     """The runs whose processes may act on this one: ids, patterns of ids, or ``creator``."""
+    synced: bool = False
+    """Whether its program and settings were durable when it was created."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):
@@ -61,6 +63,8 @@ class ProgramPinned(EntryData, frozen=True, gc=False):
     program: str
     root: str
     environment: dict[str, str] = {}
+    waiting: str = ""
+    """The directory in which it was written; from this entry on it takes the place of the one before."""
 
 
 class RunMoved(EntryData, frozen=True, gc=False):

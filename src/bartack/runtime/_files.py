@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bartack.core import is_secret_name, write_file, write_in_place
+from bartack.core import RealDisk, is_secret_name, write_file, write_in_place
 from bartack.errors import BartackError, FileAccessError
 from bartack.runtime._bodies import FileOp
 from bartack.runtime._op import NoteOp
@@ -138,7 +138,7 @@ class Files:
     def _replace(self, name: str, content: bytes) -> None:
         def replace() -> None:
             target = os.path.realpath(self._path(name))
-            os.makedirs(os.path.dirname(target), exist_ok=True)
+            _make_folder(os.path.dirname(target))
             write_file(target, content, mode=_NEW_FILE & ~self._umask)
 
         _access(name, replace)
@@ -147,7 +147,7 @@ class Files:
         target = self._path(name)
 
         def write() -> None:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
+            _make_folder(os.path.dirname(target))
             if not _is_regular(target):
                 write_in_place(target, content)
                 return
@@ -157,6 +157,9 @@ class Files:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+            if not offset:
+                # It may be new, and then its name is not durable yet.
+                RealDisk().sync_dir(os.path.dirname(target))
 
         _access(name, write)
 
@@ -167,6 +170,19 @@ def _is_regular(path: str) -> bool:
         return stat.S_ISREG(os.stat(path).st_mode)
     except FileNotFoundError:
         return True
+
+
+def _make_folder(path: str) -> None:
+    """Make a directory and the missing ones above it, as durable as the file that will be in it."""
+    missing = path
+    made: list[str] = []
+    while missing and not os.path.lexists(missing):
+        missing = os.path.dirname(missing)
+        made.append(missing)
+    if made:
+        os.makedirs(path, exist_ok=True)
+        for parent in made:
+            RealDisk().sync_dir(parent)
 
 
 def _write_all(fd: int, content: bytes, offset: int) -> None:

@@ -1,11 +1,10 @@
-"""Making a run, and running one: from a program to a directory with a journal, and from that to a hub."""
+"""Running a run: from a directory with a journal to a hub. ``_creation.py`` makes them."""
 
 from __future__ import annotations
 
 import gc
 import importlib
 import os
-import secrets
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -13,9 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.agents import ScriptedConfig
-from bartack.core import DIR_MODE, SystemClock, claim_run_dir, unknown_name
-from bartack.errors import AgentConfigError, ConfigError, ResumeRefusedError, RunNotFoundError
+from bartack.core import Batch, SystemClock
+from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import add_entry, apply_all
@@ -24,20 +22,18 @@ from bartack.runtime._core import Core, UnknownDecision, check_decided
 from bartack.runtime._digests import Digests
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
-from bartack.runtime._inside import check_may_drive, find_enclosing
-from bartack.runtime._inspection import probe
+from bartack.runtime._inside import check_may_drive
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
 from bartack.runtime._locate import TERMINAL
 from bartack.runtime._mirror import Describe, RunFile
 from bartack.runtime._office import Settings
-from bartack.runtime._program import Inquiry, find_program, heal_program, pin, project_root
+from bartack.runtime._pinning import finish_update
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._state import State
-from bartack.runtime._steps import CallArgs
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._veils import open_veil
-from bartack.runtime._worker_state import NO_VALUE, Value
+from bartack.runtime._worker_state import NO_VALUE
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 EXIT_CODES = {
@@ -50,89 +46,6 @@ EXIT_CODES = {
     "interrupted": 130,
     "terminated": 143,
 }
-
-
-class Order(msgspec.Struct, kw_only=True):
-    """What to run."""
-
-    program: str
-    worker: str = ""
-    argv: list[str] = []
-    input: dict[str, msgspec.Raw] = {}
-    call: CallArgs | None = None
-    no_input: bool = False
-
-
-def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
-    """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
-
-    Raises:
-        ProgramImportError: The program cannot run; no run was made.
-        UsageError: The arguments do not fit; no run was made.
-        AgentConfigError: An agent that it may ask cannot be used; no run was made.
-    """
-    file, named = find_program(order.program, workspace)
-    root = project_root(file, workspace)
-    inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
-    finding = probe(inquiry, workspace)
-    _check_agents(finding.agents, config, workspace)
-    check_telemetry(config)
-    runs = config.state_dir(workspace) / "runs"
-    runs.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    run_id, path = claim_run_dir(runs)
-    run = RunDir(path)
-    run.make()
-    pin(finding.files, root, run.program)
-    inside = find_enclosing(os.getpid())
-    created = e.RunCreated(
-        run=run_id,
-        worker=finding.worker,
-        name=finding.name,
-        program=str(file),
-        workspace=str(workspace.resolve()),
-        root=str(root),
-        seed=secrets.randbelow(2**32),
-        no_input=order.no_input,
-        environment=finding.environment,
-        argv=order.argv,
-        place=os.path.relpath(run.path, workspace.resolve()),
-        project=config.project_name(workspace),
-        inside="" if inside is None else inside.run,
-        from_runs=config.questions.from_runs,
-    )
-    arguments = msgspec.json.encode(finding.call or CallArgs())
-    veil = open_veil(config, str(run.path), created.workspace, created.root, created.program)
-    with open_journal(run.path, durability=config.durability, veil=veil) as journal:
-        value = _pack(journal, arguments)
-        spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
-        journal.stage(e.draft(created), e.draft(spawned, value.raw, value.ref))
-        journal.commit()
-    return run
-
-
-def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
-    """Look at the agents of a program before anybody is paid for anything."""
-    names = {name or config.default_agent for name in wanted} - {""}
-    # Scripts are read when the run begins, asked or not.
-    scripted = {name for name, agent in config.agents.named.items() if isinstance(agent, ScriptedConfig)}
-    if not names | scripted:
-        return
-    from bartack.agents import check_agents  # noqa: PLC0415 - a run without agents starts faster without it
-
-    known = config.agents.named
-    unknown = sorted(names - set(known))
-    if unknown:
-        flaw = unknown_name((), unknown[0], list(known), "there is no such agent")
-        raise AgentConfigError(unknown[0], flaw.problem)
-    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted)):
-        if not report.usable:
-            raise AgentConfigError(report.name, "; ".join(report.problems))
-
-
-def _pack(journal: FileJournal, encoded: bytes) -> Value:
-    return (
-        Value(msgspec.Raw(encoded)) if len(encoded) <= 64 * 1024 else Value(None, journal.put_blob(encoded))
-    )
 
 
 def load_state(run: RunDir, journal: FileJournal) -> State:
@@ -209,11 +122,13 @@ def _drive(
     )
     hub: Hub | None = None
     try:
-        heal_program(run.program)
         if state.run is None:
             raise RunNotFoundError(run.id)
+        finish_update(run.path, state.next_program)
         check_resumable(run, state, unknown)
         keep_sets(run.path, sets)
+        if config.durability == "power":
+            _settle(run, state)
         place = run.workspace(state, workspace)
         moved = state.run.workspace != place
         settings = _settings_of(config, no_input=state.run.no_input)
@@ -247,6 +162,20 @@ def _note_changed(core: Core, names: list[str]) -> None:
         core.ledger.act(Show("note", "", text))
 
 
+def _settle(run: RunDir, state: State) -> None:
+    """Make durable what the run executes, unless whoever made it just did.
+
+    It may be a copy, or have been created without syncs, and the entries to come rest on it.
+    """
+    assert state.run is not None
+    if state.hub == 0 and state.run.synced:
+        return
+    batch = Batch()
+    batch.include_tree(str(run.program))
+    batch.include_dir(str(run.path))
+    batch.settle()
+
+
 def _settings_of(config: Config, *, no_input: bool) -> Settings:
     return Settings(
         no_input=no_input,
@@ -270,7 +199,7 @@ def _open_prompts(run: RunDir, config: Config, place: str, state: State) -> Prom
 
     programs = Programs(
         config,
-        folder=run.path / "agents",
+        folder=run.agents,
         workspace=place,
         environment=run.environment(state),
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.core import DIR_MODE, SOCKET_LIMIT, clear_sockets, socket_place
+from bartack.core import SOCKET_LIMIT, Batch, clear_sockets, socket_place
 from bartack.errors import PeerRefusedError, WorkspaceError
 from bartack.runtime._frames import Order
 from bartack.runtime._state import State
@@ -29,6 +29,7 @@ class RunDir:
         self.failed = self.path / ".failed"
         self.program = self.path / "program"
         self.work = self.path / "work"
+        self.agents = self.path / "agents"
         self.inbox = self.path / "inbox"
         self.transcript = self.path / "transcript.txt"
         self.log = self.path / "hub.log"
@@ -38,10 +39,11 @@ class RunDir:
         """The run's id."""
         return self.path.name
 
-    def make(self) -> None:
-        """Make the directories that a run needs."""
+    def make(self, batch: Batch | None = None) -> None:
+        """Make the directories that a run needs; they become durable with the batch."""
+        batch = batch or Batch()
         for folder in (self.path, self.program, self.work, self.inbox):
-            folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+            batch.make_dirs(str(folder))
 
     def workspace(self, state: State, given: str | None = None) -> str:
         """Where the run's commands and relative paths are from now on.

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
 
-from bartack.core import SystemClock, claim_run_dir, open_watch
+from bartack.core import Batch, RealDisk, SystemClock, claim_run_dir, open_watch
 from bartack.errors import (
     ResumeRefusedError,
     RunNotActiveError,
@@ -21,7 +22,7 @@ from bartack.errors import (
     SessionFailedError,
     StepNotFoundError,
 )
-from bartack.journal import Draft, Entry, FileJournal, FileReader, Veil, open_journal, open_reader
+from bartack.journal import Draft, Entry, FileBlobs, FileReader, Veil, open_journal, open_reader
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import apply, apply_all
 from bartack.runtime._client import HubClient, is_active
@@ -32,6 +33,7 @@ from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, status_of
 from bartack.runtime._mirror import Mirror
+from bartack.runtime._pinning import current_program
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
 from bartack.runtime._veils import open_veil_of
@@ -149,9 +151,8 @@ def fork_run(run: RunDir, at: str) -> RunDir:
         last = _place_of(run, entries, at)
         run_id, path = claim_run_dir(run.path.parent)
         fork = RunDir(path)
-        fork.make()
         try:
-            _copy_files(run, fork)
+            _copy_files(run, fork, _waiting(entries))
             _copy_entries(reader, entries[:last], fork, run_id, veil)
         except BaseException:
             shutil.rmtree(path)
@@ -180,15 +181,25 @@ def _place_of(run: RunDir, entries: list[Entry], at: str) -> int:
     return step.seq
 
 
-def _copy_files(run: RunDir, fork: RunDir) -> None:
-    """The program, and the files of the run as they are now: they are not rewound."""
-    for name in ("program", "work", "agents"):
-        source = run.path / name
+def _waiting(entries: list[Entry]) -> str:
+    """Where the last update of the run has written the program."""
+    pins = (entry for entry in reversed(entries) if entry.kind == e.ProgramPinned.kind)
+    return next((entry.decode(e.ProgramPinned).waiting for entry in pins), "")
+
+
+def _copy_files(run: RunDir, fork: RunDir, waiting: str) -> None:
+    """The program, and the files of the run as they are now: they are not rewound. They are durable."""
+    batch = Batch()
+    fork.make(batch)
+    program = current_program(run.path, waiting)
+    for source, target in ((program, fork.program), (run.work, fork.work), (run.agents, fork.agents)):
         if source.is_dir():
-            shutil.copytree(source, fork.path / name, symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+            batch.include_tree(str(target))
     if (run.path / DIGESTS).is_file():
-        shutil.copyfile(run.path / DIGESTS, fork.path / DIGESTS)
-        (fork.path / DIGESTS).chmod(0o600)
+        batch.write(str(fork.path / DIGESTS), (run.path / DIGESTS).read_bytes())
+    batch.include_dir(str(fork.path))
+    batch.settle()
 
 
 class _Dated:
@@ -208,22 +219,31 @@ def _copy_entries(reader: FileReader, entries: list[Entry], fork: RunDir, run_id
     """Every entry keeps its place and its time: later entries, and ids of messages, refer to them."""
     clock = _Dated()
     clock.at = entries[0].at
-    with open_journal(fork.path, clock=clock, veil=veil) as journal:
-        for entry in entries[1:]:
-            clock.at = entry.at
-            journal.stage(_copied(reader, journal, entry, run_id))
-        journal.commit()
+    first = _copies(reader, entries[1:], fork, run_id, clock, veil)
+    open_journal(fork.path, clock=clock, first=first, veil=veil).close()
     # How long nobody ran the run is counted from here.
     os.utime(fork.lock, ns=(clock.at * 1000, clock.at * 1000))
 
 
-def _copied(reader: FileReader, journal: FileJournal, entry: Entry, run_id: str) -> Draft:
+def _copies(
+    reader: FileReader, entries: Iterable[Entry], fork: RunDir, run_id: str, clock: _Dated, veil: Veil
+) -> Iterator[tuple[Draft]]:
+    blobs = FileBlobs(str(fork.path / "blobs"), RealDisk(), veil=veil)
+    for entry in entries:
+        clock.at = entry.at
+        yield (_copied(reader, blobs, entry, run_id),)
+
+
+def _copied(reader: FileReader, blobs: FileBlobs, entry: Entry, run_id: str) -> Draft:
     if entry.kind.startswith("journal."):
         return Draft(SKIPPED, {"kind": entry.kind})
     value = reader.load_value(entry)
-    ref = journal.put_blob(value) if entry.ref is not None and value is not None else None
+    ref = blobs.put(value) if entry.ref is not None and value is not None else None
     data: msgspec.Struct | dict[str, object] = entry.data
     if entry.kind == e.RunCreated.kind:
         created = entry.decode(e.RunCreated)
-        data = msgspec.structs.replace(created, run=run_id, forked_from=created.run)
+        data = msgspec.structs.replace(created, run=run_id, forked_from=created.run, synced=True)
+    elif entry.kind == e.ProgramPinned.kind:
+        # The fork has it in place, and its own updates may come to the same name.
+        data = msgspec.structs.replace(entry.decode(e.ProgramPinned), waiting="")
     return Draft(entry.kind, data, None if ref is not None else value, ref)

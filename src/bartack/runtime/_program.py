@@ -1,10 +1,8 @@
-"""The program of a run: found, looked at, and kept with the run, so that what runs is what was there when it began."""
+"""The program of a run: found, looked at, and compared with its source. ``_pinning.py`` keeps it with the run."""
 
 from __future__ import annotations
 
 import os
-import py_compile
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import DIR_MODE
 from bartack.errors import ProgramImportError, UsageError
 from bartack.runtime._config_problem import CONFIG_FILE
 from bartack.runtime._errors_out import errors_passed_on
@@ -118,25 +115,6 @@ def probe_python(inquiry: Inquiry, workspace: Path) -> Finding:
             raise UsageError(Path(inquiry.file).name, finding.problem)
         raise ProgramImportError(inquiry.file, finding.problem.removeprefix(f"{inquiry.file}: "))
     return finding
-
-
-def pin(files: list[str], root: Path, target: Path) -> None:
-    """Copy the program's files to where the run executes them from."""
-    for relative in files:
-        copy = target / relative
-        copy.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-        shutil.copyfile(root / relative, copy)
-        copy.chmod(0o600)
-        if copy.suffix == ".py":
-            # Every worker's process imports it: once compiled here, none of them has to.
-            py_compile.compile(str(copy), quiet=2)
-
-
-def heal_program(pinned: Path) -> None:
-    """Finish an update that was killed after the old program had been put aside."""
-    waiting = pinned.with_name("program.next")
-    if not pinned.exists() and waiting.exists():
-        os.rename(waiting, pinned)
 
 
 def differences(files: list[str], root: Path, pinned: Path) -> list[str]:

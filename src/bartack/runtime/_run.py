@@ -33,11 +33,12 @@ from bartack.runtime._asks import check_limit
 from bartack.runtime._client import HubClient, is_active
 from bartack.runtime._config import find_workspace, load_config
 from bartack.runtime._core import UnknownDecision
+from bartack.runtime._creation import Order, create_run
 from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._foreign import Request
 from bartack.runtime._inbox import leave_answer, leave_message
 from bartack.runtime._inside import check_may_drive
-from bartack.runtime._launch import Order, check_resumable, create_run
+from bartack.runtime._launch import check_resumable
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
 from bartack.runtime._manage import cancel_run, fail_run, fork_run

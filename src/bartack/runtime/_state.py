@@ -37,6 +37,8 @@ class State:
 
     def __init__(self) -> None:
         self.run: e.RunCreated | None = None
+        self.next_program = ""
+        """Where the last update has written its program; it is moved from there when that is durable."""
         self.created_at = 0
         self.arguments = NO_VALUE
         self.workers: dict[str, Worker] = {}

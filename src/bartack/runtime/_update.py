@@ -6,7 +6,6 @@ import os
 import shutil
 from pathlib import Path
 
-from bartack.core import DIR_MODE
 from bartack.errors import ReplayMismatchError, ResumeRefusedError
 from bartack.journal import open_journal
 from bartack.runtime import _entries as e
@@ -14,7 +13,8 @@ from bartack.runtime._inside import check_outside
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
-from bartack.runtime._program import Inquiry, pin, project_root
+from bartack.runtime._pinning import finish_update, prepare_update, read_sources
+from bartack.runtime._program import Inquiry, project_root
 from bartack.runtime._replay import check_replay
 from bartack.runtime._steps import CallArgs
 
@@ -44,36 +44,29 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         )
         if finding.worker.partition(":")[2] != state.run.worker.partition(":")[2]:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
-        next_program = run.path / "program.next"
-        shutil.rmtree(next_program, ignore_errors=True)
-        next_program.mkdir(mode=DIR_MODE)
-        pin(finding.files, root, next_program)
         folder = os.path.relpath(file.parent, root)
-        _keep_module_name(state.run.worker.partition(":")[0], file, next_program / folder)
-        report = check_replay(run, next_program, str(root), folder, state.run.seed, str(workspace))
+        sources = read_sources(finding.files, root)
+        _keep_module_name(state.run.worker.partition(":")[0], file, folder, sources)
+        finish_update(run.path, state.next_program)
+        waiting = prepare_update(run.path, sources, journal.fence)
+        report = check_replay(run, run.path / waiting, str(root), folder, state.run.seed, str(workspace))
         if report.differences:
-            shutil.rmtree(next_program, ignore_errors=True)
+            shutil.rmtree(run.path / waiting, ignore_errors=True)
             first = report.differences[0]
             if not first.recorded:
                 raise ResumeRefusedError(run.id, f"the program does not fit its history: {first.message}")
             raise ReplayMismatchError(first.worker, first.step, first.recorded, first.asked)
-        _swap(run)
-        pinned = e.ProgramPinned(program=str(file), root=str(root), environment=finding.environment)
+        pinned = e.ProgramPinned(
+            program=str(file), root=str(root), environment=finding.environment, waiting=waiting
+        )
         journal.stage(e.draft(pinned))
         journal.commit()
+        finish_update(run.path, waiting)
     return report.steps
 
 
-def _keep_module_name(module: str, file: Path, folder: Path) -> None:
+def _keep_module_name(module: str, file: Path, folder: str, sources: dict[str, bytes]) -> None:
     """A program from a file of another name is found under the name it had: the journal names its workers by that."""
     if file.stem != module:
-        shutil.copy(folder / file.name, folder / f"{module}.py")
-
-
-def _swap(run: RunDir) -> None:
-    """Put the new program into its place; the one before is kept beside it."""
-    number = 1
-    while (run.path / f"program.{number}").exists():
-        number += 1
-    os.rename(run.program, run.path / f"program.{number}")
-    os.rename(run.path / "program.next", run.program)
+        own = os.path.normpath(os.path.join(folder, file.name))
+        sources[os.path.normpath(os.path.join(folder, f"{module}.py"))] = sources[own]

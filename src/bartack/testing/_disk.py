@@ -22,29 +22,16 @@ from bartack.core import FileFacts, WatchKind
 from bartack.testing._platter import (
     Choose,
     Directory,
-    Doubt,
     File,
     Node,
-    keep_everything,
     keep_nothing,
-    keep_only,
     keep_some,
     survive,
 )
+from bartack.testing._remainders import CORNERS, Recorder, iter_remainders
 
 FIRST_DESCRIPTOR = 1_000_000
 """Far above those of the operating system, so that none is ever taken for one of them."""
-
-_CORNERS: tuple[Choose, ...] = (
-    keep_nothing,
-    keep_everything,
-    keep_only("name"),
-    keep_only("size"),
-    keep_only("sector"),
-    keep_only("name", "size"),
-    keep_only("name", "sector"),
-    keep_only("size", "sector"),
-)
 
 
 class PowerCut(BaseException):
@@ -227,14 +214,23 @@ class FaultyDisk:
             parent.change(remove=name)
             node.links -= 1
 
-    def mkdir(self, path: str) -> None:
+    def mkdir(self, path: str, *, exclusive: bool = False) -> None:
         """See ``Disk.mkdir``."""
         with self._guard:
             found = self._find(path)
-            if isinstance(found, File):
+            if isinstance(found, File) or (exclusive and found is not None):
                 raise _error(errno.EEXIST, path)
             if found is None:
                 self._make_directory(path)
+
+    def remove_tree(self, path: str) -> None:
+        """See ``Disk.remove_tree``. One operation: what is below a name that is gone is not looked at by anyone."""
+        with self._guard:
+            if self._find(path) is not None:
+                with self._mutation("remove_tree", path):
+                    self._directory(path)
+                    parent, name = self._parent(path)
+                    parent.change(remove=name)
 
     def sync_dir(self, path: str) -> None:
         """See ``Disk.sync_dir``."""
@@ -298,15 +294,22 @@ class FaultyDisk:
         without data, …), then ``samples`` random ones, the same for the same ``seed``.
         """
         seen: set[tuple[int, ...]] = set()
-        for number in range(len(_CORNERS) + samples):
-            in_corner = number < len(_CORNERS)
-            choose = _CORNERS[number] if in_corner else keep_some(Random(f"{seed}/{number}"))
-            recorder = _Recorder(choose)
+        for number in range(len(CORNERS) + samples):
+            in_corner = number < len(CORNERS)
+            choose = CORNERS[number] if in_corner else keep_some(Random(f"{seed}/{number}"))
+            recorder = Recorder(choose)
             disk = self.after_power_cut(recorder)
             picks = tuple(recorder.picks)
             if picks not in seen:
                 seen.add(picks)
                 yield disk
+
+    def remainders(self, *, limit: int = 256, samples: int = 40, seed: int = 0) -> Iterator[FaultyDisk]:
+        """The disks that may be found when the power goes now: every one, if there are at most ``limit``.
+
+        Of more than that: what ``survivors`` gives, and those with one single change omitted, and with one single change kept.
+        """
+        return iter_remainders(self.after_power_cut, limit=limit, samples=samples, seed=seed)
 
     # The faults.
 
@@ -363,6 +366,11 @@ class FaultyDisk:
         held = (handle.node for handle in self._handles.values())
         files.update((node.number, node) for node in held if isinstance(node, File))
         return sum(file.backed for file in files.values())
+
+    def folders(self) -> set[str]:
+        """The path of every directory."""
+        with self._guard:
+            return set(_walk_folders(self._root, ""))
 
     def tree(self) -> dict[str, bytes]:
         """The content of every file by its path, as readers see it."""
@@ -530,18 +538,6 @@ class FaultyWatch:
         self.close()
 
 
-class _Recorder:
-    """Decides as another one does, and remembers how it decided."""
-
-    def __init__(self, choose: Choose) -> None:
-        self.picks: list[int] = []
-        self._choose = choose
-
-    def __call__(self, doubt: Doubt) -> int:
-        self.picks.append(self._choose(doubt))
-        return self.picks[-1]
-
-
 @lru_cache(maxsize=1024)
 def _plain(path: str) -> str:
     return posixpath.normpath(posixpath.join("/", path))
@@ -587,3 +583,10 @@ def _walk(directory: Directory, path: str) -> Iterator[tuple[str, File]]:
             yield below, node
         else:
             yield from _walk(node, below)
+
+
+def _walk_folders(directory: Directory, path: str) -> Iterator[str]:
+    for name, node in sorted(directory.names.items()):
+        if isinstance(node, Directory):
+            yield f"{path}/{name}"
+            yield from _walk_folders(node, f"{path}/{name}")

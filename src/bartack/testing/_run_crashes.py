@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from bartack.agents import ScriptedAgent
-from bartack.core import open_watch
+from bartack.core import Batch, open_watch
 from bartack.errors import JournalNotFoundError, ReplayMismatchError, RunNotFoundError
 from bartack.journal import Entry, open_reader
 from bartack.runtime import Run
@@ -46,6 +46,7 @@ from bartack.runtime.rehearse import (
     pin,
     probe,
     project_root,
+    read_sources,
 )
 from bartack.testing._run import ShellScript, TestRun, Unknown
 
@@ -278,8 +279,7 @@ def assert_replays(
         root = project_root(file, workspace)
         finding = probe(Inquiry(str(file), str(root), created.name, call=CallArgs()), workspace)
         pinned = Path(scratch, "program")
-        pinned.mkdir()
-        pin(finding.files, root, pinned)
+        pin(read_sources(finding.files, root), pinned, Batch(synced=False))
         folder = os.path.relpath(file.parent, root)
         report = check_replay(run, pinned, str(root), folder, created.seed, str(workspace))
     for difference in report.differences:

@@ -195,6 +195,21 @@ def test_the_new_content_survives_a_power_cut_right_after() -> None:
     assert [after.tree() for after in disk.survivors(samples=20)] == [{"/run/file": NEW}]
 
 
+def test_directories_that_were_missing_survive_a_power_cut_right_after() -> None:
+    disk = FaultyDisk()
+    replace_file("/a/b/file", b"new", disk=disk, parents=True)
+
+    assert disk.after_power_cut().tree() == {"/a/b/file": b"new"}
+
+
+def test_a_directory_that_a_killed_process_made_survives_a_power_cut() -> None:
+    disk = FaultyDisk()
+    disk.mkdir("/a")
+    replace_file("/a/file", b"new", disk=disk, parents=True)
+
+    assert disk.after_power_cut().tree() == {"/a/file": b"new"}
+
+
 def test_a_full_disk_keeps_the_old_content() -> None:
     disk = FaultyDisk()
     disk.put("/run/file", OLD)

@@ -458,3 +458,44 @@ def test_a_chooser_sees_only_what_is_in_doubt(disk: FaultyDisk) -> None:
     disk.sync(fd)
 
     assert disk.after_power_cut(choose).tree()["/run/a"] == b"x"
+
+
+def test_every_remainder_is_found_if_they_are_few() -> None:
+    disk = FaultyDisk()
+    fd = disk.open("/a", write=True, create=True)
+    disk.write(fd, b"x" * 600, 0)
+    disk.mkdir("/b")
+
+    # The name of the directory, that of the file, its size and its two sectors, which say nothing without name and size.
+    found = [
+        (frozenset(left.tree().items()), frozenset(left.folders())) for left in disk.remainders(limit=32)
+    ]
+    assert len(set(found)) == 2 * (1 + 1 + 4)
+    assert len(found) == len(set(found))
+
+
+def test_each_change_is_omitted_alone_and_kept_alone_if_remainders_are_many() -> None:
+    disk = FaultyDisk()
+    for number in range(12):
+        disk.mkdir(f"/{number}")
+
+    found = [len(left.folders()) for left in disk.remainders(limit=100, samples=0)]
+    assert sorted(found) == [0, *[1] * 12, *[11] * 12, 12]
+
+
+def test_an_exclusive_directory_is_refused_if_it_exists() -> None:
+    disk = FaultyDisk()
+    disk.mkdir("/a", exclusive=True)
+
+    with pytest.raises(FileExistsError):
+        disk.mkdir("/a", exclusive=True)
+
+
+def test_a_tree_that_was_removed_may_be_found_again_after_a_power_cut() -> None:
+    disk = FaultyDisk()
+    disk.put("/a/file", b"content")
+    disk.remove_tree("/a")
+    disk.remove_tree("/a")
+
+    assert disk.tree() == {}
+    assert disk.after_power_cut().tree() == {"/a/file": b"content"}

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
         Reading,
         check_resumed,
         find_workspace,
-        keep_sets,
         kept_sets,
         load_config,
         read_settings,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         TestsConfig,
     )
     from bartack.runtime._core import UnknownDecision
+    from bartack.runtime._creation import Order, create_run
     from bartack.runtime._dead_letters import open_letters
     from bartack.runtime._digests import Digests
     from bartack.runtime._entries import (
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
-    from bartack.runtime._launch import EXIT_CODES, Order, check_telemetry, create_run, drive
+    from bartack.runtime._launch import EXIT_CODES, check_telemetry, drive
     from bartack.runtime._layout import RunDir
     from bartack.runtime._ledger import Recorded
     from bartack.runtime._locate import (
@@ -195,7 +195,6 @@ __all__ = [
     "is_active",
     "iter_receipts",
     "iter_snapshots",
-    "keep_sets",
     "kept_sets",
     "leave_answer",
     "leave_message",
@@ -230,7 +229,6 @@ _HOMES = {
         "Reading",
         "check_resumed",
         "find_workspace",
-        "keep_sets",
         "kept_sets",
         "load_config",
         "read_settings",
@@ -250,6 +248,7 @@ _HOMES = {
         "TestsConfig",
     ),
     "_core": ("UnknownDecision",),
+    "_creation": ("Order", "create_run"),
     "_dead_letters": ("open_letters",),
     "_digests": ("Digests",),
     "_entries": (
@@ -268,7 +267,7 @@ _HOMES = {
     "_frames": ("PATCHWORK", "TOGETHER", "ErrorData", "StackLine"),
     "_hub": ("Hub", "Observer"),
     "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
-    "_launch": ("EXIT_CODES", "Order", "check_telemetry", "create_run", "drive"),
+    "_launch": ("EXIT_CODES", "check_telemetry", "drive"),
     "_layout": ("RunDir",),
     "_ledger": ("Recorded",),
     "_locate": (

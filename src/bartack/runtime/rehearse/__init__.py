@@ -22,7 +22,8 @@ from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
 from bartack.runtime._memory_hub import KilledError
 from bartack.runtime._memory_run import MemoryRun, MovableClock
-from bartack.runtime._program import Inquiry, pin, project_root
+from bartack.runtime._pinning import pin, read_sources
+from bartack.runtime._program import Inquiry, project_root
 from bartack.runtime._replay import ReplayReport, check_replay
 from bartack.runtime._results import Failure, ShellResult
 from bartack.runtime._state import State
@@ -74,4 +75,5 @@ __all__ = [
     "pin",
     "probe",
     "project_root",
+    "read_sources",
 ]

@@ -1,0 +1,161 @@
+"""Making a run: from a program and its arguments to a directory with a journal. Nothing runs yet.
+
+A run exists from the moment its journal has a name, and no journal has a name without the entries that say which run it is.
+Before that everything is durable that a resume needs: the program, the settings that were given, and the directories. So a power
+cut leaves a whole run or none. ``_launch.py`` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from bartack.agents import ScriptedConfig
+from bartack.core import Batch, Disk, claim_run_dir, unknown_name
+from bartack.errors import AgentConfigError
+from bartack.journal import Durability, open_journal
+from bartack.runtime import _entries as e
+from bartack.runtime._config import Config, write_sets
+from bartack.runtime._inside import find_enclosing
+from bartack.runtime._inspection import probe
+from bartack.runtime._launch import check_telemetry
+from bartack.runtime._layout import RunDir
+from bartack.runtime._pinning import pin, read_sources
+from bartack.runtime._program import Inquiry, find_program, project_root
+from bartack.runtime._steps import CallArgs
+from bartack.runtime._veils import open_veil
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """What to run."""
+
+    program: str
+    worker: str = ""
+    argv: list[str] = []
+    input: dict[str, msgspec.Raw] = {}
+    call: CallArgs | None = None
+    no_input: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A run that can be made: its program can be executed, and its arguments fit.
+
+    Attributes:
+        sources: The files of the program.
+        created: Says everything of the run but its id and its place.
+        arguments: Of its first worker.
+        state_dir: Where runs are kept.
+        durability: What an acknowledged entry survives.
+        sets: Settings that were given for this run.
+        config: The settings of the workspace, which say what is secret.
+    """
+
+    sources: dict[str, bytes]
+    created: e.RunCreated
+    arguments: bytes
+    state_dir: Path
+    durability: Durability
+    sets: Sequence[str]
+    config: Config = field(default_factory=Config)
+
+
+def create_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> RunDir:
+    """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
+
+    Args:
+        order: What to run.
+        workspace: Where its commands and relative paths are.
+        config: The settings of the workspace.
+        sets: Settings in ``config`` that were given for this run; a resume has them, too.
+
+    Raises:
+        ProgramImportError: The program cannot run; no run was made.
+        UsageError: The arguments do not fit; no run was made.
+        AgentConfigError: An agent that it may ask cannot be used; no run was made.
+    """
+    return make_run(plan_run(order, workspace, config, sets))
+
+
+def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
+    """Find out everything that can keep a run from being made. See ``create_run``."""
+    file, named = find_program(order.program, workspace)
+    root = project_root(file, workspace)
+    inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
+    finding = probe(inquiry, workspace)
+    _check_agents(finding.agents, config, workspace)
+    check_telemetry(config)
+    inside = find_enclosing(os.getpid())
+    created = e.RunCreated(
+        run="",
+        worker=finding.worker,
+        name=finding.name,
+        program=str(file),
+        workspace=str(workspace.resolve()),
+        root=str(root),
+        seed=secrets.randbelow(2**32),
+        no_input=order.no_input,
+        environment=finding.environment,
+        argv=order.argv,
+        project=config.project_name(workspace),
+        inside="" if inside is None else inside.run,
+        from_runs=config.questions.from_runs,
+        synced=config.durability == "power",
+    )
+    return Plan(
+        sources=read_sources(finding.files, root),
+        created=created,
+        arguments=msgspec.json.encode(finding.call or CallArgs()),
+        state_dir=config.state_dir(workspace).absolute(),
+        durability=config.durability,
+        sets=sets,
+        config=config,
+    )
+
+
+def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
+    """Make the directory of a run with everything that a resume needs, and last its journal."""
+    batch = Batch(disk, synced=plan.durability == "power")
+    runs = plan.state_dir / "runs"
+    batch.make_dirs(str(runs))
+    # Whoever made these may not have come to sync them.
+    batch.include_dir(str(plan.state_dir))
+    batch.include_dir(str(plan.state_dir.parent))
+    run_id, path = claim_run_dir(runs, batch=batch)
+    run = RunDir(path)
+    run.make(batch)
+    pin(plan.sources, run.program, batch)
+    write_sets(run.path, plan.sets, batch)
+    # The journal makes the name of its directory durable together with its own.
+    batch.settle(leaving=(str(runs),))
+    place = os.path.relpath(run.path, plan.created.workspace)
+    created = msgspec.structs.replace(plan.created, run=run_id, place=place)
+    spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
+    first = (e.draft(created), e.draft(spawned, plan.arguments))
+    veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
+    open_journal(run.path, durability=plan.durability, disk=disk, first=[first], veil=veil).close()
+    return run
+
+
+def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
+    """Look at the agents of a program before anybody is paid for anything."""
+    names = {name or config.default_agent for name in wanted} - {""}
+    # Scripts are read when the run begins, asked or not.
+    scripted = {name for name, agent in config.agents.named.items() if isinstance(agent, ScriptedConfig)}
+    if not names | scripted:
+        return
+    from bartack.agents import check_agents  # noqa: PLC0415 - a run without agents starts faster without it
+
+    known = config.agents.named
+    unknown = sorted(names - set(known))
+    if unknown:
+        flaw = unknown_name((), unknown[0], list(known), "there is no such agent")
+        raise AgentConfigError(unknown[0], flaw.problem)
+    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted)):
+        if not report.usable:
+            raise AgentConfigError(report.name, "; ".join(report.problems))
