@@ -14,13 +14,14 @@ from bartack.journal._contract import (
     Entry,
     Journal,
     JournalReader,
+    Loss,
     Recovery,
 )
 from bartack.journal._file import FileJournal, open_journal
 from bartack.journal._group import AsyncAppender, GroupCommit
 from bartack.journal._memory import MemoryJournal, MemoryReader, MemoryStore
 from bartack.journal._reader import FileReader, open_reader
-from bartack.journal._verify import JournalDamage, JournalReport, collect_blobs, verify_journal
+from bartack.journal._verify import JournalDamage, JournalReport, check_kept, collect_blobs, verify_journal
 
 __all__ = [
     "FORMAT",
@@ -38,10 +39,12 @@ __all__ = [
     "JournalDamage",
     "JournalReader",
     "JournalReport",
+    "Loss",
     "MemoryJournal",
     "MemoryReader",
     "MemoryStore",
     "Recovery",
+    "check_kept",
     "collect_blobs",
     "open_journal",
     "open_reader",

@@ -30,6 +30,7 @@ from bartack.runtime._foreign import Request
 from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, read_state, status_of
+from bartack.runtime._mirror import known_seq
 from bartack.runtime._office import Settings
 from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
@@ -103,7 +104,7 @@ class RunLetters:
         """
         check_outside(f"changing the dead letters of {self._run.id}", self._run)
         last_life = self._run.last_sign_of_life_us()
-        with open_journal(self._run.path) as journal:
+        with open_journal(self._run.path, at_least=known_seq(self._run)) as journal:
             state = State()
             apply_all(state, journal.read())
             status = status_of(self._run, state, active=False)

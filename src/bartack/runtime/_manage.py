@@ -30,7 +30,7 @@ from bartack.runtime._frames import ErrorData
 from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, status_of
-from bartack.runtime._mirror import Mirror
+from bartack.runtime._mirror import Mirror, known_seq
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
 from bartack.runtime._view import Chronicle, parse_step
@@ -86,7 +86,7 @@ def _ask(run: RunDir, do: str, message: str) -> None:
 
 
 def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
-    with open_journal(run.path) as journal:
+    with open_journal(run.path, at_least=known_seq(run)) as journal:
         state = State()
         apply_all(state, journal.read())
         status = status_of(run, state, active=False)

@@ -48,7 +48,7 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     created_at: str
     updated_at: str
     seq: int
-    """The last entry known to be durable: a journal that ends before it is damaged."""
+    """The last entry known to be durable: a journal that ends before it has lost entries."""
     hub: int
     project: str = ""
     pid: int = 0
@@ -160,6 +160,14 @@ class Mirror:
             suppressed=self._state.suppressed,
         )
         replace_file(self._run.failed, msgspec.json.encode(content) + b"\n")
+
+
+def known_seq(run: RunDir) -> int:
+    """The last entry that run.json knows to be durable; 0 if it knows none."""
+    try:
+        return msgspec.json.decode(run.mirror.read_bytes(), type=RunFile).seq
+    except (OSError, msgspec.DecodeError):
+        return 0
 
 
 def describe_failure(failure: FailureRecorded) -> str:

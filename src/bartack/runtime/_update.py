@@ -14,6 +14,7 @@ from bartack.runtime._inside import check_outside
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
+from bartack.runtime._mirror import known_seq
 from bartack.runtime._program import Inquiry, pin, project_root
 from bartack.runtime._replay import check_replay
 from bartack.runtime._steps import CallArgs
@@ -30,10 +31,11 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         ReplayMismatchError: The program asks for other steps than the journal has; the run keeps the program it had.
         ProgramImportError: The program cannot be imported; the run keeps the program it had.
         JournalLockedError: Somebody runs the run.
+        JournalLostError: Its journal has lost acknowledged entries; nothing was changed.
         PeerRefusedError: This process belongs to a run.
     """
     check_outside(f"changing the program of {run.id}", run)
-    with open_journal(run.path) as journal:
+    with open_journal(run.path, at_least=known_seq(run)) as journal:
         state = load_state(run, journal)
         assert state.run is not None
         file = Path(source or state.run.program).resolve()
