@@ -345,3 +345,19 @@ def test_a_cut_that_a_power_cut_undoes_leaves_a_whole_journal() -> None:
         with open_journal(RUN, disk=found) as journal:
             assert journal.recovery is None
             assert [entry.kind for entry in journal.read(2)] == ["kept", "journal.opened"]
+
+
+@pytest.mark.requirement("full-disk-stops")
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_stops_the_opening_of_a_torn_journal_and_opening_it_again_goes_on(error: int) -> None:
+    torn = LINES + b'{"seq":99'
+    disk = disk_with(torn)
+    disk.fail_write(error)
+    with pytest.raises(JournalFullError):
+        open_journal(RUN, disk=disk)
+
+    assert disk.tree()[JOURNAL] == torn
+    disk.mend()
+    with open_journal(RUN, disk=disk) as journal:
+        assert journal.recovery is not None
+        assert list(journal.read())[:-1] == ENTRIES

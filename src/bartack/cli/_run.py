@@ -372,6 +372,11 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
             _write_questions(screen, run, state)
             screen.line(f"{run.id} waits for an answer and was stopped")
             _write_hint(screen, run, "when it is answered")
+        case "disk" if not run.journal.exists():
+            screen.line(
+                f"{run.id} was ended after {took}: its directory {run.path} was deleted or moved while it was active"
+            )
+            screen.line("  start it anew, or, if it was moved, name the directory where it is now")
         case "disk":
             screen.line(f"{run.id} was interrupted by the disk after {took}; nothing is lost")
             _write_hint(screen, run, "when the disk is well")

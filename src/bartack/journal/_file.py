@@ -19,7 +19,6 @@ The order that everything rests on:
 
 from __future__ import annotations
 
-import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,7 +41,7 @@ from bartack.errors import (
     JournalPoisonedError,
     JournalSyncError,
 )
-from bartack.journal._access import access
+from bartack.journal._access import FULL, access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Loss, Recovery, check_place
 from bartack.journal._format import (
@@ -82,8 +81,6 @@ RESERVE: Final = "reserve"
 RESERVE_SIZE: Final = 64 * 1024
 FILLING: Final = 128 * 1024
 """Where every commit is synced, the file grows to multiples of this size."""
-
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class Interrupted(msgspec.Struct, frozen=True):
@@ -506,7 +503,7 @@ class FileJournal:
             write_all(self._disk, self._fd, lines.ljust(filled - self.size_bytes, b"\n"), self.size_bytes)
             self._filled = filled
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise
             # There may still be room for the lines alone. Nothing is synced yet, so they can be written again.
             write_all(self._disk, self._fd, lines, self.size_bytes)
@@ -547,7 +544,7 @@ class FileJournal:
         return b"".join(lines), crc, marks
 
     def _fail(self, error: OSError) -> NoReturn:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             self._write_last_words(error)
         self._give_up(self._poison_for(error))
 
@@ -561,7 +558,7 @@ class FileJournal:
             self._writing.release()
 
     def _poison_for(self, error: OSError) -> JournalPoisonedError:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             return JournalFullError(self.path, f"no space left ({error.strerror})")
         return JournalSyncError(self.path, error.strerror or str(error))
 
