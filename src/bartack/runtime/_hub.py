@@ -262,6 +262,7 @@ class Hub:
 
     def _turn(self) -> None:
         ready = self._poller.wait(self._patience())
+        self._core.check_clock()
         for call, events in ready:
             call(events)
         self._core.tick()

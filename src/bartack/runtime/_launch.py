@@ -14,13 +14,14 @@ from pathlib import Path
 import msgspec
 
 from bartack.agents import ScriptedConfig
-from bartack.core import DIR_MODE, SystemClock, claim_run_dir, unknown_name
+from bartack.core import DIR_MODE, SystemClock, unknown_name
 from bartack.errors import AgentConfigError, ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import add_entry, apply_all
 from bartack.runtime._config import Config, keep_sets
 from bartack.runtime._core import Core, UnknownDecision, check_decided
+from bartack.runtime._creation import claim_run
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._inbox import take_in
 from bartack.runtime._inside import check_may_drive, find_enclosing
@@ -77,7 +78,7 @@ def create_run(order: Order, workspace: Path, config: Config) -> RunDir:
     check_telemetry(config)
     runs = config.state_dir(workspace) / "runs"
     runs.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    run_id, path = claim_run_dir(runs)
+    run_id, path = claim_run(runs)
     run = RunDir(path)
     run.make()
     pin(finding.files, root, run.program)
@@ -217,6 +218,8 @@ def _drive(
     )
     hub: Hub | None = None
     try:
+        # From here to the entry that says that a hub runs it, nothing has been alive yet.
+        run.keep_sign_of_life(last_life)
         heal_program(run.program)
         if state.run is None:
             raise RunNotFoundError(run.id)
@@ -231,7 +234,7 @@ def _drive(
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits}))
         driver = hub = Hub(run, journal, core, prompts, observer, config=shared, describe=describe)
-        dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
+        dead_us = 0 if state.hub == 0 or last_life is None else clock.now_us() - last_life
 
         def begin(core: Core) -> None:
             if moved:

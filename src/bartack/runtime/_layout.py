@@ -105,11 +105,18 @@ class RunDir:
                 os.close(fd)
 
     def last_sign_of_life_us(self) -> int | None:
-        """When the last hub of the run was seen alive."""
-        try:
-            return os.stat(self.lock).st_mtime_ns // 1000
-        except OSError:
-            return None
+        """When the last hub of the run was seen alive: by itself, or by the parent programs that saw it die."""
+        signs: list[int] = []
+        for path in (self.lock, self.tree_lock):
+            with contextlib.suppress(OSError):
+                signs.append(os.stat(path).st_mtime_ns // 1000)
+        return max(signs, default=None)
+
+    def keep_sign_of_life(self, at_us: int | None) -> None:
+        """Say again when the last hub was seen alive: owning the journal for a moment is not running the run."""
+        with contextlib.suppress(OSError):
+            if at_us is not None:
+                os.utime(self.lock, ns=(at_us * 1000, at_us * 1000))
 
     # The socket.
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import SystemClock, claim_run_dir, open_watch
+from bartack.core import SystemClock, open_watch
 from bartack.errors import (
     ResumeRefusedError,
     RunNotActiveError,
@@ -25,12 +25,14 @@ from bartack.journal import Draft, Entry, FileJournal, FileReader, open_journal,
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import apply, apply_all
 from bartack.runtime._client import HubClient, is_active
+from bartack.runtime._creation import claim_run
 from bartack.runtime._foreign import Request
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, status_of
-from bartack.runtime._mirror import Mirror, known_seq
+from bartack.runtime._mirror import Mirror
+from bartack.runtime._owning import own_journal
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
 from bartack.runtime._view import Chronicle, parse_step
@@ -86,7 +88,7 @@ def _ask(run: RunDir, do: str, message: str) -> None:
 
 
 def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
-    with open_journal(run.path, at_least=known_seq(run)) as journal:
+    with own_journal(run) as journal:
         state = State()
         apply_all(state, journal.read())
         status = status_of(run, state, active=False)
@@ -138,7 +140,7 @@ def fork_run(run: RunDir, at: str) -> RunDir:
     with open_reader(run.path) as reader:
         entries = list(reader.read())
         last = _place_of(run, entries, at)
-        run_id, path = claim_run_dir(run.path.parent)
+        run_id, path = claim_run(run.path.parent)
         fork = RunDir(path)
         fork.make()
         try:

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from bartack.core import DIR_MODE
 from bartack.errors import ReplayMismatchError, ResumeRefusedError
-from bartack.journal import open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._inside import check_outside
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
-from bartack.runtime._mirror import known_seq
+from bartack.runtime._owning import own_journal
 from bartack.runtime._program import Inquiry, pin, project_root
 from bartack.runtime._replay import check_replay
 from bartack.runtime._steps import CallArgs
@@ -35,7 +34,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         PeerRefusedError: This process belongs to a run.
     """
     check_outside(f"changing the program of {run.id}", run)
-    with open_journal(run.path, at_least=known_seq(run)) as journal:
+    with own_journal(run) as journal:
         state = load_state(run, journal)
         assert state.run is not None
         file = Path(source or state.run.program).resolve()
