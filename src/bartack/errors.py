@@ -13,11 +13,12 @@
     ├── InternalError                    BT106
     ├── JournalError                     BT200
     │   ├── JournalCorruptError          BT201
+    │   │   └── JournalLostError         BT213
     │   ├── JournalLockedError           BT202
     │   ├── JournalPoisonedError         BT203
     │   │   ├── JournalFullError         BT204
     │   │   ├── JournalSyncError         BT205
-    │   │   └── JournalLostError         BT206
+    │   │   └── JournalOwnershipLostError BT206
     │   ├── JournalFormatError           BT207
     │   ├── JournalNotFoundError         BT208
     │   ├── JournalClosedError           BT209
@@ -295,6 +296,33 @@ class JournalCorruptError(JournalError):
         super().__init__(f"{path}: damaged at byte {offset}: {problem}; nothing was changed")
 
 
+class JournalLostError(JournalCorruptError):
+    """Acknowledged entries at the end of a journal are missing: it was cut, overwritten or replaced. Nothing was changed.
+
+    The run's directory keeps how far its journal had got, beside the journal: in ``lock`` and in ``run.json``. A journal that
+    holds less than that, or something else at that place, was changed from outside. To execute what follows would repeat
+    finished steps.
+    """
+
+    code = "BT213"
+    remedy = (
+        "Restore the run's directory from a backup. The page docs/how-to/corrupt-journal.md explains how to resume without "
+        "the missing entries, and what that repeats."
+    )
+
+    def __init__(self, path: str, offset: int, held: int, acknowledged: int) -> None:
+        self.held = held
+        self.acknowledged = acknowledged
+        super().__init__(path, offset, _missing(held, acknowledged))
+
+
+def _missing(held: int, acknowledged: int) -> str:
+    if held >= acknowledged:
+        return f"entry {acknowledged} is not the one that was acknowledged"
+    found = f"the journal ends with entry {held}" if held else "there is no journal"
+    return f"{found}, but entry {acknowledged} was acknowledged"
+
+
 class JournalLockedError(JournalError):
     """Another process owns the journal. A journal has one owner at a time."""
 
@@ -343,7 +371,7 @@ class JournalSyncError(JournalPoisonedError):
     remedy = "Check the disk and the system's log, then resume."
 
 
-class JournalLostError(JournalPoisonedError):
+class JournalOwnershipLostError(JournalPoisonedError):
     """The journal no longer belongs to this process: it was deleted, replaced, or taken over by another owner."""
 
     code = "BT206"

@@ -24,7 +24,7 @@ def test_every_exit_code_has_a_meaning() -> None:
         (errors.JournalPoisonedError, 6),
         (errors.JournalFullError, 6),
         (errors.JournalSyncError, 6),
-        (errors.JournalLostError, 1),
+        (errors.JournalOwnershipLostError, 1),
         (errors.JournalNotFoundError, 7),
         (errors.UnknownCodeError, 7),
         (errors.JournalCorruptError, 10),

@@ -95,7 +95,7 @@ def arm(point: str, times: int) -> None:
     if when == "never":
         return
     if when == "impatient":
-        _hub.HEARTBEAT_S, _hub.STUCK_S = 0.1, 0.3  # type: ignore[misc]  # - nobody wants to wait for half a minute
+        _hub.SWEEP_S, _hub.STUCK_S = 0.1, 0.3  # type: ignore[misc]  # - nobody wants to wait for half a minute
         return
     if when == "unforgiving":
         _hub.PARENT_RESTARTS = (_hub.PARENT_RESTARTS[0], 600.0)  # type: ignore[misc]  # - a busy machine is slow to start anything

@@ -419,7 +419,9 @@ def test_the_same_place_can_be_torn_again_and_again() -> None:
     disk = disk_with(HISTORY.content)
     kept: list[str] = []
     for tail in (b"first", b"second", b"third"):
+        # As if each owner had died before its first commit, which would have moved the high-water mark.
         disk.put(JOURNAL, HISTORY.content + tail)
+        disk.put(f"{RUN}/lock", b"")
         with open_journal(RUN, disk=disk) as journal:
             assert journal.recovery is not None
             kept.append(journal.recovery.kept_as)

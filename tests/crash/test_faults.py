@@ -16,8 +16,8 @@ from bartack.errors import (
     FileAccessError,
     JournalClosedError,
     JournalFullError,
-    JournalLostError,
     JournalNotFoundError,
+    JournalOwnershipLostError,
     JournalPoisonedError,
     JournalSyncError,
 )
@@ -439,7 +439,7 @@ def test_a_forked_child_does_not_append_to_its_parents_journal(tmp_path: Path) -
         if child == 0:
             try:
                 journal.append("by.the.child")
-            except JournalLostError:
+            except JournalOwnershipLostError:
                 os._exit(7)
             os._exit(0)
         _, status = os.waitpid(child, 0)
@@ -474,11 +474,11 @@ def test_an_owner_whose_file_was_deleted_acknowledges_nothing_more() -> None:
     disk = disk_with_history()
     with open_journal(RUN, disk=disk) as journal:
         disk.unlink(JOURNAL)
-        with pytest.raises(JournalLostError):
+        with pytest.raises(JournalOwnershipLostError):
             journal.append("to.nowhere")
 
         assert journal.lost
-        with pytest.raises(JournalLostError):
+        with pytest.raises(JournalOwnershipLostError):
             journal.append("to.nowhere")
 
 
@@ -487,7 +487,7 @@ def test_an_owner_whose_lock_was_deleted_acknowledges_nothing_more(tmp_path: Pat
         first.append("kept")
         (tmp_path / "lock").unlink()
 
-        with pytest.raises(JournalLostError):
+        with pytest.raises(JournalOwnershipLostError):
             first.append("after")
 
         assert first.lost
@@ -523,7 +523,7 @@ def test_what_is_deleted_while_a_commit_is_written_is_noticed_by_that_commit(
     with open_journal(RUN, disk=disk) as journal:
         journal.append("safe")
         disk.behind, disk.robbed = behind, robbed
-        with pytest.raises(JournalLostError):
+        with pytest.raises(JournalOwnershipLostError):
             journal.append("to.nowhere")
 
         assert journal.lost
@@ -533,7 +533,7 @@ def test_an_owner_whose_directory_was_deleted_acknowledges_nothing_more(tmp_path
     with open_journal(tmp_path / "run") as journal:
         journal.append("safe")
         shutil.rmtree(tmp_path / "run")
-        with pytest.raises(JournalLostError):
+        with pytest.raises(JournalOwnershipLostError):
             journal.append("to.nowhere")
 
         assert journal.lost
@@ -547,7 +547,7 @@ def test_a_follower_whose_file_was_deleted_is_told() -> None:
             next(following)
         disk.unlink(JOURNAL)
 
-        with pytest.raises(JournalLostError):
+        with pytest.raises(JournalOwnershipLostError):
             next(following)
 
 
@@ -560,7 +560,7 @@ def test_a_follower_that_saw_what_a_crash_took_back_is_told() -> None:
         fd = disk.open(JOURNAL, write=True)
         disk.truncate(fd, 200)
 
-        with pytest.raises(JournalLostError):
+        with pytest.raises(JournalOwnershipLostError):
             next(following)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.errors import JournalCorruptError, JournalFullError, JournalLostError, JournalSyncError
+from bartack.errors import JournalCorruptError, JournalFullError, JournalOwnershipLostError, JournalSyncError
 from bartack.journal import Durability, Entry, open_journal, open_reader, verify_journal
 from bartack.testing import FaultyDisk, VirtualClock, keep_everything, keep_nothing
 
@@ -225,7 +225,7 @@ def test_blank_lines_before_what_was_never_acknowledged_are_torn_with_it(blank: 
 
 
 @pytest.mark.requirement("full-disk-stops")
-@pytest.mark.parametrize("room", [300, 1000, FILLING - 1])
+@pytest.mark.parametrize("room", [600, 1000, FILLING - 1])
 def test_a_disk_with_room_for_the_entry_alone_takes_it(room: int) -> None:
     disk = disk_with(LINES)
     disk.put(f"{RUN}/reserve", bytes(64 * 1024))
@@ -332,7 +332,7 @@ def test_a_follower_that_saw_what_blank_lines_replaced_is_told() -> None:
         fd = disk.open(JOURNAL, write=True)
         disk.write(fd, b"\n" * len(last), len(LINES) - len(last))
 
-        with pytest.raises(JournalLostError):
+        with pytest.raises(JournalOwnershipLostError):
             next(following)
 
 
@@ -345,3 +345,19 @@ def test_a_cut_that_a_power_cut_undoes_leaves_a_whole_journal() -> None:
         with open_journal(RUN, disk=found) as journal:
             assert journal.recovery is None
             assert [entry.kind for entry in journal.read(2)] == ["kept", "journal.opened"]
+
+
+@pytest.mark.requirement("full-disk-stops")
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_stops_the_opening_of_a_torn_journal_and_opening_it_again_goes_on(error: int) -> None:
+    torn = LINES + b'{"seq":99'
+    disk = disk_with(torn)
+    disk.fail_write(error)
+    with pytest.raises(JournalFullError):
+        open_journal(RUN, disk=disk)
+
+    assert disk.tree()[JOURNAL] == torn
+    disk.mend()
+    with open_journal(RUN, disk=disk) as journal:
+        assert journal.recovery is not None
+        assert list(journal.read())[:-1] == ENTRIES

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -262,3 +264,19 @@ def test_a_once_step_whose_worker_is_killed_has_an_unknown_outcome(begin: Begin)
     assert run.wait_hub() == 1, run.story()
     assert error_of(run) == "OutcomeUnknownError"
     assert run.effects() == ["charged"]
+
+
+@pytest.mark.requirement("timeouts-count-only-life")
+def test_the_moment_of_a_kill_is_known_to_the_next_hub(begin: Begin) -> None:
+    run = begin("waiting")
+    run.start()
+    run.wait_open("receive")
+    before_us = time.time_ns() // 1000
+    long_ago = before_us * 1000 - 4_000_000_000
+    os.utime(run.run.lock, ns=(long_ago, long_ago))  # as if its last heartbeat were four seconds ago
+    run.kill_hub()
+    run.wait_nothing_left()
+
+    last_life = run.run.last_sign_of_life_us()
+    assert last_life is not None
+    assert last_life > before_us - 50_000

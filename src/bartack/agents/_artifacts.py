@@ -10,6 +10,7 @@ from typing import Final
 
 from bartack.agents._actions import Rejection, Verdict
 from bartack.agents._contract import AgentRequest, VerifiedArtifact
+from bartack.agents._flaws import first_few
 from bartack.agents._messages import Artifact
 from bartack.core import safe_join
 from bartack.errors import UnsafePathError
@@ -59,7 +60,8 @@ def verify_artifacts(
     """Look at the files of an answer, and at those that were expected.
 
     Returns:
-        All of them, or why the answer is refused: every bad path with what was said and what was found.
+        All of them, or why the answer is refused: the first few bad paths with what was said and what was found, and how
+        many more there are.
     """
     problems: list[tuple[str, str]] = []
     verified: list[VerifiedArtifact] = []
@@ -84,7 +86,8 @@ def verify_artifacts(
     if problems:
         # The worst decides: a path that leads out is never tried again.
         code = "path_escape" if any(code == "path_escape" for code, _ in problems) else problems[0][0]
-        return Rejection(code, "; ".join(text for _, text in problems))
+        worst_first = sorted(problems, key=lambda problem: problem[0] != code)
+        return Rejection(code, first_few([text for _, text in worst_first]))
     return verified
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, cast
 
 import msgspec
@@ -13,17 +14,31 @@ _WANTED: Final = {
     "sha256": "sha256: and 64 hex digits in lower case, of the file as it was left",
     "size": "its number of bytes",
 }
+SHOWN: Final = 3
+"""At most this many files are named; an answer may name thousands."""
+LONGEST: Final = 400
+"""No file takes more of the text than this; a path may be any length."""
 _TYPES: Final[dict[str, object]] = {"path": str, "sha256": Sum, "size": Count}
 
 
 def find_flaws(artifacts: object) -> str:
-    """What is wrong with the member ``artifacts`` of an event, each file with all that is; empty if nothing is."""
+    """What is wrong with the member ``artifacts`` of an event, the first few files each with all that is; empty if nothing is."""
     if artifacts is None:
         return ""
     if not isinstance(artifacts, list):
         return f"artifacts is a list of files, each with path, sha256 and size, not {_shown(artifacts)}"
     items = cast("list[object]", artifacts)
-    return "; ".join(told for place, item in enumerate(items) if (told := _flaws_of(place, item)))
+    flaws = [told for place, item in enumerate(items) if (told := _flaws_of(place, item))]
+    return first_few(flaws)
+
+
+def first_few(problems: Sequence[str]) -> str:
+    """What is wrong with some files, in a text that stays readable however many there are."""
+    shown = [text if len(text) <= LONGEST else text[: LONGEST - 1] + "…" for text in problems[:SHOWN]]
+    more = len(problems) - SHOWN
+    listed = "; ".join(shown)
+    # How many comes first as well: whoever shows only the beginning shows that.
+    return f"{len(problems)} artifacts are wrong: {listed}; and {more} more" if more > 0 else listed
 
 
 def _flaws_of(place: int, item: object) -> str:

@@ -74,7 +74,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.TypeMismatchError: Exit.USAGE,
     errors.JournalPoisonedError: Exit.DISK,
     errors.RunDiskError: Exit.DISK,
-    errors.JournalLostError: Exit.FAILED,
+    errors.JournalOwnershipLostError: Exit.FAILED,
     errors.JournalNotFoundError: Exit.NOT_FOUND,
     errors.JournalCorruptError: Exit.CORRUPT,
     errors.BlobMissingError: Exit.CORRUPT,

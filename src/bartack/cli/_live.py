@@ -24,6 +24,7 @@ from bartack.runtime.operate import (
     OpenStep,
     Output,
     Recorded,
+    Reopened,
     RunDir,
     State,
     Worker,
@@ -63,6 +64,11 @@ class View:
         """How long the run is watched."""
         return time.monotonic() - self._began
 
+    def reopened(self, how: Reopened) -> None:
+        """See ``Observer.reopened``."""
+        for text in how.notes():
+            say(printable(text))
+
     def opened(self, hub: Hub) -> None:
         """See ``Observer.opened``."""
         self._hub = hub
@@ -93,6 +99,12 @@ class View:
 
 class JsonView(View):
     """Every durable entry as a line of JSON on stdout."""
+
+    def reopened(self, how: Reopened) -> None:
+        """See ``Observer.reopened``."""
+        super().reopened(how)
+        for event in how.events():
+            put_event(event)
 
     def announce(self) -> None:
         """Say which run begins; if it is new, also with the entries that made it."""

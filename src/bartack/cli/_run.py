@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import click
@@ -173,6 +174,11 @@ class _Resume(click.Command):
 )
 @click.option("--update", is_flag=True, help="Go on with the source as it is now, if it fits what was done.")
 @click.option("--program", metavar="PATH", help="Like --update, with the source in this file.")
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Resume although acknowledged entries of the journal are missing (BT213): finished steps are executed again.",
+)
 @set_option
 @wait_option
 @workspace_option
@@ -184,6 +190,7 @@ def resume(
     sets: tuple[str, ...],
     workspace: str,
     *,
+    accept_loss: bool,
     update: bool,
     wait: bool,
     as_json: bool,
@@ -195,6 +202,9 @@ def resume(
 
     The run executes the program that it was started with, also if the source was changed since. With --update the steps that
     were done are first compared with what the changed source asks for; if they differ, nothing is executed or changed.
+
+    A journal that has lost entries is refused with BT213 (exit code 10). --accept-loss resumes with the entries that are left: the
+    journal is copied to journal.lost-SEQ first, and every step whose outcome is missing is executed again.
     """
     found = locate(run, workspace) if run is not None else _newest(Path(workspace))
     state = read_state(found)
@@ -207,13 +217,22 @@ def resume(
         return _tell_completed(found, state, as_json=as_json)
     config = load_config(Path(place), [*kept_sets(found.path), *sets])
     if update or program is not None:
-        checked = update_program(found, None if program is None else Path(program))
-        say(f"the changed program fits the {checked} steps that were done")
+        _update(found, program, accept_loss=accept_loss)
     else:
         _warn_of_changes(found, state)
     view = _view(found, config, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
     with _holding(found, state, Path(place), config, wait=wait) as describe:
-        return _drive(found, config, view, decision, place, as_json=as_json, describe=describe, sets=sets)
+        drive_it = partial(_drive, found, config, view, decision, place, as_json=as_json)
+        return drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
+
+
+def _update(run: RunDir, program: str | None, *, accept_loss: bool) -> None:
+    """Take the program's source as it is now, if it fits what was done."""
+    if accept_loss:
+        problem = "resume with --accept-loss alone first; --update and --program come after it"
+        raise UsageError("bartack resume", problem)
+    checked = update_program(run, None if program is None else Path(program))
+    say(f"the changed program fits the {checked} steps that were done")
 
 
 def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
@@ -300,10 +319,13 @@ def _drive(
     as_json: bool,
     describe: Describe | None = None,
     sets: tuple[str, ...] = (),
+    accept_loss: bool = False,
 ) -> Exit:
     with lossy_stderr():
         try:
-            status = drive(run, config, view, decision, workspace, describe=describe, sets=sets)
+            status = drive(
+                run, config, view, decision, workspace, describe=describe, sets=sets, accept_loss=accept_loss
+            )
         finally:
             view.close()
         code = Exit(EXIT_CODES[status])
@@ -348,6 +370,11 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
             _write_questions(screen, run, state)
             screen.line(f"{run.id} waits for an answer and was stopped")
             _write_hint(screen, run, "when it is answered")
+        case "disk" if not run.journal.exists():
+            screen.line(
+                f"{run.id} was ended after {took}: its directory {run.path} was deleted or moved while it was active"
+            )
+            screen.line("  start it anew, or, if it was moved, name the directory where it is now")
         case "disk":
             screen.line(f"{run.id} was interrupted by the disk after {took}; nothing is lost")
             _write_hint(screen, run, "when the disk is well")

@@ -14,6 +14,7 @@ from bartack.journal._contract import (
     Entry,
     Journal,
     JournalReader,
+    Loss,
     Recovery,
 )
 from bartack.journal._file import FileJournal, open_journal
@@ -21,7 +22,7 @@ from bartack.journal._group import AsyncAppender, GroupCommit
 from bartack.journal._memory import MemoryJournal, MemoryReader, MemoryStore
 from bartack.journal._reader import FileReader, open_reader
 from bartack.journal._veil import Secrets, Veil, find_secrets, is_veiled
-from bartack.journal._verify import JournalDamage, JournalReport, collect_blobs, verify_journal
+from bartack.journal._verify import JournalDamage, JournalReport, check_kept, collect_blobs, verify_journal
 
 __all__ = [
     "FORMAT",
@@ -39,12 +40,14 @@ __all__ = [
     "JournalDamage",
     "JournalReader",
     "JournalReport",
+    "Loss",
     "MemoryJournal",
     "MemoryReader",
     "MemoryStore",
     "Recovery",
     "Secrets",
     "Veil",
+    "check_kept",
     "collect_blobs",
     "find_secrets",
     "is_veiled",

@@ -63,11 +63,11 @@ class FileBlobs:
 
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked against its name and size."""
-        content = self._get(ref)
+        content = self.verify(ref)
         return content if self._veil is None else self._veil.restore(content)
 
-    def _get(self, ref: BlobRef) -> bytes:
-        """The content as it is stored, checked."""
+    def verify(self, ref: BlobRef) -> bytes:
+        """The content as it is stored, with secrets hidden, checked against its name and size."""
         with access(self.directory):
             content = self._read(ref)
         if len(content) != ref.size:
@@ -107,7 +107,7 @@ class FileBlobs:
 
     def _holds(self, ref: BlobRef) -> bool:
         try:
-            self._get(ref)
+            self.verify(ref)
         except (BlobMissingError, BlobCorruptError):
             return False
         return True

@@ -92,6 +92,17 @@ class Recovery(msgspec.Struct, frozen=True):
     """Where the cut bytes are."""
 
 
+class Loss(msgspec.Struct, frozen=True):
+    """Acknowledged entries that a journal was opened without, because that was accepted."""
+
+    held: int
+    """The last entry that is left."""
+    acknowledged: int
+    """The last entry that is known to have been there."""
+    kept_as: str
+    """A copy of the journal as it was found."""
+
+
 class JournalReader(Protocol):
     """Reads a journal that somebody else may own. Takes no lock and changes nothing."""
 
@@ -103,7 +114,7 @@ class JournalReader(Protocol):
         """Like ``read``, then wait for more; ends when none came for ``timeout_s`` seconds.
 
         A follower sees entries as soon as they are written. A power cut may take back those that were not yet synced; a
-        follower that has seen such an entry ends with ``JournalLostError``.
+        follower that has seen such an entry ends with ``JournalOwnershipLostError``.
         """
         ...
 

@@ -1,11 +1,12 @@
 """The journal in a directory: one append-only file, its owner's lock, its blobs, and some space kept in reserve.
 
 Owns the order of writes and syncs, the lock, recovery and poison. The lines themselves are in ``_format.py``; how drafts become
-lines in ``_stage.py``; reading without ownership in ``_reader.py``.
+lines in ``_stage.py``; judging what is there in ``_survey.py``; reading without ownership in ``_reader.py``.
 
 The order that everything rests on:
 
-- *commit*: write all staged lines, sync, check that the file and its lock still have their names, only then acknowledge.
+- *commit*: write all staged lines, sync, check that the file and its lock still have their names, note in the lock file how far
+  the journal has got, only then acknowledge.
   The next commit is written only after this one is synced. One that does not come to its end, for whatever reason, is
   poison. A commit for which the file has to grow also fills it with blank lines, so that those after it overwrite these:
   a sync that has no new size to record is a third faster.
@@ -18,7 +19,6 @@ The order that everything rests on:
 
 from __future__ import annotations
 
-import errno
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,32 +35,37 @@ from bartack.core import Clock, Disk, RealDisk, SystemClock, write_all
 from bartack.errors import (
     JournalClosedError,
     JournalCorruptError,
-    JournalFormatError,
     JournalFullError,
     JournalLostError,
+    JournalOwnershipLostError,
     JournalPoisonedError,
     JournalSyncError,
 )
-from bartack.journal._access import access
+from bartack.journal._access import FULL, access
 from bartack.journal._blobs import FileBlobs
-from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Recovery, check_place
+from bartack.journal._contract import FORMAT, BlobRef, Draft, Durability, Entry, Loss, Recovery, check_place
 from bartack.journal._format import (
     CHUNK,
-    DECODE_ERRORS,
     INTERRUPTED,
     OPENED,
     Damage,
     Opened,
     Scanner,
-    decode_line,
     encode_line,
-    fence_of,
-    format_of,
-    judge,
     place_of,
 )
 from bartack.journal._lock import FileLock, take_lock
 from bartack.journal._stage import Group, Stage
+from bartack.journal._survey import (
+    Mark,
+    Survey,
+    decode_at,
+    find_end,
+    find_loss,
+    iter_entries,
+    read_chunks,
+    survey,
+)
 from bartack.journal._veil import Veil
 from bartack.telemetry import (
     NO_TELEMETRY,
@@ -78,16 +83,6 @@ RESERVE_SIZE: Final = 64 * 1024
 FILLING: Final = 128 * 1024
 """Where every commit is synced, the file grows to multiples of this size."""
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-
-
-class Mark(NamedTuple):
-    """A place to begin reading: the line at ``offset`` has the place ``seq`` and its CRC is seeded with ``crc``."""
-
-    seq: int
-    offset: int
-    crc: int
-
 
 class Interrupted(msgspec.Struct, frozen=True):
     """Data of the last entry before the journal had to stop."""
@@ -95,123 +90,29 @@ class Interrupted(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Survey(NamedTuple):
-    """What reading a whole journal file found."""
+class Opening(NamedTuple):
+    """How a journal is to be opened; see ``open_journal``."""
 
-    scanner: Scanner
-    damage: Damage | None
-    fence: int
-    marks: list[Mark]
-
-
-def read_chunks(disk: Disk, fd: int, offset: int, end: int | None = None) -> Iterator[bytes]:
-    """The bytes of an open file from ``offset`` on, up to ``end`` or as many as there are."""
-    while end is None or offset < end:
-        size = CHUNK if end is None else min(CHUNK, end - offset)
-        chunk = disk.read(fd, size, offset)
-        if not chunk:
-            return
-        offset += len(chunk)
-        yield chunk
+    at_least: int = 0
+    each: Callable[[Entry], None] | None = None
+    accept_loss: bool = False
+    check_blobs: bool = False
+    first: Iterable[Sequence[Draft]] = ()
 
 
-def find_end(disk: Disk, fd: int) -> int:
-    """Where the last line of an open file ends, the blank lines behind it not counted."""
-    size = start = disk.facts(fd).size
-    while start:
-        end, start = start, max(start - CHUNK, 0)
-        text = disk.read(fd, end - start, start).rstrip(b"\n")
-        if text:
-            return min(start + len(text) + 1, size)
-    return 0
+class _Kept(NamedTuple):
+    path: str
+    size_bytes: int
 
 
-def survey(
-    disk: Disk,
-    fd: int,
-    path: str,
-    each: Callable[[Entry], None] | None = None,
-    veil: Veil | None = None,
-) -> Survey:
-    """Read and judge a whole journal file; changes nothing.
-
-    Args:
-        disk: Where it is.
-        fd: The open file.
-        path: Its name, for errors.
-        each: Gets every intact entry on the way, before it is known how the journal ends.
-        veil: Puts secrets back into what ``each`` gets.
-
-    Raises:
-        JournalFormatError: A newer Bartack wrote it.
-        JournalCorruptError: It is no journal. (A journal is created with its first line in place, so one without is none.)
-    """
-    scanner = Scanner()
-    chunks = read_chunks(disk, fd, 0)
-    marks: list[Mark] = []
-    for chunk in chunks:
-        mark = Mark(scanner.next_seq, scanner.offset, scanner.crc)
-        texts = scanner.feed(chunk)
-        if texts:
-            if not marks:
-                check_first(path, texts[0])
-            marks.append(mark)
+def _also_refs(each: Callable[[Entry], None] | None, refs: dict[BlobRef, None]) -> Callable[[Entry], None]:
+    def take(entry: Entry) -> None:
+        if entry.ref is not None:
+            refs[entry.ref] = None
         if each is not None:
-            for entry in iter_entries(path, texts, scanner.offset, mark.seq, veil):
-                each(entry)
-        if scanner.problem:
-            break
-    if not marks:
-        check_first(path, scanner.rest.split(b"\n", 1)[0])
-        raise JournalCorruptError(path, 0, "this is not a journal")
-    fence = 0
-    for offset, text in scanner.openings:
-        fence = _fence_of(path, offset, text)
-    problem = scanner.problem or "the line is not complete"
-    return Survey(scanner, judge(scanner, chunks, problem), fence, marks)
+            each(entry)
 
-
-def _fence_of(path: str, offset: int, text: bytes) -> int:
-    try:
-        return fence_of(text)
-    except DECODE_ERRORS as error:
-        raise _no_entry(path, offset, text, error) from error
-
-
-def iter_entries(
-    path: str, texts: list[bytes], end: int, from_seq: int, veil: Veil | None = None
-) -> Iterator[Entry]:
-    """The entries of intact lines that end at ``end``, from the place ``from_seq`` on."""
-    first = max(bisect_right(texts, from_seq, key=place_of) - 1, 0)
-    for index in range(first, len(texts)):
-        entries = _decode(path, texts, index, end, veil)
-        yield from entries if index > first else (entry for entry in entries if entry.seq >= from_seq)
-
-
-def _decode(path: str, texts: list[bytes], index: int, end: int, veil: Veil | None) -> list[Entry]:
-    """The entries of one of several intact lines that end at ``end``.
-
-    Raises:
-        JournalCorruptError: It is no JSON, or not what an entry is made of: nobody but a forger writes such a line.
-    """
-    try:
-        return decode_line(texts[index] if veil is None else veil.restore(texts[index]))
-    except DECODE_ERRORS as error:
-        offset = end - sum(len(text) + 1 for text in texts[index:])
-        raise _no_entry(path, offset, texts[index], error) from error
-
-
-def _no_entry(path: str, offset: int, text: bytes, error: Exception) -> JournalCorruptError:
-    return JournalCorruptError(path, offset, f"entry {place_of(text)} cannot be read: {error}")
-
-
-def check_first(path: str, text: bytes) -> None:
-    """Raise unless this is the first line of a journal that can be read."""
-    found = format_of(text)
-    if found is None:
-        raise JournalCorruptError(path, 0, "this is not a journal")
-    if found > FORMAT:
-        raise JournalFormatError(path, found, FORMAT)
+    return take
 
 
 def open_journal(
@@ -225,6 +126,8 @@ def open_journal(
     each: Callable[[Entry], None] | None = None,
     veil: Veil | None = None,
     first: Iterable[Sequence[Draft]] = (),
+    accept_loss: bool = False,
+    check_blobs: bool = False,
 ) -> FileJournal:
     """Own the journal in ``directory``; make it, and the directory, if there is none.
 
@@ -233,7 +136,7 @@ def open_journal(
     Args:
         directory: Holds the journal and everything that belongs to it.
         durability: What an acknowledged entry survives.
-        at_least: A place known to have been acknowledged; a journal that ends before it is corrupt.
+        at_least: A place known to have been acknowledged; a journal that ends before it has lost entries.
         disk: Where it is kept; the operating system's files by default.
         clock: Tells the time of entries.
         telemetry: Told of openings, commits, recovery and poison.
@@ -241,10 +144,15 @@ def open_journal(
             If opening fails, what it got is worth nothing.
         veil: Hides the secrets in what is written, and puts them back into what is read.
         first: Groups that a new journal begins with: it is never there without them. One that exists does not get them.
+        accept_loss: Open a journal that has lost acknowledged entries with those that are left. It is copied first.
+        check_blobs: Read every large value that an entry refers to before anything is changed.
 
     Raises:
         JournalLockedError: Somebody else owns it.
         JournalCorruptError: It is damaged where it was acknowledged already; nothing was changed.
+        JournalLostError: Acknowledged entries at its end are missing; nothing was changed.
+        BlobMissingError: A large value is not there; nothing was changed. Only with ``check_blobs``.
+        BlobCorruptError: A large value was changed; nothing was changed by this. Only with ``check_blobs``.
         JournalFormatError: A newer Bartack wrote it; nothing was changed.
         FileAccessError: The operating system refused.
     """
@@ -258,7 +166,7 @@ def open_journal(
     journal = FileJournal(root, disk, clock, telemetry, lock, veil, sync=durability == "power")
     try:
         with access(journal.path):
-            journal._open(at_least, each, first)  # noqa: SLF001 - the constructor does no I/O; this function is its other half
+            journal._open(Opening(at_least, each, accept_loss, check_blobs, first))  # noqa: SLF001 - the constructor does no I/O; this function is its other half
     except BaseException:
         journal.close()
         raise
@@ -313,6 +221,7 @@ class FileJournal:
         synced_seq: Place of the last acknowledged entry.
         lost: Whether the ownership is known to be gone.
         recovery: What had to be cut off when it was opened, if anything.
+        loss: The acknowledged entries that it was opened without, if any are missing and that was accepted.
         size_bytes: Length of the acknowledged part of the file; blank lines may stand behind it.
     """
 
@@ -334,6 +243,7 @@ class FileJournal:
         self.size_bytes = 0
         self.lost = False
         self.recovery: Recovery | None = None
+        self.loss: Loss | None = None
         self._disk = disk
         self._clock = clock
         self._telemetry = telemetry
@@ -372,7 +282,7 @@ class FileJournal:
             if os.getpid() != self._pid:
                 # The lock is shared with a forked child, so it does not keep the child from writing.
                 problem = f"process {self._pid} owns it, and this one was forked from that"
-                raise JournalLostError(self.path, problem)
+                raise JournalOwnershipLostError(self.path, problem)
             wanted = self._telemetry.wanted(JournalCommitted)
             started = self._clock.monotonic_ns() if wanted else 0
             try:
@@ -415,7 +325,7 @@ class FileJournal:
                 check_place(place, last)
                 if not entries or not entries[0].seq <= place <= entries[-1].seq:
                     index = bisect_right(texts, place, key=place_of) - 1
-                    entries = _decode(self.path, texts, index, end, self._veil)
+                    entries = decode_at(self.path, texts, index, end, self._veil)
                 yield entries[place - entries[0].seq]
 
     def _section(self, place: int) -> int:
@@ -471,21 +381,21 @@ class FileJournal:
 
     # Opening.
 
-    def _open(
-        self, at_least: int, each: Callable[[Entry], None] | None, first: Iterable[Sequence[Draft]]
-    ) -> None:
+    def _open(self, how: Opening) -> None:
         fresh = not self._disk.exists(self.path)
         if fresh:
-            if at_least:
-                problem = f"there is no journal, but entry {at_least} was acknowledged"
-                raise JournalCorruptError(self.path, 0, problem)
+            self._check_never_there(how)
             self._stage.add_own(OPENED, _opened(fence=1))
-            for drafts in first:
+            for drafts in how.first:
                 self._stage.add(tuple(drafts))
             _create(self._disk, self.directory, self._stage.take())
         self._fd = self._disk.open(self.path, write=True)
+        refs: dict[BlobRef, None] = {}
+        each = _also_refs(how.each, refs) if how.check_blobs else how.each
         found = survey(self._disk, self._fd, self.path, each, self._veil)
-        self._check_survey(found, at_least)
+        self._check_survey(found, how)
+        for ref in refs:
+            self._blobs.verify(ref)
         self._adopt(found)
         if not fresh:
             self._repair(found)
@@ -494,14 +404,25 @@ class FileJournal:
             self.commit()
         self._keep_reserve()
 
-    def _check_survey(self, found: Survey, at_least: int) -> None:
+    def _check_never_there(self, how: Opening) -> None:
+        """Raise if there was a journal: a new one in its place would begin everything anew."""
+        known = max(how.at_least, self._lock.mark.seq if self._lock.mark else 0)
+        if known:
+            raise JournalLostError(self.path, 0, 0, known)
+
+    def _check_survey(self, found: Survey, how: Opening) -> None:
         damage = found.damage
         if damage is not None and not damage.torn:
             raise JournalCorruptError(self.path, damage.offset, damage.problem)
-        last = found.scanner.next_seq - 1
-        if last < at_least:
-            problem = f"the journal ends with entry {last}, but entry {at_least} was acknowledged"
-            raise JournalCorruptError(self.path, found.scanner.offset, problem)
+        known = find_loss(self._disk, self._fd, found, self._lock.mark, how.at_least)
+        if not known:
+            return
+        held = found.scanner.next_seq - 1
+        lost = JournalLostError(self.path, found.scanner.offset, held, known)
+        if not how.accept_loss:
+            raise lost
+        self.loss = Loss(held, known, self._keep_aside(f"journal.lost-{held + 1}", 0).path)
+        self._lock.forget_mark()
 
     def _adopt(self, found: Survey) -> None:
         self.fence = found.fence
@@ -523,22 +444,31 @@ class FileJournal:
         _sync_names(self._disk, self.directory)
 
     def _keep_torn(self, damage: Damage) -> None:
+        kept = self._keep_aside(f"journal.torn-{damage.seq}", damage.offset)
+        self.recovery = Recovery(damage.seq, damage.offset, kept.size_bytes, kept.path)
+        if self._telemetry.wanted(JournalRecovered):
+            self._telemetry.emit(
+                JournalRecovered(size_bytes=kept.size_bytes, seq=damage.seq, kept_as=kept.path)
+            )
+
+    def _keep_aside(self, name: str, offset: int) -> _Kept:
+        """Copy the file from ``offset`` on, without the blank lines at its end, to a new file beside it."""
         end = find_end(self._disk, self._fd)
-        torn = b"".join(read_chunks(self._disk, self._fd, damage.offset, end))
-        path, fd = self._free_name(damage.seq)
+        path, fd = self._free_name(name)
+        size = offset
         try:
-            write_all(self._disk, fd, torn, 0)
+            for chunk in read_chunks(self._disk, self._fd, offset, end):
+                write_all(self._disk, fd, chunk, size - offset)
+                size += len(chunk)
             self._disk.sync(fd)
         finally:
             self._disk.close(fd)
         self._disk.sync_dir(self.directory)
-        self.recovery = Recovery(damage.seq, damage.offset, len(torn), path)
-        if self._telemetry.wanted(JournalRecovered):
-            self._telemetry.emit(JournalRecovered(size_bytes=len(torn), seq=damage.seq, kept_as=path))
+        return _Kept(path, size - offset)
 
-    def _free_name(self, seq: int) -> tuple[str, int]:
-        """A new file for torn bytes: the same place may be torn more than once."""
-        stem = os.path.join(self.directory, f"journal.torn-{seq}")
+    def _free_name(self, name: str) -> tuple[str, int]:
+        """A new file for what is kept: the same place may be torn more than once."""
+        stem = os.path.join(self.directory, name)
         tries = 1
         while True:
             path = stem if tries == 1 else f"{stem}.{tries}"
@@ -578,13 +508,14 @@ class FileJournal:
         if not kept:
             self.lost = True
             self._give_up(
-                JournalLostError(self.path, "it or its lock was deleted or replaced under its owner")
+                JournalOwnershipLostError(self.path, "it or its lock was deleted or replaced under its owner")
             )
         self._marks += marks
         self._crc = crc
         self.size_bytes += len(lines)
         last = groups[-1]
         self.synced_seq = last.seq + len(last.bodies) - 1
+        self._lock.note(self.synced_seq, crc)
         return len(lines)
 
     def _grow(self, lines: bytes) -> None:
@@ -594,7 +525,7 @@ class FileJournal:
             write_all(self._disk, self._fd, lines.ljust(filled - self.size_bytes, b"\n"), self.size_bytes)
             self._filled = filled
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise
             # There may still be room for the lines alone. Nothing is synced yet, so they can be written again.
             write_all(self._disk, self._fd, lines, self.size_bytes)
@@ -635,7 +566,7 @@ class FileJournal:
         return b"".join(lines), crc, marks
 
     def _fail(self, error: OSError) -> NoReturn:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             self._write_last_words(error)
         self._give_up(self._poison_for(error))
 
@@ -649,7 +580,7 @@ class FileJournal:
             self._writing.release()
 
     def _poison_for(self, error: OSError) -> JournalPoisonedError:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             return JournalFullError(self.path, f"no space left ({error.strerror})")
         return JournalSyncError(self.path, error.strerror or str(error))
 

@@ -162,6 +162,15 @@ class Scanner:
         self._parts = [fed[size:]]
         return texts
 
+    def crc_at(self, chunk: bytes, seq: int) -> int | None:
+        """The CRC of the line that ends with entry ``seq``, if ``chunk`` completes it."""
+        for text in self.feed(chunk):
+            head = _match_head(text)
+            assert head is not None
+            if int(head[1]) + int(head[3] or 1) - 1 == seq:
+                return int(text[-10:-2], 16)
+        return None
+
     def _follow(self, texts: list[bytes]) -> tuple[int, int]:
         """How many of these lines are intact, and how many bytes they take."""
         # One loop over local names, and nothing is made of a line: reading a long journal is this loop.

@@ -20,7 +20,7 @@ from bartack.errors import (
     BlobMissingError,
     JournalClosedError,
     JournalLockedError,
-    JournalLostError,
+    JournalOwnershipLostError,
     JournalPoisonedError,
 )
 from bartack.journal._contract import FORMAT, BlobRef, Draft, Entry, Recovery, check_place
@@ -129,7 +129,7 @@ class MemoryJournal:
         groups = self._stage.take()
         with self.store.changed:
             if self.lost:
-                self._poison = JournalLostError("memory", "another owner has taken over")
+                self._poison = JournalOwnershipLostError("memory", "another owner has taken over")
                 raise self._poison
             for group in groups:
                 line, _ = encode_line(group.bodies, group.seq, groups[0].seq, group.at, 0)

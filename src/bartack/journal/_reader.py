@@ -13,12 +13,18 @@ from types import TracebackType
 from typing import Self
 
 from bartack.core import Disk, RealDisk, Watch, open_watch
-from bartack.errors import JournalClosedError, JournalCorruptError, JournalLostError, JournalNotFoundError
+from bartack.errors import (
+    JournalClosedError,
+    JournalCorruptError,
+    JournalNotFoundError,
+    JournalOwnershipLostError,
+)
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
-from bartack.journal._file import BLOBS, NAME, check_first, iter_entries, load_value, read_chunks
+from bartack.journal._file import BLOBS, NAME, load_value
 from bartack.journal._format import Damage, Scanner, judge, seal
+from bartack.journal._survey import check_first, iter_entries, read_chunks
 from bartack.journal._veil import Veil
 
 
@@ -174,9 +180,11 @@ class FileReader:
                 self._fd, len(tail), scanner.offset - len(tail)
             )
         if not named:
-            raise JournalLostError(self.path, "the file was deleted or replaced while it was followed")
+            raise JournalOwnershipLostError(
+                self.path, "the file was deleted or replaced while it was followed"
+            )
         if not kept:
-            raise JournalLostError(self.path, "entries that were seen have been taken back")
+            raise JournalOwnershipLostError(self.path, "entries that were seen have been taken back")
 
 
 def _end_of(timeout_s: float | None) -> float | None:

@@ -9,13 +9,15 @@ from itertools import islice
 import msgspec
 
 from bartack.core import Disk, RealDisk
-from bartack.errors import BlobCorruptError, BlobMissingError, JournalNotFoundError
+from bartack.errors import BlobCorruptError, BlobMissingError, JournalLostError, JournalNotFoundError
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import FORMAT, BlobRef
-from bartack.journal._file import BLOBS, NAME, Survey, find_end, survey
-from bartack.journal._lock import take_lock
+from bartack.journal._file import BLOBS, NAME
+from bartack.journal._high_water import HighWater
+from bartack.journal._lock import read_mark, take_lock
 from bartack.journal._reader import FileReader, find_journal, open_file, open_reader
+from bartack.journal._survey import Survey, find_end, find_loss, survey
 
 
 class JournalDamage(msgspec.Struct, frozen=True):
@@ -63,7 +65,10 @@ def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) ->
     fd = open_file(file, disk)
     try:
         with access(file):
+            # First the mark: whatever its owner writes meanwhile only adds to what the mark knows.
+            mark = read_mark(disk, os.path.dirname(file)) if os.path.basename(file) == NAME else None
             found = _survey_settled(disk, fd, file)
+            damage = _damage_of(disk, fd, file, found, mark)
             size = find_end(disk, fd)
     finally:
         disk.close(fd)
@@ -81,8 +86,41 @@ def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) ->
         last_at=times[1] if times else None,
         blobs=len(refs),
         blob_problems=_check_blobs(FileBlobs(os.path.join(os.path.dirname(file), BLOBS), disk), refs),
-        damage=None if found.damage is None else JournalDamage(*found.damage),
+        damage=damage,
     )
+
+
+def check_kept(directory: str | os.PathLike[str], *, at_least: int = 0, disk: Disk | None = None) -> None:
+    """Raise unless the journal in ``directory`` still holds every entry that is known to have been acknowledged.
+
+    Takes no lock and changes nothing. Damage of another kind is left to opening the journal.
+
+    Raises:
+        JournalLostError: Entries are missing.
+        JournalCorruptError: It is no journal at all.
+    """
+    disk = disk or RealDisk()
+    root = os.fspath(directory)
+    file = os.path.join(root, NAME)
+    mark = read_mark(disk, root)
+    fd = open_file(file, disk)
+    try:
+        with access(file):
+            found = _survey_settled(disk, fd, file)
+            known = find_loss(disk, fd, found, mark, at_least)
+    finally:
+        disk.close(fd)
+    if known and (found.damage is None or found.damage.torn):
+        raise JournalLostError(file, found.scanner.offset, found.scanner.next_seq - 1, known)
+
+
+def _damage_of(disk: Disk, fd: int, file: str, found: Survey, mark: HighWater | None) -> JournalDamage | None:
+    if found.damage is None or found.damage.torn:
+        known, held = find_loss(disk, fd, found, mark), found.scanner.next_seq - 1
+        if known:
+            lost = JournalLostError(file, found.scanner.offset, held, known)
+            return JournalDamage(lost.offset, held + 1, lost.problem, torn=False)
+    return None if found.damage is None else JournalDamage(*found.damage)
 
 
 def _survey_settled(disk: Disk, fd: int, file: str) -> Survey:

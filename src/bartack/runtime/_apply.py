@@ -73,6 +73,10 @@ def _run_moved(state: State, data: e.RunMoved, seq: int, at: int, value: Value) 
     )
 
 
+def _clock_set(state: State, data: e.ClockSet, seq: int, at: int, value: Value) -> None:
+    state.dead_us += data.by_us
+
+
 def _hub_started(state: State, data: e.HubStarted, seq: int, at: int, value: Value) -> None:
     state.hub = data.hub
     state.dead_us += data.dead_us
@@ -464,6 +468,7 @@ def _for_people(state: State, data: e.PeerJoined | e.WaitSlow, seq: int, at: int
 APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.RunCreated: _run_created,
     e.RunMoved: _run_moved,
+    e.ClockSet: _clock_set,
     e.ProgramPinned: _program_pinned,
     e.HubStarted: _hub_started,
     e.RunEnded: _run_ended,

@@ -20,6 +20,8 @@ LONGEST_S: Final = 1e10
 
 CROWD: Final = 1024
 
+_BEHIND_NS: Final = 1_000_000
+
 Callback = Callable[[], None]
 
 
@@ -83,12 +85,21 @@ class Clockwork:
 
     def at(self, due_us: int, callback: Callback) -> Alarm:
         """Ring at a moment on the wall: microseconds since 1970."""
-        return self._add(self._wall, Alarm(due_us, callback))
+        return self._add(self._wall, Alarm(due_us, callback), due_us)
+
+    def at_or_after(self, due_us: int, seconds: float, callback: Callback) -> Alarm:
+        """Ring at a moment on the wall, or when this many seconds have counted if the clock on the wall was set back."""
+        alarm = self.at(due_us, callback)
+        # A moment later than the other, which is the exact one as long as the clock was not set.
+        return self._add(self._alive, alarm, self._alive_due(seconds) + _BEHIND_NS)
 
     def after(self, seconds: float, callback: Callback, wanted: Callable[[], bool] | None = None) -> Alarm:
         """Ring when so many seconds have counted, if it is still ``wanted`` then: nobody has to call it off."""
-        due = self.alive_ns() + int(min(max(seconds, 0.0), LONGEST_S) * 1e9)
-        return self._add(self._alive, Alarm(due, callback, wanted))
+        due = self._alive_due(seconds)
+        return self._add(self._alive, Alarm(due, callback, wanted), due)
+
+    def _alive_due(self, seconds: float) -> int:
+        return self.alive_ns() + int(min(max(seconds, 0.0), LONGEST_S) * 1e9)
 
     def pause(self) -> None:
         """Deadlines stand still from now on."""
@@ -124,13 +135,13 @@ class Clockwork:
     def _pausing(self, now: int) -> int:
         return 0 if self._pause_began is None else min(now - self._pause_began, PAUSE_LIMIT_NS)
 
-    def _add(self, heap: list[tuple[int, int, Alarm]], alarm: Alarm) -> Alarm:
+    def _add(self, heap: list[tuple[int, int, Alarm]], alarm: Alarm, due: int) -> Alarm:
         if len(heap) > self._crowd:
             # Most waits end long before their deadline: their alarms are called off and would pile up.
             heap[:] = [item for item in heap if item[2].pending]
             heapq.heapify(heap)
             self._crowd = max(CROWD, 2 * len(heap))
-        heapq.heappush(heap, (alarm.due, next(self._numbers), alarm))
+        heapq.heappush(heap, (due, next(self._numbers), alarm))
         return alarm
 
     def _ring(self, heap: list[tuple[int, int, Alarm]], now: int) -> None:

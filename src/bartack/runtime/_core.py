@@ -62,6 +62,9 @@ _PATIENT: Final = frozenset({"think", "ask", "delegate"})
 SIGN_OF_LIFE_US: Final = 30_000_000
 """Whoever runs a run leaves a sign of life more often than this."""
 
+CLOCK_SET_US: Final = 500_000
+"""A clock on the wall that is off by this much was set, or stood still with the machine; less is its usual correction."""
+
 _OF_A_BRANCH: Final = (f.Done, f.Step, f.Note, f.Begin, f.Out, f.Cancel, f.Returned)
 """Frames that are about one branch of a worker. (The first that fits ends the look, so the most frequent come first.)"""
 _OF_A_STEP: Final = (f.Done, f.Step, f.Begin)
@@ -88,6 +91,8 @@ class Core:
         self.clockwork = Clockwork(clock)
         self._alive_until = 0
         """Until when the hub before this one is known to have lived: microseconds since 1970, UTC."""
+        self._wall_offset_us = self._read_wall_offset_us()
+        """How far the clock on the wall is ahead of the one that only goes forward."""
         office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
         self.crew = CrewDesk(office)
         self.effects = EffectDesk(office, self.crew.restart)
@@ -166,11 +171,17 @@ class Core:
     # Life of the hub.
 
     def start(self, dead_us: int = 0, unknown: UnknownDecision | None = None) -> None:
-        """The run begins or goes on: failed workers are set back to their failing step, and everybody starts."""
-        self._alive_until = max(self.state.last_at, self._office.now_us() - max(dead_us, 0))
+        """The run begins or goes on: failed workers are set back to their failing step, and everybody starts.
+
+        Args:
+            dead_us: How long nobody ran it, by the clock on the wall: less than nothing if that was set back meanwhile.
+            unknown: What to do with a step whose outcome is not known.
+        """
+        self._alive_until = max(self.state.last_at, self._office.now_us() - dead_us)
+        self._wall_offset_us = self._read_wall_offset_us()
         failed = [w for w in self.state.workers.values() if w.status == "failed" and not w.error_is_final]
         adopted = sum(len(worker.adopted) for worker in self.state.workers.values())
-        started = e.HubStarted(hub=self.state.hub + 1, dead_us=max(dead_us, 0), adopted=adopted)
+        started = e.HubStarted(hub=self.state.hub + 1, dead_us=dead_us, adopted=adopted)
         items: list[tuple[e.EntryData, Value]] = [(moving(self.state, started), NO_VALUE)]
         for worker in failed:
             items += _rewind(worker, unknown)
@@ -204,6 +215,21 @@ class Core:
             self.monitors.look()
         if self.effects.begun:
             self.effects.settle()
+
+    def check_clock(self) -> None:
+        """Note that the clock on the wall was set, or that the machine was asleep: that is not time that anybody waited.
+
+        Called before anything of a turn is written, so that no entry is dated by a clock that is not accounted for.
+        """
+        offset_us = self._read_wall_offset_us()
+        by_us = offset_us - self._wall_offset_us
+        if not -CLOCK_SET_US < by_us < CLOCK_SET_US:
+            self._wall_offset_us = offset_us
+            self.ledger.record((e.ClockSet(by_us=by_us), NO_VALUE), ride=True)
+
+    def _read_wall_offset_us(self) -> int:
+        clock = self.ledger.clock
+        return clock.now_us() - clock.monotonic_ns() // 1000
 
     def tick(self) -> None:
         """Time has passed."""
@@ -409,7 +435,7 @@ class Core:
             case "think":
                 self.effects.think(peer, worker, step, known.attempt + (0 if known.between or unsent else 1))
             case "sleep":
-                self.effects.watch_sleep(worker, known)
+                self.effects.watch_sleep(worker, step, known)
             case "ask":
                 self.questions.watch(worker, known)
             case "receive":

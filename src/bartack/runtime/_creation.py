@@ -25,6 +25,7 @@ from bartack.runtime._inside import find_enclosing
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import check_telemetry
 from bartack.runtime._layout import RunDir
+from bartack.runtime._order import note_newest
 from bartack.runtime._pinning import pin, read_sources
 from bartack.runtime._program import Inquiry, find_program, project_root
 from bartack.runtime._steps import CallArgs
@@ -127,6 +128,8 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     batch.include_dir(str(plan.state_dir))
     batch.include_dir(str(plan.state_dir.parent))
     run_id, path = claim_run_dir(runs, batch=batch)
+    if disk is None:
+        note_newest(runs, run_id)
     run = RunDir(path)
     run.make(batch)
     pin(plan.sources, run.program, batch)

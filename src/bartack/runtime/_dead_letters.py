@@ -12,7 +12,7 @@ import msgspec
 
 from bartack.core import RealDisk, SystemClock
 from bartack.errors import BartackError, RunNotActiveError
-from bartack.journal import FileBlobs, open_journal
+from bartack.journal import FileBlobs
 from bartack.messaging import (
     DeadLetter,
     DeadLetterQueue,
@@ -31,6 +31,7 @@ from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, read_state, status_of
 from bartack.runtime._office import Settings
+from bartack.runtime._owning import own_journal
 from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._values import encode
@@ -102,8 +103,7 @@ class RunLetters:
             PeerRefusedError: This process belongs to a run.
         """
         check_outside(f"changing the dead letters of {self._run.id}", self._run)
-        last_life = self._run.last_sign_of_life_us()
-        with open_journal(self._run.path) as journal:
+        with own_journal(self._run) as journal:
             state = State()
             apply_all(state, journal.read())
             status = status_of(self._run, state, active=False)
@@ -112,9 +112,6 @@ class RunLetters:
             settings = Settings(letters=self._policy(state))
             done = act(Core(state, journal, SystemClock(), Timeouts(os.environ), settings))
             journal.commit()
-        if last_life is not None:
-            # Owning it for a moment is not running it: how long nobody does is counted from before.
-            os.utime(self._run.lock, ns=(last_life * 1000, last_life * 1000))
         return done
 
     def _policy(self, state: State) -> LetterPolicy:

@@ -290,16 +290,23 @@ class EffectDesk:
             self._office.finish_raw(worker, step, Value(NULL))
             return
         opened = self._office.open(step, due=due)
-        self.watch_sleep(worker, opened)
+        self.watch_sleep(worker, step, opened)
 
-    def watch_sleep(self, worker: Worker, opened: OpenStep) -> None:
-        """A timer is open: it fires at its moment, however often the hub was restarted since."""
+    def watch_sleep(self, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+        """A timer is open: it fires at its moment, however often the hub was restarted since.
+
+        One that was given as a duration also fires when a hub was alive for that long: the clock may have been set back.
+        """
 
         def fire() -> None:
             if self._office.is_open(worker, opened):
                 self._office.ledger.end_open(worker, opened, Value(NULL))
 
-        self._set_alarm(opened, self._office.clockwork.at(opened.due, fire))
+        if self._office.decode(step.a, s.SleepArgs).seconds is None:
+            self._set_alarm(opened, self._office.clockwork.at(opened.due, fire))
+            return
+        left_s = (opened.due - opened.at) / 1e6 - self._office.waited_s(opened)
+        self._set_alarm(opened, self._office.clockwork.at_or_after(opened.due, left_s, fire))
 
     def left(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Seconds left of the innermost deadline around a step."""

@@ -82,9 +82,18 @@ class HubStarted(EntryData, frozen=True, gc=False):
 
     hub: int
     dead_us: int = 0
-    """How long nobody ran it."""
+    """How long nobody ran it, by the clock on the wall: less than nothing if that was set back meanwhile."""
     adopted: int = 0
     """How many outcomes it keeps that an earlier version marked as clean-up, though their steps began before the failure."""
+
+
+class ClockSet(EntryData, frozen=True, gc=False):
+    """The clock on the wall was set while a hub ran the run, or the machine was asleep. Waits do not count that as time."""
+
+    kind = "clock.set"
+
+    by_us: int
+    """By how much it was set forward; less than nothing if it was set back."""
 
 
 class RunEnded(EntryData, frozen=True, gc=False):

@@ -38,6 +38,7 @@ from bartack.runtime._mirror import Describe, Mirror
 from bartack.runtime._peers import Gatekeeper
 from bartack.runtime._poller import READ, WRITE, Poller, open_poller
 from bartack.runtime._prompts import Prompts
+from bartack.runtime._reopened import Reopened
 from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
@@ -65,8 +66,9 @@ STAGED_LIMIT: Final = 1000
 """More entries than this are never kept waiting."""
 PARENT_RESTARTS: Final = (3, 5.0)
 """So often within so many seconds a parent program may die and be started again; once more fails the session."""
-HEARTBEAT_S: Final = 5.0
+SWEEP_S: Final = 5.0
 LOOK_S: Final = 1.0
+"""How often the hub leaves a sign of life, and looks at what nobody reports."""
 STUCK_S: Final = 30.0
 
 
@@ -76,6 +78,10 @@ class Observer(Protocol):
     @property
     def listens(self) -> bool:
         """Whether ``entries`` is to be called."""
+        ...
+
+    def reopened(self, how: Reopened) -> None:
+        """The journal was opened; this is what was wrong with it, if anything. Called before ``opened``."""
         ...
 
     def opened(self, hub: Hub) -> None:
@@ -135,7 +141,7 @@ class Hub:
         self._deaths = {module: Intensity(*PARENT_RESTARTS) for module in (ZYGOTE, KEEPER)}
         self._status = ""
         self._door: Door | None = None
-        self._heartbeat = 0.0
+        self._swept = 0.0
         self._looked = 0.0
         self._signals: list[int] = []
         self._done_with: list[str] = []
@@ -256,6 +262,7 @@ class Hub:
 
     def _turn(self) -> None:
         ready = self._poller.wait(self._patience())
+        self._core.check_clock()
         for call, events in ready:
             call(events)
         self._core.tick()
@@ -317,14 +324,14 @@ class Hub:
         now = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
+            self._run.beat()
             self._check_kept()
             if self._door is not None:
                 self._door.look(now)
             self._look_at_slates()
         self._commands.look(now, self._core.shell_too_large)
-        if now - self._heartbeat >= HEARTBEAT_S:
-            self._heartbeat = now
-            self._run.touch_lock()
+        if now - self._swept >= SWEEP_S:
+            self._swept = now
             self._drop_stuck(now)
 
     def _drop_stuck(self, now: float) -> None:

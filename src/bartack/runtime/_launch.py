@@ -26,10 +26,11 @@ from bartack.runtime._inside import check_may_drive
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
 from bartack.runtime._locate import TERMINAL
-from bartack.runtime._mirror import Describe, RunFile
+from bartack.runtime._mirror import Describe, known_seq
 from bartack.runtime._office import Settings
 from bartack.runtime._pinning import finish_update
 from bartack.runtime._prompts import Prompts
+from bartack.runtime._reopened import Reopened
 from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._veils import open_veil
@@ -70,6 +71,8 @@ def drive(
     telemetry: Telemetry = NO_TELEMETRY,
     describe: Describe | None = None,
     sets: Sequence[str] = (),
+    *,
+    accept_loss: bool = False,
 ) -> str:
     """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
 
@@ -82,18 +85,26 @@ def drive(
         telemetry: Whom to tell what happens.
         describe: Says for run.json how far a run of the pipeline is.
         sets: Settings in ``config`` that were given for this run now, and hold from now on.
+        accept_loss: Resume a run whose journal has lost acknowledged entries with those that are left.
 
     Raises:
         ConfigError: OpenTelemetry is to be told, and is not installed.
         JournalLockedError: Another process runs it.
+        JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed.
+        BlobMissingError: A large value of it is missing; nothing was executed or changed.
+        BlobCorruptError: A large value of it is damaged; nothing was executed or changed.
         ResumeRefusedError: It has ended for good, or needs a decision first.
         PeerRefusedError: This process belongs to a run that may not resume it.
     """
     check_telemetry(config)
     if config.telemetry.otel:
         with _tracing(telemetry) as traced:
-            return _drive(run, config, observer, unknown, workspace, traced, describe, sets)
-    return _drive(run, config, observer, unknown, workspace, telemetry, describe, sets)
+            return _drive(
+                run, config, observer, unknown, workspace, traced, describe, sets, accept_loss=accept_loss
+            )
+    return _drive(
+        run, config, observer, unknown, workspace, telemetry, describe, sets, accept_loss=accept_loss
+    )
 
 
 def _drive(
@@ -105,6 +116,8 @@ def _drive(
     telemetry: Telemetry,
     describe: Describe | None,
     sets: Sequence[str],
+    *,
+    accept_loss: bool,
 ) -> str:
     check_may_drive(run)
     clock = SystemClock()
@@ -115,16 +128,21 @@ def _drive(
     journal = open_journal(
         run.path,
         durability=config.durability,
-        at_least=_known_seq(run),
+        at_least=known_seq(run),
         telemetry=telemetry,
         each=partial(add_entry, state),
         veil=veil,
+        accept_loss=accept_loss,
+        check_blobs=True,
     )
     hub: Hub | None = None
     try:
+        # From here to the entry that says that a hub runs it, nothing has been alive yet.
+        run.keep_sign_of_life(last_life)
         if state.run is None:
             raise RunNotFoundError(run.id)
         finish_update(run.path, state.next_program)
+        observer.reopened(Reopened(journal.recovery, journal.loss, state))
         check_resumable(run, state, unknown)
         keep_sets(run.path, sets)
         if config.durability == "power":
@@ -137,7 +155,7 @@ def _drive(
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
         driver = hub = Hub(run, journal, core, prompts, observer, veil=veil, config=shared, describe=describe)
-        dead_us = 0 if state.hub == 0 or last_life is None else max(clock.now_us() - last_life, 0)
+        dead_us = 0 if state.hub == 0 or last_life is None else clock.now_us() - last_life
 
         def begin(core: Core) -> None:
             if moved:
@@ -245,11 +263,3 @@ def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) 
     if state.ended is not None and state.ended.status in TERMINAL:
         raise ResumeRefusedError(run.id, f"it is {state.ended.status}")
     check_decided(run.id, state, unknown)
-
-
-def _known_seq(run: RunDir) -> int:
-    """The last place that run.json knows to be durable; a journal that ends before it is damaged."""
-    try:
-        return msgspec.json.decode(run.mirror.read_bytes(), type=RunFile).seq
-    except (OSError, msgspec.DecodeError):
-        return 0

@@ -15,6 +15,7 @@ from bartack.runtime._client import is_active
 from bartack.runtime._config import find_state_dir, find_workspace
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile, describe_failure
+from bartack.runtime._order import newest_first
 from bartack.runtime._state import State
 
 Status = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
@@ -29,11 +30,11 @@ def runs_dir(workspace: Path) -> Path:
 
 
 def list_runs(workspace: Path) -> list[RunDir]:
-    """The runs of a workspace, the newest first."""
+    """The runs of a workspace in the order of their creation, the newest first."""
     folder = runs_dir(workspace)
     if not folder.is_dir():
         return []
-    names = sorted((name for name in os.listdir(folder) if name.startswith("run-")), reverse=True)
+    names = newest_first(folder, (name for name in os.listdir(folder) if name.startswith("run-")))
     return [RunDir(folder / name) for name in names if (folder / name / "journal.ndjson").exists()]
 
 

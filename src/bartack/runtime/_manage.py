@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import Batch, RealDisk, SystemClock, claim_run_dir, open_watch
+from bartack.core import Batch, RealDisk, SystemClock, open_watch
 from bartack.errors import (
     ResumeRefusedError,
     RunNotActiveError,
@@ -33,6 +33,8 @@ from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, status_of
 from bartack.runtime._mirror import Mirror
+from bartack.runtime._order import claim_run
+from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import current_program
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
@@ -91,7 +93,7 @@ def _ask(run: RunDir, do: str, message: str) -> None:
 
 def _write(run: RunDir, ended: e.RunEnded, *before: e.EntryData) -> None:
     veil = _veil_of(run)
-    with open_journal(run.path) as journal:
+    with own_journal(run) as journal:
         state = State()
         apply_all(state, journal.read())
         status = status_of(run, state, active=False)
@@ -149,7 +151,7 @@ def fork_run(run: RunDir, at: str) -> RunDir:
     with open_reader(run.path, veil=veil) as reader:
         entries = list(reader.read())
         last = _place_of(run, entries, at)
-        run_id, path = claim_run_dir(run.path.parent)
+        run_id, path = claim_run(run.path.parent)
         fork = RunDir(path)
         try:
             _copy_files(run, fork, _waiting(entries))

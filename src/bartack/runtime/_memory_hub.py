@@ -175,6 +175,7 @@ class MemoryHub:
         """Take one event and do what follows from it; ``False`` if there is none."""
         if not self._events or self.status:
             return False
+        self.core.check_clock()
         self._events.popleft()(self.core)
         self.finish_turn()
         return True
@@ -186,6 +187,7 @@ class MemoryHub:
 
     def tick(self) -> None:
         """Time has passed."""
+        self.core.check_clock()
         self.core.tick()
         self.finish_turn()
 

@@ -49,7 +49,7 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     created_at: str
     updated_at: str
     seq: int
-    """The last entry known to be durable: a journal that ends before it is damaged."""
+    """The last entry known to be durable: a journal that ends before it has lost entries."""
     hub: int
     project: str = ""
     pid: int = 0
@@ -171,6 +171,14 @@ class Mirror:
             suppressed=self._state.suppressed,
         )
         replace_file(self._run.failed, self._encode(content))
+
+
+def known_seq(run: RunDir) -> int:
+    """The last entry that run.json knows to be durable; 0 if it knows none."""
+    try:
+        return msgspec.json.decode(run.mirror.read_bytes(), type=RunFile).seq
+    except (OSError, msgspec.DecodeError):
+        return 0
 
 
 def describe_failure(failure: FailureRecorded) -> str:

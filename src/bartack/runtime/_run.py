@@ -25,7 +25,7 @@ from bartack.errors import (
     RunNotActiveError,
     RunNotFinishedError,
 )
-from bartack.journal import FileBlobs, open_reader
+from bartack.journal import FileBlobs, check_kept, open_reader
 from bartack.messaging import DeadLetterQueue
 from bartack.runtime import _steps as s
 from bartack.runtime._apply import apply_all
@@ -42,7 +42,7 @@ from bartack.runtime._launch import check_resumable
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
 from bartack.runtime._manage import cancel_run, fail_run, fork_run
-from bartack.runtime._mirror import RunFile
+from bartack.runtime._mirror import RunFile, known_seq
 from bartack.runtime._session import Session
 from bartack.runtime._state import State
 from bartack.runtime._update import update_program
@@ -225,7 +225,10 @@ class Run:
         Raises:
             ResumeRefusedError: It has ended for good, or needs a decision first.
             PeerRefusedError: This process belongs to a run.
+            JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed. Accepting the
+                loss is up to a person: ``bartack resume`` has an option for it.
         """
+        check_kept(self._run.path, at_least=known_seq(self._run))
         if update or program is not None:
             update_program(self._run, None if program is None else Path(program))
         decision = None if unknown is None else UnknownDecision(unknown)

@@ -15,6 +15,7 @@ from bartack.runtime._hub_log import HubLog
 from bartack.runtime._launch import EXIT_CODES, drive
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Recorded
+from bartack.runtime._reopened import Reopened
 from bartack.runtime._state import State
 from bartack.runtime._veils import open_veil_of
 from bartack.runtime._worker_state import Value
@@ -28,6 +29,11 @@ class Quiet:
 
     listens = False
     """See ``Observer.listens``."""
+
+    def reopened(self, how: Reopened) -> None:
+        """What was wrong with the journal goes to the log."""
+        for text in how.notes():
+            self.show("note", "", text)
 
     def opened(self, hub: Hub) -> None:
         """See ``Observer.opened``."""

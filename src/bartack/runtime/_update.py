@@ -7,12 +7,12 @@ import shutil
 from pathlib import Path
 
 from bartack.errors import ReplayMismatchError, ResumeRefusedError
-from bartack.journal import open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._inside import check_outside
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
+from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import finish_update, prepare_update, read_sources
 from bartack.runtime._program import Inquiry, project_root
 from bartack.runtime._replay import check_replay
@@ -30,10 +30,11 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         ReplayMismatchError: The program asks for other steps than the journal has; the run keeps the program it had.
         ProgramImportError: The program cannot be imported; the run keeps the program it had.
         JournalLockedError: Somebody runs the run.
+        JournalLostError: Its journal has lost acknowledged entries; nothing was changed.
         PeerRefusedError: This process belongs to a run.
     """
     check_outside(f"changing the program of {run.id}", run)
-    with open_journal(run.path) as journal:
+    with own_journal(run) as journal:
         state = load_state(run, journal)
         assert state.run is not None
         file = Path(source or state.run.program).resolve()

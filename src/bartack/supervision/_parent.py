@@ -123,7 +123,10 @@ class Parent:
         wakeup: int,
         ground: Ground | None,
         warm_up: Callable[[], None] | None = None,
+        *,
+        lock: int | None = None,
     ) -> None:
+        self._lock = lock
         self._channel = channel
         self._hub_pid = hub_pid
         self._entry = entry
@@ -210,9 +213,16 @@ class Parent:
     def _take_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
         if _DEATH_SIGNAL in numbers and self._hub_is_dead():
-            self._leaving = EXIT_HUB_DEAD
+            self._hub_died()
         if signal.SIGTERM in numbers:
             self._leaving = 0
+
+    def _hub_died(self) -> None:
+        """Leave, and date the lock of the tree: how long the hub lived is counted up to here, not to its last heartbeat."""
+        if self._leaving is None and self._lock is not None and os.utime in os.supports_fd:
+            with suppress(OSError):
+                os.utime(self._lock)
+        self._leaving = EXIT_HUB_DEAD
 
     def _hub_is_dead(self) -> bool:
         return os.getppid() != self._hub_pid
@@ -222,7 +232,10 @@ class Parent:
         if not self._channel.alive and self._leaving is None:
             # What a dead hub has said last is not begun any more: its successor may have begun it.
             goodbye = bool(received) and isinstance(received[-1].message, Bye)
-            self._leaving = 0 if goodbye else EXIT_HUB_DEAD
+            if goodbye:
+                self._leaving = 0
+            else:
+                self._hub_died()
         for command, fds in received:
             try:
                 if self._leaving is None:
@@ -263,7 +276,7 @@ class Parent:
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env}
         try:
             if self._hub_is_dead():
-                self._leaving = EXIT_HUB_DEAD
+                self._hub_died()
                 return
             self._check_token(command.token)
             check_single_thread()
@@ -641,7 +654,7 @@ def run_parent(entry: Entry, warm_up: Callable[[], None] | None = None) -> int:
     if not os.environ.get(SLOT, "-").strip():
         del os.environ[SLOT]
     channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
-    parent = Parent(channel, hub_pid, entry, home, wakeup, _open_ground(lock), warm_up)
+    parent = Parent(channel, hub_pid, entry, home, wakeup, _open_ground(lock), warm_up, lock=lock)
     gc.collect()
     gc.freeze()
     gc.disable()

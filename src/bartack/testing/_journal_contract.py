@@ -30,7 +30,7 @@ from bartack.errors import (
     JournalClosedError,
     JournalError,
     JournalLockedError,
-    JournalLostError,
+    JournalOwnershipLostError,
     JournalPoisonedError,
 )
 from bartack.journal import INLINE_LIMIT, BlobRef, Draft, GroupCommit
@@ -327,9 +327,9 @@ class JournalContract:
             lost_before = first.lost
             first.stage(Draft("too.late"))
             with self.engine.steal() as second:
-                raised(JournalLostError, first.commit)
+                raised(JournalOwnershipLostError, first.commit)
                 assert (lost_before, first.lost) == (False, True)
-                raised(JournalLostError, lambda: first.append("too.late"))
+                raised(JournalOwnershipLostError, lambda: first.append("too.late"))
                 second.append("after")
 
                 assert second.fence > first.fence

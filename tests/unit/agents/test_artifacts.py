@@ -87,6 +87,18 @@ def test_every_bad_path_is_listed(tmp_path: Path) -> None:
     assert "b:" in verdict.message
 
 
+@pytest.mark.requirement("artifacts-are-verified")
+def test_thousands_of_bad_paths_are_one_readable_error_that_names_the_worst_first(tmp_path: Path) -> None:
+    wrong = [said(f"{number}-{'x' * 200}", "text") for number in range(1999)]
+    verdict = verify_artifacts(request_for("implement", tmp_path), [*wrong, said("../out.txt", "text")])
+
+    assert isinstance(verdict, Rejection)
+    assert verdict.code == "path_escape"
+    assert verdict.message.startswith("2000 artifacts are wrong: unsafe path '../out.txt'")
+    assert verdict.message.endswith("; and 1997 more")
+    assert len(verdict.message) < 4096
+
+
 def test_a_file_may_be_too_large(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("12345")
 

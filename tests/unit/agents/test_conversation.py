@@ -637,6 +637,19 @@ def test_an_answer_whose_files_have_no_sums_is_refused_at_once(
     assert told in (stage.commands()[1].retry.message or "")
 
 
+@pytest.mark.requirement("artifacts-are-verified")
+def test_thousands_of_wrong_files_are_one_readable_error(tmp_path: Path) -> None:
+    stage = silent(tmp_path, retries=2)
+    stage.begin(request_for("implement", tmp_path))
+
+    stage.hear(with_files(stage, "builder.completed", *({"path": f"{n:04}.txt"} for n in range(2000))))
+
+    assert "2000 artifacts are wrong: artifacts[0] (0000.txt): sha256 is missing" in stage.warnings[0]
+    assert "artifacts[2] (0002.txt)" in stage.warnings[0]
+    assert "artifacts[3]" not in stage.warnings[0]
+    assert len(stage.warnings[0]) < 1024
+
+
 def test_an_agent_that_never_gives_sums_is_blamed_for_that(tmp_path: Path) -> None:
     stage = silent(tmp_path, retries=1)
     stage.begin(request_for("implement", tmp_path))

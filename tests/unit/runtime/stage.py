@@ -275,8 +275,8 @@ class Stage:
         return self.workers["main"]
 
     def again(self, dead_s: float = 0.0, unknown: UnknownDecision | None = None) -> Puppet:
-        """Kill everything, and resume after a while."""
-        self.clock.advance(dead_s)
+        """Kill everything, and resume after a while; less than none if the clock on the wall was set back meanwhile."""
+        self.clock.advance(max(dead_s, 0.0))
         self.workers.clear()
         self.shells.clear()
         self.prompts.clear()

@@ -81,6 +81,7 @@ if TYPE_CHECKING:
         iter_receipts,
         load_receipt,
     )
+    from bartack.runtime._reopened import Reopened
     from bartack.runtime._serve import Quiet
     from bartack.runtime._snapshots import (
         Change,
@@ -146,6 +147,7 @@ __all__ = [
     "ReceiptArtifact",
     "Recorded",
     "RedactionConfig",
+    "Reopened",
     "Request",
     "ReviewConfig",
     "RunCreated",
@@ -306,6 +308,7 @@ _HOMES = {
         "read_manifest",
         "snapshot_id",
     ),
+    "_reopened": ("Reopened",),
     "_serve": ("Quiet",),
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),

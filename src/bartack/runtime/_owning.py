@@ -1,0 +1,26 @@
+"""Owning the journal of a run for a moment, without running it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from bartack.journal import FileJournal, open_journal
+from bartack.runtime._layout import RunDir
+from bartack.runtime._mirror import known_seq
+
+
+@contextmanager
+def own_journal(run: RunDir) -> Generator[FileJournal]:
+    """Own the journal of a run that no process runs. How long none does is counted from before.
+
+    Raises:
+        JournalLockedError: A process runs it, or is about to.
+        JournalLostError: It has lost acknowledged entries; nothing was changed.
+    """
+    last_life = run.last_sign_of_life_us()
+    with open_journal(run.path, at_least=known_seq(run)) as journal:
+        try:
+            yield journal
+        finally:
+            run.keep_sign_of_life(last_life)
