@@ -66,9 +66,15 @@ def perform(tmp_path: Path) -> Iterator[Perform]:
     with ExitStack() as stack:
 
         def start(
-            reports: Reports, shape: str, count: int, base: str = "", *, watched: bool = False
+            reports: Reports,
+            shape: str,
+            count: int,
+            base: str = "",
+            *,
+            watched: bool = False,
+            forks: int = 1,
         ) -> StandIn:
-            stand_in = StandIn(tmp_path, reports, shape, count, base, watched=watched)
+            stand_in = StandIn(tmp_path, reports, shape, count, base, watched=watched, forks=forks)
             stack.callback(stand_in.close)
             return stand_in
 

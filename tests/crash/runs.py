@@ -221,19 +221,24 @@ class Begin(Protocol):
 
 
 class Parts:
-    """The processes of a run: its hub, the two parents, the workers, the commands."""
+    """The processes of a run: its hub, the two parents with the guardian above each, the workers, the commands."""
 
     def __init__(self, hub: int) -> None:
         self.hub = hub
         self.all = [facts for facts in descendants(hub) if not facts.dead]
-        self.zygote = self._child("bartack.runtime._zygote")
-        self.keeper = self._child("bartack.supervision._keeper")
+        self.zygote_guardian = self._guardian("bartack.runtime._zygote")
+        self.keeper_guardian = self._guardian("bartack.supervision._keeper")
+        self.zygote = self._child(self.zygote_guardian)
+        self.keeper = self._child(self.keeper_guardian)
         self.workers = self._below(self.zygote)
         self.commands = self._below(self.keeper)
 
-    def _child(self, module: str) -> int:
+    def _guardian(self, module: str) -> int:
         below = [facts.pid for facts in self.all if facts.ppid == self.hub]
         return next((pid for pid in below if module in command_of(pid)), 0)
+
+    def _child(self, parent: int) -> int:
+        return next((facts.pid for facts in self.all if parent and facts.ppid == parent), 0)
 
     def _below(self, parent: int) -> dict[str, int]:
         """Children of a parent program by the worker they belong to."""
@@ -279,6 +284,13 @@ def kill(*pids: int) -> None:
         os.close(pidfd)
         found.append(ProcessId(pid, 0))
     wait_deaths(found, time.monotonic() + PATIENCE_S)
+
+
+def kill_together(*pids: int) -> None:
+    """Kill processes so that none of them sees the others die. The hub comes last: its death continues stopped ones."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    kill(*pids)
 
 
 def wait_deaths(processes: Iterable[ProcessId], until: float) -> None:

@@ -1,7 +1,8 @@
 """A process that plays the hub: it starts both parent programs, has each start one shape, and ends orphans.
 
-Called with a directory, the descriptor the shapes write to, and the name of the shape. It prints the numbers of its parent
-programs as one line once they are ready, and later a line for each parent program that died, once nothing of it is left.
+Called with a directory, the descriptor the shapes write to, the name of the shape, and how often the first of its parent programs
+starts it. It prints the numbers of its parent programs, each after that of its guardian, as one line once they are ready, and later
+a line for each parent program that died, once nothing of it is left.
 """
 
 from __future__ import annotations
@@ -24,17 +25,18 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main(directory: str, fd: int, shape: str) -> None:
+def main(directory: str, fd: int, shape: str, forks: int) -> None:
     set_subreaper()
     zygote, keeper = start(directory, "shapes"), start(directory, KEEPER)
     for parent in (zygote, keeper):
         select.select([parent], [], [])
         assert [type(event) for event in parent.read_events()] == [ParentReady]
-    zygote.fork(1, shape.encode(), [fd], {"BARTACK_WORKER": "main#1"})
+    for token in range(1, forks + 1):
+        zygote.fork(token, shape.encode(), [fd], {"BARTACK_WORKER": f"main#{token}"})
     command = [sys.executable, "-I", "-S", os.path.join(os.path.dirname(__file__), "shapes.py"), shape]
     keeper.exec(1, [command], directory, {"BARTACK_RUN_DIR": directory, "BARTACK_STEP": "ik:1"}, stdout=fd)
     os.close(fd)
-    say(f"{zygote.pid} {keeper.pid}")
+    say(f"{zygote.pid} {zygote.program_pid} {keeper.pid} {keeper.program_pid}")
     parents = {zygote, keeper}
     while parents:
         select.select(parents, [], [])
@@ -43,8 +45,8 @@ def main(directory: str, fd: int, shape: str) -> None:
                 parents.remove(parent)
                 parent.close()
                 survivors = kill_descendants([other.pid for other in parents])
-                say(f"ended {parent.pid} {len(survivors)}")
+                say(f"ended {parent.program_pid} {len(survivors)}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3], int(sys.argv[4]))

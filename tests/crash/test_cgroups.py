@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from tests.crash.trees import (
+    ALL,
     BOUND_S,
     HERE,
     Crew,
     Hire,
     Perform,
     Reports,
-    StandIn,
     begin,
     is_alive,
     wait_deaths,
@@ -209,24 +209,12 @@ def test_a_killed_hub_leaves_no_process_and_no_group(
     assert children(base) == []
 
 
-def kill_all(stand_in: StandIn) -> None:
-    """Kill the hub and both parent programs, so that none of them sees the others die.
-
-    The hub comes last: the system lets those go on who are stopped when it dies.
-    """
-    owners = [stand_in.zygote, stand_in.keeper, stand_in.process.pid]
-    os.kill(stand_in.process.pid, signal.SIGSTOP)
-    for pid in owners:
-        os.kill(pid, signal.SIGKILL)
-    wait_deaths(owners)
-
-
 def test_what_is_left_when_all_are_killed_at_once_is_gone_when_the_lock_of_the_tree_is_had(
     perform: Perform, reports: Reports, tmp_path: Path, base: str
 ) -> None:
     stand_in = perform(reports, "forgets_everything", 4, base)
     hidden = [pid for pid in stand_in.pids if not read_environment(pid)]
-    kill_all(stand_in)
+    stand_in.kill_together(*ALL)
     assert [is_alive(pid) for pid in hidden] == [True, True]
     assert len(children(base)) == 2
 
@@ -241,7 +229,7 @@ def test_what_is_left_when_all_are_killed_at_once_is_ended_by_the_next_who_start
 ) -> None:
     stand_in = perform(reports, "forgets_everything", 4, base)
     dead = grounds(tmp_path)
-    kill_all(stand_in)
+    stand_in.kill_together(*ALL)
     (tmp_path / "lock.tree").unlink()
     others = Reports()
 
@@ -280,8 +268,9 @@ def test_what_hides_below_a_supervisor_ends_with_its_killed_parent_program(repor
         ):
             reports.read_pids(2)
             assert supervisor._household is not None
-            assert supervisor._household.parent_pid is not None
-            os.kill(supervisor._household.parent_pid, signal.SIGKILL)
+            assert supervisor._household.parent_pids is not None
+            for pid in supervisor._household.parent_pids:
+                os.kill(pid, signal.SIGKILL)
             await watch.down(BOUND_S)
 
     asyncio.run(kill_parent())

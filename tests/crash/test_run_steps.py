@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.crash.runs import Begin, RealRun, command_of, kill, wait_until
+from tests.crash.runs import Begin, RealRun, command_of, kill, kill_together, wait_until
 
 from bartack.runtime._client import HubClient
 from bartack.runtime._entries import FailureRecorded
@@ -164,7 +164,14 @@ def test_what_is_left_of_a_run_whose_processes_were_all_killed_is_ended_before_i
     run.start()
     daemon = int(run.wait_effects(1)[0])
     parts = run.parts()
-    kill(parts.hub, parts.zygote, parts.keeper, *parts.workers.values())
+    kill_together(
+        *parts.workers.values(),
+        parts.zygote,
+        parts.keeper,
+        parts.zygote_guardian,
+        parts.keeper_guardian,
+        parts.hub,
+    )
     run.wait_hub()
     assert read_facts(daemon) is not None, (
         "what has a session of its own outlives a kill of everything at once"

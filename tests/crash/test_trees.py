@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.trees import (
+    ALL,
     BOUND_S,
     HERE,
     Hire,
@@ -21,7 +22,7 @@ from tests.crash.trees import (
     is_alive,
     wait_deaths,
 )
-from tests.crash.warden import Findings, check_soon, read_findings
+from tests.crash.warden import MANY_LIMIT_S, Findings, check_soon, read_findings
 
 from bartack.supervision import (
     KEEPER,
@@ -166,6 +167,78 @@ def session_of(pid: int) -> int:
     return facts.session if facts else 0
 
 
+TOGETHER = [
+    ("hub", "keeper"),
+    ("hub", "zygote"),
+    ("hub", "keeper", "zygote"),
+    ("hub", "guardian of keeper"),
+    ("hub", "guardian of zygote"),
+    ("hub", "guardian of keeper", "guardian of zygote"),
+    ("hub", "keeper", "guardian of zygote"),
+    ("hub", "zygote", "guardian of keeper"),
+]
+"""The hub, and one of each two processes that watch over a tree, or fewer."""
+
+
+@pytest.mark.requirement("two-deaths-leave-nothing")
+@pytest.mark.parametrize("shape", ["everything", "forgets_everything"])
+@pytest.mark.parametrize("names", TOGETHER, ids=" and ".join)
+def test_nothing_is_left_when_the_hub_and_a_watcher_of_each_tree_are_killed_in_one_moment(
+    perform: Perform, reports: Reports, tmp_path: Path, names: tuple[str, ...], shape: str
+) -> None:
+    stand_in = perform(reports, shape, 4)
+
+    stand_in.kill_together(*names)
+
+    reports.wait_end()
+    wait_deaths([stand_in.zygote, stand_in.keeper, stand_in.zygote_guardian, stand_in.keeper_guardian])
+    os.close(take_tree_lock(str(tmp_path / "lock.tree"), 0.0))
+
+
+@pytest.mark.requirement("two-deaths-leave-nothing")
+@pytest.mark.parametrize("tree", ["zygote", "keeper"])
+def test_the_hub_ends_what_a_parent_program_and_its_guardian_leave_that_are_killed_in_one_moment(
+    perform: Perform, reports: Reports, tree: str
+) -> None:
+    stand_in = perform(reports, "forgets_everything", 4)
+    dying, staying = stand_in.zygote, stand_in.keeper
+    if tree == "keeper":
+        dying, staying = staying, dying
+    below = {pid: ancestor(pid, {dying, staying}) for pid in stand_in.pids}
+
+    stand_in.kill_together(tree, f"guardian of {tree}")
+
+    assert stand_in.read_line() == b"ended %d 0\n" % dying
+    assert [pid for pid, above in below.items() if above == dying and is_alive(pid)] == []
+    assert [pid for pid, above in below.items() if above == staying and not is_alive(pid)] == []
+
+
+@pytest.mark.requirement("two-deaths-leave-nothing")
+@pytest.mark.parametrize("tree", ["zygote", "keeper"])
+def test_a_parent_program_ends_everything_when_its_guardian_is_killed(
+    perform: Perform, reports: Reports, tree: str
+) -> None:
+    stand_in = perform(reports, "everything", 4)
+    dying = stand_in.zygote if tree == "zygote" else stand_in.keeper
+
+    stand_in.kill_together(f"guardian of {tree}")
+
+    assert stand_in.read_line() == b"ended %d 0\n" % dying
+
+
+@pytest.mark.requirement("two-deaths-leave-nothing")
+def test_a_parent_program_that_is_stopped_when_the_hub_dies_is_no_obstacle(
+    perform: Perform, reports: Reports
+) -> None:
+    stand_in = perform(reports, "everything", 4)
+    os.kill(stand_in.keeper, signal.SIGSTOP)
+
+    stand_in.process.kill()
+
+    reports.wait_end()
+    wait_deaths([stand_in.keeper, stand_in.keeper_guardian])
+
+
 @pytest.mark.parametrize("shape", [*HARD, *["everything"] * 11])
 def test_nothing_is_left_100_ms_after_a_hub_was_killed(
     perform: Perform, tmp_path: Path, shape: str, record_property: Callable[[str, object], None]
@@ -181,6 +254,22 @@ def test_nothing_is_left_100_ms_after_a_hub_was_killed(
         return read_findings(tmp_path)
 
     record_property("gone_ms", check_soon(kill_hub))
+
+
+@pytest.mark.requirement("many-workers-take-longer-to-end")
+def test_nothing_is_left_of_300_children_a_second_after_a_hub_was_killed(
+    perform: Perform, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    def kill_hub() -> Findings:
+        reports = Reports()
+        stand_in = perform(reports, "plain", 301, watched=True, forks=300)
+        stand_in.process.terminate()
+        reports.wait_end()
+        assert stand_in.process.wait(BOUND_S) == 0
+        reports.close()
+        return read_findings(tmp_path)
+
+    record_property("many_gone_ms", check_soon(kill_hub, MANY_LIMIT_S))
 
 
 @pytest.mark.parametrize("shape", ["everything", "runs_away", "multiplies"])
@@ -228,13 +317,10 @@ def test_what_is_left_when_all_are_killed_at_once_is_found_by_its_environment(
     perform: Perform, reports: Reports, tmp_path: Path
 ) -> None:
     stand_in = perform(reports, "double_fork", 4)
-    sessions = {os.getsid(0), stand_in.zygote, stand_in.keeper}
+    sessions = {os.getsid(0), stand_in.zygote_guardian, stand_in.keeper_guardian}
     orphans = {pid for pid in stand_in.pids if session_of(pid) not in sessions}
-    owners = [stand_in.zygote, stand_in.keeper, stand_in.process.pid]
-    os.kill(stand_in.process.pid, signal.SIGSTOP)
-    for pid in owners:
-        os.kill(pid, signal.SIGKILL)
-    wait_deaths([*owners, *set(stand_in.pids).difference(orphans)])
+    stand_in.kill_together(*ALL)
+    wait_deaths(list(set(stand_in.pids).difference(orphans)))
 
     found = find_by_environment("BARTACK_RUN_DIR", str(tmp_path))
     survivors = kill_tree(*(facts.id for facts in found))
@@ -293,8 +379,9 @@ def test_what_a_hub_said_last_before_its_death_is_not_begun(tmp_path: Path, repo
         "import os, select, signal, sys, stand_in\n"
         "zygote = stand_in.start(sys.argv[1], 'shapes', 2)\n"
         "select.select([zygote], [], [])\n"
-        "os.write(1, b'%d' % zygote.pid)\n"
-        "os.kill(zygote.pid, signal.SIGSTOP)\n"
+        "zygote.read_events()\n"
+        "os.write(1, b'%d' % zygote.program_pid)\n"
+        "os.kill(zygote.program_pid, signal.SIGSTOP)\n"
         "zygote.fork(1, b'plain', [int(sys.argv[2])], {})\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -330,7 +417,7 @@ def test_five_hundred_children_leave_no_descriptor_open(hire: Hire) -> None:
     zygote, keeper = hire("shapes"), hire(KEEPER)
     for crew in (zygote, keeper):
         crew.wait(lambda event: isinstance(event, ParentReady))
-    before = [descriptors(pid) for pid in (zygote.client.pid, keeper.client.pid)]
+    before = [descriptors(pid) for pid in (zygote.client.program_pid, keeper.client.program_pid)]
 
     with Path(os.devnull).open("wb") as null:
         for token in range(250):
@@ -343,7 +430,7 @@ def test_five_hundred_children_leave_no_descriptor_open(hire: Hire) -> None:
             for token in set(range(250)) - set(range(24, 250, 25)):
                 crew.wait_gone(token)
 
-    assert [descriptors(pid) for pid in (zygote.client.pid, keeper.client.pid)] == before
+    assert [descriptors(pid) for pid in (zygote.client.program_pid, keeper.client.program_pid)] == before
 
 
 def descriptors(pid: int) -> int:

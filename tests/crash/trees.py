@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -39,7 +40,14 @@ class Perform(Protocol):
     """Starts a stand-in for a hub with shapes below it: in the control group ``base``, or with a warden above it."""
 
     def __call__(
-        self, reports: Reports, shape: str, count: int, base: str = "", *, watched: bool = False
+        self,
+        reports: Reports,
+        shape: str,
+        count: int,
+        base: str = "",
+        *,
+        watched: bool = False,
+        forks: int = 1,
     ) -> StandIn: ...
 
 
@@ -138,20 +146,32 @@ def is_alive(pid: int) -> bool:
     return facts is not None and not facts.dead
 
 
+ALL = ("hub", "guardian of zygote", "zygote", "guardian of keeper", "keeper")
+
+
 class StandIn:
     """A process that plays the hub, with one shape below each of its parent programs."""
 
     def __init__(
-        self, directory: Path, reports: Reports, shape: str, count: int, base: str, *, watched: bool
+        self,
+        directory: Path,
+        reports: Reports,
+        shape: str,
+        count: int,
+        base: str,
+        *,
+        watched: bool,
+        forks: int,
     ) -> None:
-        words = [str(HERE / "stand_in.py"), str(directory), str(reports.writer), shape]
+        words = [str(HERE / "stand_in.py"), str(directory), str(reports.writer), shape, str(forks)]
         script = [sys.executable, *(under_warden(directory, *words) if watched else words)]
         if base:
             script = ["sh", "-c", 'echo 0 >"$0/cgroup.procs" && exec "$@"', base, *script]
         self.directory = str(directory)
         self.process = subprocess.Popen(script, pass_fds=[reports.writer], stdout=subprocess.PIPE)
         reports.close_writer()
-        self.zygote, self.keeper = map(int, self.read_line().split())
+        numbers = map(int, self.read_line().split())
+        self.zygote_guardian, self.zygote, self.keeper_guardian, self.keeper = numbers
         self.pids = reports.read_pids(count)
 
     def read_line(self) -> bytes:
@@ -160,6 +180,26 @@ class StandIn:
         ready, _, _ = select.select([stdout], [], [], BOUND_S)
         assert ready, "the stand-in says nothing"
         return stdout.readline()
+
+    def kill_together(self, *names: str) -> list[int]:
+        """Kill processes so that none of them sees the others die; returns them.
+
+        They are stopped first. The hub is killed last: the system continues stopped processes when it dies.
+        """
+        pids = {
+            "zygote": self.zygote,
+            "keeper": self.keeper,
+            "guardian of zygote": self.zygote_guardian,
+            "guardian of keeper": self.keeper_guardian,
+            "hub": self.process.pid,
+        }
+        killed = [pid for name, pid in pids.items() if name in names]
+        assert len(killed) == len(names)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in killed:
+                os.kill(pid, number)
+        wait_deaths(killed)
+        return killed
 
     def close(self) -> None:
         self.process.kill()

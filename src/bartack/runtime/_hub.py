@@ -547,7 +547,7 @@ class Hub:
         for module, parent in ((ZYGOTE, self._zygote), (KEEPER, self._keeper)):
             if parent is not None:
                 found.append(
-                    Process(_PARENTS[module], parent.pid, under="hub", started=self._started[module])
+                    Process(_PARENTS[module], parent.program_pid, under="hub", started=self._started[module])
                 )
         found += [
             Process(

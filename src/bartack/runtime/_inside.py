@@ -25,6 +25,7 @@ from bartack.supervision import (
     ProcessFacts,
     is_in_ground,
     iter_open_files,
+    parse_guarded,
     read_command,
     read_environment,
     read_line,
@@ -77,15 +78,12 @@ def find_in_line(line: Sequence[ProcessFacts]) -> Inside | None:
 
 def _run_of_parent(words: Sequence[str]) -> str | None:
     """The run that a process works for by its command; empty for a parent program that works for a supervisor alone."""
-    if "-m" not in words[:-1]:
+    guarded = parse_guarded(words)
+    if guarded is None or guarded.module not in {KEEPER, ZYGOTE, *READERS}:
         return None
-    module, *rest = words[words.index("-m") + 1 :]
-    if module in READERS:
+    if guarded.module in READERS:
         return UNKNOWN
-    if module not in {KEEPER, ZYGOTE} or not rest:
-        return None
-    lock = rest[-1]
-    return os.path.basename(os.path.dirname(lock)) if os.sep in lock else ""
+    return os.path.basename(os.path.dirname(guarded.lock)) if os.sep in guarded.lock else ""
 
 
 def _run_of_hub(pid: int, words: Sequence[str]) -> str | None:

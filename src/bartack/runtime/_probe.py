@@ -1,8 +1,7 @@
 """The program that looks at a Python program before it runs: imports it once, in a process of its own.
 
 It tells which worker is meant, whether the arguments fit, and which modules of the project belong to the program. What the
-program prints while it is imported goes to stderr. The answer goes to the descriptor given as the last argument, as one JSON
-object.
+program prints while it is imported goes to stderr. The answer goes to the descriptor that was stdout, as one JSON object.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ SKIPPED = ("site-packages", ".bartack", ".venv", "venv", "node_modules")
 def main() -> int:
     """Answer one inquiry."""
     inquiry = msgspec.json.decode(sys.stdin.buffer.read(), type=Inquiry)
-    answer = os.dup(int(sys.argv[1]))
+    answer = os.dup(1)
     os.dup2(2, 1)
     try:
         finding = inspect_program(inquiry)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +13,9 @@ from bartack.runtime._config_problem import CONFIG_FILE
 from bartack.runtime._errors_out import errors_passed_on
 from bartack.runtime._frames import PATCHWORK
 from bartack.runtime._steps import CallArgs
+from bartack.supervision import run_guarded
 
+PROBE: Final = "bartack.runtime._probe"
 PROBE_TIMEOUT_S: Final = 60.0
 
 
@@ -83,33 +83,15 @@ def probe_python(inquiry: Inquiry, workspace: Path) -> Finding:
         ProgramImportError: It cannot run.
         UsageError: The arguments do not fit.
     """
-    read, write = os.pipe()
-    command = [sys.executable, "-P", "-s", "-m", "bartack.runtime._probe", str(write)]
     env = {**os.environ, "BARTACK_PROBE": "1"}
-    try:
-        with errors_passed_on() as errors:
-            done = subprocess.run(  # noqa: S603 - our own interpreter and module
-                command,
-                input=msgspec.json.encode(inquiry),
-                stdout=errors,
-                stderr=errors,
-                pass_fds=[write],
-                cwd=workspace,
-                env=env,
-                timeout=PROBE_TIMEOUT_S,
-                check=False,
-            )
-    except subprocess.TimeoutExpired:
-        raise ProgramImportError(
-            inquiry.file, f"importing it took longer than {PROBE_TIMEOUT_S:g} s"
-        ) from None
-    finally:
-        os.close(write)
-        with os.fdopen(read, "rb") as pipe:
-            answer = pipe.read()
-    if done.returncode != 0 or not answer:
-        raise ProgramImportError(inquiry.file, f"importing it ended the process (status {done.returncode})")
-    finding = msgspec.json.decode(answer, type=Finding)
+    text = msgspec.json.encode(inquiry)
+    with errors_passed_on() as errors:
+        ran = run_guarded(PROBE, text, cwd=workspace, env=env, errors=errors, timeout_s=PROBE_TIMEOUT_S)
+    if ran is None:
+        raise ProgramImportError(inquiry.file, f"importing it took longer than {PROBE_TIMEOUT_S:g} s")
+    if ran.code != 0 or not ran.output:
+        raise ProgramImportError(inquiry.file, f"importing it ended the process (status {ran.code})")
+    finding = msgspec.json.decode(ran.output, type=Finding)
     if finding.problem:
         if finding.is_usage:
             raise UsageError(Path(inquiry.file).name, finding.problem)

@@ -7,7 +7,6 @@ modules. A worker that is fed its history and never told that it is live sends n
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +25,9 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._state import State
 from bartack.runtime._veils import open_veil_of
 from bartack.runtime._worker_state import Worker
+from bartack.supervision import run_guarded
 
+REPLAY: Final = "bartack.runtime._replay"
 TIMEOUT_S: Final = 600.0
 
 
@@ -70,25 +71,22 @@ def check_replay(
     """Replay a run against a program in a process of its own."""
     secrets = open_veil_of(run, workspace).secrets
     assignment = Assignment(str(run.path), str(program), root, folder, secrets)
-    try:
-        with errors_passed_on() as errors:
-            done = subprocess.run(
-                [sys.executable, "-P", "-s", "-m", "bartack.runtime._replay"],
-                input=msgspec.json.encode(assignment),
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                cwd=workspace,
-                env={**os.environ, "PYTHONHASHSEED": str(seed)},
-                timeout=timeout_s,
-                check=False,
-            )
-    except subprocess.TimeoutExpired:
+    with errors_passed_on() as errors:
+        ran = run_guarded(
+            REPLAY,
+            msgspec.json.encode(assignment),
+            cwd=workspace,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            errors=errors,
+            timeout_s=timeout_s,
+        )
+    if ran is None:
         problem = f"the replay took longer than {timeout_s:g} s; the program may wait for something by itself"
         return ReplayReport(0, 0, [Difference("", problem)])
-    if done.returncode != 0 or not done.stdout:
-        problem = f"the replay ended with status {done.returncode}"
+    if ran.code != 0 or not ran.output:
+        problem = f"the replay ended with status {ran.code}"
         return ReplayReport(0, 0, [Difference("", problem)])
-    return msgspec.json.decode(done.stdout, type=ReplayReport)
+    return msgspec.json.decode(ran.output, type=ReplayReport)
 
 
 def main() -> int:

@@ -4,36 +4,24 @@
 ``ParentClient`` starts and talks to a parent program, which starts the processes of a run and outlives none of them.
 ``kill_tree``, ``kill_descendants`` and ``find_by_environment`` end what is left when a parent program itself was killed.
 
-The names of supervisors and monitors are loaded by their first use: the parent programs import this package too, and have no use
-for them.
+``run_guarded`` runs a program that executes code of the user, such that nothing of it is left.
+
+The names below are loaded by their first use: guardians and parent programs import this package too, and stay small.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Final
-
-from bartack.supervision._cgroup import is_in_ground
-from bartack.supervision._client import KEEPER, ParentClient
-from bartack.supervision._facts import ProcessFacts, ProcessId
-from bartack.supervision._line import read_line
-from bartack.supervision._lock import take_tree_lock
-from bartack.supervision._parent import run_parent
-from bartack.supervision._system import system
-from bartack.supervision._tree import descendants, find_by_environment, kill_descendants, kill_tree
-from bartack.supervision._wire import (
-    Exited,
-    Gone,
-    ParentDied,
-    ParentEvent,
-    ParentReady,
-    Started,
-    StartFailed,
-)
-
+TYPE_CHECKING = False  # type checkers know it by its name; guardians stay small without typing
 if TYPE_CHECKING:
+    from bartack.supervision._cgroup import is_in_ground
     from bartack.supervision._cgroup_probe import probe_cgroups
+    from bartack.supervision._client import KEEPER, ParentClient
     from bartack.supervision._core import ChildInfo
+    from bartack.supervision._facts import ProcessFacts, ProcessId
+    from bartack.supervision._guarded import run_guarded
+    from bartack.supervision._guardian import parse_guarded
+    from bartack.supervision._line import read_line
+    from bartack.supervision._lock import take_tree_lock
     from bartack.supervision._memory import count_oom_kills
     from bartack.supervision._monitors import (
         Down,
@@ -43,13 +31,32 @@ if TYPE_CHECKING:
         MonitorStats,
         creators_stack,
     )
+    from bartack.supervision._parent import run_parent
     from bartack.supervision._report import CrashReport, Decision
     from bartack.supervision._restart import Intensity, RestartPolicy
     from bartack.supervision._spec import CHILD_BACKOFF, ChildSpec, SupervisorSpec
     from bartack.supervision._supervisor import ChildCounts, Supervisor
+    from bartack.supervision._system import (
+        iter_open_files,
+        read_command,
+        read_environment,
+        read_facts,
+        set_death_signal,
+        set_subreaper,
+    )
+    from bartack.supervision._tree import descendants, find_by_environment, kill_descendants, kill_tree
     from bartack.supervision._watching import Inbox, MonitorManager, MonitorRef, monitor
+    from bartack.supervision._wire import (
+        Exited,
+        Gone,
+        ParentDied,
+        ParentEvent,
+        ParentReady,
+        Started,
+        StartFailed,
+    )
 
-_HOMES: Final = {
+_HOMES = {
     "CHILD_BACKOFF": "_spec",
     "ChildCounts": "_supervisor",
     "ChildInfo": "_core",
@@ -57,29 +64,49 @@ _HOMES: Final = {
     "CrashReport": "_report",
     "Decision": "_report",
     "Down": "_monitors",
+    "Exited": "_wire",
+    "Gone": "_wire",
     "Inbox": "_watching",
     "Intensity": "_restart",
+    "KEEPER": "_client",
     "Leak": "_monitors",
     "Monitor": "_monitors",
     "MonitorManager": "_watching",
     "MonitorRef": "_watching",
     "MonitorRegistry": "_monitors",
     "MonitorStats": "_monitors",
+    "ParentClient": "_client",
+    "ParentDied": "_wire",
+    "ParentEvent": "_wire",
+    "ParentReady": "_wire",
+    "ProcessFacts": "_facts",
+    "ProcessId": "_facts",
     "RestartPolicy": "_restart",
+    "StartFailed": "_wire",
+    "Started": "_wire",
     "Supervisor": "_supervisor",
     "SupervisorSpec": "_spec",
     "count_oom_kills": "_memory",
     "creators_stack": "_monitors",
+    "descendants": "_tree",
+    "find_by_environment": "_tree",
+    "is_in_ground": "_cgroup",
+    "iter_open_files": "_system",
+    "kill_descendants": "_tree",
+    "kill_tree": "_tree",
     "monitor": "_watching",
+    "parse_guarded": "_guardian",
     "probe_cgroups": "_cgroup_probe",
+    "read_command": "_system",
+    "read_environment": "_system",
+    "read_facts": "_system",
+    "read_line": "_line",
+    "run_guarded": "_guarded",
+    "run_parent": "_parent",
+    "set_death_signal": "_system",
+    "set_subreaper": "_system",
+    "take_tree_lock": "_lock",
 }
-
-iter_open_files = system.iter_open_files
-read_command = system.read_command
-read_environment = system.read_environment
-read_facts = system.read_facts
-set_death_signal = system.set_death_signal
-set_subreaper = system.set_subreaper
 
 __all__ = [
     "CHILD_BACKOFF",
@@ -120,11 +147,13 @@ __all__ = [
     "kill_descendants",
     "kill_tree",
     "monitor",
+    "parse_guarded",
     "probe_cgroups",
     "read_command",
     "read_environment",
     "read_facts",
     "read_line",
+    "run_guarded",
     "run_parent",
     "set_death_signal",
     "set_subreaper",
@@ -135,6 +164,8 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only who uses a name pays for it
+
     value: object = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import select
 import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
+from bartack.supervision._guardian import GRACE_S, guarded
 from bartack.supervision._spawn import SLOT
+from bartack.supervision._system import system
 from bartack.supervision._tree import KILL_TIMEOUT_S
 from bartack.supervision._wire import (
     EVENTS,
@@ -28,6 +29,7 @@ from bartack.supervision._wire import (
     Kill,
     ParentDied,
     ParentEvent,
+    ParentReady,
     Signal,
     Started,
     Stop,
@@ -55,6 +57,7 @@ class ParentClient:
         self._process = process
         self._channel = Channel(sock, EVENTS)
         self._told = False
+        self._program_pid = 0
 
     @classmethod
     def start(
@@ -83,7 +86,7 @@ class ParentClient:
 
         ours, theirs = socket.socketpair()
         fd = theirs.fileno()
-        command = [sys.executable, "-P", "-s", "-m", module, str(fd), str(os.getpid()), lock_tree]
+        command = guarded("parent", lock_tree, module, str(fd))
         with theirs:
             process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends when its socket does  # noqa: S603 - our own interpreter and module
                 command,
@@ -99,8 +102,13 @@ class ParentClient:
 
     @property
     def pid(self) -> int:
-        """The program's process."""
+        """The process that stands for the whole tree: the program's guardian, or the program where it has none."""
         return self._process.pid
+
+    @property
+    def program_pid(self) -> int:
+        """The program's own process; 0 before it is ready."""
+        return self._program_pid
 
     @property
     def wants_write(self) -> bool:
@@ -162,6 +170,8 @@ class ParentClient:
         self._channel.flush()
         events: list[ParentEvent] = []
         for event, fds in self._channel.receive():
+            if isinstance(event, ParentReady):
+                self._program_pid = event.pid
             events.append(msgspec.structs.replace(event, pidfds=fds) if isinstance(event, Started) else event)
         if not self._channel.alive and not self._told:
             self._told = True
@@ -171,16 +181,32 @@ class ParentClient:
     def close(self, timeout_s: float = KILL_TIMEOUT_S + 1) -> int:
         """End the program and everything below it, or reap it if it is dead; return its exit status.
 
-        One that has not ended after ``timeout_s`` seconds is killed; end what it leaves with ``kill_descendants``.
+        One that has not ended after ``timeout_s`` seconds is killed; end what it leaves with ``kill_descendants``. Where it has a
+        guardian, that ends what a killed program leaves, within the same time.
         """
+        until = time.monotonic() + timeout_s
         if self._channel.alive:
             self._channel.send(Bye())
             self._wait_end(timeout_s)
-        if self._channel.alive:
-            self._process.kill()
         self._told = True
+        if self._channel.alive:
+            self._process.terminate()
+            until = time.monotonic() + GRACE_S + 1
+        if not self._is_over(until):
+            self._process.kill()
         self._channel.close()
         return self._process.wait()  # bartack: allow[wait_without_deadline] it has ended, or was killed
+
+    def _is_over(self, until: float) -> bool:
+        """Whether the process has ended, now or by then."""
+        pidfd = system.open_pidfd(self._process.pid)
+        if pidfd is None:
+            return self._process.poll() is not None
+        poll = select.poll()
+        poll.register(pidfd, select.POLLIN)
+        ended = bool(poll.poll(max(0.0, until - time.monotonic()) * 1000))
+        os.close(pidfd)
+        return ended
 
     def _wait_end(self, timeout_s: float) -> None:
         """Hear the program out until it ends."""

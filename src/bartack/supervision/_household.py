@@ -1,8 +1,8 @@
 """The processes of a supervisor: one parent program for all of them, started with the first.
 
 What a process of it starts, in whatever session, ends with it; and all of them end when we are killed. Should the parent program
-itself be killed, its children die with it, and what they had started is found in its control groups, and by a mark in the
-environment.
+itself be killed, its guardian ends what it leaves; should both be killed, that is found in its control groups, and by a mark in
+the environment.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class Household:
         self._tokens = 0
 
     @property
-    def parent_pid(self) -> int | None:
-        """The process of the parent program, if there is one."""
-        return self._client.pid if self._client is not None else None
+    def parent_pids(self) -> tuple[int, int] | None:
+        """The processes of the guardian and of the parent program, if there is one."""
+        return (self._client.pid, self._client.program_pid) if self._client is not None else None
 
     def marks(self) -> dict[str, str]:
         """The variables that every process gets."""

@@ -1,7 +1,7 @@
 """The lock of a run's process tree: an old attempt and a new one never overlap.
 
-Every parent program holds a shared lock on one file as long as anything below it lives. A new hub takes the exclusive one
-before it executes anything, lets go of it, and starts its own parents.
+Every parent program and its guardian hold a shared lock on one file as long as anything below them lives (``_guardian.py``). A new
+hub takes the exclusive one before it executes anything, lets go of it, and starts its own parents.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import os
 import select
-import signal
 import sys
 import time
 from typing import Final
@@ -18,9 +17,6 @@ from bartack.core import FILE_MODE
 from bartack.errors import TreeLockedError
 from bartack.supervision._cgroup import end_ground
 from bartack.supervision._tree import KILL_TIMEOUT_S
-
-SHARED_WAIT_S: Final = 10
-"""How long a parent program waits for whoever holds the exclusive lock."""
 
 _GROUNDS_BYTES: Final = 64 * 1024
 
@@ -101,15 +97,3 @@ def _names(path: str, fd: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(fd))
     except FileNotFoundError:
         return False
-
-
-def hold_tree_lock(path: str) -> int:
-    """Take the shared lock, in a process that may end by an alarm when it is not to be had.
-
-    What is written to the descriptor is added to the file: where the groups of this process are.
-    """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_APPEND, FILE_MODE)
-    signal.alarm(SHARED_WAIT_S)
-    fcntl.flock(fd, fcntl.LOCK_SH)
-    signal.alarm(0)
-    return fd

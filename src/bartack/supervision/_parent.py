@@ -8,7 +8,8 @@ token and goes through these states:
        ├──kill, or it ended and left something──▶ killing                  │
        └──it ended and left nothing────────────────────────────────────────┘
 
-When the hub dies, everything below is killed and the program ends; its lock goes with it. ``_spawn.py`` forks, ``_census.py``
+When the hub dies, everything below is killed and the program ends; its lock goes with it. Should it be killed itself, the guardian
+above it (``_guardian.py``) does that. ``_spawn.py`` forks, ``_census.py``
 says who belongs to whom, ``_tree.py`` kills. Where ``_cgroup.py`` can make groups, each child has one, and both go further with it.
 """
 
@@ -26,12 +27,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from types import FrameType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from bartack.supervision._census import Census, Kin
 from bartack.supervision._cgroup import Cgroup, Ground, NoGroundError, open_ground
 from bartack.supervision._facts import ProcessFacts, ProcessId
-from bartack.supervision._lock import hold_tree_lock
+from bartack.supervision._guardian import EXIT_OWNER_DEAD, NO_LOCK
 from bartack.supervision._spawn import (
     FAILURE,
     OWN_SIGNALS,
@@ -66,9 +67,6 @@ from bartack.supervision._wire import (
     Sweep,
 )
 
-EXIT_HUB_DEAD: Final = 3
-EXIT_RUN_GONE: Final = 4
-
 _CENSUS_S: Final = 1.0
 """How often to look where orphans do not come to us, so that they are known before they are orphans."""
 
@@ -76,7 +74,26 @@ _WARM_UPS: Final = 12
 """After so many runs Python has learned all that it notes beside the code."""
 
 _DEATH_SIGNAL: Final = signal.SIGHUP
-"""What the kernel tells us of the hub's death, should its socket live on in some other process."""
+"""What the kernel sends when our parent dies: the guardian above us, or the hub where there is none."""
+
+
+class Owner(NamedTuple):
+    """The hub, and the process between it and us."""
+
+    pidfd: int | None
+    """Readable when the hub is dead, should its socket live on in some other process."""
+    above: int
+
+    def is_dead(self) -> bool:
+        """Whether one of the two is dead. Without a guardian our own parent is the hub."""
+        return os.getppid() != self.above or (self.pidfd is not None and is_readable(self.pidfd))
+
+
+def is_readable(fd: int) -> bool:
+    """Whether there is something to read now."""
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class Child:
@@ -117,7 +134,7 @@ class Parent:
     def __init__(
         self,
         channel: Channel[Command],
-        hub_pid: int,
+        owner: Owner,
         entry: Entry,
         home: Home,
         wakeup: int,
@@ -128,7 +145,7 @@ class Parent:
     ) -> None:
         self._lock = lock
         self._channel = channel
-        self._hub_pid = hub_pid
+        self._owner = owner
         self._entry = entry
         self._home = home
         self._wakeup = wakeup
@@ -164,6 +181,8 @@ class Parent:
         if self._wakeup in ready:
             self._take_signals()
         self._take_commands()
+        if self._owner.pidfd in ready and self._leaving is None:
+            self._leaving = EXIT_OWNER_DEAD
         if self._leaving is not None:
             return
         for fd in ready & self._reports.keys():
@@ -182,7 +201,8 @@ class Parent:
         poll = select.poll()
         wanted = select.POLLIN | (select.POLLOUT if self._channel.wants_write else 0)
         poll.register(self._channel.fileno(), wanted)
-        for fd in (self._wakeup, *self._reports, *self._watches):
+        hub = () if self._owner.pidfd is None else (self._owner.pidfd,)
+        for fd in (*hub, self._wakeup, *self._reports, *self._watches):
             poll.register(fd, select.POLLIN)
         return {fd for fd, _ in poll.poll(0 if self._warm_ups_left else self._patience_ms())}
 
@@ -212,20 +232,17 @@ class Parent:
 
     def _take_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
-        if _DEATH_SIGNAL in numbers and self._hub_is_dead():
-            self._hub_died()
+        if _DEATH_SIGNAL in numbers and self._owner.is_dead():
+            self._owner_died()
         if signal.SIGTERM in numbers:
             self._leaving = 0
 
-    def _hub_died(self) -> None:
+    def _owner_died(self) -> None:
         """Leave, and date the lock of the tree: how long the hub lived is counted up to here, not to its last heartbeat."""
         if self._leaving is None and self._lock is not None and os.utime in os.supports_fd:
             with suppress(OSError):
                 os.utime(self._lock)
-        self._leaving = EXIT_HUB_DEAD
-
-    def _hub_is_dead(self) -> bool:
-        return os.getppid() != self._hub_pid
+        self._leaving = EXIT_OWNER_DEAD
 
     def _take_commands(self) -> None:
         received = self._channel.receive()
@@ -235,7 +252,7 @@ class Parent:
             if goodbye:
                 self._leaving = 0
             else:
-                self._hub_died()
+                self._owner_died()
         for command, fds in received:
             try:
                 if self._leaving is None:
@@ -275,8 +292,8 @@ class Parent:
         cgroup: Cgroup | None = None
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env}
         try:
-            if self._hub_is_dead():
-                self._hub_died()
+            if self._owner.is_dead():
+                self._owner_died()
                 return
             self._check_token(command.token)
             check_single_thread()
@@ -569,13 +586,13 @@ def _missed(cgroup: Cgroup, found: list[ProcessFacts]) -> list[ProcessFacts]:
     return [one for one in facts if one is not None and not one.dead]
 
 
-def _open_ground(lock: int | None) -> Ground | None:
+def _open_ground(lock: int) -> Ground | None:
     """A ground for the groups of our children, written down where a successor finds it should we be killed."""
     try:
         ground = open_ground()
     except NoGroundError:
         return None
-    if lock is not None:
+    if lock != NO_LOCK:
         os.write(lock, os.fsencode(ground.path) + b"\n")
     return ground
 
@@ -638,23 +655,19 @@ def run_parent(entry: Entry, warm_up: Callable[[], None] | None = None) -> int:
         entry: What a forked child does.
         warm_up: Does without effect what children do first. Called some times while there is nothing else to do.
     """
-    socket_fd, hub_pid, lock_path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    hub, above, lock, socket_fd = map(int, sys.argv[1:5])
     os.set_inheritable(socket_fd, False)
     system.set_death_signal(_DEATH_SIGNAL)
     system.set_subreaper()
     wakeup = _catch_signals()
-    try:
-        lock = hold_tree_lock(lock_path) if lock_path else None
-    except FileNotFoundError:
-        # The directory of the run was deleted while we started; the hub will find out by itself.
-        return EXIT_RUN_GONE
-    if os.getppid() != hub_pid:
-        return EXIT_HUB_DEAD
+    owner = Owner(system.open_pidfd(hub), above)
+    if owner.is_dead():
+        return EXIT_OWNER_DEAD
     home = open_home()
     if not os.environ.get(SLOT, "-").strip():
         del os.environ[SLOT]
     channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
-    parent = Parent(channel, hub_pid, entry, home, wakeup, _open_ground(lock), warm_up, lock=lock)
+    parent = Parent(channel, owner, entry, home, wakeup, _open_ground(lock), warm_up, lock=lock)
     gc.collect()
     gc.freeze()
     gc.disable()

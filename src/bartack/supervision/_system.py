@@ -9,4 +9,19 @@ if sys.platform == "linux":
 else:
     from bartack.supervision import _darwin as system
 
-__all__ = ["system"]
+iter_open_files = system.iter_open_files
+read_command = system.read_command
+read_environment = system.read_environment
+read_facts = system.read_facts
+set_death_signal = system.set_death_signal
+set_subreaper = system.set_subreaper
+
+__all__ = [
+    "iter_open_files",
+    "read_command",
+    "read_environment",
+    "read_facts",
+    "set_death_signal",
+    "set_subreaper",
+    "system",
+]

@@ -252,6 +252,12 @@ async def waiting(ctx: Context) -> object:
 
 
 @worker
+async def many(ctx: Context, count: int) -> list[object]:
+    """Has so many workers wait for one message."""
+    return await ctx.delegate([waiting() for _ in range(count)])
+
+
+@worker
 async def asking(ctx: Context) -> bool:
     return await ctx.ask("Go on?", type=bool)
 

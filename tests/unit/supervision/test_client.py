@@ -208,7 +208,7 @@ def test_a_parent_program_raises_the_limit_of_descriptors_for_itself_and_not_for
     assert int(keeper.read()) == 256
     assert fork(zygote, b"\0").limit == 256
     if sys.platform == "linux":
-        assert resource.prlimit(keeper.client.pid, resource.RLIMIT_NOFILE)[0] == hard
+        assert resource.prlimit(keeper.client.program_pid, resource.RLIMIT_NOFILE)[0] == hard
 
 
 def test_streams_that_are_not_given_are_empty(keeper: Crew) -> None:
@@ -279,7 +279,7 @@ def test_a_program_that_cannot_be_started_is_reported_with_its_reason(
 
     assert (failed.token, failed.errno, failed.index) == (1, number, 0)
     assert failed.problem
-    assert keeper.events == [ParentReady(keeper.client.pid)]
+    assert keeper.events == [ParentReady(keeper.client.program_pid)]
 
 
 def test_no_command_of_a_pipeline_starts_if_one_is_missing(keeper: Crew, tmp_path: Path) -> None:
@@ -501,7 +501,7 @@ def test_an_entry_that_raises_ends_its_fork_only(zygote: Crew, payload: bytes, c
 
     assert zygote.wait(Exited).statuses == [code]
     zygote.wait(Gone)
-    assert fork(zygote, b"\0").pid != zygote.client.pid
+    assert fork(zygote, b"\0").pid != zygote.client.program_pid
 
 
 def test_a_parent_program_warms_up_while_it_has_nothing_to_do_and_then_waits(zygote: Crew) -> None:
@@ -551,7 +551,7 @@ def test_a_pidfd_tells_the_death_of_a_fork(zygote: Crew) -> None:
 
 def test_the_death_of_a_parent_program_is_told_once(keeper: Crew) -> None:
     keeper.wait(ParentReady)
-    os.kill(keeper.client.pid, signal.SIGKILL)
+    os.kill(keeper.client.program_pid, signal.SIGKILL)
 
     keeper.wait(ParentDied)
     keeper.client.exec(1, [["true"]], "/", ENV)
@@ -583,6 +583,7 @@ def test_a_parent_program_leads_a_session_of_its_own_without_a_terminal(keeper: 
 def test_ctrl_c_does_not_end_a_parent_program(keeper: Crew) -> None:
     keeper.wait(ParentReady)
     os.kill(keeper.client.pid, signal.SIGINT)
+    os.kill(keeper.client.program_pid, signal.SIGINT)
 
     assert run(keeper, ["true"]).statuses == [0]
 

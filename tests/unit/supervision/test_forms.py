@@ -466,7 +466,7 @@ def test_a_form_that_is_ended_leaves_nothing_and_starts_nothing_more(
 
     assert os.read(ours, 100) == b""
     os.close(ours)
-    assert (gone.survivors, descendants(keeper.client.pid)) == ([], [])
+    assert (gone.survivors, descendants(keeper.client.program_pid)) == ([], [])
 
 
 def test_killing_an_interpreter_takes_along_what_it_started(keeper: FormKeeper) -> None:
@@ -488,7 +488,7 @@ def test_killing_an_interpreter_takes_along_what_it_started(keeper: FormKeeper) 
     keeper.wait(Gone)
     assert os.read(ours, 100) == b""
     os.close(ours)
-    assert descendants(keeper.client.pid) == []
+    assert descendants(keeper.client.program_pid) == []
 
 
 @ON_LINUX
