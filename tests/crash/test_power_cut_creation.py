@@ -28,7 +28,7 @@ from bartack.testing import FaultyDisk, PowerCut, VirtualClock, keep_everything
 
 LIMIT = 1024
 """Longer arguments are a blob."""
-WORKSPACE = Path("/home/user/project")
+WORKSPACE = Path("/users/ada/project")
 STATE_DIR = WORKSPACE / ".bartack"
 SETS = ["budget.usd=3"]
 

@@ -115,6 +115,7 @@ def _also_refs(each: Callable[[Entry], None] | None, refs: dict[BlobRef, None]) 
     return take
 
 
+# Long because every argument is explained; it only opens.
 def open_journal(
     directory: str | os.PathLike[str],
     *,

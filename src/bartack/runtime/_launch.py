@@ -139,14 +139,11 @@ def _drive(
     try:
         # From here to the entry that says that a hub runs it, nothing has been alive yet.
         run.keep_sign_of_life(last_life)
-        if state.run is None:
-            raise RunNotFoundError(run.id)
-        finish_update(run.path, state.next_program)
-        observer.reopened(Reopened(journal.recovery, journal.loss, state))
-        check_resumable(run, state, unknown)
+        _make_ready(run, journal, state, observer, unknown)
         keep_sets(run.path, sets)
         if config.durability == "power":
             _settle(run, state)
+        assert state.run is not None
         place = run.workspace(state, workspace)
         moved = state.run.workspace != place
         settings = _settings_of(config, no_input=state.run.no_input)
@@ -171,6 +168,17 @@ def _drive(
         if hub is not None:
             hub.sign_off()
         digests.close()
+
+
+def _make_ready(
+    run: RunDir, journal: FileJournal, state: State, observer: Observer, unknown: UnknownDecision | None
+) -> None:
+    """Report how the journal was found, put an interrupted update of the program in place, and see that the run may go on."""
+    if state.run is None:
+        raise RunNotFoundError(run.id)
+    finish_update(run.path, state.next_program)
+    observer.reopened(Reopened(journal.recovery, journal.loss, state))
+    check_resumable(run, state, unknown)
 
 
 def _note_changed(core: Core, names: list[str]) -> None:

@@ -21,6 +21,7 @@ from bartack.errors import (
     RunNotFoundError,
     SessionFailedError,
     StepNotFoundError,
+    WorkspaceError,
 )
 from bartack.journal import Draft, Entry, FileBlobs, FileReader, Veil, open_journal, open_reader
 from bartack.runtime import _entries as e
@@ -166,7 +167,11 @@ def _veil_of(run: RunDir) -> Veil:
     state = State()
     with open_reader(run.path) as reader:
         apply_all(state, reader.read())
-    return open_veil_of(run, run.workspace(state) if state.run is not None else str(run.path))
+    try:
+        place = run.workspace(state) if state.run is not None else str(run.path)
+    except WorkspaceError:
+        place = str(run.path)  # a run whose workspace is gone can still be cancelled
+    return open_veil_of(run, place)
 
 
 def _place_of(run: RunDir, entries: list[Entry], at: str) -> int:

@@ -1,4 +1,4 @@
-"""The order in which the runs of a directory were created: a file beside them that names each when it is made.
+"""The order in which the runs of a directory were created: a file beside it that names each when it is made.
 
 The names of runs come from a clock that may be set, or with a clone from another machine; this order does not. A run that the file
 does not name (made by an earlier version, unpacked or cloned) counts as older than all that it names.
@@ -15,7 +15,8 @@ from typing import Final
 
 from bartack.core import FILE_MODE, RunId, claim_run_dir
 
-NAME: Final = ".order"
+NAME: Final = "order"
+"""Beside the directory of the runs: whatever is in that directory is a run."""
 
 
 def claim_run(runs: Path) -> tuple[RunId, Path]:
@@ -33,7 +34,9 @@ def note_newest(runs: Path, run_id: str) -> None:
 
 
 def _note(runs: Path, run_id: str) -> None:
-    fd = os.open(runs / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+    fd = os.open(
+        runs.parent / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE
+    )
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         size = os.fstat(fd).st_size
@@ -52,7 +55,7 @@ def _older(runs: Path, run_id: str) -> list[str]:
 def newest_first(runs: Path, names: Iterable[str]) -> list[str]:
     """These runs in the order of their creation, the newest first; those of unknown age last, by name."""
     try:
-        listed = (runs / NAME).read_text(encoding="utf-8", errors="replace").split("\n")
+        listed = (runs.parent / NAME).read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         listed = []
     places = {name: place for place, name in enumerate(listed)}
