@@ -141,8 +141,7 @@ def _drive(
         run.keep_sign_of_life(last_life)
         _make_ready(run, journal, state, observer, unknown)
         keep_sets(run.path, sets)
-        if config.durability == "power":
-            _settle(run, state)
+        _settle(run, state, config)
         assert state.run is not None
         place = run.workspace(state, workspace)
         moved = state.run.workspace != place
@@ -188,13 +187,13 @@ def _note_changed(core: Core, names: list[str]) -> None:
         core.ledger.act(Show("note", "", text))
 
 
-def _settle(run: RunDir, state: State) -> None:
+def _settle(run: RunDir, state: State, config: Config) -> None:
     """Make durable what the run executes, unless whoever made it just did.
 
     It may be a copy, or have been created without syncs, and the entries to come rest on it.
     """
     assert state.run is not None
-    if state.hub == 0 and state.run.synced:
+    if config.durability != "power" or (state.hub == 0 and state.run.synced):
         return
     batch = Batch()
     batch.include_tree(str(run.program))
