@@ -14,7 +14,7 @@ import msgspec
 
 from bartack.core import Batch, SystemClock
 from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
-from bartack.journal import FileJournal, open_journal
+from bartack.journal import FileJournal, Veil, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import add_entry, apply_all
 from bartack.runtime._config import Config, keep_sets
@@ -156,8 +156,7 @@ def _drive(
         def begin(core: Core) -> None:
             if moved:
                 core.ledger.record((e.RunMoved(workspace=place), NO_VALUE))
-            _note_changed(core, digests.changed(veil.secrets, veil.given_back))
-            digests.add(veil.secrets)
+            _note_secrets(core, digests, veil)
             core.start(dead_us, unknown)
             driver.forget_when_durable(take_in(run, core))
 
@@ -180,9 +179,11 @@ def _make_ready(
     check_resumable(run, state, unknown)
 
 
-def _note_changed(core: Core, names: list[str]) -> None:
-    """A token that has expired must not make a run useless, and nothing of what was read shows that there is another."""
-    for name in names:
+def _note_secrets(core: Core, digests: Digests, veil: Veil) -> None:
+    """Keep the digests of the secrets, and report those that were changed: nothing of what was read shows that there is another."""
+    changed = digests.changed(veil.secrets, veil.given_back)
+    digests.add(veil.secrets)
+    for name in changed:
         text = f"{name} has changed since the run recorded it; its present value stands where the old one was"
         core.ledger.act(Show("note", "", text))
 
