@@ -64,7 +64,8 @@
     │   ├── DeadlockError                BT335
     │   ├── ShellNotScriptedError        BT336
     │   ├── RunDiskError                 BT338
-    │   └── SecretMissingError           BT339
+    │   ├── SecretMissingError           BT339
+    │   └── HubStoppedError              BT342
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -944,6 +945,27 @@ class SecretMissingError(RunError):
             f"tests.env.{name.removeprefix('tests.')} of bartack.toml" if name.startswith("tests.") else name
         )
         super().__init__(f"values of the run contain the secret {where}, which is not set here")
+
+
+class HubStoppedError(RunError):
+    """The process that runs the run is stopped (Ctrl-Z, SIGSTOP, a debugger), so it answers nothing.
+
+    If it was stopped before it was asked, nothing was asked of it. Otherwise it does what it was asked when it continues.
+    """
+
+    code = "BT342"
+    retryable = True
+    remedy = "Continue the process that the message names: 'fg' in its terminal, or 'kill -CONT PID'."
+
+    def __init__(self, run_id: str, pid: int, asked: str = "") -> None:
+        self.run_id = run_id
+        self.pid = pid
+        self.asked = asked
+        later = f"; it was asked to {asked} and does that when it continues" if asked else ""
+        super().__init__(
+            f"{run_id} does not answer: its process {pid} is stopped{later}."
+            f" Continue it with 'fg' in its terminal, or 'kill -CONT {pid}'"
+        )
 
 
 class MessagingError(BartackError):

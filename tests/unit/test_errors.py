@@ -27,7 +27,7 @@ SAMPLES: dict[str, object] = {
 }
 
 DESTRUCTIVE = re.compile(
-    r"\b(rm|rmdir|unlink|del|delete|remove|purge|erase|wipe|destroy|drop|truncate|overwrite|discard|reset|kill|clean)\b"
+    r"\b(rm|rmdir|unlink|del|delete|remove|purge|erase|wipe|destroy|drop|truncate|overwrite|discard|reset|kill(?! -CONT)|clean)\b"
     r"|--(force|hard|yes|no-verify)\b|\bsudo\b|\bchmod\b",
     re.IGNORECASE,
 )
@@ -167,7 +167,9 @@ def test_nothing_an_error_says_suggests_a_destructive_command(cls: type[BartackE
     assert DESTRUCTIVE.search(said) is None
 
 
-@pytest.mark.parametrize("text", ["rm -r runs", "run it with --force", "Delete the journal.", "git clean"])
+@pytest.mark.parametrize(
+    "text", ["rm -r runs", "kill 17", "kill -9 17", "run it with --force", "Delete the journal.", "git clean"]
+)
 def test_the_search_for_destructive_commands_finds_them(text: str) -> None:
     assert DESTRUCTIVE.search(text)
 

@@ -57,6 +57,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.StepNotFoundError: Exit.NOT_FOUND,
     errors.QuestionNotFoundError: Exit.NOT_FOUND,
     errors.RunNotActiveError: Exit.NOT_ACTIVE,
+    errors.HubStoppedError: Exit.TIMED_OUT,
     errors.RunNotFinishedError: Exit.NOT_ACTIVE,
     errors.DeadlineExceededError: Exit.TIMED_OUT,
     errors.ProgramImportError: Exit.USAGE,

@@ -13,7 +13,7 @@ from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import complete_run, locate, paint_status, workspace_option
 from bartack.cli._terminal import Screen, human_time, printable
 from bartack.core import SystemClock
-from bartack.errors import RunNotActiveError
+from bartack.errors import HubStoppedError, RunNotActiveError
 from bartack.runtime.operate import (
     HubClient,
     Process,
@@ -48,15 +48,29 @@ def ps(run: str | None, workspace: str, *, as_json: bool) -> None:
     """
     named = [locate(run, workspace)] if run is not None else []
     runs = named or [found for found in list_runs(Path(workspace)) if is_active(found)]
-    told = [look_at(found) for found in runs]
+    told, stopped = _look_at_all(runs)
     if as_json:
         write_json([_facts(household) for household in told])
-        return
-    screen = Screen(sys.stdout)
-    if not told:
-        screen.line("Nobody runs a run here.")
-    for household in told:
-        _write(screen, household)
+    else:
+        screen = Screen(sys.stdout)
+        if not runs:
+            screen.line("Nobody runs a run here.")
+        for household in told:
+            _write(screen, household)
+    if stopped:
+        raise stopped[0]
+
+
+def _look_at_all(runs: list[RunDir]) -> tuple[list[Household], list[HubStoppedError]]:
+    """The processes of all runs that answer, and what is to be reported of those that are stopped."""
+    told: list[Household] = []
+    stopped: list[HubStoppedError] = []
+    for run in runs:
+        try:
+            told.append(look_at(run))
+        except HubStoppedError as error:
+            stopped.append(error)
+    return told, stopped
 
 
 def look_at(run: RunDir) -> Household:

@@ -35,6 +35,7 @@ from bartack.runtime.operate import (
     State,
     Worker,
     is_active,
+    is_stopped,
     list_runs,
     read_state,
     status_of,
@@ -247,6 +248,8 @@ def show_run(screen: Screen, run: RunDir) -> None:
 
 def _write_head(screen: Screen, facts: RunFacts) -> None:
     pid = f" in process {facts.pid}" if facts.pid else ""
+    if is_stopped(facts.pid):
+        pid += f", which is stopped: 'fg' in its terminal, or 'kill -CONT {facts.pid}' continues it"
     rows = [
         ("run", facts.run),
         ("status", paint_status(screen, facts.status) + pid),

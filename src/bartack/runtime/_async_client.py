@@ -11,22 +11,23 @@ from typing import Final, Self
 import msgspec
 
 from bartack.core import RealDisk
-from bartack.errors import FrameError, RunNotActiveError, SessionFailedError
+from bartack.errors import FrameError, HubStoppedError, RunNotActiveError, SessionFailedError
 from bartack.journal import INLINE_LIMIT, BlobRef, FileBlobs
 from bartack.runtime import _frames as f
 from bartack.runtime._asks import check_limit
 from bartack.runtime._exceptions import revive_error, revive_failure
 from bartack.runtime._foreign import LEASE_S, Request
 from bartack.runtime._layout import RunDir
+from bartack.runtime._presence import check_continues, join_limit_s, open_connection, peer_pid
 from bartack.runtime._steps import Held
-from bartack.runtime._timeouts import default_limit
 
 
 class AsyncHubClient(asyncio.Protocol):
     """Asks the hub of a run for things, any number at the same time. Made by ``open``."""
 
-    def __init__(self, run: RunDir) -> None:
+    def __init__(self, run: RunDir, hub_pid: int) -> None:
         self._run = run
+        self._hub_pid = hub_pid
         self._blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
         self._frames = f.FrameReader()
         self._number = 0
@@ -46,13 +47,12 @@ class AsyncHubClient(asyncio.Protocol):
 
         Raises:
             RunNotActiveError: Nobody runs it.
+            HubStoppedError: The process that runs it is stopped, and was not continued within ``hub_join``.
         """
-        try:
-            sock = await asyncio.to_thread(run.connect, default_limit("hub_join"))
-        except OSError:
-            raise RunNotActiveError(run.id, "nobody runs it") from None
+        sock = await asyncio.to_thread(open_connection, run)
+        hub_pid = peer_pid(sock)
         loop = asyncio.get_running_loop()
-        _, client = await loop.create_unix_connection(lambda: cls(run), sock=sock)
+        _, client = await loop.create_unix_connection(lambda: cls(run, hub_pid), sock=sock)
         return client
 
     async def ask(self, do: str, request: Request | None = None, value: bytes | None = None) -> bytes:
@@ -61,6 +61,7 @@ class AsyncHubClient(asyncio.Protocol):
         Raises:
             BartackError: As the hub says.
             RunNotActiveError: The hub is gone.
+            HubStoppedError: The hub is stopped.
         """
         ref: BlobRef | None = None
         if value is not None and len(value) > INLINE_LIMIT:
@@ -71,8 +72,8 @@ class AsyncHubClient(asyncio.Protocol):
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             self._send(f.Ask(i=number, do=do, a=_encode(request), v=raw, ref=ref))
-            return await self._load(await answer)
-        except asyncio.CancelledError:
+            return await self._load(await self._answered(answer, do))
+        except (asyncio.CancelledError, HubStoppedError):
             if do in _WAITING:
                 with contextlib.suppress(RunNotActiveError):
                     # Under the same number: what comes for it first counts, a message or that there will be none.
@@ -83,6 +84,14 @@ class AsyncHubClient(asyncio.Protocol):
         finally:
             self._waiting.pop(number, None)
             self._crossed.pop(number, None)
+
+    async def _answered(self, answer: asyncio.Future[f.Answer], do: str) -> f.Answer:
+        """The answer, however long that takes, unless the hub is stopped."""
+        while not answer.done():
+            await asyncio.wait([answer], timeout=join_limit_s())
+            if not answer.done():
+                check_continues(self._run, self._hub_pid, 0.0, do)
+        return await answer
 
     async def receive(self, mailbox: str, timeout_s: float | None) -> Held:
         """Take the oldest message, to be acknowledged."""

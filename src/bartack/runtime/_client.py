@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import threading
+import time
 from collections.abc import Generator
 from types import TracebackType
 from typing import Self
@@ -13,13 +13,13 @@ from typing import Self
 import msgspec
 
 from bartack.core import RealDisk
-from bartack.errors import PeerRefusedError, RunNotActiveError, SessionFailedError
+from bartack.errors import DeadlineExceededError, RunNotActiveError, SessionFailedError
 from bartack.journal import INLINE_LIMIT, BlobRef, FileBlobs
 from bartack.runtime import _frames as f
 from bartack.runtime._exceptions import revive_error, revive_failure
 from bartack.runtime._foreign import LEASE_S, Request
 from bartack.runtime._layout import RunDir
-from bartack.runtime._timeouts import default_limit
+from bartack.runtime._presence import check_continues, join_limit_s, open_connection, peer_pid
 
 
 class HubClient:
@@ -27,6 +27,7 @@ class HubClient:
 
     Raises:
         RunNotActiveError: Nobody runs the run.
+        HubStoppedError: The process that runs it is stopped, and was not continued within ``hub_join``.
     """
 
     def __init__(self, run: RunDir) -> None:
@@ -35,13 +36,13 @@ class HubClient:
         self._frames = f.FrameReader()
         self._waiting: list[bytes] = []
         self._number = 0
+        self._asked = ""
         self._sending = threading.Lock()
         self.failure: SessionFailedError | None = None
-        try:
-            self._sock = run.connect(default_limit("hub_join"))
-        except OSError:
-            raise RunNotActiveError(run.id, "nobody runs it") from None
-        self._sock.settimeout(None)
+        self._sock = open_connection(run)
+        self._hub_pid = peer_pid(self._sock)
+        self._look_s = join_limit_s()
+        self._sock.settimeout(self._look_s)
         hello = f.Hello(role="foreign", pid=os.getpid(), token=os.environ.get("BARTACK_STEP_TOKEN", ""))
         self._send(hello)
 
@@ -57,9 +58,11 @@ class HubClient:
         Raises:
             BartackError: As the hub says.
             RunNotActiveError: The hub is gone.
+            HubStoppedError: The hub is stopped.
             TimeoutError: No answer came in time.
         """
         self._number += 1
+        self._asked = do
         ref: BlobRef | None = None
         if value is not None and len(value) > INLINE_LIMIT:
             ref, value = self._blobs.put(value), None
@@ -97,7 +100,7 @@ class HubClient:
         except RunNotActiveError:
             return True
         finally:
-            self._sock.settimeout(None)
+            self._sock.settimeout(self._look_s)
         return True
 
     def poll(self) -> None:
@@ -109,7 +112,7 @@ class HubClient:
         except (BlockingIOError, RunNotActiveError):
             return
         finally:
-            self._sock.setblocking(True)
+            self._sock.settimeout(self._look_s)
 
     def close(self) -> None:
         """Leave; what was held goes back."""
@@ -124,17 +127,30 @@ class HubClient:
         self.close()
 
     def _answer(self, number: int, timeout_s: float | None) -> bytes:
-        self._sock.settimeout(timeout_s)
+        until = None if timeout_s is None else time.monotonic() + timeout_s
         try:
             while True:
-                frame = self._receive()
+                frame = self._receive_by(until)
                 if isinstance(frame, f.Answer) and frame.i == number:
                     return self._load(frame)
                 if isinstance(frame, f.Refusal) and frame.i == number:
                     raise revive_error(frame.e)
                 self._take(frame)
         finally:
-            self._sock.settimeout(None)
+            if until is not None:
+                self._sock.settimeout(self._look_s)
+
+    def _receive_by(self, until: float | None) -> f.ToPeer:
+        """The next frame. A hub that says nothing for long may have a reason, unless it is stopped."""
+        while True:
+            if until is not None:
+                self._sock.settimeout(max(min(until - time.monotonic(), self._look_s), 0.001))
+            try:
+                return self._receive()
+            except TimeoutError:
+                check_continues(self._run, self._hub_pid, 0.0, self._asked)
+                if until is not None and time.monotonic() >= until:
+                    raise
 
     def _load(self, frame: f.Answer) -> bytes:
         if frame.ref is not None:
@@ -149,6 +165,9 @@ class HubClient:
         try:
             with self._sending:
                 self._sock.sendall(f.encode(frame))
+        except TimeoutError:
+            check_continues(self._run, self._hub_pid, 0.0, self._asked)
+            raise DeadlineExceededError("hub_join", self._look_s, "the setting hub_join") from None
         except OSError:
             raise RunNotActiveError(self._run.id, "its process is gone") from None
 
@@ -164,13 +183,3 @@ class HubClient:
                 raise RunNotActiveError(self._run.id, "its process is gone")
             self._waiting = self._frames.feed(data)
         return f.decode_to_peer(self._waiting.pop(0))
-
-
-def is_active(run: RunDir) -> bool:
-    """Whether a process runs the run now."""
-    try:
-        sock: socket.socket = run.connect(1.0)
-    except (OSError, PeerRefusedError):
-        return False
-    sock.close()
-    return True

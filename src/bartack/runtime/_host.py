@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from bartack.core import Clock, SystemClock
+from bartack.core import Clock
 from bartack.runtime._poller import READ, WRITE, Poller
 from bartack.supervision import Exited, Gone, ParentClient, ParentDied, ParentEvent, Started, StartFailed
 
@@ -26,8 +26,9 @@ class HubHost:
         keeper: Callable[[], ParentClient],
         new_token: Callable[[], int],
         show: Show,
+        clock: Clock,
     ) -> None:
-        self.clock: Clock = SystemClock()
+        self.clock = clock
         self.show = show
         self._poller = poller
         self._keeper = keeper

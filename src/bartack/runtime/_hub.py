@@ -31,6 +31,7 @@ from bartack.runtime._errors_out import pass_on_errors
 from bartack.runtime._foreign import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._host import HubHost
+from bartack.runtime._hub_clock import HubClock
 from bartack.runtime._inside import ZYGOTE
 from bartack.runtime._layout import RunDir
 from bartack.runtime._leftovers import end_leftovers
@@ -118,17 +119,18 @@ class Hub:
         *,
         veil: Veil,
         config: msgspec.Raw,
+        clock: HubClock,
         describe: Describe | None = None,
     ) -> None:
         self._run, self._journal = run, journal
         self._core = core
         self._observer = observer
         self._config = config
+        self._clock = clock
         self._mirror = Mirror(run, core.state, describe, veil)
         self._poller = open_poller()
         self._connections: dict[int, Connection] = {}
-        self._numbers = 0
-        self._tokens = 0
+        self._numbers = self._tokens = 0
         self._workers: dict[int, tuple[str, int]] = {}
         self._slates: dict[int, tuple[int, Slate]] = {}
         """What each worker is busy with, by its token, beside the number of its connection."""
@@ -141,8 +143,7 @@ class Hub:
         self._deaths = {module: Intensity(*PARENT_RESTARTS) for module in (ZYGOTE, KEEPER)}
         self._status = ""
         self._door: Door | None = None
-        self._swept = 0.0
-        self._looked = 0.0
+        self._swept = self._looked = 0.0
         self._signals: list[int] = []
         self._done_with: list[str] = []
         self._zygote: ParentClient | None = None
@@ -150,7 +151,7 @@ class Hub:
         self._commands = Commands(run, self._new_token, core.state, self._show_live)
         self._prompts = prompts
         core.crew.last_look = prompts.unused
-        self._host = HubHost(self._poller, self._kept, self._new_token, observer.show)
+        self._host = HubHost(self._poller, self._kept, self._new_token, observer.show, clock)
         self._gate = Gatekeeper(self._commands.token_key, core.state)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
             act.Say: self._say,
@@ -321,7 +322,7 @@ class Hub:
             else:
                 self._core.prompt_ended(token, what)
             self._turn_end()
-        now = time.monotonic()
+        now = self._clock.alive_at = time.monotonic()
         if now - self._looked >= LOOK_S:
             self._looked = now
             self._run.beat()
@@ -688,7 +689,7 @@ class Hub:
     # Signals.
 
     def _catching_signals(self) -> _Signals:
-        return _Signals(self._poller, self._signals)
+        return _Signals(self._poller, self._signals, self._clock.continued)
 
 
 def _as_disk_error(error: OSError, run: RunDir) -> RunDiskError:
@@ -699,9 +700,10 @@ def _as_disk_error(error: OSError, run: RunDir) -> RunDiskError:
 class _Signals:
     """Ctrl-C and termination end the loop in order; a second one ends the process."""
 
-    def __init__(self, poller: Poller, seen: list[int]) -> None:
+    def __init__(self, poller: Poller, seen: list[int], continued: Callable[[], None]) -> None:
         self._poller = poller
         self._seen = seen
+        self._continued = continued
         self._previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
 
     def __enter__(self) -> None:
@@ -713,6 +715,7 @@ class _Signals:
         hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
         for number in (signal.SIGINT, signal.SIGTERM, *hangup):
             self._previous[number] = signal.signal(number, self._note)
+        self._previous[signal.SIGCONT] = signal.signal(signal.SIGCONT, self._note_continued)
         self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
 
     def __exit__(self, *problem: object) -> None:
@@ -724,6 +727,9 @@ class _Signals:
 
     def _wake(self, events: int) -> None:
         self._read.recv(64)
+
+    def _note_continued(self, number: int, frame: FrameType | None) -> None:
+        self._continued()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._seen:

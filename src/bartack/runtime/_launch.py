@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.core import Batch, SystemClock
+from bartack.core import Batch
 from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, Veil, open_journal
 from bartack.runtime import _entries as e
@@ -21,6 +21,7 @@ from bartack.runtime._config import Config, keep_sets
 from bartack.runtime._core import Core, UnknownDecision, check_decided
 from bartack.runtime._digests import Digests
 from bartack.runtime._hub import Hub, Observer
+from bartack.runtime._hub_clock import HubClock
 from bartack.runtime._inbox import take_in
 from bartack.runtime._inside import check_may_drive
 from bartack.runtime._layout import RunDir
@@ -29,6 +30,7 @@ from bartack.runtime._locate import TERMINAL
 from bartack.runtime._mirror import Describe, known_seq
 from bartack.runtime._office import Settings
 from bartack.runtime._pinning import finish_update
+from bartack.runtime._presence import naming_stopped_owner
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._reopened import Reopened
 from bartack.runtime._state import State
@@ -93,6 +95,7 @@ def drive(
         JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed.
         BlobMissingError: A large value of it is missing; nothing was executed or changed.
         BlobCorruptError: A large value of it is damaged; nothing was executed or changed.
+        HubStoppedError: Another process runs it and is stopped.
         ResumeRefusedError: It has ended for good, or needs a decision first.
         PeerRefusedError: This process belongs to a run that may not resume it.
     """
@@ -120,21 +123,12 @@ def _drive(
     accept_loss: bool,
 ) -> str:
     check_may_drive(run)
-    clock = SystemClock()
+    clock = HubClock()
     last_life = run.last_sign_of_life_us()
     state = State()
     veil = open_veil(config, str(run.path), workspace or os.getcwd())
     digests = Digests(run.path)
-    journal = open_journal(
-        run.path,
-        durability=config.durability,
-        at_least=known_seq(run),
-        telemetry=telemetry,
-        each=partial(add_entry, state),
-        veil=veil,
-        accept_loss=accept_loss,
-        check_blobs=True,
-    )
+    journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
     hub: Hub | None = None
     try:
         # From here to the entry that says that a hub runs it, nothing has been alive yet.
@@ -147,10 +141,12 @@ def _drive(
         moved = state.run.workspace != place
         settings = _settings_of(config, no_input=state.run.no_input)
         core = Core(state, journal, clock, Timeouts(os.environ, config.limits), settings, telemetry)
-        prompts = _open_prompts(run, config, place, state)
+        prompts = _open_prompts(run, config, place, state, clock)
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
-        driver = hub = Hub(run, journal, core, prompts, observer, veil=veil, config=shared, describe=describe)
+        driver = hub = Hub(
+            run, journal, core, prompts, observer, veil=veil, config=shared, clock=clock, describe=describe
+        )
         dead_us = 0 if state.hub == 0 or last_life is None else clock.now_us() - last_life
 
         def begin(core: Core) -> None:
@@ -166,6 +162,23 @@ def _drive(
         if hub is not None:
             hub.sign_off()
         digests.close()
+
+
+def _own(
+    run: RunDir, config: Config, state: State, telemetry: Telemetry, veil: Veil, *, accept_loss: bool
+) -> FileJournal:
+    """Own the journal of a run, and read it into ``state``."""
+    with naming_stopped_owner(run):
+        return open_journal(
+            run.path,
+            durability=config.durability,
+            at_least=known_seq(run),
+            telemetry=telemetry,
+            each=partial(add_entry, state),
+            veil=veil,
+            accept_loss=accept_loss,
+            check_blobs=True,
+        )
 
 
 def _make_ready(
@@ -217,10 +230,10 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
     )
 
 
-def _open_prompts(run: RunDir, config: Config, place: str, state: State) -> Prompts:
+def _open_prompts(run: RunDir, config: Config, place: str, state: State, clock: HubClock) -> Prompts:
     scripted = config.open_scripted(Path(place), run.path)
     if not config.agents.named:
-        return Prompts(scripted, config.default_agent, place, run_id=run.id)
+        return Prompts(scripted, config.default_agent, place, clock=clock, run_id=run.id)
     from bartack.runtime._programs import Programs  # noqa: PLC0415 - a run without agents starts faster without it
 
     programs = Programs(
@@ -229,7 +242,7 @@ def _open_prompts(run: RunDir, config: Config, place: str, state: State) -> Prom
         workspace=place,
         environment=run.environment(state),
     )
-    return Prompts(scripted, config.default_agent, place, programs=programs, run_id=run.id)
+    return Prompts(scripted, config.default_agent, place, clock=clock, programs=programs, run_id=run.id)
 
 
 def check_telemetry(config: Config) -> None:

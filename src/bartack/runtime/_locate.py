@@ -11,11 +11,11 @@ import msgspec
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import open_reader
 from bartack.runtime._apply import apply_all
-from bartack.runtime._client import is_active
 from bartack.runtime._config import find_state_dir, find_workspace
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile, describe_failure
 from bartack.runtime._order import newest_first
+from bartack.runtime._presence import is_active
 from bartack.runtime._state import State
 
 Status = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]

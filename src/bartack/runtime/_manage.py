@@ -26,7 +26,7 @@ from bartack.errors import (
 from bartack.journal import Draft, Entry, FileBlobs, FileReader, Veil, open_journal, open_reader
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import apply, apply_all
-from bartack.runtime._client import HubClient, is_active
+from bartack.runtime._client import HubClient
 from bartack.runtime._digests import NAME as DIGESTS
 from bartack.runtime._foreign import Request
 from bartack.runtime._frames import ErrorData
@@ -37,6 +37,7 @@ from bartack.runtime._mirror import Mirror
 from bartack.runtime._order import claim_run
 from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import current_program
+from bartack.runtime._presence import is_active
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
 from bartack.runtime._veils import open_veil_of

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import known_seq
+from bartack.runtime._presence import naming_stopped_owner
 
 
 @contextmanager
@@ -16,10 +17,13 @@ def own_journal(run: RunDir) -> Generator[FileJournal]:
 
     Raises:
         JournalLockedError: A process runs it, or is about to.
+        HubStoppedError: A process runs it and is stopped.
         JournalLostError: It has lost acknowledged entries; nothing was changed.
     """
     last_life = run.last_sign_of_life_us()
-    with open_journal(run.path, at_least=known_seq(run)) as journal:
+    with naming_stopped_owner(run):
+        journal = open_journal(run.path, at_least=known_seq(run))
+    with journal:
         try:
             yield journal
         finally:

@@ -30,7 +30,7 @@ from bartack.messaging import DeadLetterQueue
 from bartack.runtime import _steps as s
 from bartack.runtime._apply import apply_all
 from bartack.runtime._asks import check_limit
-from bartack.runtime._client import HubClient, is_active
+from bartack.runtime._client import HubClient
 from bartack.runtime._config import find_workspace, load_config
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._creation import Order, create_run
@@ -43,6 +43,7 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
 from bartack.runtime._manage import cancel_run, fail_run, fork_run
 from bartack.runtime._mirror import RunFile, known_seq
+from bartack.runtime._presence import check_continues, is_active, join_limit_s, read_owner
 from bartack.runtime._session import Session
 from bartack.runtime._state import State
 from bartack.runtime._update import update_program
@@ -225,9 +226,12 @@ class Run:
         Raises:
             ResumeRefusedError: It has ended for good, or needs a decision first.
             PeerRefusedError: This process belongs to a run.
+            HubStoppedError: A process runs it and is stopped.
             JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed. Accepting the
                 loss is up to a person: ``bartack resume`` has an option for it.
         """
+        if is_active(self._run):
+            check_continues(self._run, read_owner(self._run), join_limit_s())
         check_kept(self._run.path, at_least=known_seq(self._run))
         if update or program is not None:
             update_program(self._run, None if program is None else Path(program))

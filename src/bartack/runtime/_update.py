@@ -31,6 +31,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         ProgramImportError: The program cannot be imported; the run keeps the program it had.
         JournalLockedError: Somebody runs the run.
         JournalLostError: Its journal has lost acknowledged entries; nothing was changed.
+        HubStoppedError: A process runs the run and is stopped.
         PeerRefusedError: This process belongs to a run.
     """
     check_outside(f"changing the program of {run.id}", run)

@@ -26,6 +26,7 @@ RECEIVE_FLAGS: Final = 0
 
 _PROC_PIDTBSDINFO: Final = 3
 _BSDINFO: Final = struct.Struct("=12I16s32s5IiQQ")
+_STOPPED: Final = 4
 _ZOMBIE: Final = 5
 _CTL_KERN: Final = 1
 _KERN_ARGMAX: Final = 8
@@ -67,7 +68,7 @@ def parse_bsdinfo(text: bytes) -> ProcessFacts:
     pid = int(field[3])
     name = bytes(field[12]).rstrip(b"\0").decode("utf-8", "replace")
     started = int(field[20]) * 1_000_000 + int(field[21])
-    state = "Z" if field[1] == _ZOMBIE else "R"
+    state = {_ZOMBIE: "Z", _STOPPED: "T"}.get(field[1], "R")
     return ProcessFacts(pid, int(field[4]), int(field[15]), _session(pid), state, 1, started, name)
 
 

@@ -19,6 +19,7 @@ from bartack.agents import (
     Surroundings,
     program_config,
 )
+from bartack.core import SystemClock
 from bartack.runtime._host import HubHost
 from bartack.runtime._poller import READ, open_poller
 from bartack.supervision import KEEPER, ParentClient, find_by_environment, kill_tree
@@ -39,7 +40,7 @@ class Loop:
         self.poller = open_poller()
         self.keeper = ParentClient.start(KEEPER, str(tmp_path / "lock.tree"), os.environ, str(tmp_path))
         self._tokens = 0
-        self.host = HubHost(self.poller, lambda: self.keeper, self._new_token, _show_nobody)
+        self.host = HubHost(self.poller, lambda: self.keeper, self._new_token, _show_nobody, SystemClock())
         self.agents: list[NdjsonAgent] = []
         self.poller.register(self.keeper, READ, self._events)
 

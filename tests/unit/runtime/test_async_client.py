@@ -44,7 +44,7 @@ def test_a_message_that_crosses_the_cancellation_of_its_receive_goes_back_once(
     tmp_path: Path, when: str
 ) -> None:
     async def scenario() -> Wire:
-        client, wire = AsyncHubClient(RunDir(tmp_path)), Wire()
+        client, wire = AsyncHubClient(RunDir(tmp_path), 0), Wire()
         client.connection_made(wire)
         async with asyncio.TaskGroup() as group:
             receive = group.create_task(client.receive("orders", None))

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bartack.runtime._client import HubClient, is_active
+    from bartack.runtime._client import HubClient
     from bartack.runtime._config import (
         Config,
         Reading,
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     )
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
     from bartack.runtime._mirror import Describe, RunFile
+    from bartack.runtime._presence import is_active, is_stopped
     from bartack.runtime._program import differences, pinned_files
     from bartack.runtime._questions import check_answer
     from bartack.runtime._receipts import (
@@ -195,6 +196,7 @@ __all__ = [
     "fork_run",
     "has_facts",
     "is_active",
+    "is_stopped",
     "iter_receipts",
     "iter_snapshots",
     "kept_sets",
@@ -225,7 +227,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "_client": ("HubClient", "is_active"),
+    "_client": ("HubClient",),
+    "_presence": ("is_active", "is_stopped"),
     "_config": (
         "Config",
         "Reading",
