@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(
 
 PATIENCE_S: Final = 120.0
 STEPS: Final = 40
-LONG: Final = 30_000
-"""Length of the arguments, which takes many sectors."""
+LONG: Final = 70_000
+"""Arguments of this length are a blob."""
 
 MARKING: Final = """
 import os
