@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 SLOT_SIZE: Final = 64
-_SLOT: Final = re.compile(rb"seq ([0-9]{1,18}) crc ([0-9a-f]{8}) sum ([0-9a-f]{8})\s*")
+_SLOT: Final = re.compile(rb"seq ([0-9]{1,18}) +crc ([0-9a-f]{8}) sum ([0-9a-f]{8})\s*")
 
 
 class HighWater(NamedTuple):
@@ -25,10 +25,10 @@ class HighWater(NamedTuple):
     crc: int
 
 
-def encode_slot(mark: HighWater) -> bytes:
-    """What a slot holds: a line of text."""
-    text = b"seq %d crc %08x" % mark
-    return (b"%b sum %08x" % (text, crc32(text))).ljust(SLOT_SIZE - 1) + b"\n"
+def encode_slot(seq: int, crc: int) -> bytes:
+    """What a slot holds: a line of text. Made for every commit, so its width comes from its format."""
+    text = b"seq %-18d crc %08x" % (seq, crc)
+    return b"%b sum %08x               \n" % (text, crc32(text))
 
 
 def decode_slots(content: bytes) -> HighWater | None:

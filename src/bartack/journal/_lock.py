@@ -8,7 +8,6 @@ got (``_high_water.py``), which outlives the owner.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import Final
 
 from bartack.core import Disk, write_all
@@ -41,8 +40,10 @@ class FileLock:
     def note(self, seq: int, crc: int) -> None:
         """Keep how far the journal has got. Best effort: a mark that cannot be written stays behind, and says less."""
         slot = self._slot = 3 - self._slot
-        with suppress(OSError):
-            self._disk.write(self.fd, encode_slot(HighWater(seq, crc)), slot * SLOT_SIZE)
+        try:
+            self._disk.write(self.fd, encode_slot(seq, crc), slot * SLOT_SIZE)
+        except OSError:
+            return
 
     def forget_mark(self) -> None:
         """Nothing is known any more of how far the journal had got."""
