@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         ENDED,
         TERMINAL,
         RunSummary,
+        check_place,
         find_run,
         list_runs,
         read_state,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     )
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
     from bartack.runtime._mirror import Describe, RunFile
+    from bartack.runtime._origin import check_own
     from bartack.runtime._presence import is_active, is_stopped
     from bartack.runtime._program import differences, pinned_files
     from bartack.runtime._questions import check_answer
@@ -179,6 +181,8 @@ __all__ = [
     "WorkerSpawned",
     "cancel_run",
     "check_answer",
+    "check_own",
+    "check_place",
     "check_resumed",
     "check_telemetry",
     "compare",
@@ -279,6 +283,7 @@ _HOMES = {
         "ENDED",
         "TERMINAL",
         "RunSummary",
+        "check_place",
         "find_run",
         "list_runs",
         "read_state",
@@ -288,6 +293,7 @@ _HOMES = {
     ),
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
     "_mirror": ("Describe", "RunFile"),
+    "_origin": ("check_own",),
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
     "_receipts": (
