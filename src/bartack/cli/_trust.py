@@ -12,6 +12,7 @@ from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, printable
 from bartack.core import TrustedDirectory, add_trusted, list_trusted, remove_trusted
 from bartack.errors import PeerRefusedError, UsageError
+from bartack.runtime.operate import find_enclosing
 
 
 @click.command(short_help="Trust a directory that is not yours alone.")
@@ -31,7 +32,7 @@ def trust(directories: tuple[str, ...], *, listed: bool, remove: bool, as_json: 
     if listed:
         _show(list_trusted(), as_json=as_json)
         return
-    if "BARTACK_RUN" in os.environ:
+    if "BARTACK_RUN" in os.environ or find_enclosing(os.getpid()) is not None:
         raise PeerRefusedError("trust", "a process of a run cannot decide what is trusted")
     changed = [_remove(name) if remove else _add(name) for name in directories]
     if as_json:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
+    from bartack.runtime._inside import find_enclosing
     from bartack.runtime._launch import EXIT_CODES, check_telemetry, drive
     from bartack.runtime._layout import RunDir
     from bartack.runtime._ledger import Recorded
@@ -195,6 +196,7 @@ __all__ = [
     "differences",
     "drive",
     "fail_run",
+    "find_enclosing",
     "find_run",
     "find_workspace",
     "fork_run",
@@ -277,6 +279,7 @@ _HOMES = {
     "_hub": ("Hub", "Observer"),
     "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
     "_launch": ("EXIT_CODES", "check_telemetry", "drive"),
+    "_inside": ("find_enclosing",),
     "_layout": ("RunDir",),
     "_ledger": ("Recorded",),
     "_locate": (
