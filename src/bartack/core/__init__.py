@@ -7,8 +7,8 @@ call that needs it.
 from bartack.core._batch import Batch
 from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
-from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, is_disk_trouble, write_all
-from bartack.core._facts import FileFacts, birth_of
+from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, birth_of, is_disk_trouble, write_all
+from bartack.core._facts import FileFacts
 from bartack.core._files import naming, open_private, replace_file, write_file, write_in_place
 from bartack.core._flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
 from bartack.core._git import GIT_SETTINGS, find_git, git_command, git_environment

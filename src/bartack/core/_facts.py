@@ -35,20 +35,6 @@ def all_named_with_times(fds: tuple[int, ...]) -> bool:
     return all(os.fstat(fd).st_nlink for fd in fds)
 
 
-def birth_of(path: str | os.PathLike[str]) -> int | None:
-    """When a file or directory was made, in microseconds since 1970; ``None`` where that is not known.
-
-    Unlike all its other times, nobody can set it.
-    """
-    try:
-        from bartack.core._statx import ask_birth  # noqa: PLC0415 - ctypes is slow to import
-    except (ImportError, AttributeError):
-        # Not Linux, or an old C library. macOS tells it with every stat.
-        born = getattr(os.lstat(path), "st_birthtime", None)
-        return None if born is None else int(born * 1_000_000)
-    return ask_birth(os.fsencode(path))
-
-
 class Asking(NamedTuple):
     """A way to ask the operating system about open files."""
 
