@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -256,10 +257,23 @@ class Clone:
         files = sorted((self.place / ".bartack/runs").rglob("*"))
         return {str(path): path.read_bytes() for path in files if path.is_file()}
 
+    def end(self) -> None:
+        """End the daemons that commands have started: a hook starts one after it has returned."""
+        self.call("daemon", "stop")
+        wanted = f"XDG_STATE_HOME={self.home}/s".encode()
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if wanted in (process / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(process.name), signal.SIGKILL)
+
 
 @pytest.fixture(scope="module")
-def pattern(tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    return Clone(tmp_path_factory.mktemp("hostile"))
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clone]:
+    made = Clone(tmp_path_factory.mktemp("hostile"))
+    try:
+        yield made
+    finally:
+        made.end()
 
 
 @pytest.mark.requirement("starts-only-what-is-listed")
@@ -272,10 +286,6 @@ def test_no_command_executes_what_a_clone_brought_or_writes_outside_of_it(
     words = [re.sub(r"^(RUNDIR|RUN)\b", lambda found: given[found[1]], word) for word in CALLS[command]]
 
     ended = pattern.call(*command.split(), *words, timeout_s=BLOCKS_S if command in BLOCKING else TIMEOUT_S)
-    if command.startswith(("daemon", "track", "hook", "lineage")):
-        with suppress(subprocess.TimeoutExpired):
-            pattern.call("daemon", "stop")
-
     assert "Traceback" not in ended.stderr
     assert not pattern.proof.exists(), (ended, pattern.proof.read_text("utf-8"))
     assert pattern.read_outside() == outside
