@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +28,12 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 # The tests start Python thousands of times; without stored bytecode each of them would compile everything anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# Runs carry the mark of their user, and users trust directories: the tests are a user of their own.
+_CONFIG = "bartack-tests-config-"
+if _CONFIG not in os.environ.get("XDG_CONFIG_HOME", ""):
+    os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix=_CONFIG)
+    atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
 # A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and
 # new ones where somebody asks for them and looks at what they find.

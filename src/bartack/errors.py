@@ -11,6 +11,7 @@
     ├── FileAccessError                  BT104
     ├── RunIdError                       BT105   (also ValueError)
     ├── InternalError                    BT106
+    ├── UntrustedError                   BT107
     ├── JournalError                     BT200
     │   ├── JournalCorruptError          BT201
     │   │   └── JournalLostError         BT213
@@ -65,7 +66,8 @@
     │   ├── ShellNotScriptedError        BT336
     │   ├── RunDiskError                 BT338
     │   ├── SecretMissingError           BT339
-    │   └── HubStoppedError              BT342
+    │   ├── HubStoppedError              BT342
+    │   └── ForeignRunError              BT340
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -258,6 +260,19 @@ class InternalError(BartackError):
     def __init__(self, cause: str) -> None:
         self.cause = cause
         super().__init__(f"internal error: {cause}")
+
+
+class UntrustedError(BartackError):
+    """Settings or runs are in a directory that another user made, or can change, and that you have not trusted."""
+
+    code = "BT107"
+    remedy = "Look at what is in the directory that the message names. If you trust its owner, run bartack trust with it."
+
+    def __init__(self, path: str, reason: str, directory: str) -> None:
+        self.path = path
+        self.reason = reason
+        self.directory = directory
+        super().__init__(f"{path} is not trusted: {reason}. To trust it: bartack trust {directory}")
 
 
 class RunIdError(BartackError, ValueError):
@@ -966,6 +981,19 @@ class HubStoppedError(RunError):
             f"{run_id} does not answer: its process {pid} is stopped{later}."
             f" Continue it with 'fg' in its terminal, or 'kill -CONT {pid}'"
         )
+
+
+class ForeignRunError(RunError):
+    """A run was not made here by you: it came with a clone, an archive or a copy, and would execute the program that is in it."""
+
+    code = "BT340"
+    remedy = "Look at it with bartack show and in its program directory. If you trust it, run bartack trust with its directory."
+
+    def __init__(self, run: str, directory: str, reason: str) -> None:
+        self.run = run
+        self.directory = directory
+        self.reason = reason
+        super().__init__(f"{run} was not made here by you: {reason}. To trust it: bartack trust {directory}")
 
 
 class MessagingError(BartackError):

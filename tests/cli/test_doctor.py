@@ -41,6 +41,7 @@ CHECKS = [
     "locale",
     "extras",
     "directory",
+    "trust",
     "space",
     "disk sync",
     "file lock",

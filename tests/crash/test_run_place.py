@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.crash.runs import PATIENCE_S, Begin, RealRun
 
-from bartack.errors import ProgramImportError, ResumeRefusedError
+from bartack.core import add_trusted
+from bartack.errors import ForeignRunError, ProgramImportError, ResumeRefusedError
 from bartack.runtime._layout import RunDir
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
@@ -98,6 +99,9 @@ def test_a_run_that_was_packed_and_unpacked_elsewhere_goes_on_in_the_workspace_i
     workspace = tmp_path_factory.mktemp("workspace")
 
     with RealRun(RunDir(elsewhere / run.run.id), workspace) as there:
+        with pytest.raises(ForeignRunError):
+            there.api.resume(workspace=workspace)
+        add_trusted(elsewhere)
         there.start()
         there.api.send("go", "elsewhere")
 

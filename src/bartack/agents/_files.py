@@ -18,7 +18,7 @@ import msgspec
 from bartack.agents._ids import moment
 from bartack.agents._lines import BadLine, Line, Read, read_command, read_line
 from bartack.agents._messages import ENDING, Command, Event, Heartbeat
-from bartack.core import DIR_MODE, FILE_MODE, Clock
+from bartack.core import Clock, make_private, open_private
 from bartack.errors import AgentBusyError
 
 STREAM_BYTES: Final = 16 * 1024 * 1024
@@ -60,7 +60,7 @@ class CallFiles:
         Raises:
             AgentBusyError: Somebody else has it.
         """
-        folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        make_private(folder)
         stream = _append(folder / "stream.ndjson")
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -192,4 +192,4 @@ class Complaints:
 
 
 def _append(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+    return open_private(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -44,7 +44,7 @@ from bartack.agents._messages import Artifact, Heartbeat, Hello, Reason
 from bartack.agents._permissions import Permissions
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
-from bartack.core import DIR_MODE, FILE_MODE, Redactor, SecretRule, is_disk_trouble
+from bartack.core import Redactor, SecretRule, is_disk_trouble, make_private, open_private
 from bartack.errors import AgentStartError
 
 AT_ONCE: Final = 8 * 1024 * 1024
@@ -252,9 +252,9 @@ class NdjsonAgent:
     def transcribe(self, event: AgentEvent) -> None:
         """Add to the transcript of the agent. One that is very long already gets only what matters most."""
         if self._transcript is None:
-            self.folder.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-            self._transcript = os.open(self.folder / "transcript.ndjson", flags, FILE_MODE)
+            make_private(self.folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            self._transcript = open_private(self.folder / "transcript.ndjson", flags)
             self._transcribed = os.fstat(self._transcript).st_size
         if self._transcribed > TRANSCRIPT_BYTES and isinstance(event, CallText | CallNotice | CallUsage):
             self._left_out += 1

@@ -51,6 +51,7 @@ COMMANDS: Final = (
     Listed("operate", "clean", "_clean:clean", "Delete runs that have ended."),
     Listed("operate", "bundle", "_bundle:bundle", "Pack a run for a bug report, without its secrets."),
     Listed("operate", "doctor", "_doctor:doctor", "Check that this machine has what Bartack needs."),
+    Listed("operate", "trust", "_trust:trust", "Trust a directory that is not yours alone."),
     Listed("operate", "schema", "_schema:schemas", "Print the JSON Schemas of messages and files."),
     Listed("operate", "explain", "_explain:explain", "Say what an error code means and what to do."),
     Listed("operate", "completion", "_completion:completion", "Print the completion script for a shell."),

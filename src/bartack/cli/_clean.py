@@ -17,10 +17,19 @@ import msgspec
 
 from bartack.cli._clean_trees import clear_trees, count_trees, write_cleared
 from bartack.cli._options import json_option, write_json
-from bartack.cli._runs import ago, complete_run, locate, paint_status, workspace_option
+from bartack.cli._runs import ago, complete_run, locate, paint_status, say, workspace_option
 from bartack.cli._terminal import Screen, human_size
-from bartack.errors import UsageError
-from bartack.runtime.operate import TERMINAL, RunDir, RunSummary, delete_run, is_active, list_runs, summarise
+from bartack.errors import ForeignRunError, UntrustedError, UsageError
+from bartack.runtime.operate import (
+    TERMINAL,
+    RunDir,
+    RunSummary,
+    check_own,
+    delete_run,
+    is_active,
+    list_runs,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from bartack.pipeline import Cleared
@@ -111,15 +120,27 @@ def parse_age(text: str) -> timedelta:
 def _choose(names: tuple[str, ...], workspace: str, *, unfinished: bool) -> list[tuple[RunDir, RunSummary]]:
     if not names:
         found = [(run, summarise(run)) for run in list_runs(Path(workspace))]
-        return [(run, summary) for run, summary in found if summary.status in TERMINAL]
+        ended = [(run, summary) for run, summary in found if summary.status in TERMINAL]
+        return [(run, summary) for run, summary in ended if _is_own(run)]
     chosen = [(run, summarise(run)) for run in {name: locate(name, workspace) for name in names}.values()]
     for run, summary in chosen:
+        check_own(run)
         if is_active(run):
             raise UsageError("bartack clean", f"{run.id} is running; cancel it first")
         if summary.status not in TERMINAL and not unfinished:
             reason = f"{run.id} is {summary.status} and could be resumed; --unfinished includes it"
             raise UsageError("bartack clean", reason)
     return chosen
+
+
+def _is_own(run: RunDir) -> bool:
+    """Whether a run was made here; of one that was not it is said why it stays."""
+    try:
+        check_own(run)
+    except (ForeignRunError, UntrustedError) as error:
+        say(f"{run.id} is left alone: {error.message}")
+        return False
+    return True
 
 
 def _is_older(updated_at: str, before: datetime) -> bool:

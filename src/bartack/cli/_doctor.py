@@ -26,6 +26,7 @@ from bartack.cli._finding import Finding, Level
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, Style, human_size, printable
 from bartack.core import RealDisk, find_git, git_command, git_environment, open_watch
+from bartack.errors import ConfigError, UntrustedError
 
 SYNC_ROUNDS: Final = 20
 SYNC_BYTES: Final = 200
@@ -78,9 +79,11 @@ def examine(path: str) -> list[Finding]:
     directory = check_directory(path)
     findings.append(directory)
     if directory.level != "fail":
+        trust = check_trust(path)
+        findings.append(trust)
         with tempfile.TemporaryDirectory(dir=path, prefix=".bartack-doctor-") as scratch:
             findings += [_guarded(check, scratch) for check in DIRECTORY_CHECKS]
-        if os.path.isfile(os.path.join(path, "bartack.toml")):
+        if trust.level != "fail" and os.path.isfile(os.path.join(path, "bartack.toml")):
             from bartack.cli._doctor_project import examine_project  # noqa: PLC0415 - only projects need it
 
             findings += examine_project(Path(path).resolve())
@@ -203,6 +206,21 @@ def check_directory(path: str) -> Finding:
         remedy = "Take the right to write from others: chmod o-w"
         return Finding("directory", "warn", f"everybody may replace files in {shown}", remedy)
     return Finding("directory", "ok", f"{shown} is writable")
+
+
+def check_trust(path: str) -> Finding:
+    """Whether settings and runs here are this user's own, or are trusted."""
+    from bartack.runtime.operate import check_place  # noqa: PLC0415 - the checks of the machine need no runtime
+
+    try:
+        check_place(Path(path))
+    except UntrustedError as error:
+        remedy = f"Look at it. If you trust it: bartack trust {error.directory}"
+        return Finding("trust", "fail", printable(f"{error.path}: {error.reason}"), remedy)
+    except ConfigError:
+        # The checks of the project name everything that is wrong with the settings.
+        return Finding("trust", "ok", "settings here are your own")
+    return Finding("trust", "ok", "settings and runs here are your own, or you trust them")
 
 
 def check_space(scratch: str) -> Finding:

@@ -48,6 +48,8 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.RunIdError: Exit.USAGE,
     errors.UnsafePathError: Exit.USAGE,
     errors.UsageError: Exit.USAGE,
+    errors.UntrustedError: Exit.USAGE,
+    errors.ForeignRunError: Exit.USAGE,
     errors.UnknownCodeError: Exit.NOT_FOUND,
     errors.EventNotFoundError: Exit.NOT_FOUND,
     errors.TokenScopeError: Exit.USAGE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from difflib import unified_diff
@@ -15,7 +16,7 @@ from bartack.cli._check import files_of
 from bartack.cli._edge import own
 from bartack.cli._exit import Exit
 from bartack.cli._options import json_option, write_json
-from bartack.cli._terminal import Screen
+from bartack.cli._terminal import Screen, printable
 from bartack.core import write_file
 from bartack.language import Diagnostic, Source, reformat, render_all, to_json, upgrade
 from bartack.runtime.operate import upgrade_file
@@ -49,7 +50,7 @@ def fmt(paths: tuple[str, ...], *, check: bool, diff: bool, upgrades: bool, as_j
         outcome = _formatted("<stdin>", sys.stdin.buffer.read(), upgrades=upgrades)
         return _filtered(outcome, check=check, diff=diff, as_json=as_json)
     changed = failed = False
-    files = [file for path in paths or (".",) for file in files_of("fmt", Path(path))]
+    files = [file for path in paths or (".",) for file in _files_of(Path(path))]
     for file in files:
         outcome = _formatted(str(file), file.read_bytes(), upgrades=upgrades, file=file)
         changed = changed or outcome.status == "changed"
@@ -58,6 +59,19 @@ def fmt(paths: tuple[str, ...], *, check: bool, diff: bool, upgrades: bool, as_j
             _write(file, outcome.after)
         _tell(outcome, diff=diff, as_json=as_json, would=check or diff)
     return Exit.FAILED if failed or (check and changed) else Exit.OK
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    """The programs that a path names. Of a directory, those only that are in it: a link may lead to any file of the person's."""
+    root = os.path.realpath(path)
+    for file in files_of("fmt", path):
+        real = os.path.realpath(file)
+        if path.is_dir() and os.path.commonpath([root, real]) != root:
+            sys.stderr.write(
+                f"{printable(str(file))}: left alone, since it is a symbolic link out of {printable(str(path))}\n"
+            )
+        else:
+            yield file
 
 
 def _filtered(outcome: Outcome, *, check: bool, diff: bool, as_json: bool) -> Exit:

@@ -14,12 +14,14 @@ import click
 
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
-from bartack.core import DIR_MODE, find_git, git_command, git_environment
+from bartack.core import check_private, find_git, git_command, git_environment, make_private, replace_file
 from bartack.errors import UsageError
 from bartack.runtime.operate import CONFIG_FILE
 
 IGNORED: Final = ".bartack/"
 GIT_TIMEOUT_S: Final = 30.0
+SHARED_MODE: Final = 0o644
+"""Permissions of files that belong to the project: for its owner to write, whatever the umask is."""
 AGENTS: Final = ("claude", "codex", "gemini")
 """Agents that people have; each needs an adapter that speaks the line protocol."""
 
@@ -82,25 +84,35 @@ def _write_files(place: Path, *, example: bool) -> list[str]:
         files |= EXAMPLE
     done: list[str] = []
     for name, content in files.items():
-        path = place / name
-        if path.exists():
+        try:
+            _write_new(place / name, content)
+        except FileExistsError:
             done.append(f"{name} is there already and is left as it is")
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, "utf-8")
-        done.append(f"wrote {name}")
+        else:
+            done.append(f"wrote {name}")
     return done
+
+
+def _write_new(path: Path, content: str) -> None:
+    """Write a file that is not there yet, not even as a link; settings that every user can write to would be refused."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, SHARED_MODE)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(content)
 
 
 def _keep_out_of_git(place: Path) -> list[str]:
     ignore = place / ".gitignore"
     lines = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
     done: list[str] = []
-    if IGNORED not in lines and IGNORED.rstrip("/") not in lines:
-        ignore.write_text("\n".join([*lines, IGNORED]) + "\n", "utf-8")
+    if ignore.is_symlink():
+        done.append(f".gitignore is a symbolic link and is left as it is; add {IGNORED} to it")
+    elif IGNORED not in lines and IGNORED.rstrip("/") not in lines:
+        mode = ignore.stat().st_mode & 0o777 if ignore.exists() else SHARED_MODE
+        replace_file(ignore, ("\n".join([*lines, IGNORED]) + "\n").encode(), mode=mode)
         done.append(f"added {IGNORED} to .gitignore")
     folder = place / ".bartack"
-    folder.mkdir(mode=DIR_MODE, exist_ok=True)
+    check_private(folder)
+    make_private(folder)
     git = find_git()
     if git is not None and not (folder / ".git").exists():
         made = subprocess.run(  # noqa: S603 - fixed words

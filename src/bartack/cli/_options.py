@@ -35,9 +35,17 @@ def _find_workspace(context: click.Context, parameter: click.Parameter, given: s
 
 
 def _inside(project: str) -> str:
-    """The workspace of a project: its directory, unless its settings name one below it."""
+    """The workspace of a project: its directory, unless its settings name one below it.
+
+    Raises:
+        UntrustedError: The settings are another user's, or open to others.
+    """
+    from bartack.core import check_settings  # noqa: PLC0415 - the commands load it anyway; help does not need it
+
+    settings = os.path.join(project, _SETTINGS)
+    check_settings(settings)
     try:
-        with open(os.path.join(project, _SETTINGS), "rb") as file:
+        with open(settings, "rb") as file:
             named = b"workspace" in file.read() or "BARTACK_PROJECT_WORKSPACE" in os.environ
     except OSError:
         return project

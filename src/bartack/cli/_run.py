@@ -34,6 +34,7 @@ from bartack.runtime.operate import (
     State,
     UnknownDecision,
     Value,
+    check_own,
     check_resumed,
     create_run,
     differences,
@@ -207,6 +208,7 @@ def resume(
     journal is copied to journal.lost-SEQ first, and every step whose outcome is missing is executed again.
     """
     found = locate(run, workspace) if run is not None else _newest(Path(workspace))
+    check_own(found)
     state = read_state(found)
     assert state.run is not None
     decision = None if unknown is None else _decision(unknown)

@@ -14,7 +14,7 @@ import msgspec
 from bartack.cli._options import workspace_option as workspace_option  # noqa: PLC0414 - the commands about runs take it from here
 from bartack.cli._terminal import Screen, Style, human_time
 from bartack.core import RealDisk
-from bartack.errors import RunNotFoundError, UsageError
+from bartack.errors import BartackError, RunNotFoundError, UsageError
 from bartack.journal import FileBlobs, open_reader
 from bartack.runtime.operate import (
     AskArgs,
@@ -44,7 +44,10 @@ STYLES: Final[dict[str, Style]] = {
 def complete_run(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Run ids for the shell's completion."""
     workspace = Path(context.params.get("workspace") or ".")
-    ids = [run.id for run in list_runs(workspace)]
+    try:
+        ids = [run.id for run in list_runs(workspace)]
+    except BartackError:
+        return []  # a shell has no place for an error
     return [name for name in [*ids, "latest"] if name.startswith(incomplete)]
 
 

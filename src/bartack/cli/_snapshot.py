@@ -11,7 +11,8 @@ import click
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import workspace_option
 from bartack.cli._terminal import Screen, Style, human_size, printable
-from bartack.errors import RunNotFoundError, UsageError
+from bartack.core import check_private
+from bartack.errors import RunNotFoundError, UntrustedError, UsageError
 from bartack.pipeline import (
     Change,
     FileEntry,
@@ -77,8 +78,18 @@ def verify(path: str, *, as_json: bool) -> None:
 
 def _capture(workspace: Path) -> Snapshot:
     config = load_config(workspace)
-    folder = config.state_dir(workspace) / "cache"
-    return capture(workspace, _options(config), folder / "stat-1" if folder.is_dir() else None)
+    return capture(workspace, _options(config), _cache(config.state_dir(workspace)))
+
+
+def _cache(state_dir: Path) -> Path | None:
+    """Where a run has kept what it knew of the files, unless that is not the place of a run of one's own."""
+    folder = state_dir / "cache"
+    try:
+        check_private(state_dir)
+        check_private(folder)
+    except UntrustedError:
+        return None
+    return folder / "stat-1" if folder.is_dir() else None
 
 
 def _options(config: Config) -> SnapshotOptions:

@@ -7,16 +7,30 @@ call that needs it.
 from bartack.core._batch import Batch
 from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
-from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, is_disk_trouble, write_all
+from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, birth_of, is_disk_trouble, write_all
 from bartack.core._facts import FileFacts
-from bartack.core._files import naming, replace_file, write_file, write_in_place
+from bartack.core._files import naming, open_private, replace_file, write_file, write_in_place
 from bartack.core._flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
 from bartack.core._git import GIT_SETTINGS, find_git, git_command, git_environment
-from bartack.core._ids import RunId, claim_run_dir, new_run_id, new_token, parse_run_id
+from bartack.core._ids import RunId, claim_run_dir, moment_of, new_run_id, new_token, parse_run_id
 from bartack.core._json import canonical
 from bartack.core._paths import open_below, safe_join
 from bartack.core._redact import Redactor, SecretRule, is_secret_name
 from bartack.core._sockets import SOCKET_LIMIT, clear_sockets, is_own_socket, make_own_folder, socket_place
+from bartack.core._trust import (
+    TrustedDirectory,
+    add_trusted,
+    check_private,
+    check_settings,
+    config_home,
+    is_trusted,
+    known_keys,
+    list_trusted,
+    make_private,
+    remove_trusted,
+    trusted_owners,
+    user_key,
+)
 from bartack.core._watch import Watch, WatchKind, open_watch, watch_kind
 
 __all__ = [
@@ -35,13 +49,19 @@ __all__ = [
     "RunId",
     "SecretRule",
     "SystemClock",
+    "TrustedDirectory",
     "Watch",
     "WatchKind",
+    "add_trusted",
+    "birth_of",
     "canonical",
+    "check_private",
+    "check_settings",
     "checksum",
     "checksum_file",
     "claim_run_dir",
     "clear_sockets",
+    "config_home",
     "dotted",
     "find_flaws",
     "find_git",
@@ -50,17 +70,26 @@ __all__ = [
     "is_disk_trouble",
     "is_own_socket",
     "is_secret_name",
+    "is_trusted",
+    "known_keys",
+    "list_trusted",
     "make_own_folder",
+    "make_private",
+    "moment_of",
     "naming",
     "new_run_id",
     "new_token",
     "open_below",
+    "open_private",
     "open_watch",
     "parse_run_id",
+    "remove_trusted",
     "replace_file",
     "safe_join",
     "socket_place",
+    "trusted_owners",
     "unknown_name",
+    "user_key",
     "watch_kind",
     "write_all",
     "write_file",

@@ -31,7 +31,10 @@ class Disk(Protocol):
     """Files by path, open files by descriptor. Every method raises ``OSError`` as the operating system would."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
-        """Open a file for reading, or for reading and writing; ``exclusive`` refuses one that exists."""
+        """Open a file for reading, or for reading and writing; ``exclusive`` refuses one that exists.
+
+        A symbolic link in its place is refused, not followed.
+        """
         ...
 
     def close(self, fd: int) -> None:
@@ -115,11 +118,11 @@ class RealDisk:
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         """See ``Disk.open``."""
         # Without O_NONBLOCK, reading a named pipe would wait for somebody who writes; files do not care.
-        flags = os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY | os.O_NONBLOCK)
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR if write else os.O_RDONLY | os.O_NONBLOCK)
         if create or exclusive:
             flags |= os.O_CREAT
         if exclusive:
-            flags |= os.O_EXCL | os.O_NOFOLLOW
+            flags |= os.O_EXCL
         return os.open(path, flags, FILE_MODE)
 
     def close(self, fd: int) -> None:
@@ -172,7 +175,7 @@ class RealDisk:
         try:
             os.mkdir(path, DIR_MODE)
         except FileExistsError:
-            if exclusive or not os.path.isdir(path):
+            if exclusive or not stat.S_ISDIR(os.lstat(path).st_mode):
                 raise
 
     def remove_tree(self, path: str) -> None:
@@ -221,6 +224,20 @@ def _best_way_to_ask() -> Asking:
         # Not Linux, an old C library, or an interpreter without ctypes.
         return WITH_TIMES
     return WITHOUT_TIMES
+
+
+def birth_of(path: str | os.PathLike[str]) -> int | None:
+    """When a file or directory was made, in microseconds since 1970; ``None`` where that is not known.
+
+    Unlike all its other times, nobody can set it.
+    """
+    try:
+        from bartack.core._statx import ask_birth  # noqa: PLC0415 - ctypes is slow to import
+    except (ImportError, AttributeError):
+        # Not Linux, or an old C library. macOS tells it with every stat.
+        born = getattr(os.lstat(path), "st_birthtime", None)
+        return None if born is None else int(born * 1_000_000)
+    return ask_birth(os.fsencode(path))
 
 
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:

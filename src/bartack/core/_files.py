@@ -101,6 +101,14 @@ def write_in_place(path: str, data: bytes) -> None:
         os.close(fd)
 
 
+def open_private(path: str | Path, flags: int) -> int:
+    """Open a file of a run or of the state directory: made for its owner only, and never through a symbolic link.
+
+    Also serves as the ``opener`` of the built-in ``open``.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+
+
 @contextlib.contextmanager
 def naming(path: str | Path) -> Generator[None]:
     """What the operating system refuses is told of this file, not of the temporary one that is to become it."""

@@ -57,6 +57,15 @@ def parse_run_id(text: str) -> RunId:
     return RunId(text)
 
 
+def moment_of(run_id: RunId) -> int:
+    """When a run id was made, in microseconds since 1970."""
+    import calendar  # noqa: PLC0415 - only who doubts an id needs it
+
+    _, day, second, rest = run_id.split("-")
+    seconds = calendar.timegm(time.strptime(f"{day}{second}", "%Y%m%d%H%M%S"))
+    return seconds * 1_000_000 + int(rest[:5], 16)
+
+
 def claim_run_dir(
     parent: str | Path,
     clock: Clock | None = None,

@@ -19,6 +19,12 @@ _Buffer: Final = ctypes.c_char * 256
 _unpack: Final = struct.Struct("=I12xI8xH2xQQ").unpack_from
 """Of that: what was found, number of links, mode, inode, size. (Taking them one by one out of a structure takes longer.)"""
 
+_BIRTH: Final = 0x800
+_AT_FDCWD: Final = -100
+_AT_SYMLINK_NOFOLLOW: Final = 0x100
+_unpack_birth: Final = struct.Struct("=I76xqI").unpack_from
+"""What was found, seconds and nanoseconds of the birth."""
+
 _unpack_links: Final = struct.Struct("=I12xI").unpack_from
 """What was found, number of links."""
 
@@ -47,6 +53,15 @@ def all_named_without_times(fds: tuple[int, ...]) -> bool:
         if not (links if answered and mask & _LINKS else ask_with_times(fd).links):
             return False
     return True
+
+
+def ask_birth(path: bytes) -> int | None:
+    """When a file or directory was made, in microseconds since 1970; ``None`` where the file system does not know."""
+    found = _Buffer()
+    if _statx(_AT_FDCWD, path, _AT_SYMLINK_NOFOLLOW, _BIRTH, found) != 0:
+        return None
+    mask, seconds, nanoseconds = _unpack_birth(found)
+    return seconds * 1_000_000 + nanoseconds // 1000 if mask & _BIRTH else None
 
 
 WITHOUT_TIMES: Final = Asking(ask_without_times, all_named_without_times)

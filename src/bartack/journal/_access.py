@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Final
 
 from bartack.errors import FileAccessError, JournalFullError, JournalSyncError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 """There is no room."""
+_LINK: Final = "it is a symbolic link, and links are not followed"
 
 
 @contextmanager
@@ -24,7 +26,7 @@ def access(path: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        problem = error.strerror or str(error)
+        problem = _LINK if error.errno == errno.ELOOP else error.strerror or str(error)
         if error.errno in FULL:
             raise JournalFullError(path, f"no space left ({problem})") from error
         if error.errno == errno.EROFS:

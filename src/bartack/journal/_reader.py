@@ -32,7 +32,8 @@ def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
     """The journal file that ``path`` means: itself, or the one in it."""
     given = os.fspath(path)
     inside = os.path.join(given, NAME)
-    found = inside if disk.exists(inside) else given
+    # A journal that is named as such may be named by a link; one inside a directory is never reached through one.
+    found = inside if disk.exists(inside) else os.path.realpath(given) if os.path.islink(given) else given
     if not disk.exists(found):
         raise JournalNotFoundError(given)
     return found

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from bartack.core import DIR_MODE, FILE_MODE
+from bartack.core import make_private, open_private
 from bartack.errors import WorkspaceBusyError
 
 NAME: Final = "workspace.lock"
@@ -45,8 +45,8 @@ def hold_workspace(
     Raises:
         WorkspaceBusyError: Another process holds it.
     """
-    state_dir.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-    fd = os.open(state_dir / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    make_private(state_dir)
+    fd = open_private(state_dir / NAME, os.O_RDWR | os.O_CREAT)
     try:
         try:
             kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import msgspec
 
-from bartack.core import DIR_MODE, FILE_MODE
+from bartack.core import make_private, open_private
 from bartack.pipeline._records import Left, Noted, Spent
 
 T = TypeVar("T")
@@ -53,8 +53,8 @@ class Notebook:
             self._next = sys.maxsize
 
     def _append(self, line: bytes) -> None:
-        self._file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-        fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        make_private(self._file.parent)
+        fd = open_private(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         with open(fd, "wb") as file:
             # The line before may have been cut by a kill.
             file.write(b"\n" + line + b"\n")

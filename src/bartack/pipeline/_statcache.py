@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import DIR_MODE, FILE_MODE, replace_file
+from bartack.core import make_private, open_private, replace_file
 from bartack.runtime.operate import FileEntry
 
 GRAIN_NS: Final = 2_000_000_000
@@ -158,7 +158,7 @@ class StatCache:
         if not self._learned and whole == self._kept.whole:
             return
         try:
-            self._file.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+            make_private(self._file.parent)
             replace_file(self._file, _encode(_Kept(kept, whole)), synced=False)
         except OSError:
             return  # the next capture reads them again
@@ -178,12 +178,12 @@ def _read(file: Path) -> bytes:
 
 def _touch(clock: Path) -> int:
     """What time it is on the file system, by a file that is changed now."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT
     try:
-        fd = os.open(clock, flags, FILE_MODE)
+        fd = open_private(clock, flags)
     except FileNotFoundError:
-        clock.parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
-        fd = os.open(clock, flags, FILE_MODE)
+        make_private(clock.parent)
+        fd = open_private(clock, flags)
     try:
         os.utime(fd)
         return os.fstat(fd).st_mtime_ns

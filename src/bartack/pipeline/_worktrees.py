@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from bartack.core import DIR_MODE
+from bartack.core import make_private
 from bartack.errors import GitError, WorktreeError
 from bartack.pipeline._git import Git, check_version
 from bartack.pipeline._records import Base, Delivered, Merged
@@ -122,7 +122,7 @@ class Trees:
         """
         head, branch, prefix = look_at(self.git)
         kept = f"refs/bartack/{self.run}/base"
-        Path(self.path(RESULT)).parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        make_private(Path(self.path(RESULT)).parent)
         known = self.git.find("rev-parse", "--verify", "--quiet", f"{kept}^{{commit}}")
         if known:
             return Base(commit=known, head=head, branch=branch, prefix=prefix, dirty=True)
@@ -197,7 +197,7 @@ class Trees:
             return
         self._put_aside(path)
         self._start_branch(branch, start)
-        Path(path).parent.mkdir(mode=DIR_MODE, parents=True, exist_ok=True)
+        make_private(Path(path).parent)
         try:
             self.git("worktree", "add", "--quiet", path, branch)
         except GitError as error:

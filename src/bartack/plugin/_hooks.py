@@ -15,8 +15,15 @@ import sys
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 
-from bartack.core import replace_file
-from bartack.errors import BartackError, ConfigError, ResilienceError, TokenFileError, TokenScopeError
+from bartack.core import is_trusted, replace_file
+from bartack.errors import (
+    BartackError,
+    ConfigError,
+    ResilienceError,
+    SettingsError,
+    TokenFileError,
+    TokenScopeError,
+)
 from bartack.plugin._settings_file import (
     DOOR_PATH,
     SHIM_NAME,
@@ -105,7 +112,7 @@ def install_hooks(
             raise ConfigError("events", f"{event!r} is no name of an event")
     python = os.path.abspath(python)
     _check_interpreter(python)
-    file = load_settings_file(settings_path(scope, root))
+    file = load_settings_file(_checked_path(scope, root))
     text = render(file, with_entries(file, {event: [_group(mode, event, python)] for event in events}))
     if dry_run:
         return HookChange(str(file.path), file.text, text, changed=False)
@@ -121,7 +128,7 @@ def uninstall_hooks(
     Raises:
         SettingsError: The file cannot be changed safely.
     """
-    file = load_settings_file(settings_path(scope, root))
+    file = load_settings_file(_checked_path(scope, root))
     if not file.installed:
         return HookChange(str(file.path), file.text, file.text, changed=False)
     value = without_ours(file)
@@ -131,6 +138,21 @@ def uninstall_hooks(
     if remove_if_ours_alone(file, value):
         return HookChange(str(file.path), file.text, None, changed=True)
     return HookChange(str(file.path), file.text, text, save(file, text, private=False))
+
+
+def _checked_path(scope: Scope, root: str | os.PathLike[str] | None) -> Path:
+    """The settings file of a scope; that of a project only if it is in the project, or the project is trusted.
+
+    Raises:
+        SettingsError: A symbolic link of the project leads to a file elsewhere.
+    """
+    path = settings_path(scope, root)
+    if scope != "user":
+        top = os.path.realpath(path.parent.parent)
+        if os.path.commonpath([top, os.path.realpath(path)]) != top and not is_trusted(top):
+            problem = f"a symbolic link leads out of {top}; to trust that directory: bartack trust {top}"
+            raise SettingsError(str(path), problem)
+    return path
 
 
 def install_shim() -> Path:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from bartack.core import DIR_MODE
+from bartack.core import make_private as make_private  # noqa: PLC0414 - the modules of this package take it from here
 from bartack.resilience._settings import find_config, find_state_dir, load_settings
 from bartack.resilience._user_home import user_home
 
@@ -41,14 +41,6 @@ def state_home(
 def _configured_dir(environ: Mapping[str, str], start: str | os.PathLike[str] | None) -> str:
     named = load_settings(environ, start=start).cache_dir
     return os.path.join(os.path.dirname(find_config(start) or ""), named) if named else ""
-
-
-def make_private(directory: str | os.PathLike[str]) -> None:
-    """Make a directory for its owner only, with whatever is missing above it."""
-    place = Path(directory)
-    if not place.is_dir():
-        make_private(place.parent)
-        place.mkdir(DIR_MODE, exist_ok=True)
 
 
 @cache

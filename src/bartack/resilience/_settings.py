@@ -216,8 +216,21 @@ def find_state_dir(start: str | os.PathLike[str] | None) -> str | None:
     here = _find_above(start, ".bartack", os.path.isdir)
     named = _load_config(config).get("state_dir")
     if config and isinstance(named, str) and named:
-        return os.path.join(os.path.dirname(config), os.path.expanduser(named))
-    return here
+        here = os.path.join(os.path.dirname(config), os.path.expanduser(named))
+    return here if here is not None and _is_private(here) else None
+
+
+def _is_private(directory: str) -> bool:
+    """Whether nobody else can change what is in a state directory; one that others can is not used, and that is said."""
+    from bartack.core import check_private  # noqa: PLC0415 - only projects with a state directory need it
+    from bartack.errors import UntrustedError  # noqa: PLC0415 - likewise
+
+    try:
+        check_private(directory)
+    except UntrustedError as error:
+        _log.warning("%s", error)
+        return False
+    return True
 
 
 def _find_above(start: str | os.PathLike[str] | None, name: str, exists: Callable[[str], bool]) -> str | None:
@@ -240,10 +253,14 @@ def _load_config(path: str | None) -> dict[str, object]:
         return {}
     import tomllib  # noqa: PLC0415 - only projects with a configuration need it
 
+    from bartack.core import check_settings  # noqa: PLC0415 - likewise
+    from bartack.errors import UntrustedError  # noqa: PLC0415 - likewise
+
     try:
+        check_settings(path)
         with open(path, "rb") as file:
             found = tomllib.load(file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, UntrustedError) as error:
         _log.warning("%s cannot be read (%s); defaults are used", path, error)
         return {}
     from bartack.resilience._untrusted import drop_untrusted  # noqa: PLC0415 - as above

@@ -36,7 +36,9 @@ def drop_untrusted(config: Values, path: str) -> Values:
 
 def is_trusted(folder: str) -> bool:
     """Whether the person has said that the settings in a directory are to be obeyed."""
-    return _is_within(folder, _state_home())
+    from bartack.core import is_trusted as is_listed  # noqa: PLC0415 - few settings need trust, and hooks start faster without it
+
+    return _is_within(folder, _state_home()) or is_listed(folder)
 
 
 def _rooted(tracking: Mapping[str, object], folder: str) -> Values:

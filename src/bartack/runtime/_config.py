@@ -25,8 +25,18 @@ from bartack.agents import (
     agent_settings,
     examine_agents,
 )
-from bartack.core import Batch, Flaw, KeyPath, dotted, find_flaws, replace_file, unknown_name
-from bartack.errors import ConfigError, MailboxNameError
+from bartack.core import (
+    Batch,
+    Flaw,
+    KeyPath,
+    check_settings,
+    dotted,
+    find_flaws,
+    make_private,
+    replace_file,
+    unknown_name,
+)
+from bartack.errors import ConfigError, MailboxNameError, UntrustedError
 from bartack.messaging import LetterPolicy, check_name
 from bartack.runtime._config_problem import CONFIG_FILE, Blame, SettingProblem
 from bartack.runtime._config_sections import (
@@ -128,7 +138,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
         for name, agent in self.agents.named.items():
             if isinstance(agent, ScriptedConfig):
                 folder = run_dir / "agents" / name
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private(folder)
                 opened[name] = ScriptedAgent.load(
                     workspace / agent.script,
                     name=name,
@@ -210,7 +220,11 @@ def _settings_file(workspace: Path, environ: Mapping[str, str]) -> Path:
     for above in place.parents:
         file = above / CONFIG_FILE
         if file.is_file():
-            told = _told_workspace(_load_places(file), environ)
+            try:
+                told = _told_workspace(_load_places(file), environ)
+            except UntrustedError:
+                # The workspace was named, so what another user put above it has no say.
+                return here
             return file if (above / told).resolve() == place else here
     return here
 
@@ -424,8 +438,14 @@ def _all_settings(table: Mapping[str, object]) -> Iterator[KeyPath]:
 
 
 def _load(file: Path, shown: str = CONFIG_FILE) -> tuple[str, dict[str, object]]:
-    """The text of a file with settings, and what it says; nothing if it is not there."""
+    """The text of a file with settings, and what it says; nothing if it is not there.
+
+    Raises:
+        ConfigError: It is no TOML.
+        UntrustedError: Another user made it or can change it.
+    """
     source = ""
+    check_settings(file)
     try:
         source = file.read_text("utf-8")
         return source, tomllib.loads(source)

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from bartack.agents import ScriptedConfig
-from bartack.core import Batch, Disk, claim_run_dir, unknown_name
+from bartack.core import Batch, Disk, check_private, claim_run_dir, unknown_name
 from bartack.errors import AgentConfigError
 from bartack.journal import Durability, open_journal
 from bartack.runtime import _entries as e
@@ -26,6 +26,7 @@ from bartack.runtime._inspection import probe
 from bartack.runtime._launch import check_telemetry
 from bartack.runtime._layout import RunDir
 from bartack.runtime._order import note_newest
+from bartack.runtime._origin import mark_of
 from bartack.runtime._pinning import pin, read_sources
 from bartack.runtime._program import Inquiry, find_program, project_root
 from bartack.runtime._steps import CallArgs
@@ -79,6 +80,7 @@ def create_run(order: Order, workspace: Path, config: Config, sets: Sequence[str
         ProgramImportError: The program cannot run; no run was made.
         UsageError: The arguments do not fit; no run was made.
         AgentConfigError: An agent that it may ask cannot be used; no run was made.
+        UntrustedError: Another user can change what is in the state directory; no run was made.
     """
     return make_run(plan_run(order, workspace, config, sets))
 
@@ -120,9 +122,16 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
 
 
 def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
-    """Make the directory of a run with everything that a resume needs, and last its journal."""
+    """Make the directory of a run with everything that a resume needs, and last its journal.
+
+    Raises:
+        UntrustedError: Another user can change what is in the state directory; no run was made.
+    """
     batch = Batch(disk, synced=plan.durability == "power")
     runs = plan.state_dir / "runs"
+    if disk is None:
+        check_private(plan.state_dir)
+        check_private(runs)
     batch.make_dirs(str(runs))
     # Whoever made these may not have come to sync them.
     batch.include_dir(str(plan.state_dir))
@@ -137,7 +146,8 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     # The journal makes the name of its directory durable together with its own.
     batch.settle(leaving=(str(runs),))
     place = os.path.relpath(run.path, plan.created.workspace)
-    created = msgspec.structs.replace(plan.created, run=run_id, place=place)
+    origin = mark_of(run) if disk is None else ""
+    created = msgspec.structs.replace(plan.created, run=run_id, place=place, origin=origin)
     spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
     first = (e.draft(created), e.draft(spawned, plan.arguments))
     veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)

@@ -53,6 +53,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The runs whose processes may act on this one: ids, patterns of ids, or ``creator``."""
     synced: bool = False
     """Whether its program and settings were durable when it was created."""
+    origin: str = ""
+    """The mark of the user who made the run, for just this directory (``_origin.py``)."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):

@@ -36,6 +36,7 @@ from bartack.runtime._core import Core
 from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
+from bartack.runtime._origin import check_own
 from bartack.runtime._state import State
 from bartack.runtime._worker_state import Value
 
@@ -215,6 +216,7 @@ def _take(core: Core, key: str, left: Left) -> None:
 
 
 def _leave(run: RunDir, name: str, left: Left) -> None:
+    check_own(run)
     left.at = SystemClock().now_us()
     left.seal = _seal(_key(), run, name, left)
     run.inbox.mkdir(mode=0o700, exist_ok=True)

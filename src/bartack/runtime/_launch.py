@@ -29,6 +29,7 @@ from bartack.runtime._ledger import Show
 from bartack.runtime._locate import TERMINAL
 from bartack.runtime._mirror import Describe, known_seq
 from bartack.runtime._office import Settings
+from bartack.runtime._origin import check_own
 from bartack.runtime._pinning import finish_update
 from bartack.runtime._presence import naming_stopped_owner
 from bartack.runtime._prompts import Prompts
@@ -98,7 +99,10 @@ def drive(
         HubStoppedError: Another process runs it and is stopped.
         ResumeRefusedError: It has ended for good, or needs a decision first.
         PeerRefusedError: This process belongs to a run that may not resume it.
+        ForeignRunError: It came from elsewhere, and is not trusted.
+        UntrustedError: Another user can change it.
     """
+    check_own(run)
     check_telemetry(config)
     if config.telemetry.otel:
         with _tracing(telemetry) as traced:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import stat
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.core import SOCKET_LIMIT, Batch, clear_sockets, socket_place
+from bartack.core import Batch, clear_sockets, open_private, socket_place
 from bartack.errors import PeerRefusedError, WorkspaceError
 from bartack.runtime._frames import Order
 from bartack.runtime._state import State
@@ -97,7 +98,7 @@ class RunDir:
         How long nobody ran a run is counted from the last one. The file also holds how far the journal had got.
         """
         with contextlib.suppress(OSError):
-            fd = os.open(self.lock, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_private(self.lock, os.O_RDONLY)
             try:
                 os.utime(fd)
                 if hasattr(os, "posix_fadvise"):
@@ -111,14 +112,14 @@ class RunDir:
         signs: list[int] = []
         for path in (self.lock, self.tree_lock):
             with contextlib.suppress(OSError):
-                signs.append(os.stat(path).st_mtime_ns // 1000)
+                signs.append(os.lstat(path).st_mtime_ns // 1000)
         return max(signs, default=None)
 
     def keep_sign_of_life(self, at_us: int | None) -> None:
         """Say again when the last hub was seen alive: owning the journal for a moment is not running the run."""
         with contextlib.suppress(OSError):
             if at_us is not None:
-                os.utime(self.lock, ns=(at_us * 1000, at_us * 1000))
+                os.utime(self.lock, ns=(at_us * 1000, at_us * 1000), follow_symlinks=False)
 
     # The socket.
 
@@ -146,18 +147,31 @@ class RunDir:
             PeerRefusedError: The socket belongs to somebody else.
             OSError: Nobody listens.
         """
-        target = os.path.realpath(self.socket)
-        facts = os.stat(target)
+        target = self._listens_at()
+        facts = os.lstat(target)
         if facts.st_uid != os.getuid() or not stat.S_ISSOCK(facts.st_mode):
             raise PeerRefusedError("join", f"{target} is not a socket of this user")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(timeout_s)
         try:
-            sock.connect(target if len(target) <= SOCKET_LIMIT else socket_place(str(self.socket)))
+            sock.connect(target)
         except BaseException:
             sock.close()
             raise
         return sock
+
+    def _listens_at(self) -> str:
+        """Where the socket is: in the run's directory or, if its path is too long, in the one place that a link may lead to.
+
+        Raises:
+            ConnectionRefusedError: A link leads elsewhere, perhaps to the socket of another run or another service.
+        """
+        if not self.socket.is_symlink():
+            return str(self.socket)
+        place, found = socket_place(str(self.socket)), os.readlink(self.socket)
+        if found != place:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "the hub does not listen there", found)
+        return place
 
     def remove_socket(self) -> None:
         """Nobody listens any more."""

@@ -8,10 +8,12 @@ from typing import Final, Literal
 
 import msgspec
 
+from bartack.core import check_private, check_settings
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import open_reader
 from bartack.runtime._apply import apply_all
 from bartack.runtime._config import find_state_dir, find_workspace
+from bartack.runtime._config_problem import CONFIG_FILE
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import RunFile, describe_failure
 from bartack.runtime._order import newest_first
@@ -25,8 +27,26 @@ TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled", "aborted"
 
 
 def runs_dir(workspace: Path) -> Path:
-    """Where the runs of a workspace are."""
-    return find_state_dir(find_workspace(workspace)) / "runs"
+    """Where the runs of a workspace are.
+
+    Raises:
+        UntrustedError: Another user can put runs there.
+    """
+    state_dir = find_state_dir(find_workspace(workspace))
+    check_private(state_dir)
+    check_private(state_dir / "runs")
+    return state_dir / "runs"
+
+
+def check_place(workspace: Path) -> None:
+    """Raise unless the settings and the runs of a workspace are this user's own, or trusted.
+
+    Raises:
+        UntrustedError: Another user made them or can change them.
+        ConfigError: The settings do not say where the runs are.
+    """
+    check_settings(workspace / CONFIG_FILE)
+    runs_dir(workspace)
 
 
 def list_runs(workspace: Path) -> list[RunDir]:
@@ -43,7 +63,14 @@ def find_run(asked: str | os.PathLike[str], workspace: Path) -> RunDir:
 
     Raises:
         RunNotFoundError: There is none, or more than one.
+        UntrustedError: Another user can change it.
     """
+    found = _find_run(asked, workspace)
+    check_private(found.path)
+    return found
+
+
+def _find_run(asked: str | os.PathLike[str], workspace: Path) -> RunDir:
     text = os.fspath(asked)
     if os.sep in text or text in {".", ".."}:
         if (Path(text) / "journal.ndjson").exists():

@@ -35,6 +35,7 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, status_of
 from bartack.runtime._mirror import Mirror
 from bartack.runtime._order import claim_run
+from bartack.runtime._origin import check_own, mark_of
 from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import current_program
 from bartack.runtime._presence import is_active
@@ -121,8 +122,10 @@ def delete_run(run: RunDir) -> None:
     Raises:
         TreeLockedError: A process of it lives.
         PeerRefusedError: This process belongs to a run.
+        ForeignRunError: It came from elsewhere: what it says of its processes is not believed.
     """
     check_outside(f"deleting {run.id}", run)
+    check_own(run)
     lock = take_tree_lock(str(run.tree_lock), 0.0)
     try:
         # First out of the way, then away: nobody ever meets half a run.
@@ -147,17 +150,19 @@ def fork_run(run: RunDir, at: str) -> RunDir:
         StepNotFoundError: There is no such step, or it has no outcome.
         RunNotFoundError: The journal has no run in it.
         PeerRefusedError: This process belongs to a run.
+        ForeignRunError: It came from elsewhere, and is not trusted.
     """
     check_outside(f"forking {run.id}", run)
+    check_own(run)
     veil = _veil_of(run)
     with open_reader(run.path, veil=veil) as reader:
         entries = list(reader.read())
         last = _place_of(run, entries, at)
-        run_id, path = claim_run(run.path.parent)
+        _, path = claim_run(run.path.parent)
         fork = RunDir(path)
         try:
             _copy_files(run, fork, _waiting(entries))
-            _copy_entries(reader, entries[:last], fork, run_id, veil)
+            _copy_entries(reader, entries[:last], fork, veil)
         except BaseException:
             shutil.rmtree(path)
             raise
@@ -223,26 +228,26 @@ class _Dated:
         return self.at * 1000
 
 
-def _copy_entries(reader: FileReader, entries: list[Entry], fork: RunDir, run_id: str, veil: Veil) -> None:
+def _copy_entries(reader: FileReader, entries: list[Entry], fork: RunDir, veil: Veil) -> None:
     """Every entry keeps its place and its time: later entries, and ids of messages, refer to them."""
     clock = _Dated()
     clock.at = entries[0].at
-    first = _copies(reader, entries[1:], fork, run_id, clock, veil)
+    first = _copies(reader, entries[1:], fork, clock, veil)
     open_journal(fork.path, clock=clock, first=first, veil=veil).close()
     # How long nobody ran the run is counted from here.
     os.utime(fork.lock, ns=(clock.at * 1000, clock.at * 1000))
 
 
 def _copies(
-    reader: FileReader, entries: Iterable[Entry], fork: RunDir, run_id: str, clock: _Dated, veil: Veil
+    reader: FileReader, entries: Iterable[Entry], fork: RunDir, clock: _Dated, veil: Veil
 ) -> Iterator[tuple[Draft]]:
     blobs = FileBlobs(str(fork.path / "blobs"), RealDisk(), veil=veil)
     for entry in entries:
         clock.at = entry.at
-        yield (_copied(reader, blobs, entry, run_id),)
+        yield (_copied(reader, blobs, entry, fork),)
 
 
-def _copied(reader: FileReader, blobs: FileBlobs, entry: Entry, run_id: str) -> Draft:
+def _copied(reader: FileReader, blobs: FileBlobs, entry: Entry, fork: RunDir) -> Draft:
     if entry.kind.startswith("journal."):
         return Draft(SKIPPED, {"kind": entry.kind})
     value = reader.load_value(entry)
@@ -250,7 +255,9 @@ def _copied(reader: FileReader, blobs: FileBlobs, entry: Entry, run_id: str) -> 
     data: msgspec.Struct | dict[str, object] = entry.data
     if entry.kind == e.RunCreated.kind:
         created = entry.decode(e.RunCreated)
-        data = msgspec.structs.replace(created, run=run_id, forked_from=created.run, synced=True)
+        data = msgspec.structs.replace(
+            created, run=fork.id, forked_from=created.run, synced=True, origin=mark_of(fork)
+        )
     elif entry.kind == e.ProgramPinned.kind:
         # The fork has it in place, and its own updates may come to the same name.
         data = msgspec.structs.replace(entry.decode(e.ProgramPinned), waiting="")

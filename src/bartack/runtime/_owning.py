@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import known_seq
+from bartack.runtime._origin import check_own
 from bartack.runtime._presence import naming_stopped_owner
 
 
@@ -19,7 +20,10 @@ def own_journal(run: RunDir) -> Generator[FileJournal]:
         JournalLockedError: A process runs it, or is about to.
         HubStoppedError: A process runs it and is stopped.
         JournalLostError: It has lost acknowledged entries; nothing was changed.
+        ForeignRunError: It came from elsewhere, and is not trusted.
+        UntrustedError: Another user can change it.
     """
+    check_own(run)
     last_life = run.last_sign_of_life_us()
     with naming_stopped_owner(run):
         journal = open_journal(run.path, at_least=known_seq(run))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast, over
 
 import msgspec
 
-from bartack.core import RealDisk, open_watch
+from bartack.core import RealDisk, open_private, open_watch
 from bartack.errors import (
     DeadlineExceededError,
     NotInWorkerError,
@@ -43,6 +43,7 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
 from bartack.runtime._manage import cancel_run, fail_run, fork_run
 from bartack.runtime._mirror import RunFile, known_seq
+from bartack.runtime._origin import check_own
 from bartack.runtime._presence import check_continues, is_active, join_limit_s, read_owner
 from bartack.runtime._session import Session
 from bartack.runtime._state import State
@@ -229,9 +230,11 @@ class Run:
             HubStoppedError: A process runs it and is stopped.
             JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed. Accepting the
                 loss is up to a person: ``bartack resume`` has an option for it.
+            ForeignRunError: It came from elsewhere, and is not trusted.
         """
         if is_active(self._run):
             check_continues(self._run, read_owner(self._run), join_limit_s())
+        check_own(self._run)
         check_kept(self._run.path, at_least=known_seq(self._run))
         if update or program is not None:
             update_program(self._run, None if program is None else Path(program))
@@ -399,7 +402,7 @@ class Run:
         words = [str(self._run.path), place]
         if decision is not None:
             words += [decision.choice, *([value.decode()] if value else [])]
-        with self._run.log.open("ab") as log:
+        with open(self._run.log, "ab", opener=open_private) as log:
             process = subprocess.Popen(  # bartack: allow[unsupervised_process] a hub outlives us  # noqa: S603 - our own interpreter and module
                 [sys.executable, "-P", "-s", "-m", "bartack.runtime._serve", *words],
                 stdin=subprocess.DEVNULL,

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import FILE_MODE, replace_file
+from bartack.core import open_private, replace_file
 from bartack.errors import BartackError
 from bartack.journal import open_reader
 from bartack.runtime._entries import RunCreated, decode_entry
@@ -104,8 +104,7 @@ class Transcript:
     def _open(self) -> None:
         if self._fd >= 0:
             return
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        self._fd = os.open(self._file, flags, FILE_MODE)
+        self._fd = open_private(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         size = os.fstat(self._fd).st_size
         if size == 0:
             self._write(_line(datetime.now(UTC), self._head()))

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bartack.core import FILE_MODE, replace_file
+from bartack.core import open_private, replace_file
 from bartack.errors import BartackError
 from bartack.journal import Entry, FileReader, open_reader
 from bartack.runtime import _entries as e
@@ -194,7 +194,7 @@ class FactTranscript:
         content = _encoded(self._lines.take(self._reader.read_on()))
         if not self._file.is_file() or self._file.read_bytes() != content:
             replace_file(self._file, content)
-        self._fd = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
+        self._fd = open_private(self._file, os.O_WRONLY | os.O_APPEND)
         self._size = len(content)
 
     def _append(self, content: bytes) -> None:

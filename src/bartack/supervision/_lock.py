@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Final
 
-from bartack.core import FILE_MODE
+from bartack.core import open_private
 from bartack.errors import TreeLockedError
 from bartack.supervision._cgroup import end_ground
 from bartack.supervision._tree import KILL_TIMEOUT_S
@@ -39,7 +39,7 @@ def take_tree_lock(path: str, timeout_s: float) -> int:
     """
     until = time.monotonic() + timeout_s
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        fd = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
             _lock(fd, path, until)
         except BaseException:

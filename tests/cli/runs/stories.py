@@ -12,6 +12,7 @@ from bartack.runtime._apply import apply_all
 from bartack.runtime._frames import ErrorData, StackLine
 from bartack.runtime._layout import RunDir
 from bartack.runtime._mirror import Mirror
+from bartack.runtime._origin import mark_of
 from bartack.runtime._state import State
 from bartack.testing import VirtualClock
 
@@ -45,6 +46,7 @@ class Story:
             workspace=str(root),
             root=str(root),
             seed=1,
+            origin=mark_of(self.run),
         )
         self.tell(created)
         spawned = e.WorkerSpawned(path=name, worker=f"team:{name}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bartack.core import add_trusted
 from bartack.errors import ConfigError, SettingsError, TokenScopeError
 from bartack.plugin import hook_status, install_hooks, uninstall_hooks
 from bartack.resilience import hook_token
@@ -157,8 +158,8 @@ def test_what_is_not_understood_is_left_alone(text: str) -> None:
     assert list(local().parent.iterdir()) == [local()]
 
 
-def test_a_symbolic_link_and_the_mode_are_kept(tmp_path: Path) -> None:
-    real = tmp_path / "dotfiles.json"
+def test_a_symbolic_link_and_the_mode_are_kept() -> None:
+    real = Path("dotfiles.json").absolute()
     write(real, FOREIGN)
     real.chmod(0o640)
     local().parent.mkdir()
@@ -169,6 +170,25 @@ def test_a_symbolic_link_and_the_mode_are_kept(tmp_path: Path) -> None:
     assert local().is_symlink()
     assert "bartack-hook.py" in real.read_text("utf-8")
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
+
+
+@pytest.mark.requirement("starts-only-what-is-listed")
+def test_a_link_out_of_the_project_is_followed_only_where_it_is_trusted(tmp_path: Path) -> None:
+    real = tmp_path / "dotfiles.json"
+    before = write(real, FOREIGN)
+    local().parent.mkdir()
+    local().symlink_to(real)
+
+    with pytest.raises(SettingsError, match="symbolic link"):
+        install_hooks()
+
+    assert real.read_text("utf-8") == before
+    assert not list(tmp_path.glob("*backup*"))
+
+    add_trusted(".")
+    install_hooks()
+
+    assert "bartack-hook.py" in real.read_text("utf-8")
 
 
 @pytest.mark.requirement("token-stays-private")

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, get_args
 
+import msgspec
 import pytest
 
 from bartack.errors import EntryError, RunNotActiveError
@@ -17,6 +18,7 @@ from bartack.runtime._apply import add_entry, apply
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._layout import RunDir
 from bartack.runtime._manage import cancel_run, fail_run
+from bartack.runtime._origin import mark_of
 from bartack.runtime._state import RunStatus, State
 from bartack.runtime._statuses import MOVES, Happening, happening_of, moving
 from bartack.runtime._worker_state import NO_VALUE
@@ -170,7 +172,8 @@ def left_alone(place: Path, status: RunStatus) -> RunDir:
     run.make()
     with open_journal(run.path) as journal:
         for data in (*BEGINNING, *WAYS[status]):
-            journal.append(data.kind, data)
+            own = isinstance(data, e.RunCreated)
+            journal.append(data.kind, msgspec.structs.replace(data, origin=mark_of(run)) if own else data)
     return run
 
 

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
+    from bartack.runtime._inside import find_enclosing
     from bartack.runtime._launch import EXIT_CODES, check_telemetry, drive
     from bartack.runtime._layout import RunDir
     from bartack.runtime._ledger import Recorded
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
         ENDED,
         TERMINAL,
         RunSummary,
+        check_place,
         find_run,
         list_runs,
         read_state,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     )
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
     from bartack.runtime._mirror import Describe, RunFile
+    from bartack.runtime._origin import check_own
     from bartack.runtime._presence import is_active, is_stopped
     from bartack.runtime._program import differences, pinned_files
     from bartack.runtime._questions import check_answer
@@ -179,6 +182,8 @@ __all__ = [
     "WorkerSpawned",
     "cancel_run",
     "check_answer",
+    "check_own",
+    "check_place",
     "check_resumed",
     "check_telemetry",
     "compare",
@@ -191,6 +196,7 @@ __all__ = [
     "differences",
     "drive",
     "fail_run",
+    "find_enclosing",
     "find_run",
     "find_workspace",
     "fork_run",
@@ -273,12 +279,14 @@ _HOMES = {
     "_hub": ("Hub", "Observer"),
     "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
     "_launch": ("EXIT_CODES", "check_telemetry", "drive"),
+    "_inside": ("find_enclosing",),
     "_layout": ("RunDir",),
     "_ledger": ("Recorded",),
     "_locate": (
         "ENDED",
         "TERMINAL",
         "RunSummary",
+        "check_place",
         "find_run",
         "list_runs",
         "read_state",
@@ -288,6 +296,7 @@ _HOMES = {
     ),
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
     "_mirror": ("Describe", "RunFile"),
+    "_origin": ("check_own",),
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
     "_receipts": (

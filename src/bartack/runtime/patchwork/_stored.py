@@ -16,7 +16,7 @@ from types import CodeType
 import msgspec
 
 from bartack._version import __version__
-from bartack.core import replace_file
+from bartack.core import make_private, replace_file
 from bartack.runtime.patchwork._program import Unit
 
 _TAG = f"{__version__} {sys.implementation.cache_tag} {sys.hexversion}"
@@ -54,7 +54,7 @@ def write_units(folder: str, entry: str, units: list[Unit]) -> None:
     ]
     place = _place(folder, entry)
     with contextlib.suppress(OSError):
-        os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(place))
         replace_file(place, msgspec.msgpack.encode(_Stored(_TAG, modules)))
 
 
