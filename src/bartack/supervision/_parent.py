@@ -232,9 +232,10 @@ class Parent:
 
     def _take_signals(self) -> None:
         numbers = os.read(self._wakeup, 4096)
-        if _DEATH_SIGNAL in numbers and self._owner.is_dead():
+        if not {_DEATH_SIGNAL, signal.SIGTERM}.isdisjoint(numbers) and self._owner.is_dead():
+            # The guardian terminates us, too, when it sees the hub die.
             self._owner_died()
-        if signal.SIGTERM in numbers:
+        elif signal.SIGTERM in numbers:
             self._leaving = 0
 
     def _owner_died(self) -> None:
