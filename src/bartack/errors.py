@@ -67,7 +67,8 @@
     │   ├── RunDiskError                 BT338
     │   ├── SecretMissingError           BT339
     │   ├── HubStoppedError              BT342
-    │   └── ForeignRunError              BT340
+    │   ├── ForeignRunError              BT340
+    │   └── RunAsError                   BT341
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -994,6 +995,22 @@ class ForeignRunError(RunError):
         self.directory = directory
         self.reason = reason
         super().__init__(f"{run} was not made here by you: {reason}. To trust it: bartack trust {directory}")
+
+
+class RunAsError(RunError):
+    """A run cannot execute its processes as the user that --run-as names."""
+
+    code = "BT341"
+    remedy = (
+        "Start the run as root, for a user that can read Python, Bartack and the workspace, and keep its runs in a directory that "
+        "only root can change (BARTACK_STATE_DIR)."
+    )
+
+    def __init__(self, user: str, problem: str, action: str) -> None:
+        self.user = user
+        self.problem = problem
+        self.action = action
+        super().__init__(f"a run as {user} is not possible: {problem}. {action}")
 
 
 class MessagingError(BartackError):

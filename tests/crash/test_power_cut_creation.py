@@ -140,7 +140,7 @@ def owned(disk: Disk, run: RunDir) -> FileJournal:
 def check_whole(disk: FaultyDisk, run: RunDir, expected: Plan) -> None:
     """Everything is there that a resume needs."""
     assert program_of(disk, run) == pinned(SOURCES, run.program)
-    assert disk.tree()[str(run.work / "sets.json")] == b'["budget.usd=3"]'
+    assert disk.tree()[str(run.path / "sets.json")] == b'["budget.usd=3"]'
     assert {str(run.work), str(run.inbox)} <= disk.folders()
     with owned(disk, run) as journal:
         state = load_state(run, journal)
@@ -206,7 +206,7 @@ def test_each_file_and_directory_of_a_new_run_is_synced_once_before_its_journal(
     names = [(operation.name, operation.path) for operation in disk.log]
     before = names[: names.index(("open", str(run.path / ".journal.ndjson.tmp")))]
     synced = [path for name, path in before if name in {"sync", "sync_dir"}]
-    files = [str(run.program) + path for path in pinned(SOURCES, run.program)] + [str(run.work / "sets.json")]
+    files = [str(run.program) + path for path in pinned(SOURCES, run.program)] + [str(run.path / "sets.json")]
     folders = {os.path.dirname(path) for path in files} | {str(run.path), str(STATE_DIR), str(WORKSPACE)}
     assert sorted(synced) == sorted([*files, *folders])
 

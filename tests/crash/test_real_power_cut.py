@@ -223,7 +223,7 @@ def test_an_updated_program_is_there_after_a_power_cut(cuts: PowerCuts) -> None:
         with cuts.mounted(image):
             kept = cuts.workspace / ".bartack" / "runs" / run
             assert (kept / "program" / "marking.py").read_text().endswith("# edited\n")
-            assert msgspec.json.decode((kept / "work" / "sets.json").read_bytes()) == ["budget.usd=3"]
+            assert msgspec.json.decode((kept / "sets.json").read_bytes()) == ["budget.usd=3"]
         cuts.check_resume(image, run, finished)
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
@@ -162,6 +163,8 @@ class ScriptedAgent:
         self._memory = memory
         self._used: dict[str, int] = _recall(memory)
         self.prompts: list[Prompt] = []
+        self.acting: Callable[[], AbstractContextManager[object]] = nullcontext
+        """Files are written inside of this: perhaps with the rights of another user."""
         self.engine: Engine | None = None
         """Made when the first command is obeyed."""
 
@@ -281,7 +284,8 @@ class ScriptedAgent:
 
     def _write(self, prompt: Prompt, write: Write) -> None:
         try:
-            apply_write(prompt.cwd, write)
+            with self.acting():
+                apply_write(prompt.cwd, write)
         except (OSError, UnsafePathError) as error:
             raise AgentError(self.name, f"could not write {write.path}: {error}") from None
 

@@ -50,6 +50,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.UsageError: Exit.USAGE,
     errors.UntrustedError: Exit.USAGE,
     errors.ForeignRunError: Exit.USAGE,
+    errors.RunAsError: Exit.USAGE,
     errors.UnknownCodeError: Exit.NOT_FOUND,
     errors.EventNotFoundError: Exit.NOT_FOUND,
     errors.TokenScopeError: Exit.USAGE,

@@ -20,7 +20,7 @@ from bartack.cli._options import json_option
 from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
 from bartack.cli._terminal import Colour, Screen, human_time, listed, printable, printable_lines
 from bartack.cli._wish import PIPELINE, Wish, set_option, wish_options
-from bartack.errors import RunNotFoundError, UsageError
+from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.runtime.operate import (
     EXIT_CODES,
     PATCHWORK,
@@ -36,6 +36,7 @@ from bartack.runtime.operate import (
     Value,
     check_own,
     check_resumed,
+    check_run_as,
     create_run,
     differences,
     drive,
@@ -50,6 +51,12 @@ from bartack.runtime.operate import (
 
 wait_option = click.option(
     "--wait", is_flag=True, help="Keep the run going while it waits for an answer from elsewhere."
+)
+
+run_as_option = click.option(
+    "--run-as",
+    metavar="USER",
+    help="Execute the program, its commands and its agents as this user; only root can. A resume continues as the same user.",
 )
 
 
@@ -68,6 +75,7 @@ wait_option = click.option(
 )
 @wish_options
 @wait_option
+@run_as_option
 @workspace_option
 @json_option
 def run(
@@ -77,6 +85,7 @@ def run(
     wish: Wish,
     workers: tuple[str, ...],
     given: str | None,
+    run_as: str | None,
     workspace: str,
     wait: bool,
     as_json: bool,
@@ -99,19 +108,21 @@ def run(
     """
     place = Path(workspace).resolve()
     if program is None:
+        _refuse_pipeline(run_as)
         return _run_pipeline(wish, place, wait=wait, as_json=as_json)
     wish.check_absent()
     config = load_config(place, wish.sets)
-    order = Order(
-        program=_from_here(program),
-        worker=_together(program, workers),
-        argv=list(args),
-        input=_read_input(given),
-        no_input=wish.no_input,
-    )
+    order = Order(program=_from_here(program), worker=_together(program, workers), argv=list(args))
+    order.input, order.no_input, order.run_as = _read_input(given), wish.no_input, run_as or ""
     made = create_run(order, place, config, wish.sets)
     view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
+
+
+def _refuse_pipeline(run_as: str | None) -> None:
+    if run_as is not None:
+        problem = "the pipeline reads and changes the workspace with the rights of the user who starts it"
+        raise RunAsError(run_as, problem, "Name a program (FILE), or start the pipeline as that user.")
 
 
 def _together(program: str, workers: tuple[str, ...]) -> str:
@@ -182,6 +193,7 @@ class _Resume(click.Command):
 )
 @set_option
 @wait_option
+@run_as_option
 @workspace_option
 @json_option
 def resume(
@@ -189,6 +201,7 @@ def resume(
     unknown: str | None,
     program: str | None,
     sets: tuple[str, ...],
+    run_as: str | None,
     workspace: str,
     *,
     accept_loss: bool,
@@ -212,24 +225,24 @@ def resume(
     state = read_state(found)
     assert state.run is not None
     decision = None if unknown is None else _decision(unknown)
-    given = workspace if _is_given("workspace") else None
-    place = found.workspace(state, given)
+    place = found.workspace(state, workspace if _is_given("workspace") else None)
     check_resumed(sets)
     if state.ended is not None and state.ended.status == "completed":
         return _tell_completed(found, state, as_json=as_json)
+    check_run_as(found, state.run, run_as)
     config = load_config(Path(place), [*kept_sets(found.path), *sets])
-    if update or program is not None:
-        _update(found, program, accept_loss=accept_loss)
-    else:
-        _warn_of_changes(found, state)
+    _update(found, state, program, wanted=update, accept_loss=accept_loss)
     view = _view(found, config, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
     with _holding(found, state, Path(place), config, wait=wait) as describe:
         drive_it = partial(_drive, found, config, view, decision, place, as_json=as_json)
         return drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
 
 
-def _update(run: RunDir, program: str | None, *, accept_loss: bool) -> None:
-    """Take the program's source as it is now, if it fits what was done."""
+def _update(run: RunDir, state: State, program: str | None, *, wanted: bool, accept_loss: bool) -> None:
+    """Take the program's source as it is now, if that is wanted and it fits what was done."""
+    if not wanted and program is None:
+        _warn_of_changes(run, state)
+        return
     if accept_loss:
         problem = "resume with --accept-loss alone first; --update and --program come after it"
         raise UsageError("bartack resume", problem)

@@ -4,6 +4,7 @@ Nothing here knows of runs or journals. Importing it is cheap: what is slow to l
 call that needs it.
 """
 
+from bartack.core._accounts import Account, find_account
 from bartack.core._batch import Batch
 from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
@@ -38,6 +39,7 @@ __all__ = [
     "FILE_MODE",
     "GIT_SETTINGS",
     "SOCKET_LIMIT",
+    "Account",
     "Batch",
     "Clock",
     "Disk",
@@ -63,6 +65,7 @@ __all__ = [
     "clear_sockets",
     "config_home",
     "dotted",
+    "find_account",
     "find_flaws",
     "find_git",
     "git_command",

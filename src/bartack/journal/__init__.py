@@ -21,12 +21,17 @@ from bartack.journal._file import FileJournal, open_journal
 from bartack.journal._group import AsyncAppender, GroupCommit
 from bartack.journal._memory import MemoryJournal, MemoryReader, MemoryStore
 from bartack.journal._reader import FileReader, open_reader
+from bartack.journal._shared import DROP, RUN_GROUPS, SHARED_DIR, SHARED_FILE, open_blobs, share
 from bartack.journal._veil import Secrets, Veil, find_secrets, is_veiled
 from bartack.journal._verify import JournalDamage, JournalReport, check_kept, collect_blobs, verify_journal
 
 __all__ = [
+    "DROP",
     "FORMAT",
     "INLINE_LIMIT",
+    "RUN_GROUPS",
+    "SHARED_DIR",
+    "SHARED_FILE",
     "AsyncAppender",
     "BlobRef",
     "Draft",
@@ -51,7 +56,9 @@ __all__ = [
     "collect_blobs",
     "find_secrets",
     "is_veiled",
+    "open_blobs",
     "open_journal",
     "open_reader",
+    "share",
     "verify_journal",
 ]

@@ -55,6 +55,7 @@ from bartack.journal._format import (
     place_of,
 )
 from bartack.journal._lock import FileLock, take_lock
+from bartack.journal._shared import open_blobs
 from bartack.journal._stage import Group, Stage
 from bartack.journal._survey import (
     Mark,
@@ -77,7 +78,6 @@ from bartack.telemetry import (
 )
 
 NAME: Final = "journal.ndjson"
-BLOBS: Final = "blobs"
 RESERVE: Final = "reserve"
 RESERVE_SIZE: Final = 64 * 1024
 FILLING: Final = 128 * 1024
@@ -164,7 +164,8 @@ def open_journal(
     with access(root):
         disk.mkdir(root)
         lock = take_lock(disk, root)
-    journal = FileJournal(root, disk, clock, telemetry, lock, veil, sync=durability == "power")
+    blobs = open_blobs(root, disk, telemetry, veil)
+    journal = FileJournal(root, disk, clock, telemetry, lock, blobs, veil, sync=durability == "power")
     try:
         with access(journal.path):
             journal._open(Opening(at_least, each, accept_loss, check_blobs, first))  # noqa: SLF001 - the constructor does no I/O; this function is its other half
@@ -233,6 +234,7 @@ class FileJournal:
         clock: Clock,
         telemetry: Telemetry,
         lock: FileLock,
+        blobs: FileBlobs,
         veil: Veil | None = None,
         *,
         sync: bool,
@@ -256,7 +258,7 @@ class FileJournal:
         self._crc = 0
         self._marks: list[Mark] = []
         self._veil = veil
-        self._blobs = FileBlobs(os.path.join(directory, BLOBS), disk, telemetry, veil)
+        self._blobs = blobs
         self._stage = Stage(self._blobs, clock, 0, veil)
         self._poison: JournalPoisonedError | None = None
         self._pid = os.getpid()

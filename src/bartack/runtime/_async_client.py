@@ -10,9 +10,8 @@ from typing import Final, Self
 
 import msgspec
 
-from bartack.core import RealDisk
 from bartack.errors import FrameError, HubStoppedError, RunNotActiveError, SessionFailedError
-from bartack.journal import INLINE_LIMIT, BlobRef, FileBlobs
+from bartack.journal import INLINE_LIMIT, BlobRef, open_blobs
 from bartack.runtime import _frames as f
 from bartack.runtime._asks import check_limit
 from bartack.runtime._exceptions import revive_error, revive_failure
@@ -28,7 +27,7 @@ class AsyncHubClient(asyncio.Protocol):
     def __init__(self, run: RunDir, hub_pid: int) -> None:
         self._run = run
         self._hub_pid = hub_pid
-        self._blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
+        self._blobs = open_blobs(str(run.path))
         self._frames = f.FrameReader()
         self._number = 0
         self._waiting: dict[int, asyncio.Future[f.Answer]] = {}

@@ -22,7 +22,6 @@ from typing import Final, TextIO, cast
 
 import msgspec
 
-from bartack.core import RealDisk
 from bartack.errors import (
     BartackError,
     FrameError,
@@ -30,7 +29,7 @@ from bartack.errors import (
     ProgramImportError,
     ProgramNotPinnedError,
 )
-from bartack.journal import FileBlobs, Secrets, Veil
+from bartack.journal import Secrets, Veil, open_blobs
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
@@ -192,7 +191,7 @@ class WorkerProcess:
         self._out = out
         self._slate = slate
         config = _decode_config(welcome.config)
-        self._blobs = FileBlobs(os.path.join(order.run_dir, "blobs"), RealDisk(), veil=Veil(config.secrets))
+        self._blobs = open_blobs(order.run_dir, veil=Veil(config.secrets))
         self._bodies: Bodies | None = None
         self._timeouts = Timeouts(os.environ, config.timeouts)
         self._slow = SlowWatch(link.send, self._timeouts.limit("slow"))

@@ -12,9 +12,8 @@ from typing import Self
 
 import msgspec
 
-from bartack.core import RealDisk
 from bartack.errors import DeadlineExceededError, RunNotActiveError, SessionFailedError
-from bartack.journal import INLINE_LIMIT, BlobRef, FileBlobs
+from bartack.journal import INLINE_LIMIT, BlobRef, open_blobs
 from bartack.runtime import _frames as f
 from bartack.runtime._exceptions import revive_error, revive_failure
 from bartack.runtime._foreign import LEASE_S, Request
@@ -32,7 +31,7 @@ class HubClient:
 
     def __init__(self, run: RunDir) -> None:
         self._run = run
-        self._blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
+        self._blobs = open_blobs(str(run.path))
         self._frames = f.FrameReader()
         self._waiting: list[bytes] = []
         self._number = 0

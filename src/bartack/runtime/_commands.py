@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from bartack.core import Account
 from bartack.errors import BartackError
 from bartack.journal import Journal
 from bartack.runtime._effects import LIVE_LIMIT, ShellEnd
@@ -99,7 +100,15 @@ class _Running:
 class Commands:
     """Starts commands through the keeper and collects what became of them."""
 
-    def __init__(self, run: RunDir, new_token: Callable[[], int], state: State, show: Show) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        new_token: Callable[[], int],
+        state: State,
+        show: Show,
+        account: Account | None = None,
+    ) -> None:
+        self._account = account
         self._run = run
         self._new_token = new_token
         self._state = state
@@ -125,7 +134,7 @@ class Commands:
         secret = secrets.token_hex(16)
         plain = None if action.args.form is None else plain_of(action.args.form)
         env = {
-            **os.environ,
+            **(os.environ if self._account is None else self._account.environment(os.environ)),
             **((action.args.env if plain is None else plain.env) or {}),
             **self._run.environment(self._state),
             "BARTACK_WORKER": action.path,
@@ -263,6 +272,9 @@ class Commands:
 
     def _file(self) -> int:
         with tempfile.TemporaryFile(dir=self._run.path) as file:
+            if self._account is not None:
+                # A command may open it again, as /dev/stdout.
+                os.fchown(file.fileno(), self._account.uid, -1)
             return os.dup(file.fileno())
 
     def _input(self, value: Value, journal: Journal) -> int | None:

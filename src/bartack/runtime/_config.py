@@ -61,8 +61,9 @@ from bartack.runtime._config_variables import find_overrides, find_strays
 from bartack.runtime._office import Bounds
 from bartack.runtime._timeouts import DEFAULTS
 
-SETS_FILE: Final = "work/sets.json"
+SETS_FILE: Final = "sets.json"
 """Settings that were given on the command line when a run was started or resumed; in its directory."""
+_OF_OTHERS: Final = 0o022
 
 
 class TelemetryConfig(msgspec.Struct, forbid_unknown_fields=True):
@@ -296,7 +297,7 @@ def kept_sets(run_dir: Path) -> list[str]:
     Raises:
         ConfigError: They cannot be read.
     """
-    file = run_dir / SETS_FILE
+    file = _sets_file(run_dir)
     try:
         return msgspec.json.decode(file.read_bytes(), type=list[str])
     except FileNotFoundError:
@@ -304,6 +305,13 @@ def kept_sets(run_dir: Path) -> list[str]:
     except (OSError, msgspec.MsgspecError) as error:
         problem = f"what was given with --set cannot be read ({error}); remove the file, and give it again"
         raise ConfigError(str(file), problem) from None
+
+
+def _sets_file(run_dir: Path) -> Path:
+    """Where they are: older runs have them in ``work``, which counts only if no other user can write there."""
+    file, before = run_dir / SETS_FILE, run_dir / "work" / SETS_FILE
+    is_old = not file.exists() and before.is_file() and not before.is_symlink()
+    return before if is_old and not before.parent.stat().st_mode & _OF_OTHERS else file
 
 
 class Reading:

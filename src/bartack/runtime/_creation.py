@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from bartack.agents import ScriptedConfig
-from bartack.core import Batch, Disk, check_private, claim_run_dir, unknown_name
+from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, unknown_name
 from bartack.errors import AgentConfigError
 from bartack.journal import Durability, open_journal
 from bartack.runtime import _entries as e
@@ -29,6 +29,7 @@ from bartack.runtime._order import note_newest
 from bartack.runtime._origin import mark_of
 from bartack.runtime._pinning import pin, read_sources
 from bartack.runtime._program import Inquiry, find_program, project_root
+from bartack.runtime._run_as import check_account, open_account, share_run
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._veils import open_veil
 
@@ -42,6 +43,8 @@ class Order(msgspec.Struct, kw_only=True):
     input: dict[str, msgspec.Raw] = {}
     call: CallArgs | None = None
     no_input: bool = False
+    run_as: str = ""
+    """The user that its processes are executed as, where that is not this one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,16 +84,18 @@ def create_run(order: Order, workspace: Path, config: Config, sets: Sequence[str
         UsageError: The arguments do not fit; no run was made.
         AgentConfigError: An agent that it may ask cannot be used; no run was made.
         UntrustedError: Another user can change what is in the state directory; no run was made.
+        RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
     """
     return make_run(plan_run(order, workspace, config, sets))
 
 
 def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
     """Find out everything that can keep a run from being made. See ``create_run``."""
+    account = _account(order, workspace, config)
     file, named = find_program(order.program, workspace)
     root = project_root(file, workspace)
     inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
-    finding = probe(inquiry, workspace)
+    finding = probe(inquiry, workspace, account)
     _check_agents(finding.agents, config, workspace)
     check_telemetry(config)
     inside = find_enclosing(os.getpid())
@@ -109,9 +114,11 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
         inside="" if inside is None else inside.run,
         from_runs=config.questions.from_runs,
         synced=config.durability == "power",
+        run_as="" if account is None else account.name,
+        run_uid=0 if account is None else account.uid,
     )
     return Plan(
-        sources=read_sources(finding.files, root),
+        sources=read_sources(finding.files, root, account),
         created=created,
         arguments=msgspec.json.encode(finding.call or CallArgs()),
         state_dir=config.state_dir(workspace).absolute(),
@@ -119,6 +126,14 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
         sets=sets,
         config=config,
     )
+
+
+def _account(order: Order, workspace: Path, config: Config) -> Account | None:
+    if not order.run_as:
+        return None
+    account = open_account(order.run_as)
+    check_account(account, workspace.resolve(), config.state_dir(workspace))
+    return account
 
 
 def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
@@ -145,6 +160,8 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
     write_sets(run.path, plan.sets, batch)
     # The journal makes the name of its directory durable together with its own.
     batch.settle(leaving=(str(runs),))
+    if plan.created.run_as:
+        share_run(run, open_account(plan.created.run_as))
     place = os.path.relpath(run.path, plan.created.workspace)
     origin = mark_of(run) if disk is None else ""
     created = msgspec.structs.replace(plan.created, run=run_id, place=place, origin=origin)

@@ -55,6 +55,10 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """Whether its program and settings were durable when it was created."""
     origin: str = ""
     """The mark of the user who made the run, for just this directory (``_origin.py``)."""
+    run_as: str = ""
+    """The user that its processes are executed as, where that is not the user of its hub."""
+    run_uid: int = 0
+    """The number of that user."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):

@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from bartack.core import Clock
+from bartack.core import Account, Clock
 from bartack.runtime._poller import READ, WRITE, Poller
 from bartack.supervision import Exited, Gone, ParentClient, ParentDied, ParentEvent, Started, StartFailed
 
@@ -27,7 +27,9 @@ class HubHost:
         new_token: Callable[[], int],
         show: Show,
         clock: Clock,
+        account: Account | None = None,
     ) -> None:
+        self._account = account
         self.clock = clock
         self.show = show
         self._poller = poller
@@ -52,6 +54,10 @@ class HubHost:
         """See ``Host.start``."""
         number = self._new_token()
         self._owners[number] = owner
+        if self._account is not None:
+            # The agent may open them again, as /dev/stdin.
+            for fd in fds:
+                os.fchown(fd, self._account.uid, -1)
         stdin, stdout, stderr = fds
         self._keeper().exec(number, [argv], cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
         return number

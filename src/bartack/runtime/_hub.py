@@ -19,7 +19,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from bartack.core import is_disk_trouble
+from bartack.core import Account, is_disk_trouble
 from bartack.errors import BartackError, FrameError, JournalPoisonedError, RunDiskError
 from bartack.journal import Journal, Veil
 from bartack.runtime import _frames as f
@@ -50,6 +50,7 @@ from bartack.runtime._witness import Witness
 from bartack.supervision import (
     KEEPER,
     Exited,
+    Fence,
     Gone,
     Intensity,
     ParentClient,
@@ -109,6 +110,9 @@ class Observer(Protocol):
 class Hub:
     """Drives one run until it ends or is interrupted."""
 
+    _fence: Fence | None = None
+    """Around processes of another user."""
+
     def __init__(
         self,
         run: RunDir,
@@ -121,11 +125,11 @@ class Hub:
         config: msgspec.Raw,
         clock: HubClock,
         describe: Describe | None = None,
+        account: Account | None = None,
     ) -> None:
         self._run, self._journal = run, journal
-        self._core = core
-        self._observer = observer
-        self._config = config
+        self._core, self._observer = core, observer
+        self._config, self._account = config, account
         self._clock = clock
         self._mirror = Mirror(run, core.state, describe, veil)
         self._poller = open_poller()
@@ -148,11 +152,11 @@ class Hub:
         self._done_with: list[str] = []
         self._zygote: ParentClient | None = None
         self._keeper: ParentClient | None = None
-        self._commands = Commands(run, self._new_token, core.state, self._show_live)
+        self._commands = Commands(run, self._new_token, core.state, self._show_live, account)
         self._prompts = prompts
         core.crew.last_look = prompts.unused
-        self._host = HubHost(self._poller, self._kept, self._new_token, observer.show, clock)
-        self._gate = Gatekeeper(self._commands.token_key, core.state)
+        self._host = HubHost(self._poller, self._kept, self._new_token, observer.show, clock, account)
+        self._gate = Gatekeeper(self._commands.token_key, core.state, account)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
             act.Say: self._say,
             act.Greet: self._greet,
@@ -381,19 +385,30 @@ class Hub:
     # Opening and closing.
 
     def _open(self) -> None:
+        if self._account is not None:
+            self._fence = Fence.open(str(self._run.tree_lock))
         self._zygote = self._start_parent(ZYGOTE)
         self._keeper = self._start_parent(KEEPER)
         if self._prompts.programs is not None:
             self._prompts.programs.attach(self._host)
-        self._door = Door(self._run.listen(), self._poller, self._add)
+        group = None if self._account is None else self._account.groups[-1]
+        self._door = Door(self._run.listen(group), self._poller, self._add)
         self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
         self._core.foreign.processes = self._processes
 
     def _start_parent(self, module: str) -> ParentClient:
-        env = {**os.environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
+        account = self._account
+        environ = os.environ if account is None else account.environment(os.environ)
+        env = {**environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
         run = self._core.state.run
         assert run is not None
-        parent = ParentClient.start(module, str(self._run.tree_lock), env, run.workspace)
+        start = partial(ParentClient.start, module, str(self._run.tree_lock), env, run.workspace)
+        if self._fence is None:
+            parent = start()
+        else:
+            # Another user must not hold our terminal, from which it could read.
+            with open(os.devnull, "wb") as null, self._fence.around(module):
+                parent = start(stdout=null.fileno(), stderr=null.fileno(), account=account)
         self._started[module] = time.time_ns() // 1000
 
         def ready(events: int) -> None:
@@ -416,6 +431,8 @@ class Hub:
                 self._unregister(parent)
                 parent.close()
         kill_descendants()
+        if self._fence is not None:
+            self._fence.close()
         for connection in self._connections.values():
             connection.flush()
             connection.close()
@@ -581,6 +598,8 @@ class Hub:
         other = self._keeper if parent is self._zygote else self._zygote
         kill_descendants(keep=[other.pid] if other is not None else [])
         module = ZYGOTE if parent is self._zygote else KEEPER
+        if self._fence is not None:
+            self._fence.kill(module)
         now_ns = time.monotonic_ns()
         admitted = self._deaths[module].admit(now_ns)
         deaths = self._deaths[module].count(now_ns)

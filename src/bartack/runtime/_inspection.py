@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from bartack.core import Account
 from bartack.runtime._frames import PATCHWORK
 from bartack.runtime._program import Finding, Inquiry, probe_python
 
 
-def probe(inquiry: Inquiry, workspace: Path) -> Finding:
+def probe(inquiry: Inquiry, workspace: Path, account: Account | None = None) -> Finding:
     """Look at a program: where it starts, whether the arguments fit, and which files belong to it.
+
+    Args:
+        inquiry: The program.
+        workspace: Where it would run.
+        account: The user that its code is executed as, if it is not this one.
 
     Raises:
         ProgramImportError: It cannot run.
@@ -17,7 +23,7 @@ def probe(inquiry: Inquiry, workspace: Path) -> Finding:
         UsageError: The arguments do not fit.
     """
     if not inquiry.file.endswith(PATCHWORK):
-        return probe_python(inquiry, workspace)
+        return probe_python(inquiry, workspace, account)
     from bartack.runtime.patchwork import inspect_patchwork  # noqa: PLC0415 - only who runs Patchwork pays for it
 
     return inspect_patchwork(inquiry)

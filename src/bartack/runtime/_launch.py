@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.core import Batch
+from bartack.core import Account, Batch
 from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, Veil, open_journal
 from bartack.runtime import _entries as e
@@ -34,6 +34,7 @@ from bartack.runtime._pinning import finish_update
 from bartack.runtime._presence import naming_stopped_owner
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._reopened import Reopened
+from bartack.runtime._run_as import account_of, check_account, share_run
 from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._veils import open_veil
@@ -142,19 +143,18 @@ def _drive(
         _settle(run, state, config)
         assert state.run is not None
         place = run.workspace(state, workspace)
-        moved = state.run.workspace != place
+        account = _open_to_account(run, state.run, Path(place))
         settings = _settings_of(config, no_input=state.run.no_input)
         core = Core(state, journal, clock, Timeouts(os.environ, config.limits), settings, telemetry)
-        prompts = _open_prompts(run, config, place, state, clock)
+        prompts = _open_prompts(run, config, place, state, clock, account)
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
-        driver = hub = Hub(
-            run, journal, core, prompts, observer, veil=veil, config=shared, clock=clock, describe=describe
-        )
+        make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock)
+        driver = hub = make_hub(config=shared, describe=describe, account=account)
         dead_us = 0 if state.hub == 0 or last_life is None else clock.now_us() - last_life
 
         def begin(core: Core) -> None:
-            if moved:
+            if core.state.run is not None and core.state.run.workspace != place:
                 core.ledger.record((e.RunMoved(workspace=place), NO_VALUE))
             _note_secrets(core, digests, veil)
             core.start(dead_us, unknown)
@@ -219,6 +219,15 @@ def _settle(run: RunDir, state: State, config: Config) -> None:
     batch.settle()
 
 
+def _open_to_account(run: RunDir, created: e.RunCreated, workspace: Path) -> Account | None:
+    """The account of the run's processes, if it is not ours; what it needs of the run is open to it."""
+    account = account_of(run, created)
+    if account is None:
+        return None
+    check_account(account, workspace, run.path.parent.parent)
+    return share_run(run, account)
+
+
 def _settings_of(config: Config, *, no_input: bool) -> Settings:
     return Settings(
         no_input=no_input,
@@ -234,8 +243,13 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
     )
 
 
-def _open_prompts(run: RunDir, config: Config, place: str, state: State, clock: HubClock) -> Prompts:
+def _open_prompts(
+    run: RunDir, config: Config, place: str, state: State, clock: HubClock, account: Account | None
+) -> Prompts:
     scripted = config.open_scripted(Path(place), run.path)
+    if account is not None:
+        for agent in scripted.values():
+            agent.acting = account.acting
     if not config.agents.named:
         return Prompts(scripted, config.default_agent, place, clock=clock, run_id=run.id)
     from bartack.runtime._programs import Programs  # noqa: PLC0415 - a run without agents starts faster without it
@@ -245,6 +259,8 @@ def _open_prompts(run: RunDir, config: Config, place: str, state: State, clock: 
         folder=run.agents,
         workspace=place,
         environment=run.environment(state),
+        environ=None if account is None else account.environment(os.environ),
+        memory=None if account is None else run.work,
     )
     return Prompts(scripted, config.default_agent, place, clock=clock, programs=programs, run_id=run.id)
 

@@ -123,8 +123,8 @@ class RunDir:
 
     # The socket.
 
-    def listen(self) -> socket.socket:
-        """Listen for processes that want to join; only this user's can."""
+    def listen(self, group: int | None = None) -> socket.socket:
+        """Listen for processes that want to join: only this user's can, and those of a group."""
         self.remove_socket()
         target = socket_place(str(self.socket))
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -133,6 +133,9 @@ class RunDir:
             listener.bind(target)
         finally:
             os.umask(mask)
+        if group is not None:
+            os.chown(target, -1, group)
+            os.chmod(target, 0o660)
         listener.listen(64)
         listener.setblocking(False)
         if target != str(self.socket):
@@ -149,7 +152,8 @@ class RunDir:
         """
         target = self._listens_at()
         facts = os.lstat(target)
-        if facts.st_uid != os.getuid() or not stat.S_ISSOCK(facts.st_mode):
+        # What root owns is the hub of a run whose processes have another user.
+        if facts.st_uid not in {os.getuid(), 0} or not stat.S_ISSOCK(facts.st_mode):
             raise PeerRefusedError("join", f"{target} is not a socket of this user")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.settimeout(timeout_s)

@@ -10,11 +10,12 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from typing import Final
 
 import msgspec
 
-from bartack.core import Batch, RealDisk, SystemClock, open_watch
+from bartack.core import Account, Batch, SystemClock, open_watch
 from bartack.errors import (
     ResumeRefusedError,
     RunNotActiveError,
@@ -23,10 +24,11 @@ from bartack.errors import (
     StepNotFoundError,
     WorkspaceError,
 )
-from bartack.journal import Draft, Entry, FileBlobs, FileReader, Veil, open_journal, open_reader
+from bartack.journal import Draft, Entry, FileBlobs, FileReader, Veil, open_blobs, open_journal, open_reader
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import apply, apply_all
 from bartack.runtime._client import HubClient
+from bartack.runtime._config import kept_sets, write_sets
 from bartack.runtime._digests import NAME as DIGESTS
 from bartack.runtime._foreign import Request
 from bartack.runtime._frames import ErrorData
@@ -39,6 +41,7 @@ from bartack.runtime._origin import check_own, mark_of
 from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import current_program
 from bartack.runtime._presence import is_active
+from bartack.runtime._run_as import account_of, share_run
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
 from bartack.runtime._veils import open_veil_of
@@ -161,7 +164,7 @@ def fork_run(run: RunDir, at: str) -> RunDir:
         _, path = claim_run(run.path.parent)
         fork = RunDir(path)
         try:
-            _copy_files(run, fork, _waiting(entries))
+            _copy_files(run, fork, entries)
             _copy_entries(reader, entries[:last], fork, veil)
         except BaseException:
             shutil.rmtree(path)
@@ -200,19 +203,39 @@ def _waiting(entries: list[Entry]) -> str:
     return next((entry.decode(e.ProgramPinned).waiting for entry in pins), "")
 
 
-def _copy_files(run: RunDir, fork: RunDir, waiting: str) -> None:
+def _copy_files(run: RunDir, fork: RunDir, entries: list[Entry]) -> None:
     """The program, and the files of the run as they are now: they are not rewound. They are durable."""
     batch = Batch()
     fork.make(batch)
-    program = current_program(run.path, waiting)
-    for source, target in ((program, fork.program), (run.work, fork.work), (run.agents, fork.agents)):
+    program = current_program(run.path, _waiting(entries))
+    for source, target in ((program, fork.program), (run.agents, fork.agents)):
         if source.is_dir():
             shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
             batch.include_tree(str(target))
+    _copy_work(run, fork, _fork_account(run, fork, entries))
+    batch.include_tree(str(fork.work))
     if (run.path / DIGESTS).is_file():
         batch.write(str(fork.path / DIGESTS), (run.path / DIGESTS).read_bytes())
+    write_sets(fork.path, kept_sets(run.path), batch)
     batch.include_dir(str(fork.path))
     batch.settle()
+
+
+def _fork_account(run: RunDir, fork: RunDir, entries: list[Entry]) -> Account | None:
+    """The account of the processes of both runs, if it is not that of their hub; it can use the fork, too."""
+    created = next(entry.decode(e.RunCreated) for entry in entries if entry.kind == e.RunCreated.kind)
+    account = account_of(run, created)
+    return None if account is None else share_run(fork, share_run(run, account))
+
+
+def _copy_work(run: RunDir, fork: RunDir, account: Account | None) -> None:
+    """What another user can change is copied with the rights of that user: a file may become a link meanwhile."""
+    with nullcontext() if account is None else account.acting():
+        for entry in os.scandir(run.work) if run.work.is_dir() else ():
+            if entry.is_dir(follow_symlinks=False):
+                shutil.copytree(entry.path, fork.work / entry.name, symlinks=True)
+            else:
+                shutil.copy2(entry.path, fork.work / entry.name, follow_symlinks=False)
 
 
 class _Dated:
@@ -241,7 +264,7 @@ def _copy_entries(reader: FileReader, entries: list[Entry], fork: RunDir, veil: 
 def _copies(
     reader: FileReader, entries: Iterable[Entry], fork: RunDir, clock: _Dated, veil: Veil
 ) -> Iterator[tuple[Draft]]:
-    blobs = FileBlobs(str(fork.path / "blobs"), RealDisk(), veil=veil)
+    blobs = open_blobs(str(fork.path), veil=veil)
     for entry in entries:
         clock.at = entry.at
         yield (_copied(reader, blobs, entry, fork),)

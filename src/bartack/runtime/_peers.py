@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
+from bartack.core import Account
 from bartack.runtime._foreign import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime._frames import PROTOCOL, Hello
 from bartack.runtime._inside import UNKNOWN, Inside, find_in_line, is_allowed, reason_of
@@ -31,23 +32,29 @@ class Gatekeeper:
     Args:
         step_of: The key of the step that a token belongs to.
         state: The run that it asks something of.
+        guest: The user that the run's processes have, if it is not that of the hub: it has the rights of step tokens only.
     """
 
-    def __init__(self, step_of: Callable[[str], str | None], state: State) -> None:
+    def __init__(
+        self, step_of: Callable[[str], str | None], state: State, guest: Account | None = None
+    ) -> None:
         self._step_of = step_of
         self._state = state
+        self._guest = None if guest is None else guest.uid
 
     def admit(self, connection: Connection, hello: Hello, parents: set[int]) -> Peer | None:
         """The peer, with its rights; ``None`` if it is another user's, or speaks another protocol."""
         pid, uid = _credentials(connection.sock)
-        if uid != os.getuid() or hello.proto != PROTOCOL:
+        if uid not in {os.getuid(), self._guest} or hello.proto != PROTOCOL:
             return None
         # A process without a number is outside the namespace of this one, so no run of this namespace started it.
         line = read_line(pid) if pid else []
         started = f"@{line[0].started}" if line else ""
         peer = Peer(connection.number, name=f"{FOREIGN}{pid}{started}")
         inside = self._place(line, parents)
-        if inside is not None and not is_allowed(inside, self._state.run):
+        if uid == self._guest:
+            inside = inside or Inside(UNKNOWN, "it runs as the user of its processes")
+        if inside is not None and (uid == self._guest or not is_allowed(inside, self._state.run)):
             known = inside.run == self._state.run_id and hello.token and self._step_of(hello.token)
             peer.rights = STEP_RIGHTS if known else NO_RIGHTS
             peer.inside = reason_of(inside)

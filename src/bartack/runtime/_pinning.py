@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import marshal
 import os
+from contextlib import nullcontext
 from importlib.machinery import SourceFileLoader
 from importlib.util import MAGIC_NUMBER, cache_from_source, source_hash
 from pathlib import Path
 from typing import Final
 
-from bartack.core import Batch, Disk, RealDisk
+from bartack.core import Account, Batch, Disk, RealDisk
+from bartack.errors import ProgramImportError
 
 PROGRAM: Final = "program"
 _WAITING: Final = f"{PROGRAM}.next"
@@ -22,9 +24,31 @@ _CHECKED_HASH: Final = (0b11).to_bytes(4, "little")
 """Flags of bytecode that holds the hash of its source, which is looked at when it is imported (PEP 552)."""
 
 
-def read_sources(files: list[str], root: Path) -> dict[str, bytes]:
-    """The files of a program as they are now, by their paths below ``root``."""
-    return {os.path.normpath(relative): (root / relative).read_bytes() for relative in files}
+def read_sources(files: list[str], root: Path, account: Account | None = None) -> dict[str, bytes]:
+    """The files of a program as they are now, by their paths below ``root``.
+
+    Args:
+        files: The files, relative to ``root``.
+        root: The directory that they are in.
+        account: The user whose program it is, if it is not this one: only files that it can read belong to it.
+
+    Raises:
+        ProgramImportError: One of the files cannot be read, or is not below ``root``.
+    """
+    with nullcontext() if account is None else account.acting():
+        return {os.path.normpath(relative): _read_source(root, relative) for relative in files}
+
+
+def _read_source(root: Path, relative: str) -> bytes:
+    source = root / relative
+    if os.path.isabs(relative) or os.pardir in Path(os.path.normpath(relative)).parts:
+        raise ProgramImportError(str(source), f"it is not below {root}")
+    try:
+        if source.is_file():
+            return source.read_bytes()
+    except OSError as error:
+        raise ProgramImportError(str(source), error.strerror or str(error)) from None
+    raise ProgramImportError(str(source), "it is not a regular file")
 
 
 def pin(sources: dict[str, bytes], target: Path, batch: Batch) -> None:

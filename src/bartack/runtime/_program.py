@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.core import Account
 from bartack.errors import ProgramImportError, UsageError
 from bartack.runtime._config_problem import CONFIG_FILE
 from bartack.runtime._errors_out import errors_passed_on
@@ -76,17 +77,26 @@ def project_root(file: Path, workspace: Path) -> Path:
     return resolved if file.is_relative_to(resolved) else file.parent
 
 
-def probe_python(inquiry: Inquiry, workspace: Path) -> Finding:
+def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = None) -> Finding:
     """Look at a Python program in a process of its own, because looking at it executes it.
 
     Raises:
         ProgramImportError: It cannot run.
         UsageError: The arguments do not fit.
     """
-    env = {**os.environ, "BARTACK_PROBE": "1"}
+    environ = os.environ if account is None else account.environment(os.environ)
+    env = {**environ, "BARTACK_PROBE": "1"}
     text = msgspec.json.encode(inquiry)
     with errors_passed_on() as errors:
-        ran = run_guarded(PROBE, text, cwd=workspace, env=env, errors=errors, timeout_s=PROBE_TIMEOUT_S)
+        ran = run_guarded(
+            PROBE,
+            text,
+            cwd=workspace,
+            env=env,
+            errors=errors,
+            timeout_s=PROBE_TIMEOUT_S,
+            account=account,
+        )
     if ran is None:
         raise ProgramImportError(inquiry.file, f"importing it took longer than {PROBE_TIMEOUT_S:g} s")
     if ran.code != 0 or not ran.output:
@@ -112,6 +122,6 @@ def pinned_files(pinned: Path) -> list[str]:
 
 def _same(one: Path, other: Path) -> bool:
     try:
-        return one.read_bytes() == other.read_bytes()
+        return one.is_file() and one.read_bytes() == other.read_bytes()
     except OSError:
         return False

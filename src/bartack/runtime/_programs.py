@@ -80,6 +80,8 @@ class Programs:
         folder: Path,
         workspace: str,
         environment: Mapping[str, str],
+        environ: Mapping[str, str] | None = None,
+        memory: Path | None = None,
     ) -> None:
         self._config = config.agents
         self.strict = config.budget.strict
@@ -87,12 +89,14 @@ class Programs:
         self._surroundings = Surroundings(
             run=dict(environment),
             folder=folder,
-            environ=dict(os.environ),
+            environ=dict(os.environ if environ is None else environ),
             protocol=config.protocol,
             secrets=config.redaction.rule,
             max_artifact_bytes=config.artifacts.max_bytes,
         )
         self._workspace = workspace
+        self._memory = memory
+        """Where programs keep what they have to remember, if they cannot write to the directory of the agents."""
         self._host: AgentHost | None = None
         self._agents: dict[tuple[str, str], NdjsonAgent] = {}
         """By name, and directory: a process that is kept stays where it works."""
@@ -263,8 +267,10 @@ class Programs:
         # One memory for each directory: side by side, processes would write over each other's.
         beside = os.path.relpath(cwd, self._workspace).replace(os.sep, "%")
         place = "" if cwd == self._workspace else f"-{beside}"
-        state = str(folder / f"state{place}.json")
-        return program_config(scripted_argv(sys.executable, script, state, config.permissions))
+        memory = folder / f"state{place}.json"
+        if self._memory is not None:
+            memory = self._memory / f"{name}.state{place}.json"
+        return program_config(scripted_argv(sys.executable, script, str(memory), config.permissions))
 
 
 class _Sink:

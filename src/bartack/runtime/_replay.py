@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bartack.core import RealDisk
+from bartack.core import Account, RealDisk
 from bartack.errors import BartackError, ReplayMismatchError
 from bartack.journal import FileBlobs, FileReader, Secrets, Veil, open_reader
 from bartack.runtime import _frames as f
@@ -67,18 +67,21 @@ def check_replay(
     seed: int,
     workspace: str,
     timeout_s: float = TIMEOUT_S,
+    account: Account | None = None,
 ) -> ReplayReport:
-    """Replay a run against a program in a process of its own."""
+    """Replay a run against a program in a process of its own, which is executed as ``account``."""
     secrets = open_veil_of(run, workspace).secrets
     assignment = Assignment(str(run.path), str(program), root, folder, secrets)
+    environ = os.environ if account is None else account.environment(os.environ)
     with errors_passed_on() as errors:
         ran = run_guarded(
             REPLAY,
             msgspec.json.encode(assignment),
             cwd=workspace,
-            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+            env={**environ, "PYTHONHASHSEED": str(seed)},
             errors=errors,
             timeout_s=timeout_s,
+            account=account,
         )
     if ran is None:
         problem = f"the replay took longer than {timeout_s:g} s; the program may wait for something by itself"

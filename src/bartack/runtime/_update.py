@@ -16,6 +16,7 @@ from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import finish_update, prepare_update, read_sources
 from bartack.runtime._program import Inquiry, project_root
 from bartack.runtime._replay import check_replay
+from bartack.runtime._run_as import account_of, share_run, share_tree
 from bartack.runtime._steps import CallArgs
 
 
@@ -41,17 +42,25 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         file = Path(source or state.run.program).resolve()
         workspace = Path(run.workspace(state))
         root = project_root(file, workspace)
+        account = account_of(run, state.run)
         finding = probe(
-            Inquiry(str(file), str(root), state.run.worker.partition(":")[2], call=CallArgs()), workspace
+            Inquiry(str(file), str(root), state.run.worker.partition(":")[2], call=CallArgs()),
+            workspace,
+            account,
         )
         if finding.worker.partition(":")[2] != state.run.worker.partition(":")[2]:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
         folder = os.path.relpath(file.parent, root)
-        sources = read_sources(finding.files, root)
+        sources = read_sources(finding.files, root, account)
         _keep_module_name(state.run.worker.partition(":")[0], file, folder, sources)
         finish_update(run.path, state.next_program)
         waiting = prepare_update(run.path, sources, journal.fence)
-        report = check_replay(run, run.path / waiting, str(root), folder, state.run.seed, str(workspace))
+        if account is not None:
+            account = share_run(run, account)
+            share_tree(run.path / waiting, account.groups[-1])
+        report = check_replay(
+            run, run.path / waiting, str(root), folder, state.run.seed, str(workspace), account=account
+        )
         if report.differences:
             shutil.rmtree(run.path / waiting, ignore_errors=True)
             first = report.differences[0]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bartack.supervision._client import KEEPER, ParentClient
     from bartack.supervision._core import ChildInfo
     from bartack.supervision._facts import ProcessFacts, ProcessId
+    from bartack.supervision._fence import Fence
     from bartack.supervision._guarded import run_guarded
     from bartack.supervision._guardian import parse_guarded
     from bartack.supervision._line import read_line
@@ -65,6 +66,7 @@ _HOMES = {
     "Decision": "_report",
     "Down": "_monitors",
     "Exited": "_wire",
+    "Fence": "_fence",
     "Gone": "_wire",
     "Inbox": "_watching",
     "Intensity": "_restart",
@@ -118,6 +120,7 @@ __all__ = [
     "Decision",
     "Down",
     "Exited",
+    "Fence",
     "Gone",
     "Inbox",
     "Intensity",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
+from bartack.core import Account
 from bartack.supervision._guardian import GRACE_S, guarded
 from bartack.supervision._spawn import SLOT
 from bartack.supervision._system import system
@@ -69,6 +70,7 @@ class ParentClient:
         *,
         stdout: int | None = None,
         stderr: int | None = None,
+        account: Account | None = None,
     ) -> ParentClient:
         """Start a parent program in a session of its own, with an environment of its own.
 
@@ -81,6 +83,7 @@ class ParentClient:
             cwd: Its working directory.
             stdout: Where its output and that of forked children goes; inherited without it. Its input is empty.
             stderr: The same for errors.
+            account: The user that it runs as, with all that it starts; the caller must be root then.
         """
         import subprocess  # noqa: PLC0415 - parent programs import this package too, and fork faster without it
 
@@ -97,6 +100,9 @@ class ParentClient:
                 cwd=cwd,
                 pass_fds=[fd],
                 start_new_session=True,
+                user=None if account is None else account.uid,
+                group=None if account is None else account.gid,
+                extra_groups=None if account is None else account.groups,
             )
         return cls(process, ours)
 

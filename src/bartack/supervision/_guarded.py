@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bartack.core import Account
 from bartack.supervision._guardian import GRACE_S, guarded
 
 _END_S: Final = GRACE_S + 3.0
@@ -29,6 +30,7 @@ def run_guarded(
     env: Mapping[str, str],
     errors: int | None,
     timeout_s: float,
+    account: Account | None = None,
 ) -> Ran | None:
     """Run a module of ours below guardians, and wait until nothing of it is left; ``None`` if it took too long.
 
@@ -39,6 +41,7 @@ def run_guarded(
         env: Its whole environment.
         errors: Where it writes errors; ``None`` for where this process does.
         timeout_s: How long it may take.
+        account: The user that it runs as; the caller must be root then.
     """
     process = subprocess.Popen(  # bartack: allow[unsupervised_process] its guardians end with us  # noqa: S603 - our own module
         guarded("plain", "", module),
@@ -47,6 +50,9 @@ def run_guarded(
         stderr=errors,
         cwd=cwd,
         env=env,
+        user=None if account is None else account.uid,
+        group=None if account is None else account.gid,
+        extra_groups=None if account is None else account.groups,
     )
     try:
         output, _ = process.communicate(text, timeout_s)

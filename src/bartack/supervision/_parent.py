@@ -594,7 +594,13 @@ def _open_ground(lock: int) -> Ground | None:
     except NoGroundError:
         return None
     if lock != NO_LOCK:
-        os.write(lock, os.fsencode(ground.path) + b"\n")
+        try:
+            os.write(lock, os.fsencode(ground.path) + b"\n")
+        except OSError as error:
+            if error.errno != errno.EBADF:
+                raise
+            ground.close()
+            return None  # only the hub, which is another user's, may write there
     return ground
 
 

@@ -316,7 +316,7 @@ def test_a_run_has_one_owner(gated: subprocess.Popen[str], bartack: Call) -> Non
 
 
 def kept() -> Path:
-    return Path(".bartack/runs", only_run(), "work/sets.json")
+    return Path(".bartack/runs", only_run(), "sets.json")
 
 
 def test_settings_that_cannot_be_used_are_not_kept(bartack: Call) -> None:

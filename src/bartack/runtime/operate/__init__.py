@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         load_receipt,
     )
     from bartack.runtime._reopened import Reopened
+    from bartack.runtime._run_as import check_run_as
     from bartack.runtime._serve import Quiet
     from bartack.runtime._snapshots import (
         Change,
@@ -185,6 +186,7 @@ __all__ = [
     "check_own",
     "check_place",
     "check_resumed",
+    "check_run_as",
     "check_telemetry",
     "compare",
     "compile_file",
@@ -309,6 +311,7 @@ _HOMES = {
         "iter_receipts",
         "load_receipt",
     ),
+    "_run_as": ("check_run_as",),
     "_snapshots": (
         "Change",
         "FileEntry",
