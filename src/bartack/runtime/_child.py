@@ -33,7 +33,7 @@ from bartack.journal import Secrets, Veil, open_blobs
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
-from bartack.runtime._exceptions import describe_error
+from bartack.runtime._exceptions import describe_error, is_own
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._slate import Slate
 from bartack.runtime._slow import SlowWatch
@@ -339,7 +339,10 @@ def _is_project(path: str, root: str) -> bool:
 
 
 class PinnedFinder:
-    """Refuses modules of the project that are not kept with the run."""
+    """Refuses modules of the project that are not kept with the run.
+
+    Bartack itself is never part of a program, also where it is installed from a checkout that is the project.
+    """
 
     def __init__(self, program: str, root: str) -> None:
         self._program = program
@@ -354,7 +357,7 @@ class PinnedFinder:
         if file is None or not file.startswith(os.sep):
             return spec
         real = os.path.realpath(file)
-        pinned = real.startswith(self._program + os.sep)
+        pinned = real.startswith(self._program + os.sep) or is_own(real)
         if not pinned and _is_project(real, self._root):
             raise ProgramNotPinnedError(name, file)
         return spec

@@ -26,7 +26,11 @@ from bartack.runtime._values import plain_or_repr
 
 E = TypeVar("E", bound=BaseException)
 
-_OWN_CODE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_OWN_CODE: Final = tuple(
+    os.path.dirname(os.path.dirname(place)) + os.sep
+    for place in (os.path.abspath(__file__), os.path.realpath(__file__))
+)
+"""Where Bartack is: as frames name it, and without links."""
 _MARK: Final = "__bartack_outcome__"
 _WITH_RESULT: Final = (DeliveryError, BroadcastError)
 _MAX_STACK: Final = 50

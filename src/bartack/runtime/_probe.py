@@ -22,6 +22,7 @@ import msgspec
 
 from bartack._version import __version__
 from bartack.errors import BartackError, ProgramImportError, TypeMismatchError, UsageError
+from bartack.runtime._exceptions import is_own
 from bartack.runtime._program import Finding, Inquiry
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._values import codec
@@ -125,11 +126,11 @@ def choose_worker(module: object, file: str, wanted: str) -> Worker[..., object]
 
 
 def project_files(root: str) -> set[str]:
-    """The files of the imported modules that lie below a directory, relative to it."""
+    """The files of the imported modules that lie below a directory, relative to it. Bartack itself is never among them."""
     found: set[str] = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py"):
+        if not isinstance(file, str) or not file.endswith(".py") or is_own(os.path.realpath(file)):
             continue
         relative = os.path.relpath(os.path.realpath(file), os.path.realpath(root))
         if not relative.startswith("..") and not any(part in SKIPPED for part in Path(relative).parts):
