@@ -6,21 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.security.users import User, missing
+from tests.security.users import OWN, User, missing, remove_leftovers
 
 
 @pytest.fixture(scope="session")
 def users() -> Iterator[tuple[User, User]]:
-    """Somebody with a project, and another user who is up to no good. Both are gone afterwards, whatever happens."""
+    """Somebody with a project, and another user who is up to no good. Both are gone afterwards; those of killed tests, too."""
     reason = missing()
     if reason:
         pytest.skip(reason)
+    remove_leftovers()
     made: list[User] = []
     with tempfile.TemporaryDirectory(prefix="bartack-security-") as place:
         Path(place).chmod(0o755)
         try:
-            made.append(User(f"bt-owner-{os.getpid()}", Path(place, "owner")))
-            made.append(User(f"bt-other-{os.getpid()}", Path(place, "other")))
+            made.append(User(f"{OWN}owner-{os.getpid()}", Path(place, "owner")))
+            made.append(User(f"{OWN}other-{os.getpid()}", Path(place, "other")))
             yield made[0], made[1]
         finally:
             for user in made:

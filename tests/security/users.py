@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,11 @@ from typing import Final
 TIMEOUT_S: Final = 60.0
 _CAPABILITY: Final = "+dac_read_search"
 """Lets a user read an interpreter in a home directory of root. Who owns a file, and who may write to it, is judged as always."""
+
+
+OWN: Final = "bt-"
+_NAME: Final = re.compile(OWN + r"(?:owner|other)-(\d+)")
+"""The last part is the process that made the user."""
 
 
 class User:
@@ -82,6 +88,14 @@ class User:
     def remove(self) -> None:
         """Take the user away again; the files go with the directory of the test."""
         subprocess.run(["userdel", self.name], check=False, capture_output=True)
+
+
+def remove_leftovers() -> None:
+    """Take users away whose test process was killed before it could."""
+    for user in pwd.getpwall():
+        found = _NAME.fullmatch(user.pw_name)
+        if found and not Path("/proc", found[1]).exists():
+            subprocess.run(["userdel", user.pw_name], check=False, capture_output=True)
 
 
 def missing() -> str:
