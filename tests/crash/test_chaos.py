@@ -28,7 +28,7 @@ import pytest
 from tests.crash.doomed_hub import LAST_POINTS, POINTS
 from tests.crash.runs import PATIENCE_S, Parts, RealRun, kill, spin
 
-from bartack.core import open_watch
+from bartack.core import add_trusted, open_watch
 from bartack.journal import Entry, open_reader
 from bartack.runtime._crew import WORKER_RESTARTS
 from bartack.runtime._fingerprint import step_key
@@ -367,6 +367,7 @@ def test_every_prefix_of_a_journal_leads_to_the_same_end(part: int, small_team: 
 
     for place in range(FIRST_LINES + part, len(lines), PREFIX_PARTS):
         shutil.copytree(record, directory)
+        add_trusted(directory)
         (directory / "journal.ndjson").write_bytes(b"".join(lines[:place]))
         for projection in ("run.json", "transcript.txt", "lock"):
             (directory / projection).unlink()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.crash.runs import PATIENCE_S, RealRun, wait_until
 
+from bartack.core import add_trusted
 from bartack.runtime._layout import RunDir
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
@@ -76,6 +77,7 @@ def test_an_old_journal_with_a_late_outcome_marked_as_clean_up_is_resumed_by_the
     kept = next(RECORDED.iterdir())
     place = tmp_path / ".bartack" / "runs" / kept.name
     shutil.copytree(kept, place)
+    add_trusted(place)
     shutil.copy(kept / "program" / "shop.py", tmp_path)
     run = runs.enter_context(RealRun(RunDir(place), tmp_path))
     (tmp_path / "fixed").touch()

@@ -47,7 +47,7 @@ def test_the_crash_of_a_worker_is_reported_with_all_that_is_known_of_it(begin: B
     assert report.next_start > 0
     assert report.stderr_tail.startswith("the key is $env:SOME_SECRET\n")
     assert "in crash_in_c" in report.stderr_tail, "the interpreter says where it was"
-    assert "the key is hunter2hunter2" in run.run.log.read_text(), "what it wrote is seen as before"
+    assert "the key is $env:SOME_SECRET\n" in run.run.log.read_text()
 
 
 def kill_too_often(run: RealRun, victim: str) -> None:

@@ -17,6 +17,7 @@ import msgspec
 from tests.crash.runs import kill
 from tests.pipeline.team import APPROVED, Reply, edits, wrote
 
+from bartack.core import add_trusted
 from bartack.journal import Entry, open_reader
 from bartack.pipeline import Receipt, iter_receipts, load_receipt
 from bartack.runtime._layout import RunDir
@@ -146,7 +147,9 @@ class Shop:
         copy.__dict__.update(self.__dict__, workspace=folder / "workspace", _log=folder / "log.txt")
         with copy.journal.open("rb+") as file:
             file.truncate(size)
-        (copy.run_dir / "run.json").unlink()
+        add_trusted(copy.run_dir)
+        for witness in ("run.json", "lock"):
+            (copy.run_dir / witness).unlink()
         kept = copy.journaled()
         for path in copy.run_dir.glob("receipts/*/*.json"):
             if load_receipt(path) not in kept:

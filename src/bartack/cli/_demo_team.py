@@ -107,7 +107,7 @@ def _is_worker(process: ProcessFacts) -> bool:
 
 
 def _hub_pid(run: Run) -> int:
-    return int((run.dir / "lock").read_text())
+    return int((run.dir / "lock").read_text().split(maxsplit=1)[0])
 
 
 def _wait_for_replies(run: Run, count: int) -> None:

@@ -39,6 +39,10 @@ ROWS: Final = 12
 """At most so many workers are shown."""
 
 
+SETTLED_S: Final = 0.1
+"""How long a run waits for a person before it counts as waiting."""
+
+
 class View:
     """What all views have in common.
 
@@ -57,6 +61,7 @@ class View:
         self.state = State()
         self._patient = patient
         self._hub: Hub | None = None
+        self._needed_since: float | None = None
         self._began = time.monotonic()
 
     @property
@@ -90,7 +95,15 @@ class View:
 
     def turn(self, state: State) -> None:
         """See ``Observer.turn``."""
-        if not self._patient and self._hub is not None and self._hub.needs_a_person:
+        if self._patient or self._hub is None:
+            return
+        if not self._hub.needs_a_person:
+            self._needed_since = None
+        elif self._needed_since is None:
+            # Branches of a worker ask for their steps one by one: another one may be on its way.
+            self._needed_since = time.monotonic()
+            self._hub.take_turn_after(SETTLED_S)
+        elif time.monotonic() - self._needed_since >= SETTLED_S:
             self._hub.interrupt("waiting")
 
     def close(self) -> None:

@@ -232,6 +232,10 @@ class Hub:
         """Whether a question is open and nobody in the run can go on before it is answered."""
         return only_people_can_help(self._core)
 
+    def take_turn_after(self, seconds: float) -> None:
+        """Let the observer see a turn after this time, whether or not anything happens."""
+        self._core.clockwork.after(seconds, lambda: None)
+
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         """Call ``ready`` whenever there is something to read."""
 

@@ -25,8 +25,8 @@ BIRTH_US: Final = 2_000_000
 """How far the moment in a run's id and the birth of its directory may be apart."""
 _FIRST: Final = 4
 """The run is created by one of this number of entries."""
-_FOLDERS: Final = ("agents", "blobs", "inbox", "program", "receipts", "snapshots")
-"""Directories of a run whose entries are opened by name."""
+_FOLDERS: Final = ("agents", "blobs", "program", "receipts", "snapshots")
+"""Directories of a run whose entries are opened by name. What a process puts into ``inbox`` is set aside when it is read."""
 
 
 def mark_of(run: RunDir) -> str:
