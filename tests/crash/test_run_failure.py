@@ -44,6 +44,7 @@ def test_a_sibling_that_was_aborted_and_tidied_up_goes_on_when_the_failure_is_me
     assert not run.run.failed.exists()
 
 
+@pytest.mark.requirement("failure-reaches-all")
 def test_eight_workers_that_wait_learn_of_a_failure_and_so_does_the_file(begin: Begin) -> None:
     run = begin("nine")
     run.start()
@@ -78,6 +79,7 @@ def test_the_file_that_tells_of_a_failure_is_as_the_journal_says(begin: Begin) -
     assert not run.run.failed.exists()
 
 
+@pytest.mark.requirement("failure-reaches-all")
 def test_a_hub_killed_around_a_failure_leaves_a_run_that_goes_on_when_it_is_mended(begin: Begin) -> None:
     """Killed at each action of the failure; the failure is there, or everybody goes on."""
     run = begin("siblings")

@@ -117,6 +117,7 @@ def write_pipe(run: RealRun, text: str) -> None:
         pipe.write(f"{text}\n")
 
 
+@pytest.mark.requirement("workers-attach-to-commands")
 def test_a_worker_that_is_killed_during_a_command_is_attached_to_it(begin: Begin) -> None:
     run = begin("commanding")
     run.start()
@@ -133,6 +134,7 @@ def test_a_worker_that_is_killed_during_a_command_is_attached_to_it(begin: Begin
     assert run.effects() == ["started"]
 
 
+@pytest.mark.requirement("killed-worker-replays")
 def test_a_worker_that_waits_may_be_killed_any_number_of_times(begin: Begin) -> None:
     run = begin("waiting")
     run.start()
@@ -209,6 +211,7 @@ def test_crashes_in_a_step_are_counted_across_resumes(begin: Begin) -> None:
     assert len(run.effects()) == 3
 
 
+@pytest.mark.requirement("once-is-not-guessed")
 def test_a_step_of_unknown_outcome_fails_the_run_and_needs_a_decision(begin: Begin) -> None:
     run = begin_charged(begin)
 
@@ -261,6 +264,7 @@ def test_an_unknown_outcome_may_stay_a_failure(begin: Begin) -> None:
     assert run.effects() == ["charged"]
 
 
+@pytest.mark.requirement("once-is-not-guessed")
 def test_a_once_step_whose_worker_is_killed_has_an_unknown_outcome(begin: Begin) -> None:
     run = begin("charging")
     run.start()
