@@ -5,6 +5,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -268,6 +269,15 @@ def test_a_run_is_interrupted_and_goes_on_where_it_was(
     assert bartack("mailbox", "send", "latest", "gate", '"open"').returncode == 0
     resumed = bartack("resume")
     assert (resumed.returncode, resumed.stdout) == (0, "behind\nopen\n"), resumed.stderr
+
+
+def test_a_run_whose_directory_is_deleted_does_not_advise_to_resume_it(gated: subprocess.Popen[str]) -> None:
+    shutil.rmtree(Path(".bartack/runs") / only_run())
+    _, err = gated.communicate(timeout=PATIENCE_S)
+
+    assert gated.returncode == 6
+    assert "was deleted or moved while it was active" in err
+    assert "resume" not in err
 
 
 @pytest.mark.requirement("stopped-run-goes-on")
