@@ -164,29 +164,29 @@ def test_the_difference_is_shown(tmp_path: Path) -> None:
     assert "-fixed\n+loose" in run.error.message
 
 
-@pytest.mark.parametrize(
-    ("reply", "told"),
-    [
-        ({"events": [{"type": "spec.updated"}]}, "the spec file is as it was"),
-        (edits(BEFORE.replace("old", "new"), event="spec.no_changes_needed"), "and changed the spec file"),
-    ],
-)
-def test_an_answer_that_contradicts_the_file_is_asked_for_again(
-    tmp_path: Path, reply: dict[str, object], told: str
-) -> None:
+def test_an_answer_that_denies_a_change_of_the_file_is_asked_for_again(tmp_path: Path) -> None:
+    reply = edits(BEFORE.replace("old", "new"), event="spec.no_changes_needed")
     right = edits(BEFORE.replace("old", "right"))
-    mended = Team(tmp_path, {"update_spec": [reply, right]}, files=SPEC).run(order("T-1"))
-    stubborn = Team(tmp_path, {"update_spec": reply}, files=SPEC)
-    failed = stubborn.run(order("T-1"))
 
-    assert mended.error is None
-    refused = msgspec.json.decode(outcomes(mended, "accept")[2])
-    assert refused["code"] == "invalid_reply"
-    if told == "the spec file is as it was":
-        assert failed.error is not None
-        assert failed.error.kind == "AgentReplyError"
-        assert told in failed.error.message
-        assert sum(action == "update_spec" for _, action, _, _ in stubborn.actions) == 3
+    run = Team(tmp_path, {"update_spec": [reply, right]}, files=SPEC).run(order("T-1"))
+
+    assert run.error is None
+    refused = msgspec.json.decode(outcomes(run, "accept")[2])
+    assert (refused["code"], refused["problem"]) == (
+        "invalid_reply",
+        "it says spec.no_changes_needed, and changed the spec file",
+    )
+
+
+def test_a_reported_update_without_a_change_is_a_note_and_not_paid_for_again(tmp_path: Path) -> None:
+    team = Team(tmp_path, {"update_spec": {"events": [{"type": "spec.updated"}]}}, files=SPEC)
+
+    run = team.run(order("T-1"))
+
+    assert statuses(run) == [("T-1", "done")]
+    assert sum(action == "update_spec" for _, action, _, _ in team.actions) == 1
+    accepted = msgspec.json.decode(outcomes(run, "accept")[2])
+    assert accepted["notes"] == ["the spec maintainer reported an update, but SPEC.md did not change"]
 
 
 def test_the_maintainer_may_write_notes_and_the_configured_file(tmp_path: Path) -> None:

@@ -347,7 +347,6 @@ def _check_spec(
     if edited is not None and edited.entry is not None and edited.entry.mode == LINK:
         problem = f"the spec maintainer made a symbolic link of {spec.file}"
         return msgspec.structs.replace(result, code="spec_edit", problem=problem)
-    wrong = _spec_reply_problem(event, edited=edited is not None, left=left)
     if edited is not None and not _is_creation(edited, settings):
         before = _spec_before(place, base, own)
         after = Path(place.workspace, spec.file).read_bytes() if edited.entry is not None else b""
@@ -356,7 +355,14 @@ def _check_spec(
             keep_spec(place, spec.file)
             told = f"{spec.file}: {verdict.problem}"
             return msgspec.structs.replace(result, code="spec_edit", problem=told, diff=verdict.diff)
-    return msgspec.structs.replace(result, code="invalid_reply", problem=wrong) if wrong else result
+    if edited is not None and event != "spec.updated":
+        problem = f"it says {event}, and changed the spec file"
+        return msgspec.structs.replace(result, code="invalid_reply", problem=problem)
+    if edited is None and event == "spec.updated" and not left:
+        # Not worth another paid call: the file is right as it is, as after an earlier run of the same task.
+        note = f"the spec maintainer reported an update, but {spec.file} did not change"
+        return msgspec.structs.replace(result, notes=[*result.notes, note])
+    return result
 
 
 def _is_creation(change: Change, settings: Settings) -> bool:
@@ -367,14 +373,6 @@ def _spec_before(place: Place, base: str, own: bytes) -> bytes:
     """The spec file as it was; nothing if it was not there."""
     known = next((entry for entry in _files(place, base) if entry.path == own), None)
     return b"" if known is None else _kept_spec(place, known.sha256).read_bytes()
-
-
-def _spec_reply_problem(event: str, *, edited: bool, left: bool) -> str:
-    if event == "spec.updated" and not edited and not left:
-        return "it says spec.updated, and the spec file is as it was"
-    if event != "spec.updated" and edited:
-        return f"it says {event}, and changed the spec file"
-    return ""
 
 
 def _look_for_secrets(place: Place, artifact: ReceiptArtifact, settings: Settings) -> ReceiptArtifact:

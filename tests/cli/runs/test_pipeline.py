@@ -68,6 +68,17 @@ def test_the_example_runs_at_once_and_everything_it_writes_validates(bartack: Ca
     _validate(bartack, only_run(tmp_path))
 
 
+@pytest.mark.requirement("example-runs-at-once")
+def test_the_example_runs_again_where_its_work_is_done(bartack: Call) -> None:
+    assert bartack("init", "--example").returncode == 0
+    assert bartack("run").returncode == 0
+
+    again = bartack("run")
+
+    assert (again.returncode, json.loads(again.stdout)["tasks"][0]["status"]) == (0, "done"), again.stderr
+    assert "reported an update, but SPEC.md did not change" in again.stderr
+
+
 def _validate(bartack: Call, run: Path) -> None:
     """Whatever was written has the form that our own closed schemas say."""
     files = {"receipt": "receipts/*/*.json", "snapshot-manifest": "snapshots/*.json", "run": "run.json"}
