@@ -370,7 +370,7 @@ def test_settings_of_a_run_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
     assert kept_sets(tmp_path) == []
     keep_sets(tmp_path, ["budget.usd=1"])
     before = tmp_path / "before"
-    before.hardlink_to(tmp_path / "work/sets.json")
+    before.hardlink_to(tmp_path / "sets.json")
 
     keep_sets(tmp_path, ["budget.usd=2"])
 
