@@ -99,7 +99,7 @@ def test_a_run_does_not_steer_the_terminal_it_is_started_on(project: Path, worke
 def test_a_question_does_not_steer_the_terminal_it_is_asked_on(project: Path) -> None:
     seen = on_terminal("run", "hostile.py:asking", cwd=project, typed="no\n")
 
-    assert seen.code == 0
+    assert seen.code == 0, seen.text
     assert "really \\x1b]0;" in seen.text
     assert seen.steering == []
 

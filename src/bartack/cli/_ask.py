@@ -6,8 +6,8 @@ The terminal stays in its usual mode: it collects the line, and the hub's loop i
 from __future__ import annotations
 
 import os
+import select
 import sys
-import termios
 
 import msgspec
 
@@ -74,8 +74,7 @@ class Asker:
         if not self._watching:
             hub.watch(self._stdin, lambda: self._typed(hub))
             self._watching = True
-        # A line that was typed before the question is no answer to it.
-        termios.tcflush(self._stdin, termios.TCIFLUSH)
+        self._discard_typed()
         worker = hub.state.questions[number][0]
         mark = self._screen.paint("?", "cyan")
         asked = "\n".join(printable(line) for line in self._args.question.splitlines())
@@ -84,6 +83,16 @@ class Asker:
             self._say(f"  {place}  {printable(option)}")
         self._say(self._screen.paint(f"  {number}, asked by {printable(worker)}", "dim"))
         self.show()
+
+    def _discard_typed(self) -> None:
+        """A line that was typed before the question does not answer it.
+
+        Lines are read away, not flushed: a flush while a line arrives can make the next read look like the end of the input.
+        """
+        ready = select.poll()
+        ready.register(self._stdin, select.POLLIN)
+        while ready.poll(0) and os.read(self._stdin, 65536):
+            pass
 
     def _typed(self, hub: Hub) -> None:
         line = os.read(self._stdin, 65536)
