@@ -56,7 +56,8 @@ def on_terminal(*args: str, cwd: Path, typed: str = "", **env: str) -> Seen:
         stderr=theirs,
         cwd=cwd,
         start_new_session=True,
-        env={**os.environ, "TERM": "xterm", **env},
+        # CI asks no questions, whatever it runs on.
+        env={name: value for name, value in os.environ.items() if name != "CI"} | {"TERM": "xterm"} | env,
     )
     os.close(theirs)
     parts: list[bytes] = []

@@ -85,10 +85,7 @@ class Asker:
         self.show()
 
     def _discard_typed(self) -> None:
-        """A line that was typed before the question does not answer it.
-
-        Lines are read away, not flushed: a flush while a line arrives can make the next read look like the end of the input.
-        """
+        """A line that was typed before the question does not answer it; what was begun of one stays."""
         ready = select.poll()
         ready.register(self._stdin, select.POLLIN)
         while ready.poll(0) and os.read(self._stdin, 65536):
