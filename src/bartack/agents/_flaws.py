@@ -37,7 +37,7 @@ def first_few(problems: Sequence[str]) -> str:
     shown = [text if len(text) <= LONGEST else text[: LONGEST - 1] + "…" for text in problems[:SHOWN]]
     more = len(problems) - SHOWN
     listed = "; ".join(shown)
-    # How many comes first as well: whoever shows only the beginning shows that.
+    # The number comes first as well: a view that shows only the beginning shows it.
     return f"{len(problems)} artifacts are wrong: {listed}; and {more} more" if more > 0 else listed
 
 
