@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import errno
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,3 +110,21 @@ def test_a_suppression_names_its_rule_and_its_reason() -> None:
 
 def matches(pattern: re.Pattern[str], found: dict[str, str]) -> list[str]:
     return [f"{name}: {match[0]}" for name, text in found.items() for match in pattern.finditer(text)]
+
+
+SAID_BY_THE_SYSTEM = (
+    "EACCES ECONNREFUSED ECONNRESET EEXIST EINVAL EIO EISDIR ELOOP EMFILE ENAMETOOLONG ENOENT ENOEXEC ENOSPC ENOTDIR ENOTEMPTY"
+    " EPERM EPIPE EROFS"
+)
+
+
+def test_no_test_expects_a_text_of_the_system() -> None:
+    said = [os.strerror(getattr(errno, name)) for name in SAID_BY_THE_SYSTEM.split()]
+    found = {
+        (name, text)
+        for name, content in texts(".py").items()
+        for text in said
+        if name.startswith("tests/") and text in content
+    }
+
+    assert found == set(), "use os.strerror: the texts differ between systems"

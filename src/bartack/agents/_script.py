@@ -120,7 +120,7 @@ def _finding(item: object) -> object:
         given = cast("dict[str, object]", item)
         text = next((given[name] for name in ("description", "title", "summary") if name in given), None)
         return given if text is None else {**given, "message": text}
-    return item  # pyright: ignore[reportUnknownVariableType]
+    return item  # pyright: ignore[reportUnknownVariableType] - whatever it is, the boundary looks at it
 
 
 class When(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
