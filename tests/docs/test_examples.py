@@ -108,14 +108,14 @@ def own_environment() -> dict[str, str]:
     return {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}
 
 
-def run_commands(commands: list[str], folder: Path, env: dict[str, str]) -> list[Result]:
+def run_commands(commands: list[str], folder: Path, env: dict[str, str] | None = None) -> list[Result]:
     """Run commands in one shell; ``$?`` is what the command before left, as for a person who types them."""
     report = f"__code=$?; printf '{MARK}%d{MARK}' $__code; (exit $__code)"
     script = "".join(f"{command}\n{report}\n" for command in commands)
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
-        env=env,
+        env=env or own_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -138,7 +138,7 @@ def as_shown(expected: str) -> re.Pattern[str]:
 def check_console(block: list[Step], folder: Path, env: dict[str, str] | None = None) -> None:
     """Run the commands of a block and compare what they print with what the page shows."""
     runnable = [step for step in block if not step.command.startswith("make ")]
-    results = run_commands([step.command for step in runnable], folder, env or own_environment())
+    results = run_commands([step.command for step in runnable], folder, env)
     following = [*(step.command for step in runnable[1:]), ""][: len(runnable)]
     for step, result, after in zip(runnable, results, following, strict=True):
         assert result.code == 0 or after == SHOW_CODE, (
