@@ -166,6 +166,7 @@ def test_a_page_does_what_it_says(
         elif isinstance(block, Program):
             check_program(block, tmp_path)
         elif title := block.prefix_settings().get("title"):
+            (tmp_path / title).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / title).write_text(block.source, encoding="utf-8")
         else:
             eval_example.run(block)
