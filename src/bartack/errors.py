@@ -617,7 +617,7 @@ class ProgramNotPinnedError(RunError):
     """A worker imported a module of the project that was not there when the run began."""
 
     code = "BT311"
-    remedy = "Import the module at the top of the program, so that it is kept with the run; then 'resume --update'."
+    remedy = "Name the module in the program, by an import or as text ('pkg.plugin'); then 'bartack resume --update'."
 
     def __init__(self, module: str, file: str) -> None:
         self.module = module

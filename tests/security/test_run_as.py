@@ -486,7 +486,8 @@ def test_a_program_does_not_get_a_copy_of_a_file_that_its_user_cannot_read(site:
     # What a probe replies is up to the program: it runs in the same process.
     site.write(
         "team.py",
-        f"import sys\nsys.modules['__main__'].project_files = lambda root: {{'team.py', {named!r}}}\n{NOTHING}",
+        "import sys\nfrom bartack.runtime._imports import Data\n"
+        f"sys.modules['__main__'].find_data = lambda closure, project: Data([{named!r}], [])\n{NOTHING}",
     )
 
     refused = site.run("team.py")

@@ -114,7 +114,7 @@ def run(
     config = load_config(place, wish.sets)
     order = Order(program=_from_here(program), worker=_together(program, workers), argv=list(args))
     order.input, order.no_input, order.run_as = _read_input(given), wish.no_input, run_as or ""
-    made = create_run(order, place, config, wish.sets)
+    made = create_run(order, place, config, wish.sets, note=lambda text: say(printable(text)))
     view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 

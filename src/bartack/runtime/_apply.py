@@ -55,7 +55,7 @@ def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Val
 def _program_pinned(state: State, data: e.ProgramPinned, seq: int, at: int, value: Value) -> None:
     assert state.run is not None
     state.run = msgspec.structs.replace(
-        state.run, program=data.program, root=data.root, environment=data.environment
+        state.run, program=data.program, root=data.root, environment=data.environment, paths=data.paths
     )
     state.next_program = data.waiting
 

@@ -59,6 +59,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The user that its processes are executed as, where that is not the user of its hub."""
     run_uid: int = 0
     """The number of that user."""
+    paths: list[str] = []
+    """The directories below ``root`` that modules are imported from; none in runs of older versions."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):
@@ -71,6 +73,8 @@ class ProgramPinned(EntryData, frozen=True, gc=False):
     environment: dict[str, str] = {}
     waiting: str = ""
     """The directory in which it was written; from this entry on it takes the place of the one before."""
+    paths: list[str] = []
+    """See ``RunCreated.paths``."""
 
 
 class RunMoved(EntryData, frozen=True, gc=False):

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast, overload
@@ -45,6 +45,7 @@ from bartack.runtime._manage import cancel_run, fail_run, fork_run
 from bartack.runtime._mirror import RunFile, known_seq
 from bartack.runtime._origin import check_own
 from bartack.runtime._presence import check_continues, is_active, join_limit_s, read_owner
+from bartack.runtime._project import with_absolute_path
 from bartack.runtime._session import Session
 from bartack.runtime._state import State
 from bartack.runtime._update import update_program
@@ -410,6 +411,7 @@ class Run:
                 stderr=log,
                 start_new_session=True,
                 cwd=place,
+                env=with_absolute_path(os.environ),
             )
         self._wait_for_hub(process)
         # It outlives whoever started it; somebody has to take note of its end, or it stays a zombie.
@@ -488,12 +490,21 @@ def _order(
     if isinstance(program, WorkerCall):
         file = inspect.getsourcefile(program.worker.function) or ""
         call = msgspec.json.decode(program.encode(), type=s.CallArgs)
-        return Order(program=os.path.abspath(file), worker=program.worker.name, call=call)
+        module = _module_name(program.worker.function)
+        return Order(program=os.path.abspath(file), worker=program.worker.name, call=call, module=module)
     call = s.CallArgs(
         [msgspec.Raw(encode(value)) for value in args],
         {name: msgspec.Raw(encode(value)) for name, value in kwargs.items()},
     )
     return Order(program=os.fspath(program), call=call)
+
+
+def _module_name(function: Callable[..., object]) -> str:
+    """The module that a function is in; for a script, the name that it would be imported under, if Python knows one."""
+    if function.__module__ != "__main__":
+        return function.__module__
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return "" if spec is None else str(spec.name)
 
 
 def _question(run: RunDir, state: State, number: str) -> Question:

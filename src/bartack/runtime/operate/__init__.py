@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
     from bartack.runtime._inside import find_enclosing
+    from bartack.runtime._inspection import Examined, examine_program
     from bartack.runtime._launch import EXIT_CODES, check_telemetry, drive
     from bartack.runtime._layout import RunDir
     from bartack.runtime._ledger import Recorded
@@ -128,6 +129,7 @@ __all__ = [
     "Digests",
     "EntryData",
     "ErrorData",
+    "Examined",
     "FileChange",
     "FileEntry",
     "Held",
@@ -197,6 +199,7 @@ __all__ = [
     "describe_worker",
     "differences",
     "drive",
+    "examine_program",
     "fail_run",
     "find_enclosing",
     "find_run",
@@ -299,6 +302,7 @@ _HOMES = {
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
     "_mirror": ("Describe", "RunFile"),
     "_origin": ("check_own",),
+    "_inspection": ("Examined", "examine_program"),
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
     "_receipts": (
