@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from bartack.errors import LimitExceededError, TypeMismatchError
 from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork import _operators as op
+from bartack.runtime.patchwork._delegate import SpecMaker
 from bartack.runtime.patchwork._values import (
     Caught,
     Mailboxes,
@@ -166,7 +167,10 @@ def call_method(value: object, name: str, arguments: tuple[object, ...], apply: 
 def _one(name: str, arguments: tuple[object, ...]) -> object:
     if len(arguments) != 1:
         raise TypeMismatchError(f"{name}()", "one function", f"{len(arguments)} arguments")
-    return arguments[0]
+    function = arguments[0]
+    if not callable(function) and not isinstance(function, SpecMaker):
+        raise mismatch(f"{name}()", "the name of a fun or worker", function)
+    return function
 
 
 class _Arguments:

@@ -31,7 +31,7 @@ from bartack.runtime.patchwork import _values as values
 from bartack.runtime.patchwork._delegate import SpecMaker, SpecValue, delegate_op
 from bartack.runtime.patchwork._mailboxes import DeliveryValue, MailboxValue
 from bartack.runtime.patchwork._patterns import Written
-from bartack.runtime.patchwork._places import place_of_error
+from bartack.runtime.patchwork._places import own_error, place_of_error
 from bartack.runtime.patchwork._program import Declaration, Function
 from bartack.runtime.patchwork._prompts import WrittenTool
 from bartack.runtime.patchwork._steps import STEPS
@@ -216,7 +216,7 @@ class Runtime:
         """Apply a function that was handed over by name."""
         if isinstance(function, SpecMaker):
             return self.spec(function.function, argument)
-        assert callable(function)
+        assert callable(function), "call_method() lets only functions through"
         try:
             declaration = self.program.declaration(function)
         except KeyError:
@@ -236,6 +236,7 @@ class Runtime:
 
     def caught(self, error: Exception) -> values.Caught:
         """An error as the program sees it; one that it must not handle goes on."""
+        error = own_error(error)
         if not isinstance(error, BartackError) or isinstance(error, _UNCATCHABLE):
             raise error
         at = place_of_error(error, self.program)
@@ -383,7 +384,10 @@ class Runtime:
             result = None
         except Exception as error:
             self._give_back(error)
-            raise
+            own = own_error(error)
+            if own is error:
+                raise
+            raise own from None
         self.hold(None)
         return result
 
