@@ -62,7 +62,7 @@ PATTERNS = ("{ a }", "{ a: int }", "[a]", "[_, { b }]", '{ a: "x" }', "{ a: Tree
 
 
 def _calls() -> tuple[list[str], list[str]]:
-    one = list(FORMS_OF_ONE)
+    one: list[str] = list(FORMS_OF_ONE)
     two = [f"a {operator} b" for operator in OPERATORS] + list(FORMS_OF_TWO)
     for name, signature in FUNCTIONS.items():
         if name in LEFT_OUT:

@@ -98,6 +98,8 @@ class Runtime:
     truth = staticmethod(values.truth)
     equal = staticmethod(values.equal)
     add = staticmethod(op.add)
+    texts = staticmethod(op.texts)
+    grown = staticmethod(op.grown)
     subtract = staticmethod(op.subtract)
     multiply = staticmethod(op.multiply)
     divide = staticmethod(op.divide)
@@ -115,6 +117,8 @@ class Runtime:
     set_index = staticmethod(op.set_index)
     member = staticmethod(_members.member)
     set_member = staticmethod(_members.set_member)
+    grow_member = staticmethod(_members.grow_member)
+    grow_index = staticmethod(_members.grow_index)
     check = staticmethod(_patterns.check)
     match = staticmethod(_patterns.match)
 
