@@ -184,6 +184,12 @@ def _undo(state: State, worker: Worker, to: int) -> None:
     worker.blame.rewind(kept, to)
 
 
+def _worker_restarted(state: State, data: e.WorkerRestarted, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    worker.restart(data.n, value)
+    state.forget_below(worker)
+
+
 def _workers_dropped(state: State, data: e.WorkersDropped, seq: int, at: int, value: Value) -> None:
     state.drop_children(list(state.children.get((data.p, data.n), ())))
 
@@ -478,6 +484,7 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.WorkerCrashed: _worker_crashed,
     e.WorkersDropped: _workers_dropped,
     e.WorkerRewound: _worker_rewound,
+    e.WorkerRestarted: _worker_restarted,
     e.WorkerCancelled: _worker_cancelled,
     e.StepStarted: _step_started,
     e.StepRetried: _step_retried,

@@ -142,6 +142,7 @@ class Core:
             "spawn": self.crew.spawn,
             "join": self.crew.join,
             "stop": self.crew.stop,
+            "restart": self.crew.begin_anew,
             "send": self.mail.send,
             "receive": self.mail.receive,
             "ack": self.mail.ack,
@@ -302,7 +303,7 @@ class Core:
     ) -> None:
         """The process of a worker is gone, with its whole tree; ``busy``: the bodies it was in and had not told of."""
         self.effects.settle()  # a body may begin and take its process along in the same turn
-        if busy and self.crew.is_crash(path, incarnation):
+        if busy and path in self.state.workers and self.crew.is_crash(path, incarnation):
             for begin in busy:
                 self.effects.was_busy(self.state.workers[path], begin)
         self.crew.process_gone(path, incarnation, reason, counted=counted, end=end)

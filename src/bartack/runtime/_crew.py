@@ -18,6 +18,7 @@ from bartack.errors import (
     BartackError,
     DeadlineExceededError,
     OutcomeUnknownError,
+    RestartRefusedError,
     SessionFailedError,
     StepCancelledError,
     StepCrashedError,
@@ -176,6 +177,35 @@ class CrewDesk:
             self.abort(child)
         self._office.finish_raw(worker, step, Value(NULL))
 
+    def begin_anew(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """End the history of a worker and begin a new one, as one entry. Its process goes, as nothing in it is part of that."""
+        self._check_settled(worker)
+        restarted = e.WorkerRestarted(path=worker.path, n=step.n, fp=step.fp)
+        value = self._office.ledger.pack_raw(self._office.ledger.load(step.v, step.ref))
+        self._office.ledger.record((restarted, value))
+        self._numbers = {path: number for path, number in self._numbers.items() if self._is_known(path)}
+        self.restart(worker)
+
+    def _is_known(self, path: str) -> bool:
+        return path in self._office.state.workers or path in self.alive
+
+    def _check_settled(self, worker: Worker) -> None:
+        """Raise if a worker has anything under way that its new history would not know of."""
+        state, path = self._office.state, worker.path
+        left = self._below(worker)
+        if left:
+            raise RestartRefusedError(path, f"its worker {left[0].path} has not ended")
+        if worker.open:
+            p, n = next(iter(worker.open))
+            raise RestartRefusedError(path, f"its step {p}:{n} has no outcome yet")
+        held = next((box for box, holder in state.held.values() if holder == path), None)
+        if held is not None:
+            raise RestartRefusedError(
+                path, f"it holds a message of mailbox {held} that it has not acknowledged"
+            )
+        if state.is_watching(path):
+            raise RestartRefusedError(path, "it is inside a block of ctx.monitor")
+
     def resume_delegate(self, worker: Worker, opened: OpenStep) -> None:
         """A worker that was restarted waits for its children again; they may be through."""
         children = self._children(opened.p, opened.n)
@@ -292,13 +322,16 @@ class CrewDesk:
         self._see_failure(path)
         self.forgotten(path)
         arrived = self._detach(path)
-        worker = self._office.state.workers[path]
-        self.died(worker)
         expected = path in self._expected
         self._expected.discard(path)
         self._finishing.pop(path, None)
+        worker = self._office.state.workers.get(path)
+        if worker is not None:
+            self.died(worker)
         if self._office.state.failure is not None:
             self.settle_failure()
+        elif worker is None:
+            return  # it had ended, and the worker that made it has begun a new history
         elif not worker.ended:
             delay_s = WORKER_RESTARTS.wait_s(worker.crashes_in_a_row)
             if counted and not expected:
@@ -357,8 +390,7 @@ class CrewDesk:
         if known:
             # Its worker was set back to before it: if it asks for the same again, its workers go on where they were.
             made = [
-                (child.worker, self._office.ledger.load(child.arguments.raw, child.arguments.ref))
-                for child in known
+                (child.worker, self._office.ledger.load(child.given.raw, child.given.ref)) for child in known
             ]
             if made == [(worker, bytes(call)) for worker, call in zip(args.workers, calls, strict=True)]:
                 self._office.ledger.record(*items)

@@ -136,6 +136,7 @@ class Chronicle:
             e.WorkerEnded: self._worker_ended,
             e.WorkerCrashed: self._crashed,
             e.WorkerRewound: self._rewound,
+            e.WorkerRestarted: self._restarted,
             e.PeerJoined: self._joined,
             e.ProgramPinned: self._pinned,
             e.StepStarted: self._step_started,
@@ -258,6 +259,11 @@ class Chronicle:
                 step.status = "undone"
                 del current[step.p, step.n]
         self._note(at, "rewound", "goes on at its failing step", data.path)
+
+    def _restarted(self, data: e.WorkerRestarted, seq: int, at: int) -> None:
+        self._end(data.path, data.n, "restart", seq, at)
+        self._current[data.path] = {}
+        self._note(at, "restarted", f"began a new history after step {data.n}", data.path)
 
     def _joined(self, data: e.PeerJoined, seq: int, at: int) -> None:
         self._note(at, "joined", f"{data.peer} joined")
