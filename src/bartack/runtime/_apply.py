@@ -107,6 +107,9 @@ def _worker_spawned(state: State, data: e.WorkerSpawned, seq: int, at: int, valu
     worker = state.workers[data.path] = Worker(data, seq, value)
     worker.rewinds = state.undone.pop(data.path, 0)
     state.children.setdefault((data.p, data.n), []).append(data.path)
+    above = state.worker_of(data.p) if data.p else None
+    if above is not None:
+        above.made.append(data.path)
 
 
 def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: Value) -> None:

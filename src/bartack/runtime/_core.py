@@ -243,9 +243,7 @@ class Core:
     def connect(self, number: int, hello: f.Hello, peer: Peer | None = None) -> Peer | None:
         """Somebody said hello: a worker, or a foreign process whose rights the driver has looked up."""
         if hello.role == "worker":
-            found = self.crew.hello(number, hello)
-            self._check_pause()
-            return found
+            return self.crew.hello(number, hello)
         return self.foreign.join(peer) if peer is not None else None
 
     def frame(self, number: int, frame: f.ToHub) -> None:
@@ -260,7 +258,9 @@ class Core:
             return
         if peer.replaying and not isinstance(frame, f.Slow):
             peer.replaying = False
-            self._check_pause()
+            self.crew.absent.pop(worker.path, None)
+            if worker.history:
+                self._check_pause()
         if isinstance(frame, _OF_A_BRANCH):
             if frame.p != worker.path and self.state.worker_of(frame.p) is not worker:
                 # Whoever speaks for somebody else has lost his way.
@@ -531,13 +531,7 @@ class Core:
 
     def _check_pause(self) -> None:
         """Deadlines stand still while anybody replays."""
-        replaying = any(
-            peer.replaying and peer.worker and peer.worker.history for peer in self.ledger.peers.values()
-        )
-        starting = any(
-            path not in self.ledger.by_worker and self.state.workers[path].history for path in self.crew.alive
-        )
-        if replaying or starting:
+        if any(worker.history for worker in self.crew.absent.values()):
             self.clockwork.pause()
         else:
             self.clockwork.go_on()

@@ -213,23 +213,25 @@ class State:
             self.reserved_usd += step.reserved_usd
             if step.question:
                 self.questions[step.question] = (worker.path, step.p, step.n)
-        spawned = [
-            child.parent
-            for child in self.workers.values()
-            if child.spawned and self.worker_of(child.parent[0]) is worker
-        ]
+        made = [self.workers[path] for path in worker.made]
+        spawned = [child.parent for child in made if child.spawned]
         self.revive_children([*worker.open, *spawned])
 
     def drop_children(self, made: list[str]) -> None:
         """Workers, and all below them, are no part of the run any more."""
-        for path in [path for path in self.workers if path in made or path.startswith(below(made))]:
+        marks = below(made)
+        dropped = {path for path in self.workers if path in made or path.startswith(marks)}
+        for path in [path for path in self.workers if path in dropped]:
             gone = self.workers.pop(path)
             self.stop_watching(path)
             self.links.forget(path)
             # Their keys must not come again.
             self.undone[path] = gone.rewinds + 1
             self.children.pop(gone.parent, None)
-            self._owners = {p: owner for p, owner in self._owners.items() if owner is not gone}
+        self._owners = {p: owner for p, owner in self._owners.items() if owner.path not in dropped}
+        for worker in self.workers.values():
+            if not dropped.isdisjoint(worker.made):
+                worker.made = [path for path in worker.made if path not in dropped]
 
     def forget_below(self, worker: Worker) -> None:
         """A worker restarted: the workers that it made have all ended, and no later step can refer to them."""

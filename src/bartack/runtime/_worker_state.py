@@ -139,6 +139,8 @@ class Worker:
         self.worker = data.worker
         self.parent = (data.p, data.n)
         self.spawned = data.spawned
+        self.made: list[str] = []
+        """The workers that it has made, in order: their paths."""
         self.collect = data.collect
         self.given = arguments
         """What its parent called it with."""
@@ -190,6 +192,7 @@ class Worker:
         self.restarts += 1
         self.history = array("Q")
         self.blame = Blame()
+        self.made = []
         for of_old_steps in (self.tools, self.doubted, self.adopted, self.crashes, self.exits, self.let_go):
             of_old_steps.clear()
         self.crashes_in_a_row = 0
