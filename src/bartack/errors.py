@@ -68,7 +68,8 @@
     │   ├── SecretMissingError           BT339
     │   ├── HubStoppedError              BT342
     │   ├── ForeignRunError              BT340
-    │   └── RunAsError                   BT341
+    │   ├── RunAsError                   BT341
+    │   └── RestartRefusedError          BT349
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -1011,6 +1012,18 @@ class RunAsError(RunError):
         self.problem = problem
         self.action = action
         super().__init__(f"a run as {user} is not possible: {problem}. {action}")
+
+
+class RestartRefusedError(RunError):
+    """A worker asked to begin a new history while something of it was under way that the new history would not know of."""
+
+    code = "BT349"
+    remedy = "Restart from the worker's own function, after its branches, its blocks (timeout, monitor, delivery) and its children."
+
+    def __init__(self, worker: str, reason: str) -> None:
+        self.worker = worker
+        self.reason = reason
+        super().__init__(f"{worker} cannot restart: {reason}")
 
 
 class MessagingError(BartackError):

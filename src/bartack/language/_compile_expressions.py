@@ -24,7 +24,7 @@ STEPS: Final = frozenset(
     (
         *("print", "log", "read", "exists", "list", "write", "append", "env", "time", "timestamp", "sleep"),
         *("random", "uuid", "broadcast", "publish", "monitor", "demonitor", "link", "unlink"),
-        "unsafe_shell",
+        *("unsafe_shell", "restart"),
     )
 )
 """The functions of the library that are steps."""
@@ -507,10 +507,23 @@ class Expressions:
         if name == "spec":
             return self.value(link.arguments[0]) if link.arguments else self._refuse(node)
         arguments = [self._argument(argument) for argument in link.arguments]
+        if name == "restart":
+            arguments = self._checked_arguments(link, arguments)
         word = self._make.constant(node, name)
         if name in STEPS:
             return self._make.effect(node, "step", word, *arguments)
         return self._make.rt(node, "pure", word, *arguments)
+
+    def _checked_arguments(self, link: tree.Call, arguments: list[ast.expr]) -> list[ast.expr]:
+        """The arguments of `restart`: each is checked before the worker begins anew with it, and could not stop it."""
+        parameters = self._module.restarts[link].parameters.items
+        types = [None if one.type is None else self._module.types.get(one.type) for one in parameters]
+        return [
+            argument
+            if kind is None
+            else self._make.rt(link, "check", argument, self._types.reference(link, kind))
+            for argument, kind in zip(arguments, types, strict=False)
+        ]
 
     def _read_file(self, node: tree.ReadFile) -> ast.expr:
         path = self.string(node.path)

@@ -107,6 +107,9 @@ def _worker_spawned(state: State, data: e.WorkerSpawned, seq: int, at: int, valu
     worker = state.workers[data.path] = Worker(data, seq, value)
     worker.rewinds = state.undone.pop(data.path, 0)
     state.children.setdefault((data.p, data.n), []).append(data.path)
+    above = state.worker_of(data.p) if data.p else None
+    if above is not None:
+        above.made.append(data.path)
 
 
 def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: Value) -> None:
@@ -182,6 +185,12 @@ def _undo(state: State, worker: Worker, to: int) -> None:
             undo()
     worker.let_go.clear()
     worker.blame.rewind(kept, to)
+
+
+def _worker_restarted(state: State, data: e.WorkerRestarted, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    worker.restart(data.n, value)
+    state.forget_below(worker)
 
 
 def _workers_dropped(state: State, data: e.WorkersDropped, seq: int, at: int, value: Value) -> None:
@@ -478,6 +487,7 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.WorkerCrashed: _worker_crashed,
     e.WorkersDropped: _workers_dropped,
     e.WorkerRewound: _worker_rewound,
+    e.WorkerRestarted: _worker_restarted,
     e.WorkerCancelled: _worker_cancelled,
     e.StepStarted: _step_started,
     e.StepRetried: _step_retried,

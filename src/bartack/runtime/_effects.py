@@ -219,6 +219,7 @@ class EffectDesk:
             limit,
             reserve,
             self._trace(worker, opened),
+            worker.restarts,
         )
         if opened.due > self._office.now_us():
             self._start_later(job, start)

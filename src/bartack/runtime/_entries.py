@@ -199,6 +199,19 @@ class WorkerRewound(EntryData, frozen=True, gc=False):
     to: int
 
 
+class WorkerRestarted(EntryData, frozen=True, gc=False):
+    """A worker ended its history and begins a new one, at the step after ``n``. Its value: its arguments from here on.
+
+    Numbers of steps continue, so that no step, child or key of the new history has the name of an earlier one.
+    """
+
+    kind = "worker.restarted"
+
+    path: str
+    n: int
+    fp: str = ""
+
+
 class WorkerCancelled(EntryData, frozen=True, gc=False):
     """A worker is cancelled: its open steps are, or else its next one."""
 

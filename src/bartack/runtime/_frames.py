@@ -267,6 +267,8 @@ class Welcome(Frame, tag="welcome"):
     worker: str = ""
     """``module:name`` of the worker to run."""
     rewinds: int = 0
+    first: int = 0
+    """The last step before the history: the number of the first step in it is one more."""
     argv: list[str] = []
     """The arguments that the program was given on the command line."""
     v: MaybeRaw = None

@@ -165,6 +165,7 @@ def _replay_worker(
             name=function.name,
             timestamp=state.created_at,
             rewinds=worker.rewinds,
+            first=worker.first,
             agent=function.agent,
             argv=tuple(state.run.argv),
         )

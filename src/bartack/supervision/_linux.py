@@ -9,7 +9,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -171,16 +171,16 @@ def iter_processes(proc: str = PROC) -> Iterator[ProcessFacts]:
                 yield facts
 
 
-def iter_family(pid: int, proc: str = PROC) -> Iterator[ProcessFacts]:
+def iter_family(pid: int, proc: str = PROC, spare: Collection[int] = ()) -> Iterator[ProcessFacts]:
     """At least every descendant of ``pid``, parents before their children as far as the system lists them so.
 
-    Where the kernel lists the children of a thread, only these are looked at. Such a list is exact for a process that
-    alone reaps its children, so ``pid`` has to be the caller itself.
+    Where the kernel lists the children of a thread, only these are looked at, and nothing of the trees of ``spare``. Such a list
+    is exact for a process that alone reaps its children, so ``pid`` has to be the caller itself.
     """
     if not os.path.exists(f"{proc}/{pid}/task/{pid}/children"):
         yield from iter_processes(proc)
         return
-    waiting = _children(pid, proc)
+    waiting = [child for child in _children(pid, proc) if child not in spare]
     while waiting:
         facts = read_facts(waiting.pop(), proc)
         if facts is not None:
