@@ -13,7 +13,7 @@ from bartack.pipeline._facts import read_facts
 from bartack.pipeline._git import Git
 from bartack.pipeline._lanes import place_of
 from bartack.pipeline._records import Base, Lane, Place, Settings
-from bartack.pipeline._removal import LEFT, drop_branches, list_trees, remove_tree
+from bartack.pipeline._removal import LEFT, REVIEW, drop_branches, list_trees, remove_tree
 from bartack.pipeline._worktrees import Trees, lane_name, look_at, trees_of
 
 
@@ -40,14 +40,16 @@ def resumed_places(run_dir: Path, workspace: Path, settings: Settings) -> list[P
 
     A worktree that was moved, with everything around it, is made known to git at its new place.
     """
-    if settings.parallel.tasks < 2:
-        return [Place(run_dir=str(run_dir), workspace=str(workspace), root=str(workspace))]
     prefix = _prefix(run_dir)
     trees = Trees(str(workspace), str(run_dir))
     places: list[Place] = []
+    if settings.parallel.tasks < 2:
+        places.append(Place(run_dir=str(run_dir), workspace=str(workspace), root=str(workspace)))
     for name in list_trees(trees):
         with suppress(GitError):  # the task whose worktree it is will say what is wrong with it
             trees.mend(name)
+            if REVIEW in name:
+                continue
             lane = Lane(name=name, start="", prefix=prefix)
             places.append(msgspec.structs.replace(place_of(str(run_dir), lane), root=str(workspace)))
     return places
@@ -77,13 +79,17 @@ def has_trees(run_dir: Path) -> bool:
     return os.path.isdir(trees_of(str(run_dir)))
 
 
-def check_repository(workspace: Path) -> None:
-    """Raise unless tasks can be done side by side in worktrees of this workspace.
+def check_repository(workspace: Path, needed_by: str = "parallel.tasks") -> None:
+    """Raise unless agents can work in worktrees of this workspace.
+
+    Args:
+        workspace: The workspace.
+        needed_by: The setting that wants it.
 
     Raises:
         GitError: They cannot.
     """
-    look_at(Git(str(workspace)))
+    look_at(Git(str(workspace)), needed_by)
 
 
 def count_trees(run_dir: Path) -> int:

@@ -122,13 +122,40 @@ class Shot(Record, frozen=True):
     """How many times the run had been started by then."""
 
 
+class Lane(Record, frozen=True):
+    """Where a task works that is done side by side with others.
+
+    Attributes:
+        name: Of its worktree.
+        start: The commit that its branch begins at.
+        prefix: Where the workspace is in the worktree.
+        width: How many tasks are done at a time.
+        conflicts: Files whose conflicts with the result are marked, and are to be settled.
+    """
+
+    name: str
+    start: str
+    prefix: str = ""
+    width: int = 1
+    conflicts: list[str] = []
+
+
 class Checks(Record, frozen=True):
-    """What an answer has to keep to."""
+    """What an answer has to keep to.
+
+    Attributes:
+        cleared: Files that somebody else changed, as a person says.
+        accused: Files that the agent changed, as a person says.
+        isolated: The worktree in which a reviewer worked that has one of its own.
+    """
 
     review: ReviewConfig | None = None
     spec: SpecConfig | None = None
     protect: list[str] = []
     proposal: dict[str, object] | None = None
+    cleared: list[str] = []
+    accused: list[str] = []
+    isolated: Lane | None = None
 
 
 class Accepted(Record, frozen=True):
@@ -140,6 +167,8 @@ class Accepted(Record, frozen=True):
     diff: str = ""
     protected: list[str] = []
     """Files that the builder had to leave alone, and changed."""
+    blamed: list[str] = []
+    """Files because of which an answer was refused, or is not taken before a person has said who changed them."""
     notes: list[str] = []
     receipt: Receipt | None = None
     after: Shot | None = None
@@ -270,22 +299,11 @@ class Base(Record, frozen=True):
     dirty: bool = False
 
 
-class Lane(Record, frozen=True):
-    """Where a task works that is done side by side with others.
+class ReviewTree(Record, frozen=True):
+    """The worktree of a reviewer. ``empty``: repositories in the workspace whose files it does not have."""
 
-    Attributes:
-        name: Of its worktree.
-        start: The commit that its branch begins at.
-        prefix: Where the workspace is in the worktree.
-        width: How many tasks are done at a time.
-        conflicts: Files whose conflicts with the result are marked, and are to be settled.
-    """
-
-    name: str
-    start: str
-    prefix: str = ""
-    width: int = 1
-    conflicts: list[str] = []
+    lane: Lane
+    empty: list[str] = []
 
 
 class Opened(Record, frozen=True):

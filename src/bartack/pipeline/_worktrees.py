@@ -92,6 +92,10 @@ class Trees:
         """The branch of a worktree."""
         return branch_of(self.run_dir, name)
 
+    def kept(self, name: str) -> str:
+        """The reference that keeps what a worktree began with, where that is a commit of our own."""
+        return f"refs/bartack/{self.run}/{name}"
+
     def inside(self, name: str) -> Git:
         """Git in a worktree.
 
@@ -121,7 +125,7 @@ class Trees:
             GitError: Git cannot be used.
         """
         head, branch, prefix = look_at(self.git)
-        kept = f"refs/bartack/{self.run}/base"
+        kept = self.kept("base")
         make_private(Path(self.path(RESULT)).parent)
         known = self.git.find("rev-parse", "--verify", "--quiet", f"{kept}^{{commit}}")
         if known:
@@ -135,21 +139,33 @@ class Trees:
         return Base(commit=made, head=head, branch=branch, prefix=prefix, dirty=True)
 
     def _tree_of_workspace(self, *, setup: bool) -> str:
-        """Everything that git would commit, through an index of our own; the user's is copied, not touched."""
-        index = os.path.abspath(os.path.join(self.run_dir, "work", "base.index"))
+        """Everything that git would commit."""
+        tree, links = self.write_tree(self.git, "base")
+        if links:
+            self._check_links(links, setup=setup)
+        return tree
+
+    def write_tree(self, git: Git, name: str) -> tuple[str, list[bytes]]:
+        """Everything that git would commit in a work tree, and the repositories in it of which it would only commit a name.
+
+        An index of our own is used for it; the user's is copied, not touched.
+
+        Args:
+            git: Git in that work tree.
+            name: What the index is called.
+        """
+        index = os.path.abspath(os.path.join(self.run_dir, "work", f"{name}.index"))
         for left in (index, f"{index}.lock"):
             with suppress(FileNotFoundError):
                 os.unlink(left)
         with suppress(FileNotFoundError):
-            shutil.copyfile(os.path.join(self.root, self.git("rev-parse", "--git-path", "index")), index)
+            shutil.copyfile(os.path.join(git.place, git("rev-parse", "--git-path", "index")), index)
         env = {"GIT_INDEX_FILE": index}
         try:
-            self.git("add", "--all", "--", *_everything(), *self._state_dir(), **env)
-            staged = self.git.done("ls-files", "-z", "--stage", env=env).out.split(b"\0")
+            git("add", "--all", "--", *_everything(), *self._state_dir(), **env)
+            staged = git.done("ls-files", "-z", "--stage", env=env).out.split(b"\0")
             links = [item.partition(b"\t")[2] for item in staged if item.startswith(_GITLINK)]
-            if links:
-                self._check_links(links, setup=setup)
-            return self.git("write-tree", **env)
+            return git("write-tree", **env), links
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(index)
@@ -383,7 +399,7 @@ class Trees:
         return "" if head == base.commit else f"{branch.removeprefix('refs/heads/')} has moved on"
 
 
-def look_at(git: Git) -> tuple[str, str, str]:
+def look_at(git: Git, needed_by: str = "parallel.tasks") -> tuple[str, str, str]:
     """The commit of HEAD, its branch, and where the workspace is in its repository; empty if it is on no branch, or at the top.
 
     Raises:
@@ -394,7 +410,7 @@ def look_at(git: Git) -> tuple[str, str, str]:
     try:
         told, _, prefix = git("rev-parse", "--is-inside-work-tree", "--show-prefix").partition("\n")
     except GitError as error:
-        told = f"{error.problem}; tasks side by side need a repository (parallel.tasks)"
+        told = f"{error.problem}; {needed_by} needs a repository"
         raise WorktreeError(git.place, told) from None
     if told != "true":
         raise WorktreeError(git.place, "it has no work tree")
