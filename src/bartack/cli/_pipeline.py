@@ -24,6 +24,7 @@ from bartack.pipeline import (
     choose_tasks,
     find_obstacles,
     hold_workspace,
+    ignored_files,
     make_order,
     make_settings,
     needed_roles,
@@ -62,6 +63,8 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
     settings = make_settings(config, roles, asks=_somebody_is_there(wish), workspace=workspace)
     order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
     _warn(config)
+    for name, path in ignored_files(workspace, config, tasks):
+        say(f"{name}: {path} is ignored by git: no worktree of a task has it (parallel.tasks)")
     shared = settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
         run = create_run(_order(order), workspace, config, wish.sets)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         clear_trees,
         count_trees,
         has_trees,
+        ignored_files,
         resumed_places,
         workspace_of,
     )
@@ -83,6 +84,7 @@ __all__ = [
     "find_obstacles",
     "has_trees",
     "hold_workspace",
+    "ignored_files",
     "iter_receipts",
     "load_receipt",
     "main",
@@ -112,6 +114,7 @@ _HOMES: Final = {
         "clear_trees",
         "count_trees",
         "has_trees",
+        "ignored_files",
         "resumed_places",
         "workspace_of",
     ),

@@ -258,7 +258,7 @@ def _in_parallel(config: Config, workspace: Path, environ: Mapping[str, str]) ->
         return
     needs = "parallel.tasks" if parallel.tasks > 1 else "review.isolated"
     try:
-        check_repository(workspace, needs)
+        check_repository(workspace, needs, str(config.state_dir(workspace)))
     except GitError as error:
         yield Obstacle(needs, error.problem, error)
     if parallel.setup:

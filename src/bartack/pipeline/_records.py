@@ -279,6 +279,8 @@ class TaskResult(Record, frozen=True):
     spent: Spent = Spent()
     notes: list[Noted] = []
     """What a task has done that failed, for whoever goes on with it."""
+    left: list[str] = []
+    """What the branch of a task that has a worktree does not have, and where it is, one sentence each."""
 
 
 class Base(Record, frozen=True):
@@ -314,10 +316,11 @@ class Opened(Record, frozen=True):
 
 
 class Committed(Record, frozen=True):
-    """What a branch is at, after everything was committed."""
+    """What a branch is at, after everything was committed. ``left``: what it does not have, one sentence each."""
 
     task_id: str
     commit: str
+    left: list[str] = []
 
 
 class Merged(Record, frozen=True):

@@ -18,6 +18,7 @@ from typing import Final
 from bartack.core import make_private
 from bartack.errors import GitError, WorktreeError
 from bartack.pipeline._git import Git, check_version
+from bartack.pipeline._left_out import find_unborn, leaving_out
 from bartack.pipeline._records import Base, Delivered, Merged
 
 RESULT: Final = "result"
@@ -84,6 +85,11 @@ class Trees:
         self.own = (f"/bartack/{self.run}/",)
         self.git = Git(root, self.own)
 
+    @property
+    def state_dir(self) -> str:
+        """Where all runs are kept."""
+        return os.path.dirname(os.path.dirname(os.path.realpath(self.run_dir)))
+
     def path(self, name: str) -> str:
         """Where a worktree is."""
         return os.path.abspath(tree_of(self.run_dir, name))
@@ -125,6 +131,7 @@ class Trees:
             GitError: Git cannot be used.
         """
         head, branch, prefix = look_at(self.git)
+        check_names(self.git)
         kept = self.kept("base")
         make_private(Path(self.path(RESULT)).parent)
         known = self.git.find("rev-parse", "--verify", "--quiet", f"{kept}^{{commit}}")
@@ -140,6 +147,7 @@ class Trees:
 
     def _tree_of_workspace(self, *, setup: bool) -> str:
         """Everything that git would commit."""
+        check_nested(self.git, self.state_dir)
         tree, links = self.write_tree(self.git, "base")
         if links:
             self._check_links(links, setup=setup)
@@ -162,7 +170,8 @@ class Trees:
             shutil.copyfile(os.path.join(git.place, git("rev-parse", "--git-path", "index")), index)
         env = {"GIT_INDEX_FILE": index}
         try:
-            git("add", "--all", "--", *_everything(), *self._state_dir(), **env)
+            without = [*self._state_dir(), *leaving_out(find_unborn(git, self.state_dir))]
+            git("add", "--all", "--", *_everything(), *without, **env)
             staged = git.done("ls-files", "-z", "--stage", env=env).out.split(b"\0")
             links = [item.partition(b"\t")[2] for item in staged if item.startswith(_GITLINK)]
             return git("write-tree", **env), links
@@ -306,7 +315,7 @@ class Trees:
             at = found.removeprefix("refs/heads/") or "no branch"
             told = f"it is on {at}, not on {self.branch(name)}: nothing was committed (git switch {self.branch(name)})"
             raise WorktreeError(git.place, told)
-        git("add", "--all", "--", *_everything())
+        git("add", "--all", "--", *_everything(), *leaving_out(find_unborn(git)))
         if git.test("diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv"):
             return git("rev-parse", "HEAD")
         again = ("--amend",) if amends and git("rev-parse", "HEAD") == amends else ()
@@ -420,6 +429,35 @@ def look_at(git: Git, needed_by: str = "parallel.tasks") -> tuple[str, str, str]
     if not head:
         raise WorktreeError(git.place, "there is no commit yet to begin with; make one first")
     return head, git.find("symbolic-ref", "--quiet", "HEAD"), prefix.rstrip("/")
+
+
+def check_names(git: Git) -> None:
+    """Raise unless branches can be called ``bartack/…``.
+
+    Raises:
+        WorktreeError: A branch is called ``bartack``.
+    """
+    if git.find("rev-parse", "--verify", "--quiet", "refs/heads/bartack"):
+        told = (
+            "a branch is called 'bartack', so git can make no branch 'bartack/RUN/TASK' beside it; rename it "
+            "(git branch -m bartack NAME)"
+        )
+        raise WorktreeError(git.place, told)
+
+
+def check_nested(git: Git, state_dir: str) -> None:
+    """Raise if a repository inside of the work tree has no commit: no worktree could have its files.
+
+    Raises:
+        WorktreeError: One has none.
+    """
+    unborn = find_unborn(git, state_dir)
+    if unborn:
+        told = (
+            f"{unborn[0]!r} is a repository without a commit, and no worktree would have its files; make a commit there, "
+            "name it in .gitignore, or set parallel.tasks = 1"
+        )
+        raise WorktreeError(git.place, told)
 
 
 def find_marks(folder: str, paths: list[str]) -> list[str]:
