@@ -75,7 +75,7 @@ class Desk:
         lane: Lane | None = None,
         past: list[Noted] | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings = self._begun = settings
         self.spent = spent if lane is None else Spent()
         self.receipts = 0
         self._ctx = ctx
@@ -99,6 +99,11 @@ class Desk:
     def place(self) -> Place:
         """Where its steps work."""
         return self._place
+
+    @property
+    def changed_settings(self) -> Settings | None:
+        """The settings, if they are not those that it began with."""
+        return self.settings if self.settings.hub > self._begun.hub else None
 
     async def stop(
         self,
@@ -139,8 +144,14 @@ class Desk:
         """The workspace was captured."""
         self._shot = shot
         self.first = self.first or shot.snapshot_id
+        self.renew(shot.settings)
         for note in shot.notes:
             self._ctx.log(note)
+
+    def renew(self, settings: Settings | None) -> None:
+        """Take the settings that hold since the run was resumed."""
+        if settings is not None and settings.hub > self.settings.hub:
+            self.settings = settings
 
     async def _capture(self) -> Shot:
         shot = await take_snapshot(self._place, self.settings, self.first)
@@ -152,6 +163,7 @@ class Desk:
         """The workspace as it was in the past; what it is now is not known by that."""
         self.expect_changes()
         self.first = self.first or shot.snapshot_id
+        self.renew(shot.settings)
         return shot
 
     def expect_changes(self) -> None:

@@ -42,6 +42,7 @@ class Settings(Record, frozen=True):
         asks: Whether somebody is there to be asked at a bound.
         state_dir: Where runs are kept, relative to the workspace.
         prompts: What the agents are told that know prompts only: a template by action.
+        hub: How many times the run had been started when they were decided; 0: before it began.
     """
 
     pipeline: PipelineConfig = PipelineConfig()
@@ -59,6 +60,7 @@ class Settings(Record, frozen=True):
     asks: bool = False
     state_dir: str = ".bartack"
     prompts: dict[str, str] = {}
+    hub: int = 0
 
 
 class Place(Record, frozen=True):
@@ -106,6 +108,8 @@ class Activated(Record, frozen=True):
     tasks: list[TaskRecord]
     plan: str = ""
     plan_sha256: str = ""
+    settings: Settings | None = None
+    """The settings, if the run was resumed before with others."""
 
 
 class Shot(Record, frozen=True):
@@ -120,6 +124,8 @@ class Shot(Record, frozen=True):
     notes: list[str] = []
     hub: int = 0
     """How many times the run had been started by then."""
+    settings: Settings | None = None
+    """The settings that hold since the run was resumed, where the worker had others."""
 
 
 class Lane(Record, frozen=True):
@@ -279,6 +285,8 @@ class TaskResult(Record, frozen=True):
     spent: Spent = Spent()
     notes: list[Noted] = []
     """What a task has done that failed, for whoever goes on with it."""
+    settings: Settings | None = None
+    """The settings that it had at its end, where it began with others."""
     left: list[str] = []
     """What the branch of a task that has a worktree does not have, and where it is, one sentence each."""
 

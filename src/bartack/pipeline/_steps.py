@@ -55,7 +55,7 @@ from bartack.pipeline._records import (
     TestRun,
 )
 from bartack.pipeline._sections import check_edit
-from bartack.pipeline._settings import renew
+from bartack.pipeline._settings import current_hub, load_settings, newer_settings, renew
 from bartack.pipeline._snapshot import capture
 from bartack.pipeline._whose import Blame, blame, leave_out_others
 from bartack.runtime import step, step_info
@@ -115,6 +115,7 @@ def _shoot(place: Place, settings: Settings, since: str, found: Snapshot | None 
         changed_more=max(len(changes) - MOST_CHANGED, 0),
         notes=list(found.notes),
         hub=current_hub(),
+        settings=newer_settings(place.run_dir, settings),
     )
 
 
@@ -140,12 +141,6 @@ def rebase(place: Place, settings: Settings, base: str, refused: str) -> Shot:
     with _keeping(place):
         write_manifest(snapshots_of(place), made, moment(SystemClock().now_us()))
     return Shot(snapshot_id=made.id, files=made.count, bytes=made.size_bytes, hub=current_hub())
-
-
-def current_hub() -> int:
-    """How many times the run was started; 0 where nobody says."""
-    number = os.environ.get("BARTACK_HUB", "")
-    return int(number) if number.isdecimal() else 0
 
 
 def note_resume(place: Place, settings: Settings, hub: int) -> None:
@@ -262,6 +257,7 @@ def accept(
         checks: What is forbidden.
         since: An earlier snapshot that the one after the answer is compared with.
     """
+    given, settings = settings, newer_settings(place.run_dir, settings) or settings
     isolated = [] if checks.isolated is None else end_review(place, checks.isolated, settings)
     found = _capture(place, settings)
     base = _base(place, shot)
@@ -296,7 +292,7 @@ def accept(
         ],
         created_at=moment(SystemClock().now_us()),
     )
-    after = _shoot(place, settings, since, found)
+    after = _shoot(place, given, since, found)
     return msgspec.structs.replace(result, receipt=receipt, protected=protected, after=after)
 
 
@@ -600,7 +596,8 @@ def count_rewinds() -> int:
 def stop_here(place: Place, settings: Settings, stop: Stop, seen: int) -> Grant:
     """Fail the first time; executed anew by a resume, let the run go on with the settings as they are then."""
     if step_info().rewinds > seen:
-        return Grant(settings=renew(settings, Path(place.root), Path(place.run_dir)))
+        decided = load_settings(place.run_dir, current_hub())
+        return Grant(settings=decided or renew(settings, Path(place.root), Path(place.run_dir)))
     raise _error_of(stop)
 
 

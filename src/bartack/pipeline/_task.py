@@ -124,6 +124,7 @@ class _Task:
             accepted=self._accepted,
             spent=self._desk.spent,
             left=left,
+            settings=self._desk.changed_settings,
         )
 
     def failed(self, error: BartackError) -> TaskResult:
@@ -138,6 +139,7 @@ class _Task:
             problem=problem,
             spent=self._desk.spent,
             notes=self._desk.past.notes,
+            settings=self._desk.changed_settings,
         )
 
     async def check(self) -> Settings:
@@ -322,12 +324,16 @@ class _Task:
             marks = await look_for_marks(Place(run_dir=self._desk.place.run_dir), self._lane)
         else:
             marks = None
+        before = settings.tests
         judged = await judge_tests(
             settings, gate, ran, self._report, sorted(changed), marks, self._desk.place, self._desk.first
         )
         if judged.after is not None:
             self._desk.see(judged.after)
         self._ctx.log(say_gate(judged))
+        if self._desk.settings.tests != before:
+            self._ctx.log("the tests are run again: their settings were changed when the run was resumed")
+            return await self._gate()
         self._desk.past.note("gate", "", msgspec.structs.replace(judged, after=None))
         return judged
 
