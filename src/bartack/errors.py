@@ -1997,12 +1997,18 @@ class ReadOnlyViolationError(PipelineError):
     """A reviewer changed files that it may only read. The changes are left as they are."""
 
     code = "BT911"
-    remedy = "Look at the files; undo or keep the changes yourself, then resume: the review is made again."
+    remedy = (
+        "Look at the files. Undo the changes, then resume: the answer counts. Or keep them and resume: the review is made "
+        "again, with the files as they are. With 'review.isolated' a reviewer has a worktree of its own."
+    )
 
-    def __init__(self, task: str, paths: str) -> None:
+    def __init__(self, task: str, paths: str, *, certain: bool = True) -> None:
         self.task = task
         self.paths = paths
-        super().__init__(f"task {task}: the reviewer changed {paths}")
+        told = (
+            f"the reviewer changed {paths}" if certain else f"{paths} changed while an agent only had to read"
+        )
+        super().__init__(f"task {task}: {told}")
 
 
 class SpecEditError(PipelineError):

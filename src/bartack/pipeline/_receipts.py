@@ -22,7 +22,12 @@ def receipt_path(receipt: Receipt) -> str:
 
 def receipts_of(run_dir: Path, task: str) -> int:
     """How many receipts a task has so far."""
-    return sum(1 for _ in (run_dir / "receipts" / _folder(task)).glob("step-*.json"))
+    return len(receipt_files(run_dir, task))
+
+
+def receipt_files(run_dir: Path, task: str) -> list[Path]:
+    """The files of the receipts that a task has so far."""
+    return sorted((run_dir / "receipts" / _folder(task)).glob("step-*.json"))
 
 
 def _folder(task: str) -> str:

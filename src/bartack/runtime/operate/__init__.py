@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     )
     from bartack.runtime._reopened import Reopened
     from bartack.runtime._run_as import check_run_as
-    from bartack.runtime._serve import Quiet
+    from bartack.runtime._serve import Quiet, serve
     from bartack.runtime._snapshots import (
         Change,
         FileEntry,
@@ -229,6 +229,7 @@ __all__ = [
     "read_settings",
     "read_state",
     "read_transcript",
+    "serve",
     "snapshot_id",
     "status_of",
     "summarise",
@@ -330,7 +331,7 @@ _HOMES = {
         "snapshot_id",
     ),
     "_reopened": ("Reopened",),
-    "_serve": ("Quiet",),
+    "_serve": ("Quiet", "serve"),
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
     "_timeouts": ("Limit", "limits_in_force"),
