@@ -194,7 +194,7 @@ def test_what_is_opened_in_place_of_a_missing_stream_is_closed(monkeypatch: pyte
     with guarded_streams():
         edge = sys.stdout
         assert isinstance(edge, Edge)
-        assert not edge.inner.closed
+        was_closed = edge.inner.closed
 
-    assert edge.inner.closed
+    assert (was_closed, edge.inner.closed) == (False, True)
     assert sys.stdout is None
