@@ -100,6 +100,7 @@ if TYPE_CHECKING:
         snapshot_id,
     )
     from bartack.runtime._state import State
+    from bartack.runtime._step_search import find_step
     from bartack.runtime._steps import AskArgs, CallArgs, Held, ThinkArgs, ThinkOutcome
     from bartack.runtime._timeouts import Limit, limits_in_force
     from bartack.runtime._transcript import has_facts, lost_lines, read_transcript
@@ -200,6 +201,7 @@ __all__ = [
     "fail_run",
     "find_enclosing",
     "find_run",
+    "find_step",
     "find_workspace",
     "fork_run",
     "has_facts",
@@ -331,6 +333,7 @@ _HOMES = {
     "_transcript": ("has_facts", "lost_lines", "read_transcript"),
     "_transcript_facts": ("cut_line",),
     "_update": ("update_program",),
+    "_step_search": ("find_step",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
 }
