@@ -2009,7 +2009,10 @@ class ReceiptConflictError(PipelineError):
     """There is another file where a receipt has to be. It was not overwritten."""
 
     code = "BT913"
-    remedy = "Move the file that the message names to another place, then resume."
+    remedy = (
+        "Move the file that the message names to another place, then resume. If it is a receipt of this run, two answers claim "
+        "its place: set the first one aside with 'bartack resume RUN --again STEP' ('bartack show RUN' lists the steps)."
+    )
 
     def __init__(self, path: str) -> None:
         self.path = path

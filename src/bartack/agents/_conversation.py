@@ -77,6 +77,7 @@ from bartack.agents._messages import (
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._replies import check_reply, check_version, read_prompt, reply_text
 from bartack.agents._reply import ReadReply, ReplyFaultsError, repair_request
+from bartack.agents._sound import find_unsound
 from bartack.agents._times import Stopwatch, Times
 from bartack.agents._usage import over_budget, total_usage
 from bartack.core import Clock
@@ -97,6 +98,8 @@ OPEN_TOOLS: Final = 64
 LONGEST_S: Final = 1e9
 WHY: Final = 512
 """Characters of why there is another attempt."""
+CODE: Final = 128
+"""Characters of a code that an agent makes up."""
 REPAIR: Final = 4096
 """The same, if a reply is to be mended."""
 
@@ -159,7 +162,8 @@ class Conversation:
         self._cause: Cause = "first" if request.attempt == 1 else "resend"
         self._why: tuple[str, str] = ("", "")
         if request.rejected and request.attempt == 1:
-            self._cause, self._why = "rejected", (request.rejected, "the answer was refused")
+            told = request.rejected_because or "the answer was refused"
+            self._cause, self._why = "rejected", (request.rejected, told)
         self._attempts: list[str] = []
         self._once: set[str] = set()
         self._sent: str = ""
@@ -380,7 +384,7 @@ class Conversation:
     @property
     def attempt(self) -> int:
         """The number of the attempt that is under way."""
-        return self.request.attempt + max(self._tries, 1) - 1
+        return self.request.attempts_before + self.request.attempt + max(self._tries, 1) - 1
 
     def _command(self) -> Command:
         request = self.request
@@ -400,7 +404,7 @@ class Conversation:
             deadline=moment(self._clock.now_us() + int(self.deadline_in_s * 1e6)),
             retry=Retry(
                 self.attempt,
-                self._config.retries + self._uncounted + request.attempt - 1,
+                self._config.retries + self._uncounted + request.attempts_before + request.attempt - 1,
                 self._cause,
                 code or None,
                 message[: REPAIR if code == "invalid_reply" else WHY] or None,
@@ -602,6 +606,10 @@ class Conversation:
                 call.call_id, None, ToolProblem("unknown_tool", f"there is no tool {call.name!r}")
             )
             return
+        unsound = find_unsound(call.arguments, keyed=False, place="arguments")
+        if unsound:
+            self._answer_tool(call.call_id, None, ToolProblem("invalid_arguments", unsound))
+            return
         if len(self._open_tools) >= OPEN_TOOLS:
             told = f"{OPEN_TOOLS} calls wait already; call again when one has its result"
             self._answer_tool(call.call_id, None, ToolProblem("too_many_calls", told))
@@ -705,8 +713,9 @@ class Conversation:
     def _agent_error(self, event: Event) -> None:
         payload = event.payload or {}
         code = payload.get("code")
-        code = code if isinstance(code, str) and code else "internal_error"
-        message = str(payload.get("message", "") or code)[:2048]
+        code = code[:CODE] if isinstance(code, str) and code else "internal_error"
+        told = payload.get("message")
+        message = (told if isinstance(told, str) and told else code)[:2048]
         if self.state == "cancelling":
             assert self._verdict is not None
             self._over(self._verdict)

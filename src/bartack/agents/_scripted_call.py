@@ -137,7 +137,13 @@ def _command(request: AgentRequest, name: str) -> Command:
         expected_outputs=request.expected_outputs,
         version=request.version,
         deadline=moment(int(request.timeout_s * 1e6)),
-        retry=Retry(request.attempt, _ATTEMPTS, again, request.rejected or None),
+        retry=Retry(
+            request.attempts_before + request.attempt,
+            request.attempts_before + _ATTEMPTS,
+            again,
+            request.rejected or None,
+            request.rejected_because or None,
+        ),
         conversation=conversation_id(request.run_id, request.key),
         priority=5,
     )

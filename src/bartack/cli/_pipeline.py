@@ -28,6 +28,7 @@ from bartack.pipeline import (
     make_settings,
     needed_roles,
     note_resume,
+    put_receipts_aside,
     read_order,
     restore_receipts,
     resumed_places,
@@ -76,6 +77,8 @@ def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: boo
     shared = order is not None and order.settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
         lock.sign(run.id)
+        for path in put_receipts_aside(run.path):
+            say(f"the receipt of an answer that was set aside is now {path}")
         for path in restore_receipts(run.path):
             say(f"{path} was missing and is written again")
         if order is not None:

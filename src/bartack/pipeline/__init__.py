@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bartack.pipeline._main import main, make_order
     from bartack.pipeline._manifest import verify_manifest
     from bartack.pipeline._ready import Obstacle, find_obstacles
-    from bartack.pipeline._receipts import receipt_path, restore_receipts
+    from bartack.pipeline._receipts import put_receipts_aside, receipt_path, restore_receipts
     from bartack.pipeline._records import PipelineOrder, Place, Settings, TaskRecord
     from bartack.pipeline._request import MAIN, PROGRAM, choose_tasks
     from bartack.pipeline._sections import missing_titles
@@ -91,6 +91,7 @@ __all__ = [
     "missing_titles",
     "needed_roles",
     "note_resume",
+    "put_receipts_aside",
     "read_manifest",
     "read_order",
     "read_progress",
@@ -120,7 +121,7 @@ _HOMES: Final = {
     "_main": ("main", "make_order"),
     "_manifest": ("verify_manifest",),
     "_standing": ("Progress", "Standing", "read_progress"),
-    "_receipts": ("receipt_path", "restore_receipts"),
+    "_receipts": ("receipt_path", "put_receipts_aside", "restore_receipts"),
     "_records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
     "_ready": ("Obstacle", "find_obstacles"),
     "_request": ("MAIN", "PROGRAM", "choose_tasks"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -47,6 +47,8 @@ Cause = Literal["start", "tests", "review", "spec", "conflict", "clarification",
 
 LINE_BYTES: Final = 190_000
 """Inputs that are longer than this have their findings in a file."""
+COMMAND_BYTES: Final = 240_000
+"""Inputs with their list of changed files take no more of a line than this: the rest of the command has to fit into it, too."""
 REPLIES: Final = 3
 """How often an agent may give an answer that contradicts the workspace."""
 
@@ -59,6 +61,14 @@ class Answer(msgspec.Struct, frozen=True):
     findings: list[Finding]
     recalled: bool = False
     """Another worker has had it, which failed later."""
+
+
+class Refusal(NamedTuple):
+    """Why the last answer to a command was refused, and how many attempts there were so far."""
+
+    code: str = ""
+    problem: str = ""
+    attempts: int = 0
 
 
 class Desk:
@@ -175,11 +185,11 @@ class Desk:
         self.expect_changes()
         inputs = await self._inputs(action, cause, findings, more)
         key = command_key(action, self._record.id, shot.snapshot_id, inputs)
-        base, refused, replies = shot, "", 0
+        base, refusal, replies = shot, Refusal(), 0
         while True:
             result = self.past.recall("result", key, AgentResult)
             if result is None:
-                result = await self._command(action, inputs, shot, key, refused)
+                result = await self._command(action, inputs, shot, key, refusal)
                 self.past.note("result", key, result)
             accepted = self.past.recall("accepted", key, Accepted)
             recalled = accepted is not None
@@ -187,10 +197,11 @@ class Desk:
                 accepted = await self._accept(self._draft(action, cause, shot, key, result), base, result)
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
-            refused, replies = accepted.code, replies + 1
-            if refused != "invalid_reply" or replies % REPLIES == 0:
+            replies += 1
+            refusal = Refusal(accepted.code, accepted.problem, refusal.attempts + result.attempts)
+            if accepted.code != "invalid_reply" or replies % REPLIES == 0:
                 detail = accepted.diff or self._agent(action)
-                await self.stop(refused, "answer", replies, accepted.problem, detail)
+                await self.stop(accepted.code, "answer", replies, accepted.problem, detail)
             base = await self._rebase(base, accepted.result_snapshot_id)
 
     async def _accept(self, draft: Receipt, base: Shot, result: AgentResult) -> Accepted:
@@ -218,7 +229,7 @@ class Desk:
         return made
 
     async def _command(
-        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refused: str
+        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refusal: Refusal
     ) -> AgentResult:
         settings = self.settings
         used = await self._check_budget(action)
@@ -237,8 +248,10 @@ class Desk:
                 pinning=settings.pipeline.version_pinning,
                 cwd="" if self._lane is None else self._place.workspace,
                 refused_paths=[settings.state_dir],
-                rejected=refused,
-                prompt=self._prompt(action, inputs, refused),
+                rejected=refusal.code,
+                rejected_because=refusal.problem,
+                attempts_before=refusal.attempts,
+                prompt=self._prompt(action, inputs, refusal.code),
                 timeout_s=settings.deadlines.get(action),
                 max_tokens=max_tokens,
                 max_turns=max_turns,
@@ -286,7 +299,7 @@ class Desk:
     async def _inputs(
         self, action: str, cause: Cause, findings: list[Finding], more: Mapping[str, object]
     ) -> dict[str, object]:
-        inputs = dict(more)
+        inputs = _with_room(more)
         number = self._rounds[action]
         iteration: dict[str, object] = {"round": number, "cause": cause, "findings": plain(findings)}
         inputs["iteration"] = iteration
@@ -342,6 +355,23 @@ class Desk:
             conflict_resolutions=record.conflict_resolutions,
             created_at="",
         )
+
+
+def _with_room(given: Mapping[str, object]) -> dict[str, object]:
+    """Inputs without as many names of changed files as a line has no room for; the number of the others is in them."""
+    inputs = dict(given)
+    changed, more = inputs.get("changed_files"), inputs.get("changed_files_more", 0)
+    if not isinstance(changed, list) or not isinstance(more, int):
+        return inputs
+    room = COMMAND_BYTES - len(msgspec.json.encode({**inputs, "changed_files": []}))
+    names = msgspec.convert(changed, type=list[str])
+    for index, name in enumerate(names):
+        room -= len(msgspec.json.encode(name)) + 1
+        if room < 0:
+            inputs["changed_files"] = names[:index]
+            inputs["changed_files_more"] = more + len(names) - index
+            break
+    return inputs
 
 
 def _blame_place(place: Place, error: AgentError) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from hashlib import sha256
 
 from bartack.agents import open_artifact
-from bartack.errors import PlanPathError, UnsafePathError
+from bartack.errors import ActivationError, PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
 from bartack.pipeline._parallel import SideBySide, result_of
-from bartack.pipeline._proposal import sort_tasks
+from bartack.pipeline._proposal import is_reserved, sort_tasks
 from bartack.pipeline._records import (
     Activated,
     PipelineOrder,
@@ -170,6 +170,9 @@ def make_order(
     """What a run is started with; tasks that cannot be queued are refused here, before there is a run.
 
     Raises:
-        ActivationError: See ``sort_tasks``.
+        ActivationError: See ``sort_tasks``; or the pipeline uses an id itself.
     """
+    taken = next((record.id for record in tasks if is_reserved(record.id)), "")
+    if taken:
+        raise ActivationError(f"the pipeline uses the name {taken!r} itself: give the task another id")
     return PipelineOrder(settings=settings, tasks=sort_tasks(tasks), instruction=instruction, yes=yes)

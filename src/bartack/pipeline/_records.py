@@ -25,6 +25,8 @@ from bartack.runtime.operate import (
 Verdict = Literal["pass", "fail", "waived"]
 StopPlace = Literal["tests", "review", "spec", "rounds", "intake", "answer", "budget", "tasks"]
 """Where a run stops until a person resumes it."""
+MOST_COUNTED: Final = 2**53 - 1
+"""Where counts of tokens and turns end: what agents report may be anything."""
 KEPT_BYTES: Final = 64 * 1024
 """What the journal keeps of each output of a configured command; agents see the end of that."""
 
@@ -216,8 +218,8 @@ class Spent(Record, frozen=True):
     def __add__(self, other: Spent) -> Spent:
         """Both together."""
         return Spent(
-            tokens=self.tokens + other.tokens,
-            turns=self.turns + other.turns,
+            tokens=min(self.tokens + other.tokens, MOST_COUNTED),
+            turns=min(self.turns + other.turns, MOST_COUNTED),
             wall_s=self.wall_s + other.wall_s,
         )
 

@@ -59,6 +59,11 @@ _FIRED: Final = msgspec.Raw(FIRED)
 _KEPT_IN_ERRORS: Final = 16 * 1024
 
 
+SET_ASIDE: Final = (
+    "set_aside",
+    "a person has set the recorded answer aside: do the work again and give another one",
+)
+"""What an agent is told whose answer was set aside."""
 LEAST_SPARE_S: Final = 0.5
 """While a tool runs its prompt is not looked at more often than this."""
 
@@ -219,6 +224,7 @@ class EffectDesk:
             limit,
             reserve,
             self._trace(worker, opened),
+            SET_ASIDE if (step.p, step.n) in worker.set_aside else ("", ""),
         )
         if opened.due > self._office.now_us():
             self._start_later(job, start)

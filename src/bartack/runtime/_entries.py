@@ -195,6 +195,23 @@ class WorkerRewound(EntryData, frozen=True, gc=False):
     to: int
 
 
+class StepSetAside(EntryData, frozen=True, gc=False):
+    """A person has set the outcome of a step aside, with all that followed from it: the step is executed again.
+
+    Of the history of its worker from entry ``to`` on, only the entries ``kept`` stand. The workers that were started by what does
+    not stand are no part of the run any more.
+    """
+
+    kind = "step.set_aside"
+
+    path: str
+    p: str
+    n: int
+    to: int
+    kept: list[int] = []
+    workers: list[str] = []
+
+
 class WorkerCancelled(EntryData, frozen=True, gc=False):
     """A worker is cancelled: its open steps are, or else its next one."""
 

@@ -112,6 +112,8 @@ class StartPrompt(Action, frozen=True, gc=False):
     reserved_usd: float = 0.0
     trace: str = ""
     """Where in its trace the step is, if anybody traces it."""
+    rejected: tuple[str, str] = ("", "")
+    """Why the answer that the step had before was refused: a code and a sentence. Not the program's doing, but a person's."""
 
 
 class StopPrompt(Action, frozen=True, gc=False):

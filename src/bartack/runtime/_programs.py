@@ -337,6 +337,8 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
             attempt=action.attempt,
             may_decline=args.may_decline,
             trace=action.trace,
+            rejected=action.rejected[0],
+            rejected_because=action.rejected[1],
         )
     return AgentRequest(
         run_id=run_id,
@@ -356,7 +358,9 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
         timeout_s=action.timeout_s,
         attempt=action.attempt,
         refused_paths=command.refused_paths,
-        rejected=command.rejected,
+        rejected=command.rejected or action.rejected[0],
+        rejected_because=command.rejected_because or action.rejected[1],
+        attempts_before=command.attempts_before,
         trace=action.trace,
     )
 

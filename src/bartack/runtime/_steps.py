@@ -146,6 +146,9 @@ class CommandArgs(Args, frozen=True):
     cwd: str = ""
     refused_paths: list[str] = []
     rejected: str = ""
+    rejected_because: str = ""
+    """The same in words. Like ``attempts_before`` it is not compared with a recorded step: an earlier version did not say it."""
+    attempts_before: int = 0
     max_tokens: int | None = None
     prompt: str = ""
     """The same in words, for an agent that knows prompts only."""

@@ -122,6 +122,8 @@ class Worker:
     crashes_in_a_row = 0
     last_crash = ""
     """Why its process died last."""
+    set_aside: frozenset[tuple[str, int]] = frozenset()
+    """Steps whose outcome a person has set aside, until they have another one."""
 
     def __init__(self, data: e.WorkerSpawned, seq: int, arguments: Value) -> None:
         self.path = data.path

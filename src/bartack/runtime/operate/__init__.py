@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bartack.runtime._again import SetAside, last_answer, set_aside
     from bartack.runtime._client import HubClient
     from bartack.runtime._config import (
         Config,
@@ -161,6 +162,7 @@ __all__ = [
     "RunFacts",
     "RunFile",
     "RunSummary",
+    "SetAside",
     "SettingProblem",
     "Snapshot",
     "SnapshotConfig",
@@ -208,6 +210,7 @@ __all__ = [
     "iter_receipts",
     "iter_snapshots",
     "kept_sets",
+    "last_answer",
     "leave_answer",
     "leave_message",
     "left_messages",
@@ -224,6 +227,7 @@ __all__ = [
     "read_settings",
     "read_state",
     "read_transcript",
+    "set_aside",
     "snapshot_id",
     "status_of",
     "summarise",
@@ -330,6 +334,7 @@ _HOMES = {
     "_timeouts": ("Limit", "limits_in_force"),
     "_transcript": ("has_facts", "lost_lines", "read_transcript"),
     "_transcript_facts": ("cut_line",),
+    "_again": ("SetAside", "last_answer", "set_aside"),
     "_update": ("update_program",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
