@@ -842,7 +842,7 @@ class Conversation:
         self._record.ended.add(self.correlation)
         if isinstance(outcome, AgentError):
             used = total_usage([*self._spent, self._usage])
-            outcome.usd, outcome.tokens = used.cost_usd or 0.0, used.tokens
+            outcome.usd, outcome.tokens, outcome.turns = used.cost_usd or 0.0, used.tokens, used.turns or 0
         for case, count in sorted(self._faults.items()):
             if count > TOLD:
                 told = f"{count - TOLD} more lines: {case}"

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
-from bartack.errors import AgentError, WorktreeError
+from bartack.errors import AgentError, BudgetExceededError, WorktreeError
 from bartack.pipeline._lanes import check_place, place_of, tally
 from bartack.pipeline._past import Notebook, Past
 from bartack.pipeline._records import (
@@ -84,7 +84,8 @@ class Desk:
         past: list[Noted] | None = None,
     ) -> None:
         self.settings = settings
-        self.spent = spent if lane is None else Spent()
+        self.spent = Spent()
+        """What this task has used; what was used before it is not in it."""
         self.receipts = 0
         self._ctx = ctx
         self._record = record
@@ -231,6 +232,18 @@ class Desk:
     async def _command(
         self, action: str, inputs: dict[str, object], shot: Shot, key: str, refusal: Refusal
     ) -> AgentResult:
+        while True:
+            try:
+                return await self._send(action, inputs, shot, key, refusal)
+            except BudgetExceededError as error:
+                if error.unit == "usd":
+                    raise
+                # The other tasks have what is left of it: what a person decides holds for all.
+                await self.stop("budget", "budget", self.receipts, error.message, self._agent(action))
+
+    async def _send(
+        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refusal: Refusal
+    ) -> AgentResult:
         settings = self.settings
         used = await self._check_budget(action)
         self._ctx.log(say_command(action, self._record.id, inputs, key, self._agent(action)))
@@ -251,6 +264,7 @@ class Desk:
                 rejected=refusal.code,
                 rejected_because=refusal.problem,
                 attempts_before=refusal.attempts,
+                share=1 if self._lane is None else self._lane.width,
                 prompt=self._prompt(action, inputs, refusal.code),
                 timeout_s=settings.deadlines.get(action),
                 max_tokens=max_tokens,
@@ -286,7 +300,7 @@ class Desk:
     async def _used(self) -> Spent:
         caps = self.settings.budget
         if self._lane is None or (caps.tokens is None and caps.turns is None and caps.wall_s is None):
-            return self.spent
+            return self._before + self.spent
         return self._before + await tally(self._place, self._ctx.path, self.spent)
 
     def _share(self, cap: int | None, used: int) -> int | None:

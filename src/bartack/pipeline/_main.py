@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import msgspec
+
 from bartack.agents import open_artifact
 from bartack.errors import ActivationError, PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
@@ -66,7 +68,10 @@ class _Queue:
                 await self._do_all()
             left = [result for result in self._results.values() if result.status != "done"]
             if not left:
-                results = [self._results[record.id] for record in self._queue.tasks]
+                results = [
+                    msgspec.structs.replace(self._results[record.id], before=None)
+                    for record in self._queue.tasks
+                ]
                 return await lanes.end(results) if self._parallel else Summary(tasks=results)
             await self._stop(left)
 
@@ -82,7 +87,8 @@ class _Queue:
         while wave := [record for record in left if all(map(self._is_done, record.depends_on))]:
             await self._check_plan()
             lanes.settings = self._settings
-            self._results |= {result.id: result for result in await lanes.do(wave)}
+            done = await lanes.do(wave)
+            self._results |= {result.id: _with_past(result, self._results.get(result.id)) for result in done}
             left = [record for record in left if record not in wave]
         for record in left:
             missing = next(name for name in record.depends_on if not self._is_done(name))
@@ -107,8 +113,8 @@ class _Queue:
         else:
             [outcome] = await self._ctx.delegate([call], on_failure="collect")
             result = await result_of(self._place, outcome, record, past, self._spent)
-        self._spent = result.spent
-        return result
+        self._spent = result.spent if result.before is None else result.before + result.spent
+        return _with_past(result, known)
 
     def _is_done(self, name: str) -> bool:
         known = self._results.get(name)
@@ -137,6 +143,13 @@ class _Queue:
         if answer == "abort":
             await self._ctx.abort(f"aborted by a person: {self._queue.plan} has changed")
         self._plan = now
+
+
+def _with_past(result: TaskResult, known: TaskResult | None) -> TaskResult:
+    """The result of a task that failed before, and has used what it used then, too."""
+    if known is None or result.before is None:
+        return result
+    return msgspec.structs.replace(result, spent=known.spent + result.spent)
 
 
 @step(name="activate")

@@ -238,6 +238,8 @@ class Left(Record, frozen=True):
     number: int
     noted: Noted
     spent: Spent
+    own: bool = False
+    """What was used by this task alone; an earlier version counted that of the tasks before it, too."""
 
 
 class TaskResult(Record, frozen=True):
@@ -250,6 +252,9 @@ class TaskResult(Record, frozen=True):
     """The loops that a person ended by accepting the work as it is."""
     problem: str = ""
     spent: Spent = Spent()
+    """What it has used itself."""
+    before: Spent | None = None
+    """What was used before it; an earlier version has that in ``spent``, too."""
     notes: list[Noted] = []
     """What a task has done that failed, for whoever goes on with it."""
 

@@ -230,6 +230,8 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
 
 def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
+    if data.used is not None:
+        state.spent += data.used
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup)
     if data.step == "think":
         asked = state.worker_of(data.p)
@@ -244,6 +246,8 @@ def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value:
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
+    if data.used is not None:
+        state.spent += data.used
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data)
 
 

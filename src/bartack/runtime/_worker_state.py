@@ -13,6 +13,7 @@ from bartack.runtime import _entries as e
 from bartack.runtime._blame import Blame
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._links import ABORTS, Abort
+from bartack.runtime._units import NONE, Units
 from bartack.supervision import Monitor
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
@@ -51,6 +52,7 @@ class OpenStep(msgspec.Struct, gc=False):
     due: int = 0
     question: str = ""
     reserved_usd: float = 0.0
+    reserved: Units = NONE
     max_crashes: int = 0
     limit: int = 0
     asked: Value = NO_VALUE
