@@ -80,6 +80,7 @@ from bartack.agents._reply import ReadReply, ReplyFaultsError, repair_request
 from bartack.agents._sound import find_unsound
 from bartack.agents._times import Stopwatch, Times
 from bartack.agents._usage import over_budget, total_usage
+from bartack.agents._vitals import Activity
 from bartack.core import Clock
 from bartack.errors import (
     AgentCancelledError,
@@ -98,6 +99,8 @@ OPEN_TOOLS: Final = 64
 LONGEST_S: Final = 1e9
 WHY: Final = 512
 """Characters of why there is another attempt."""
+LOOK_S: Final = 30.0
+"""How often the processes of an agent are looked at that says nothing."""
 CODE: Final = 128
 """Characters of a code that an agent makes up."""
 REPAIR: Final = 4096
@@ -124,6 +127,7 @@ class Conversation:
         protocol: How much of bad lines is borne.
         record: What is remembered of the agent.
         clock: What time it is.
+        look: Says what the tree of a process has done since it was asked last; without it silence is all there is to go by.
         uniform: Where the randomness of waits comes from.
     """
 
@@ -136,6 +140,7 @@ class Conversation:
         record: AgentRecord,
         *,
         clock: Clock,
+        look: Callable[[int], Activity] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.agent = agent
@@ -153,6 +158,7 @@ class Conversation:
         self._watch = Stopwatch(clock)
         self._times = Times(self._watch.now(), request.timeout_s)
         self._uniform = uniform
+        self._look = look
         self._actions: list[Action] = []
         self._link: Link | None = None
         self._n = 0
@@ -356,9 +362,10 @@ class Conversation:
         self._faults.clear()
         self._tools.clear()
         now = self._watch.now()
-        self._times.last_line = self._times.last_progress = now
+        self._times.last_line = self._times.last_progress = self._times.last_look = now
         if not self._send(self._command()):
             return
+        self._is_active()  # what it has done before does not count
         self._unsaid = True
         if self._link is not None and self._link.pid:
             self.process_known()
@@ -883,6 +890,8 @@ class Conversation:
             found.append((self._times.last_line + silence, self._heartbeat_lost))
         if config.stall_s:
             found.append((self._times.last_progress + config.stall_s, self._stalled))
+            if self._look is not None:
+                found.append((self._times.last_look + min(LOOK_S, config.stall_s / 4), self._look_at_it))
         if self._times.suspect is not None:
             found.append((self._times.suspect[0], self._suspicion_over))
         return found
@@ -898,7 +907,29 @@ class Conversation:
         assert self._verdict is not None
         self._over(self._verdict, restart=True)
 
+    def _look_at_it(self) -> None:
+        """See whether a silent agent works: then it is not stalled, whatever it does not say."""
+        self._times.last_look = self._watch.now()
+        if self._is_active():
+            self._times.last_progress = self._times.last_look
+            self._times.last_active = self._times.last_look
+
+    def _is_active(self) -> bool:
+        """Whether its processes did anything since they were looked at last.
+
+        One that sends heartbeats uses a little for that, and says itself whether it gets on.
+        """
+        if self._look is None or self._link is None:
+            return False
+        activity = self._look(self._link.pid)
+        return activity == "much" or (activity == "some" and not self._link.beats)
+
     def _never_spoke(self) -> None:
+        since = self._watch.now() - self._times.last_active
+        if self._look is not None and since <= LOOK_S + 1.0:
+            # It works, and nothing says that it had to introduce itself.
+            self._times.start_by = self._watch.now() + LOOK_S
+            return
         self._end_attempt("start_timeout", f"it said nothing within {self._config.start_s:g} s")
 
     def _heartbeat_lost(self) -> None:

@@ -103,7 +103,7 @@ def describe(run: RunDir) -> Describe:
 
 def _check_ready(reading: Reading, workspace: Path, roles: Sequence[PipelineRole]) -> None:
     """Raise what stands first in the way of a run, before anything is paid for."""
-    found = find_obstacles(reading.config, workspace, os.environ, roles)
+    found = find_obstacles(reading.config, workspace, os.environ, roles, probe=True)
     if not found:
         return
     first, *more = found
