@@ -184,3 +184,45 @@ class _Entry(msgspec.Struct):
 def _entries(place: Place) -> list[_Entry]:
     with open_reader(place.run_dir) as reader:
         return [_Entry(entry.kind, dict(entry.data)) for entry in reader.read()]
+
+
+ASKS: Final = {
+    "events": [{"type": "orchestration.needs_clarification", "payload": {"questions": ["Which one?"]}}]
+}
+
+
+def test_a_run_that_waits_for_an_answer_is_waiting_and_without_input_it_fails(tmp_path: Path) -> None:
+    place = Place(tmp_path, {"intake": [ASKS, proposal("one")]})
+
+    code, told = place.bartack("run", "--instruction", "ship it", "--yes")
+    assert code == 3, told
+    run = place.run_dir.name
+    assert json.loads((place.run_dir / "run.json").read_text())["status"] == "waiting"
+    assert _status(place) == "waiting"
+    code, told = place.bartack("answer", run, "q1", "the first")
+    assert code == 0, told
+    code, told = place.bartack("resume")
+    assert code == 0, told
+    modes = {
+        str(folder.relative_to(place.run_dir)): folder.stat().st_mode & 0o777
+        for top in ("agents", "receipts")
+        for folder in (place.run_dir / top, *(place.run_dir / top).rglob("*"))
+        if folder.is_dir()
+    }
+    assert len(modes) > 4
+    assert set(modes.values()) == {0o700}, modes
+
+    (tmp_path / "memory.json").unlink()
+    code, told = place.bartack("run", "--instruction", "ship it", "--yes", "--no-input")
+    assert code == 1, told
+    assert "NoAnswerError" in told
+
+
+def _status(place: Place) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "bartack", "status", place.run_dir.name, "--json"],
+        cwd=place.workspace,
+        capture_output=True,
+        check=True,
+    )
+    return str(json.loads(done.stdout)["status"])

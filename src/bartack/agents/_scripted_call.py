@@ -78,7 +78,9 @@ class InProcess:
         event = ends[0]
         if event.event == "error":
             told = event.payload or {}
-            raise self._error(str(told.get("code")), str(told.get("message")))
+            retryable = told.get("retryable")
+            final = retryable if isinstance(retryable, bool) else None
+            raise self._error(str(told.get("code")), str(told.get("message")), retryable=final)
         problem = check_reply(event)
         if problem:
             raise self._error("invalid_reply", problem)
@@ -93,8 +95,8 @@ class InProcess:
             attempts=request.attempt,
         )
 
-    def _error(self, code: str, problem: str) -> AgentError:
-        kind = OWN_CODES.get(code) or judge_agent_code(code, retryable=None)
+    def _error(self, code: str, problem: str, *, retryable: bool | None = None) -> AgentError:
+        kind = OWN_CODES.get(code) or judge_agent_code(code, retryable=retryable)
         return make_error(code, kind, self._name, problem)
 
     # Outside.

@@ -305,9 +305,13 @@ def _is_given(option: str) -> bool:
 
 def _newest(workspace: Path) -> RunDir:
     """The newest run that is not over; one that somebody runs only if there is no other."""
-    left = [(run, summarise(run).status) for run in list_runs(workspace)]
-    open_runs = [(run, status) for run, status in left if status not in TERMINAL]
-    resumable = [run for run, status in open_runs if status in {"interrupted", "failed"}]
+    left = [(run, summarise(run)) for run in list_runs(workspace)]
+    open_runs = [(run, found) for run, found in left if found.status not in TERMINAL]
+    resumable = [
+        run
+        for run, found in open_runs
+        if found.status in {"interrupted", "failed"} or (found.status == "waiting" and not found.pid)
+    ]
     if not open_runs:
         raise RunNotFoundError("", wanted="to resume")
     return resumable[0] if resumable else open_runs[0][0]

@@ -152,7 +152,7 @@ def _write(screen: Screen, run: RunDir, chronicle: Chronicle, steps: list[StepRe
     status = status_of(run, state)
     took = human_time((state.last_at - state.created_at) / 1e6)
     screen.line(f"{run.id}  {paint_status(screen, status)}  {printable(state.run.name)}  {took}")
-    _write_steps(screen, chronicle, steps, active=status in {"running", "waiting"})
+    _write_steps(screen, chronicle, steps, active=status in {"running", "waiting"} and not state.stopped)
     _write_messages(screen, chronicle)
     _write_crashes(screen, chronicle)
     _write_notes(screen, chronicle)
