@@ -28,7 +28,7 @@ def resume(directory: str, size: int, *, steps: int) -> Sample:
     run = make_run(directory, "long_history", steps, durability="process")
     run.resume()
     _wait_for(run, "step.started", "receive")
-    hub = int((run.dir / "lock").read_text())
+    hub = int((run.dir / "lock").read_text().split()[0])
     os.kill(hub, signal.SIGKILL)
     for process in find_by_environment("BARTACK_RUN_DIR", str(run.dir)):
         try:

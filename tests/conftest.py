@@ -35,6 +35,13 @@ if _CONFIG not in os.environ.get("XDG_CONFIG_HOME", ""):
     os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix=_CONFIG)
     atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
+# Nor does git know who they are, and it must not guess: what makes commits has to say in whose name.
+for _name in [name for name in os.environ if name.startswith("GIT_") or name == "EMAIL"]:
+    del os.environ[_name]
+os.environ["GIT_CONFIG_SYSTEM"] = os.devnull
+os.environ["GIT_CONFIG_GLOBAL"] = os.path.join(os.environ["XDG_CONFIG_HOME"], "git-without-a-name")
+Path(os.environ["GIT_CONFIG_GLOBAL"]).write_text("[user]\n\tuseConfigOnly = true\n", encoding="utf-8")
+
 # A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and
 # new ones where somebody asks for them and looks at what they find.
 settings.register_profile(

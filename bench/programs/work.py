@@ -251,3 +251,41 @@ async def death(ctx: Context) -> int:
     await ctx.mailbox.enough.send(None)
     await handle
     return killed
+
+
+@step
+def moment() -> float:
+    """When it was executed, by the clock that all processes share."""
+    return time.monotonic()
+
+
+@worker
+async def living(ctx: Context) -> None:
+    """Says that it is there, waits, and says so again."""
+    await ctx.mailbox.here.send(None)
+    await ctx.mailbox.go.receive(600)
+    await ctx.mailbox.here.send(None)
+
+
+@worker
+async def conductor(ctx: Context, many: int) -> list[float]:
+    """When all of them were there, and when all were there again; it waits in between."""
+    moments: list[float] = []
+    for again in (False, True):
+        if again:
+            await ctx.mailbox.wait.receive(600)
+            for _ in range(many):
+                await ctx.mailbox.go.send(None)
+        for _ in range(many):
+            await ctx.mailbox.here.receive(600)
+        moments.append(await moment())
+    return moments
+
+
+@worker
+async def all_living(ctx: Context, many: int) -> list[float]:
+    """When many workers were asked for, when all of them waited, and when all had received something."""
+    began = await moment()
+    handle = await ctx.spawn(conductor(many))
+    await ctx.delegate([living() for _ in range(many)])
+    return [began, *await handle]

@@ -68,7 +68,8 @@
     │   ├── SecretMissingError           BT339
     │   ├── HubStoppedError              BT342
     │   ├── ForeignRunError              BT340
-    │   └── RunAsError                   BT341
+    │   ├── RunAsError                   BT341
+    │   └── RestartRefusedError          BT349
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -617,7 +618,7 @@ class ProgramNotPinnedError(RunError):
     """A worker imported a module of the project that was not there when the run began."""
 
     code = "BT311"
-    remedy = "Import the module at the top of the program, so that it is kept with the run; then 'resume --update'."
+    remedy = "Name the module in the program, by an import or as text ('pkg.plugin'); then 'bartack resume --update'."
 
     def __init__(self, module: str, file: str) -> None:
         self.module = module
@@ -1013,6 +1014,18 @@ class RunAsError(RunError):
         self.problem = problem
         self.action = action
         super().__init__(f"a run as {user} is not possible: {problem}. {action}")
+
+
+class RestartRefusedError(RunError):
+    """A worker asked to begin a new history while something of it was under way that the new history would not know of."""
+
+    code = "BT349"
+    remedy = "Restart from the worker's own function, after its branches, its blocks (timeout, monitor, delivery) and its children."
+
+    def __init__(self, worker: str, reason: str) -> None:
+        self.worker = worker
+        self.reason = reason
+        super().__init__(f"{worker} cannot restart: {reason}")
 
 
 class MessagingError(BartackError):
@@ -1987,12 +2000,18 @@ class ReadOnlyViolationError(PipelineError):
     """A reviewer changed files that it may only read. The changes are left as they are."""
 
     code = "BT911"
-    remedy = "Look at the files; undo or keep the changes yourself, then resume: the review is made again."
+    remedy = (
+        "Look at the files. Undo the changes, then resume: the answer counts. Or keep them and resume: the review is made "
+        "again, with the files as they are. With 'review.isolated' a reviewer has a worktree of its own."
+    )
 
-    def __init__(self, task: str, paths: str) -> None:
+    def __init__(self, task: str, paths: str, *, certain: bool = True) -> None:
         self.task = task
         self.paths = paths
-        super().__init__(f"task {task}: the reviewer changed {paths}")
+        told = (
+            f"the reviewer changed {paths}" if certain else f"{paths} changed while an agent only had to read"
+        )
+        super().__init__(f"task {task}: {told}")
 
 
 class SpecEditError(PipelineError):

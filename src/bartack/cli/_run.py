@@ -117,7 +117,7 @@ def run(
     config = load_config(place, wish.sets)
     order = Order(program=_from_here(program), worker=_together(program, workers), argv=list(args))
     order.input, order.no_input, order.run_as = _read_input(given), wish.no_input, run_as or ""
-    made = create_run(order, place, config, wish.sets)
+    made = create_run(order, place, config, wish.sets, note=lambda text: say(printable(text)))
     view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 
@@ -139,11 +139,12 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
 
 
 def _run_pipeline(wish: Wish, workspace: Path, *, wait: bool, as_json: bool) -> Exit:
-    from bartack.cli._pipeline import describe, new_run  # noqa: PLC0415 - a program of one's own starts faster without it
+    from bartack.cli._pipeline import new_run  # noqa: PLC0415 - a program of one's own starts faster without it
+    from bartack.pipeline import describe_run  # noqa: PLC0415 - likewise
 
     with new_run(wish, workspace, wait=wait) as (made, config):
         view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
-        return _drive(made, config, view, as_json=as_json, describe=describe(made))
+        return _drive(made, config, view, as_json=as_json, describe=describe_run(made))
 
 
 def _from_here(program: str) -> str:
@@ -250,7 +251,7 @@ def resume(
         _set_aside(found, again, accept_loss=accept_loss)
     _update(found, state, program, wanted=update, accept_loss=accept_loss)
     view = _view(found, config, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
-    with _holding(found, state, Path(place), config, wait=wait) as describe:
+    with _holding(found, state, Path(place), config, sets, wait=wait) as describe:
         drive_it = partial(_drive, found, config, view, decision, place, as_json=as_json)
         return drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
 
@@ -286,15 +287,15 @@ def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
 
 
 def _holding(
-    run: RunDir, state: State, workspace: Path, config: Config, *, wait: bool
+    run: RunDir, state: State, workspace: Path, config: Config, sets: tuple[str, ...], *, wait: bool
 ) -> AbstractContextManager[Describe | None]:
     """What a run needs for itself while it goes on: the workspace, if it is one of the pipeline."""
     assert state.run is not None
     if state.run.worker != PIPELINE:
         return nullcontext()
-    from bartack.cli._pipeline import old_run  # noqa: PLC0415 - other runs resume faster without it
+    from bartack.pipeline import owning  # noqa: PLC0415 - other runs resume faster without it
 
-    return old_run(run, workspace, config, state.hub + 1, wait=wait)
+    return owning(run, workspace, config, state.hub + 1, say, sets, wait=wait)
 
 
 def _is_given(option: str) -> bool:

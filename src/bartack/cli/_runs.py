@@ -74,15 +74,17 @@ def locate(asked: str, workspace: str) -> RunDir:
         raise
 
 
-def read_chronicle(run: RunDir) -> Chronicle:
-    """Everything that happened in a run.
+def read_chronicle(run: RunDir, newest: int | None = None) -> Chronicle:
+    """Everything that happened in a run; with ``newest``, only so much of what is over.
 
     Raises:
         RunNotFoundError: The journal has no run in it.
     """
-    chronicle = Chronicle()
+    chronicle = Chronicle(newest)
     with open_reader(run.path) as reader:
         chronicle.add_all(reader.read())
+    if newest is not None:
+        chronicle.compact(newest)
     if chronicle.state.run is None:
         raise RunNotFoundError(run.id)
     return chronicle

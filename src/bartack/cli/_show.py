@@ -22,8 +22,10 @@ from bartack.cli._runs import (
 )
 from bartack.cli._terminal import Screen, Style, human_size, human_time, printable
 from bartack.errors import StepNotFoundError
-from bartack.journal import open_reader
-from bartack.runtime.operate import Chronicle, RunDir, StepRecord, parse_step, status_of
+from bartack.runtime.operate import Chronicle, RunDir, StepRecord, find_step, status_of
+
+NEWEST: Final = 1000
+"""So many steps, messages and notes of a long run are shown."""
 
 TAIL_LINES: Final = 40
 """So many of the last lines that a crashed process wrote are shown."""
@@ -41,6 +43,9 @@ _STYLES: Final[dict[str, Style]] = {
 @click.argument("step", required=False)
 @click.option("--worker", metavar="PATH", help="Only this worker and what it started.")
 @click.option("--failed", is_flag=True, help="Only steps that failed.")
+@click.option(
+    "--all", "everything", is_flag=True, help=f"Not only the newest {NEWEST:,} steps, messages and notes."
+)
 @click.option("--monitors", is_flag=True, help="Instead of steps, which worker watches which.")
 @click.option(
     "--verify", is_flag=True, help="Compare the receipts of the run with the files as they are now."
@@ -54,17 +59,23 @@ def show(
     workspace: str,
     *,
     failed: bool,
+    everything: bool,
     monitors: bool,
     verify: bool,
     as_json: bool,
 ) -> None:
     """Show the steps of a run with their times, its messages, failures and what was noted.
 
-    Without RUN it is the latest. STEP shows one step in full, with its outcome. It is named by its worker's path, a colon and its
-    number (main/3.1:analyst:2); a number alone is a step of the first worker.
+    Without RUN it is the latest. Of a long run only the newest steps are shown, unless --all, --failed, --worker or --json asks for
+    more; what is under way is always shown. STEP shows one step in full, with its outcome. It is named by its worker's path, a
+    colon and its number (main/3.1:analyst:2); a number alone is a step of the first worker.
     """
     found = locate(run, workspace)
-    chronicle = read_chronicle(found)
+    if step is not None and not (monitors or verify):
+        _show_step(found, step, as_json=as_json)
+        return
+    whole = everything or failed or worker is not None or as_json
+    chronicle = read_chronicle(found, None if whole else NEWEST)
     if monitors:
         _show_monitors(chronicle, worker, as_json=as_json)
         return
@@ -72,9 +83,6 @@ def show(
         from bartack.cli._receipts import show_receipts  # noqa: PLC0415 - only runs of the pipeline have some
 
         show_receipts(found, found.workspace(chronicle.state), as_json=as_json)
-        return
-    if step is not None:
-        _show_step(found, chronicle, step, as_json=as_json)
         return
     steps = [
         record
@@ -152,6 +160,8 @@ def _write(screen: Screen, run: RunDir, chronicle: Chronicle, steps: list[StepRe
     status = status_of(run, state)
     took = human_time((state.last_at - state.created_at) / 1e6)
     screen.line(f"{run.id}  {paint_status(screen, status)}  {printable(state.run.name)}  {took}")
+    if any(msgspec.structs.astuple(chronicle.left_out)):
+        screen.line(screen.paint(_left_out(run, chronicle), "dim"))
     _write_steps(screen, chronicle, steps, active=status in {"running", "waiting"} and not state.stopped)
     _write_messages(screen, chronicle)
     _write_crashes(screen, chronicle)
@@ -159,6 +169,12 @@ def _write(screen: Screen, run: RunDir, chronicle: Chronicle, steps: list[StepRe
     if state.failure is not None and status == "failed":
         screen.line()
         write_failure(screen, run, state)
+
+
+def _left_out(run: RunDir, chronicle: Chronicle) -> str:
+    counts = msgspec.structs.asdict(chronicle.left_out)
+    parts = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    return f"only the newest are shown, {parts} are not: bartack show {run.id} --all"
 
 
 def _write_steps(screen: Screen, chronicle: Chronicle, steps: list[StepRecord], *, active: bool) -> None:
@@ -263,13 +279,10 @@ def _first(text: str) -> str:
 # One step.
 
 
-def _show_step(run: RunDir, chronicle: Chronicle, asked: str, *, as_json: bool) -> None:
-    assert chronicle.state.run is not None
-    named = parse_step(asked, chronicle.state.run.name)
-    step = chronicle.step(*named) if named is not None else None
+def _show_step(run: RunDir, asked: str, *, as_json: bool) -> None:
+    created, step, value = find_step(run, asked)
     if step is None:
         raise StepNotFoundError(run.id, asked)
-    value = _value(run, step)
     if as_json:
         shown = _facts(step)
         if value is not None:
@@ -280,19 +293,11 @@ def _show_step(run: RunDir, chronicle: Chronicle, asked: str, *, as_json: bool) 
     screen.table([(screen.paint(name, "dim"), text) for name, text in _rows(screen, step)], indent=0)
     if step.error is not None:
         screen.line()
-        FailureText(screen, run, chronicle.state.run.root).write(step.error)
+        FailureText(screen, run, created.root).write(step.error)
     if value is not None:
         screen.line()
         for line in pretty(value).splitlines():
             screen.line(printable(line))
-
-
-def _value(run: RunDir, step: StepRecord) -> bytes | None:
-    if not step.seq:
-        return None
-    with open_reader(run.path) as reader:
-        entry = next(iter(reader.read(step.seq)), None)
-        return None if entry is None else reader.load_value(entry)
 
 
 def _rows(screen: Screen, step: StepRecord) -> Iterable[tuple[str, str]]:

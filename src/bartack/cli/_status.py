@@ -166,16 +166,16 @@ def _remark(summary: RunSummary) -> str:
 # One run.
 
 
-def facts_of(run: RunDir) -> RunFacts:
-    """Everything about a run as it is now."""
-    state = read_state(run)
+def facts_of(run: RunDir, state: State | None = None) -> RunFacts:
+    """Everything about a run as it is now; ``state`` is what its journal says, if that was read."""
+    state = state or read_state(run)
     assert state.run is not None
     active = is_active(run)
     return RunFacts(
         run=run.id,
         dir=str(run.path),
         status=status_of(run, state, active=active),
-        pid=summarise(run).pid,
+        pid=summarise(run).pid if active else 0,
         program=state.run.program,
         worker=state.run.name,
         project=state.run.project,
@@ -226,7 +226,8 @@ def _mailboxes(state: State) -> dict[str, MailboxFacts]:
 
 def show_run(screen: Screen, run: RunDir) -> None:
     """Write what a run is doing, for people."""
-    facts = facts_of(run)
+    state = read_state(run)
+    facts = facts_of(run, state)
     _write_head(screen, facts)
     if facts.pipeline is not None:
         _write_progress(screen, facts.pipeline)
@@ -240,7 +241,7 @@ def show_run(screen: Screen, run: RunDir) -> None:
         screen.table([(printable(name), _mailbox_text(box)) for name, box in full.items()])
     if facts.failure is not None and facts.status == "failed":
         screen.line()
-        write_failure(screen, run, read_state(run))
+        write_failure(screen, run, state)
     if facts.status in {"failed", "interrupted"} or (facts.status == "waiting" and not facts.pid):
         screen.line()
         screen.line(f"bartack resume {run.id}")

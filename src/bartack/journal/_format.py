@@ -302,6 +302,17 @@ def _seeds_behind(text: bytes, seed: int | None) -> set[int]:
     return seeds
 
 
+def stored_crc(data: bytes, end: int) -> int:
+    """The CRC that is written in the line that ends, with its newline, at ``end``; 0 if none does."""
+    tail = _TAIL.fullmatch(data, max(end - 1 - CRC_SIZE, 0), max(end - 1, 0))
+    return int(tail[1], 16) if tail else 0
+
+
+def is_sealed(text: bytes, seed: int) -> bool:
+    """Whether a line is intact, given the CRC that is written in the line before it."""
+    return _fits(text, seed)
+
+
 def format_of(first_line: bytes) -> int | None:
     """The format a journal says it has in its first line; ``None`` if this is no journal."""
     try:

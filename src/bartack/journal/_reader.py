@@ -7,10 +7,10 @@ can take back go through the owner instead.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from time import monotonic
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from bartack.core import Disk, RealDisk, Watch, open_watch
 from bartack.errors import (
@@ -23,10 +23,13 @@ from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
 from bartack.journal._file import NAME, load_value
-from bartack.journal._format import Damage, Scanner, judge, seal
+from bartack.journal._format import Damage, Scanner, is_sealed, judge, seal, stored_crc
 from bartack.journal._shared import BLOBS
-from bartack.journal._survey import check_first, iter_entries, read_chunks
+from bartack.journal._survey import check_first, decode_at, iter_entries, read_chunks
 from bartack.journal._veil import Veil
+
+SEARCHED: Final = 1 << 20
+"""How much is searched at once."""
 
 
 def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
@@ -117,6 +120,31 @@ class FileReader:
                 elif (left is not None and left <= 0) or not watch.wait(left):
                     return
 
+    def search(self, texts: Sequence[bytes]) -> Iterator[Entry]:
+        """The entries of the lines that hold one of these texts, byte for byte as they are stored, in order.
+
+        Other lines are neither decoded nor checked. A line is shown to be part of the history by its checksum and that of the line
+        before it.
+
+        Raises:
+            JournalCorruptError: A line that holds one of the texts is damaged.
+        """
+        rest, start, seed = b"", 0, 0
+        with access(self.path):
+            for chunk in read_chunks(self._disk, self._fd, 0, size=SEARCHED):
+                self._check_open()
+                rest += chunk
+                end = rest.rfind(b"\n") + 1
+                if not end:
+                    continue
+                for place in _lines_with(rest, end, texts):
+                    text = rest[place : rest.index(b"\n", place)]
+                    before = stored_crc(rest, place) if place else seed
+                    if not is_sealed(text, before):
+                        raise JournalCorruptError(self.path, start + place, "checksum does not match")
+                    yield from decode_at(self.path, [text], 0, start + place + len(text) + 1, self._veil)
+                seed, start, rest = stored_crc(rest, end), start + end, rest[end:]
+
     def load_value(self, entry: Entry) -> bytes | None:
         """The payload of an entry as encoded JSON, wherever it is kept; ``None`` if it has none."""
         return load_value(self._blobs, entry)
@@ -187,6 +215,18 @@ class FileReader:
             )
         if not kept:
             raise JournalOwnershipLostError(self.path, "entries that were seen have been taken back")
+
+
+def _lines_with(data: bytes, end: int, texts: Sequence[bytes]) -> list[int]:
+    """Where the lines begin that hold one of these texts; only whole lines, up to ``end``."""
+    starts: set[int] = set()
+    for text in texts:
+        place = data.find(text, 0, end)
+        while place >= 0:
+            starts.add(data.rfind(b"\n", 0, place) + 1)
+            behind = data.find(b"\n", place)
+            place = data.find(text, behind, end)
+    return sorted(starts)
 
 
 def _end_of(timeout_s: float | None) -> float | None:

@@ -44,11 +44,12 @@ class Survey(NamedTuple):
     marks: list[Mark]
 
 
-def read_chunks(disk: Disk, fd: int, offset: int, end: int | None = None) -> Iterator[bytes]:
-    """The bytes of an open file from ``offset`` on, up to ``end`` or as many as there are."""
+def read_chunks(
+    disk: Disk, fd: int, offset: int, end: int | None = None, *, size: int = CHUNK
+) -> Iterator[bytes]:
+    """The bytes of an open file from ``offset`` on, up to ``end`` or as many as there are, ``size`` at a time."""
     while end is None or offset < end:
-        size = CHUNK if end is None else min(CHUNK, end - offset)
-        chunk = disk.read(fd, size, offset)
+        chunk = disk.read(fd, size if end is None else min(size, end - offset), offset)
         if not chunk:
             return
         offset += len(chunk)

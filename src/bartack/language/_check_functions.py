@@ -46,6 +46,8 @@ def call_function(walk: Walk, callee: Callee, call: tree.Call, name: str, *, spe
     if call.old_self is not None and not spelled:
         _old_self(walk, call, call.old_self, worker=worker)
     signature = signature_of(walk, callee)
+    if isinstance(callee, Builtin) and callee.name == "restart":
+        signature = _restarted(walk, call)
     if signature is None:
         check_freely(walk, call.arguments)
         return ANY
@@ -58,6 +60,24 @@ def call_function(walk: Walk, callee: Callee, call: tree.Call, name: str, *, spe
         for kind, argument in zip(kinds, call.arguments, strict=True):
             refuse_unsendable(walk, kind, argument)
     return SPEC if how == "spec" else signature.result
+
+
+def _restarted(walk: Walk, call: tree.Call) -> Signature | None:
+    """What `restart` takes: what the worker takes that it stands in."""
+    declaration = walk.body.declaration
+    if walk.body.do_depth:
+        walk.report("PW132", "cannot leave a prompt from a `do` block", call)
+    elif declaration is None or declaration.word != "worker":
+        _restart_elsewhere(walk, call)
+    else:
+        walk.module.restarts[call] = declaration
+        return walk.world.signatures.get(declaration)
+    return None
+
+
+def _restart_elsewhere(walk: Walk, node: tree.Node) -> None:
+    helps = ("call it in the body of the worker that is to begin anew",)
+    walk.report("PW138", "`restart` outside a worker", node, helps=helps)
 
 
 def _declared_at(walk: Walk, callee: Callee) -> tuple[Secondary, ...]:
@@ -157,7 +177,9 @@ def function_argument(walk: Walk, node: tree.Expression, *, required: bool) -> N
         return
     walk.module.functions[inner] = walk.module.functions[node] = Called(callee, how_called(walk, callee))
     signature = signature_of(walk, callee)
-    if signature is not None and not signature.accepts_count(1):
+    if isinstance(callee, Builtin) and callee.name == "restart":
+        _restart_elsewhere(walk, inner)
+    elif signature is not None and not signature.accepts_count(1):
         text = f"`{callee.name}` takes {signature.count_text()}, 1 given"
         walk.report("PW140", text, inner, secondary=_declared_at(walk, callee))
 

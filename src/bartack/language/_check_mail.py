@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from bartack.language import _tree as tree
-from bartack.language._diagnostics import Diagnostic, diagnose
+from bartack.language._diagnostics import MOST_SHOWN, Diagnostic, diagnose
 from bartack.language._near import nearest
 from bartack.language._source import Span
 
@@ -60,39 +60,54 @@ def check_mail(uses: Sequence[MailUse]) -> Iterable[Diagnostic]:
         if use.name is not None:
             named.setdefault(use.name, []).append(use)
     anywhere: set[Part] = {use.part for use in uses if use.name is None}
+    meant = _Meant(named)
     for name, its in named.items():
         parts: set[Part] = {*(use.part for use in its), *anywhere}
         if "both" not in parts:
-            yield from _one_sided(its, parts, named)
+            yield from _one_sided(its, parts, meant)
             if not anywhere:
                 yield from _lacking(name, its)
 
 
-def _one_sided(
-    uses: list[MailUse], parts: set[Part], named: Mapping[str, list[MailUse]]
-) -> Iterable[Diagnostic]:
+class _Meant:
+    """Finds the mailbox with a near name that has just what another one lacks.
+
+    A search looks at every mailbox, so that there are only so many as a file has diagnostics that are shown.
+    """
+
+    def __init__(self, named: Mapping[str, list[MailUse]]) -> None:
+        self._candidates: dict[Part, list[str]] = {"send": [], "receive": []}
+        for name, uses in named.items():
+            part = uses[0].part
+            if part in self._candidates and all(use.part == part for use in uses):
+                self._candidates[part].append(name)
+        self._left = MOST_SHOWN
+
+    def label(self, name: str, lacking: Part) -> str:
+        """A question that names the mailbox; nothing if there is none."""
+        if not self._left:
+            return ""
+        self._left -= 1
+        near = nearest(name, self._candidates[lacking])
+        return "" if near is None else f"did you mean `{near}`?"
+
+
+def _one_sided(uses: list[MailUse], parts: set[Part], meant: _Meant) -> Iterable[Diagnostic]:
     first = uses[0]
     name = first.name or ""
     if "receive" not in parts:
         text = f"mailbox `{name}` is sent to but never received from"
-        told = _help(name, "receive()"), _meant(name, "receive", named)
+        told = _help(name, "receive()"), meant.label(name, "receive")
         yield diagnose("PW210", text, first.file, first.span, helps=told[:1], label=told[1])
     if "send" not in parts:
         text = f"mailbox `{name}` is received from but never sent to"
-        told = _help(name, "send(…)"), _meant(name, "send", named)
+        told = _help(name, "send(…)"), meant.label(name, "send")
         yield diagnose("PW211", text, first.file, first.span, helps=told[:1], label=told[1])
 
 
 def _help(name: str, call: str) -> str:
     spelled = f".{name}" if name.isidentifier() else f'["{name}"]'
     return f"some worker must call `self.session.mailbox{spelled}.{call}`"
-
-
-def _meant(name: str, lacking: Part, named: Mapping[str, list[MailUse]]) -> str:
-    """The mailbox with a near name that has just what this one lacks."""
-    candidates = [other for other, uses in named.items() if {use.part for use in uses} == {lacking}]
-    near = nearest(name, candidates)
-    return "" if near is None else f"did you mean `{near}`?"
 
 
 def _lacking(name: str, uses: list[MailUse]) -> Iterable[Diagnostic]:

@@ -55,7 +55,7 @@ def check_statements(walk: Walk, statements: Sequence[tree.Unit], *, value: bool
         if before is not None and _reads_status(walk, statement):
             walk.module.may_fail.add(before)
         before = statement if isinstance(statement, tree.ShellStatement) else None
-        ended = ended or leaves(statement)
+        ended = ended or leaves(walk, statement)
 
 
 def _is_broken_word(walk: Walk, statement: tree.Unit) -> bool:
@@ -109,24 +109,32 @@ def _unreached(walk: Walk, first: tree.Node, last: tree.Node) -> None:
     walk.report("PW203", "this code is never reached", Span(first.start, last.end))
 
 
-def leaves(statement: tree.Node) -> bool:
-    """Whether nothing behind a statement is ever reached."""
+def leaves(walk: Walk, statement: tree.Node) -> bool:
+    """Whether nothing behind a statement that was checked is ever reached."""
     match statement:
         case tree.Return() | tree.Succeed() | tree.Break() | tree.Continue():
             return True
         case tree.ExpressionStatement(value=value):
-            return isinstance(tree.bare(value), tree.Throw)
+            inner = tree.bare(value)
+            return isinstance(inner, tree.Throw) or _restarts(walk, inner)
         case tree.If(branches=branches, otherwise=otherwise):
-            return otherwise is not None and all(map(_block_leaves, [*(b.body for b in branches), otherwise]))
+            bodies = [branch.body for branch in branches]
+            return otherwise is not None and all(_block_leaves(walk, body) for body in [*bodies, otherwise])
         case tree.Try(body=body, handler=handler):
-            return _block_leaves(body) and _block_leaves(handler)
+            return _block_leaves(walk, body) and _block_leaves(walk, handler)
         case _:
             return False
 
 
-def _block_leaves(block: tree.Block | tree.Error) -> bool:
+def _restarts(walk: Walk, value: tree.Expression) -> bool:
+    """Whether an expression is a call of `restart`."""
+    last = value.links[-1] if isinstance(value, tree.Chain) else None
+    return isinstance(last, tree.Call) and last in walk.module.restarts
+
+
+def _block_leaves(walk: Walk, block: tree.Block | tree.Error) -> bool:
     # Only the last statement is looked at: an earlier one that leaves has its own warning.
-    return isinstance(block, tree.Block) and bool(block.statements) and leaves(block.statements[-1])
+    return isinstance(block, tree.Block) and bool(block.statements) and leaves(walk, block.statements[-1])
 
 
 def _reads_status(walk: Walk, statement: tree.Node) -> bool:

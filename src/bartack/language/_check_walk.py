@@ -112,8 +112,13 @@ class Walk:
 
     def reported_in(self, start: int, end: int) -> bool:
         """Whether an error is already known between two offsets, so that one mistake is reported once."""
-        inside = (one for one in self.found if start <= one.span.start <= end)
-        return any(one.severity == "error" for one in inside) or not self.is_sound(start, end)
+        # The text is walked in its order: reports about this place are the last ones.
+        for one in reversed(self.found):
+            if one.span.start < start:
+                break
+            if one.span.start <= end and one.severity == "error":
+                return True
+        return not self.is_sound(start, end)
 
     def suggest(self, name: str, known: Iterable[str]) -> str | None:
         """The nearest of some names; nothing once a file has had many, since that takes time."""

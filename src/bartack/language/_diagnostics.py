@@ -120,6 +120,7 @@ _ERRORS = {
     "PW133": "an unknown type",
     "PW134": "a type that is defined only by itself",
     "PW135": "a function as a value",
+    "PW138": "`restart` outside the body of a worker",
     "PW140": "a wrong number of arguments",
     "PW141": "a value of a wrong type",
     "PW142": "a required parameter after a default",

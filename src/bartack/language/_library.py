@@ -130,6 +130,7 @@ FUNCTIONS: Mapping[str, Signature] = {
     "link": _takes(NULL, STRING),
     "unlink": _takes(NULL, STRING),
     "unsafe_shell": _takes(RESULT, STRING),
+    "restart": _takes(ANY, maybe=(ANY,), more=True),
 }
 """The functions of the library."""
 

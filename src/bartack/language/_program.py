@@ -117,6 +117,7 @@ class CheckedModule(msgspec.Struct, eq=False):
         may_fail: Shell statements and captures whose failure does not throw: a statement whose status is read by
             the next one; a capture as a condition, under `!`, or left of `||` or `&&`, which is null then.
         comparisons: `ReadFile`s that compare, because their reader is declared by the program.
+        restarts: Calls of `restart`, with the worker that each begins anew.
     """
 
     id: str
@@ -132,6 +133,7 @@ class CheckedModule(msgspec.Struct, eq=False):
     may_decline: set[tree.Prompt] = set()
     may_fail: set[tree.Node] = set()
     comparisons: set[tree.ReadFile] = set()
+    restarts: dict[tree.Call, tree.Declaration] = {}
 
 
 class Program(msgspec.Struct, eq=False):

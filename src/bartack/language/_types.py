@@ -191,12 +191,20 @@ def _json(value: object) -> str:
 # What types accept
 
 
+DEEPEST = 1_000
+"""How many levels of a value are compared with a type; one that contains itself has more than any number."""
+
+
 class Fault(NamedTuple):
-    """The first place where a value is not of a type: its path from `$`, what was expected there and what was found."""
+    """The first place where a value is not of a type: its path from `$`, what was expected there and what was found.
+
+    `too_deep` is for a value that has more than `DEEPEST` levels: whether it is of the type is not known.
+    """
 
     path: str
     expected: str
     found: str
+    too_deep: bool = False
 
     @property
     def text(self) -> str:
@@ -220,8 +228,8 @@ def accepts(kind: Type, value: object, kind_of: KindOf = _opaque) -> Fault | Non
     """
     try:
         fault = _Acceptance(kind_of).fault(kind, value)
-    except RecursionError:
-        return Fault("$", describe(kind), "a value that is nested too deeply")
+    except (_TooDeep, RecursionError):
+        return Fault("$", describe(kind), "a value that is nested too deeply", too_deep=True)
     if fault is None:
         return None
     steps, expected, found = fault
@@ -238,12 +246,28 @@ _Found: TypeAlias = tuple[list[str | int], Type, str]
 """A fault on its way up: the steps from the inside out, the type expected there, what was found."""
 
 
+class _TooDeep(Exception):  # noqa: N818 - it never leaves this module
+    """A value has more levels than are looked at."""
+
+
+class _Met(NamedTuple):
+    """What became of a pair of type and container, and how many levels of the container were looked at."""
+
+    fault: _Found | None
+    height: int
+
+
 class _Acceptance:
-    """One walk over a value. Remembers pairs of type and container, so that shared and cyclic parts are met once."""
+    """One walk over a value. Remembers pairs of type and container, so that shared parts are met once.
+
+    A pair that is met inside itself is a value that contains itself.
+    """
 
     def __init__(self, kind_of: KindOf) -> None:
         self._kind_of = kind_of
-        self._known: dict[tuple[int, int], _Found | None] = {}
+        self._known: dict[tuple[int, int], _Met | None] = {}
+        self._depth = 0
+        self._deepest = 0
 
     def fault(self, kind: Type, value: object) -> _Found | None:
         kind = definition_of(kind)
@@ -256,8 +280,24 @@ class _Acceptance:
         key = (id(kind), id(cast("object", value)))
         if key not in self._known:
             self._known[key] = None
-            self._known[key] = self._fault_inside(kind, cast("object", value))
-        return self._known[key]
+            self._known[key] = self._measured(kind, cast("object", value))
+        met = self._known[key]
+        if met is None or self._depth + met.height > DEEPEST:
+            raise _TooDeep
+        self._deepest = max(self._deepest, self._depth + met.height)
+        return met.fault
+
+    def _measured(self, kind: Type, value: object) -> _Met:
+        around, self._deepest = self._deepest, self._depth
+        level = 0 if isinstance(kind, Union) else 1
+        self._depth += level
+        if self._depth > DEEPEST:
+            raise _TooDeep
+        fault = self._fault_inside(kind, value)
+        self._depth -= level
+        height = max(self._deepest - self._depth, level)
+        self._deepest = around
+        return _Met(fault, height)
 
     def _fault_inside(self, kind: Type, value: object) -> _Found | None:
         match kind, value:
@@ -368,29 +408,52 @@ def converted(kind: Type, value: object, kind_of: KindOf, text_of: Callable[[obj
 
     The value must be accepted. Containers are copied only where something in them changes.
     """
-    kind = definition_of(kind)
-    if isinstance(kind, Union):
-        fitting = (member for member in members_of(kind) if accepts(member, value, kind_of) is None)
-        kind = next(fitting, ANY)
-    if kind is STRING:
-        return value if isinstance(value, str) else text_of(value)
+    return _Conversion(kind_of, text_of).of(kind, value)
 
-    def inner(part: Type, of: object) -> object:
-        return converted(part, of, kind_of, text_of)
 
-    return _rebuilt(kind, value, inner)
+class _Conversion:
+    """One conversion. A container that is met again is not converted again."""
+
+    def __init__(self, kind_of: KindOf, text_of: Callable[[object], str]) -> None:
+        self._text_of = text_of
+        self._acceptance = _Acceptance(kind_of)
+        self._made: dict[tuple[int, int], object] = {}
+
+    def of(self, kind: Type, value: object) -> object:
+        kind = definition_of(kind)
+        if isinstance(kind, Union):
+            kind = _first_fitting(kind, value, self._acceptance)
+        if kind is STRING:
+            return value if isinstance(value, str) else self._text_of(value)
+        if not isinstance(value, (list, dict)):
+            return value
+        found = cast("object", value)
+        key = (id(kind), id(found))
+        if key not in self._made:
+            self._made[key] = _rebuilt(kind, found, self.of)
+        return self._made[key]
+
+
+def _first_fitting(kind: Union, value: object, acceptance: _Acceptance) -> Type:
+    """The member of a union that a value is of."""
+    return next((member for member in members_of(kind) if acceptance.fault(member, value) is None), ANY)
 
 
 def pruned(kind: Type, value: object) -> object:
     """The value without the fields that its type does not have, as replies of agents are taken. It must be accepted."""
-    kind = definition_of(kind)
-    if isinstance(kind, Union):
-        kind = next((member for member in members_of(kind) if accepts(member, value) is None), ANY)
-    if isinstance(kind, Record) and isinstance(value, dict):
-        known = {field.name for field in kind.fields}
-        found = cast("dict[str, object]", value)
-        value = {key: part for key, part in found.items() if key in known}
-    return _rebuilt(kind, value, pruned)
+    acceptance = _Acceptance(_opaque)
+
+    def prune(kind: Type, value: object) -> object:
+        kind = definition_of(kind)
+        if isinstance(kind, Union):
+            kind = _first_fitting(kind, value, acceptance)
+        if isinstance(kind, Record) and isinstance(value, dict):
+            known = {field.name for field in kind.fields}
+            found = cast("dict[str, object]", value)
+            value = {key: part for key, part in found.items() if key in known}
+        return _rebuilt(kind, value, prune)
+
+    return prune(kind, value)
 
 
 def _rebuilt(kind: Type, value: object, inner: Callable[[Type, object], object]) -> object:

@@ -13,6 +13,8 @@ import msgspec
 
 from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
 from bartack.errors import AgentError, BudgetExceededError, WorktreeError
+from bartack.pipeline._isolated import begin_review, review_name
+from bartack.pipeline._lane_work import enter
 from bartack.pipeline._lanes import check_place, place_of, tally
 from bartack.pipeline._past import Notebook, Past
 from bartack.pipeline._records import (
@@ -83,7 +85,7 @@ class Desk:
         lane: Lane | None = None,
         past: list[Noted] | None = None,
     ) -> None:
-        self.settings = settings
+        self.settings = self._begun = settings
         self.spent = Spent()
         """What this task has used; what was used before it is not in it."""
         self.receipts = 0
@@ -100,12 +102,19 @@ class Desk:
         self._shot: Shot | None = None
         """The workspace as it was seen last, as long as nobody was at work since."""
         self._rounds: Counter[str] = Counter()
+        self._isolated: Lane | None = None
+        """The worktree of the reviewer that is commanded now, where it has one of its own."""
         prepare_steps()
 
     @property
     def place(self) -> Place:
         """Where its steps work."""
         return self._place
+
+    @property
+    def changed_settings(self) -> Settings | None:
+        """The settings, if they are not those that it began with."""
+        return self.settings if self.settings.hub > self._begun.hub else None
 
     async def stop(
         self,
@@ -146,8 +155,14 @@ class Desk:
         """The workspace was captured."""
         self._shot = shot
         self.first = self.first or shot.snapshot_id
+        self.renew(shot.settings)
         for note in shot.notes:
             self._ctx.log(note)
+
+    def renew(self, settings: Settings | None) -> None:
+        """Take the settings that hold since the run was resumed."""
+        if settings is not None and settings.hub > self.settings.hub:
+            self.settings = settings
 
     async def _capture(self) -> Shot:
         shot = await take_snapshot(self._place, self.settings, self.first)
@@ -159,6 +174,7 @@ class Desk:
         """The workspace as it was in the past; what it is now is not known by that."""
         self.expect_changes()
         self.first = self.first or shot.snapshot_id
+        self.renew(shot.settings)
         return shot
 
     def expect_changes(self) -> None:
@@ -187,15 +203,16 @@ class Desk:
         inputs = await self._inputs(action, cause, findings, more)
         key = command_key(action, self._record.id, shot.snapshot_id, inputs)
         base, refusal, replies = shot, Refusal(), 0
+        self._isolated = None
         while True:
             result = self.past.recall("result", key, AgentResult)
             if result is None:
+                if action == "review" and self.settings.review.isolated:
+                    self._isolated = self._isolated or await self._isolate()
                 result = await self._command(action, inputs, shot, key, refusal)
                 self.past.note("result", key, result)
-            accepted = self.past.recall("accepted", key, Accepted)
-            recalled = accepted is not None
-            if accepted is None:
-                accepted = await self._accept(self._draft(action, cause, shot, key, result), base, result)
+            draft = self._draft(action, cause, shot, key, result)
+            recalled, accepted = await self._weigh(draft, base, result)
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
             replies += 1
@@ -203,11 +220,62 @@ class Desk:
             if accepted.code != "invalid_reply" or replies % REPLIES == 0:
                 detail = accepted.diff or self._agent(action)
                 await self.stop(accepted.code, "answer", replies, accepted.problem, detail)
-            base = await self._rebase(base, accepted.result_snapshot_id)
+            if not accepted.blamed:
+                base = await self._rebase(base, accepted.result_snapshot_id)
+                continue
+            # Files that a person has restored are no reason to pay for another answer.
+            recalled, accepted = await self._weigh(draft, base, result)
+            if accepted.receipt is not None:
+                return Answer(result, accepted, findings_of(result.event), recalled=recalled)
+            base = await self.snapshot()
 
-    async def _accept(self, draft: Receipt, base: Shot, result: AgentResult) -> Accepted:
-        """Look whether an answer is acceptable, and keep its receipt."""
+    async def _isolate(self) -> Lane:
+        """Make the worktree in which a reviewer works that is to change nothing that counts."""
+        name = review_name(self._place, self._record.id, self._rounds["review"])
+        tree = await begin_review(self._place, name)
+        if tree.empty:
+            empty = ", ".join(tree.empty[:10])
+            self._ctx.log(f"the worktree of the reviewer has no files of other repositories: {empty}")
+        await enter(self._ctx, self.settings, self._record.id, tree.lane)
+        return tree.lane
+
+    async def _weigh(self, draft: Receipt, base: Shot, result: AgentResult) -> tuple[bool, Accepted]:
+        """Look whether an answer is acceptable, and ask who changed a file where that is not clear.
+
+        Returns whether that was done by another worker, and what came of it.
+        """
         checks = self._checks(draft.action, result)
+        while True:
+            accepted = self.past.recall("accepted", draft.idempotency_key, Accepted)
+            recalled = accepted is not None
+            if accepted is None:
+                accepted = await self._accept(draft, base, result, checks)
+            if accepted.code != "unclear":
+                return recalled, accepted
+            paths = accepted.blamed
+            if await self._ask_whose(draft, accepted.problem) == "other":
+                checks = msgspec.structs.replace(checks, cleared=[*checks.cleared, *paths])
+            else:
+                checks = msgspec.structs.replace(checks, accused=[*checks.accused, *paths])
+
+    async def _ask_whose(self, draft: Receipt, paths: str) -> str:
+        """Ask a person who changed files while an agent only had to read: ``other`` or ``agent``."""
+        answer = self.past.recall("whose", paths, str)
+        if answer is None:
+            asked = self.settings.questions
+            answer = await self._ctx.ask(
+                f"task {draft.task_id}: {paths} changed during {draft.action}, and {draft.agent.agent_id} did not report it\n"
+                "other: a person or another program changed it, and the answer counts\n"
+                "agent: the agent changed it, and the answer is refused",
+                options=["other", "agent"],
+                default="other" if asked.on_timeout == "default" else None,
+                timeout_s=asked.timeout_s,
+            )
+            self.past.note("whose", paths, answer)
+        return answer
+
+    async def _accept(self, draft: Receipt, base: Shot, result: AgentResult, checks: Checks) -> Accepted:
+        """Look whether an answer is acceptable, and keep its receipt."""
         accepted = await accept(self._place, self.settings, draft, base, checks, self.first)
         # At once: an answer that has a receipt gets no second one, whatever comes next.
         self.past.note("accepted", draft.idempotency_key, msgspec.structs.replace(accepted, after=None))
@@ -259,7 +327,7 @@ class Desk:
                 snapshot_id=shot.snapshot_id,
                 specs_hash=shot.specs_hash,
                 pinning=settings.pipeline.version_pinning,
-                cwd="" if self._lane is None else self._place.workspace,
+                cwd=self._folder(),
                 refused_paths=[settings.state_dir],
                 rejected=refusal.code,
                 rejected_because=refusal.problem,
@@ -276,6 +344,12 @@ class Desk:
         reserved = Spent(tokens=max_tokens or 0, turns=max_turns or 0)
         self.spent += _costs(result.usage, result.took_s, reserved if settings.budget.strict else Spent())
         return result
+
+    def _folder(self) -> str:
+        """Where the agent works, if not in the workspace."""
+        if self._isolated is not None:
+            return place_of(self._place.run_dir, self._isolated).workspace
+        return "" if self._lane is None else self._place.workspace
 
     def _prompt(self, action: str, inputs: dict[str, object], refused: str) -> str:
         """What an agent is told that knows prompts only; nothing for one that takes actions."""
@@ -329,7 +403,7 @@ class Desk:
 
     def _checks(self, action: str, result: AgentResult) -> Checks:
         if action == "review":
-            return Checks(review=self.settings.review)
+            return Checks(review=self.settings.review, isolated=self._isolated)
         if action == "update_spec":
             return Checks(spec=self.settings.spec)
         if result.event.event == "orchestration.proposed_tasks":

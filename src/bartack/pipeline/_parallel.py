@@ -93,6 +93,9 @@ class SideBySide:
             self.settings = await check_result(self._ctx, self.settings, record, lane)
         delivered = await deliver(self._place, self.settings, base)
         self._ctx.log(say_delivered(delivered))
+        for result in results:
+            for note in result.left:
+                self._ctx.log(f"{result.id}: {note}")
         if not self.settings.parallel.keep:
             for problem in await remove_worktrees(self._place):
                 self._ctx.log(f"the worktree stays: {problem}")
@@ -131,8 +134,9 @@ class SideBySide:
             answer = await self._ask(record, merged)
             if answer == "builder":
                 again = await self._settle(record, merged)
-                accepted, spent = [*result.accepted, *again.accepted], result.spent + again.spent
-                result = msgspec.structs.replace(again, accepted=accepted, spent=spent)
+                accepted, left = [*result.accepted, *again.accepted], [*result.left, *again.left]
+                spent = result.spent + again.spent
+                result = msgspec.structs.replace(again, accepted=accepted, left=left, spent=spent)
             elif answer == "manual":
                 await self._wait_for_a_person(record)
             else:

@@ -264,12 +264,14 @@ def _in_prompts(config: Config, workspace: Path) -> Iterator[Obstacle]:
 
 def _in_parallel(config: Config, workspace: Path, environ: Mapping[str, str]) -> Iterator[Obstacle]:
     parallel = config.parallel
-    if parallel.tasks < 2:
+    isolated = config.review.isolated and config.pipeline.review
+    if parallel.tasks < 2 and not isolated:
         return
+    needs = "parallel.tasks" if parallel.tasks > 1 else "review.isolated"
     try:
-        check_repository(workspace)
+        check_repository(workspace, needs, str(config.state_dir(workspace)))
     except GitError as error:
-        yield Obstacle("parallel.tasks", error.problem, error)
+        yield Obstacle(needs, error.problem, error)
     if parallel.setup:
         problem = _program_problem(parallel.setup[0], workspace, environ.get("PATH", os.defpath))
         if problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +23,12 @@ def receipt_path(receipt: Receipt) -> str:
 
 def receipts_of(run_dir: Path, task: str) -> int:
     """How many receipts a task has so far."""
-    return sum(1 for _ in (run_dir / "receipts" / _folder(task)).glob("step-*.json"))
+    return len(receipt_files(run_dir, task))
+
+
+def receipt_files(run_dir: Path, task: str) -> list[Path]:
+    """The files of the receipts that a task has so far."""
+    return sorted((run_dir / "receipts" / _folder(task)).glob("step-*.json"))
 
 
 def _folder(task: str) -> str:
@@ -86,11 +92,7 @@ def put_receipts_aside(run_dir: Path) -> list[str]:
         file, content = run_dir / receipt_path(receipt), encode_receipt(receipt)
         if content in counts or _read(file) != content:
             continue
-        kept = (
-            file.parent
-            / "set-aside"
-            / f"{file.stem}-{receipt.event_message_id[:64].replace('/', '%2F')}.json"
-        )
+        kept = file.parent / "set-aside" / f"{file.stem}-{sha256(content).hexdigest()[:12]}.json"
         make_private(kept.parent)
         file.rename(kept)
         moved.append(str(kept.relative_to(run_dir)))

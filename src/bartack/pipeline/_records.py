@@ -44,6 +44,7 @@ class Settings(Record, frozen=True):
         asks: Whether somebody is there to be asked at a bound.
         state_dir: Where runs are kept, relative to the workspace.
         prompts: What the agents are told that know prompts only: a template by action.
+        hub: How many times the run had been started when they were decided; 0: before it began.
     """
 
     pipeline: PipelineConfig = PipelineConfig()
@@ -61,6 +62,7 @@ class Settings(Record, frozen=True):
     asks: bool = False
     state_dir: str = ".bartack"
     prompts: dict[str, str] = {}
+    hub: int = 0
 
 
 class Place(Record, frozen=True):
@@ -108,6 +110,8 @@ class Activated(Record, frozen=True):
     tasks: list[TaskRecord]
     plan: str = ""
     plan_sha256: str = ""
+    settings: Settings | None = None
+    """The settings, if the run was resumed before with others."""
 
 
 class Shot(Record, frozen=True):
@@ -122,15 +126,44 @@ class Shot(Record, frozen=True):
     notes: list[str] = []
     hub: int = 0
     """How many times the run had been started by then."""
+    settings: Settings | None = None
+    """The settings that hold since the run was resumed, where the worker had others."""
+
+
+class Lane(Record, frozen=True):
+    """Where a task works that is done side by side with others.
+
+    Attributes:
+        name: Of its worktree.
+        start: The commit that its branch begins at.
+        prefix: Where the workspace is in the worktree.
+        width: How many tasks are done at a time.
+        conflicts: Files whose conflicts with the result are marked, and are to be settled.
+    """
+
+    name: str
+    start: str
+    prefix: str = ""
+    width: int = 1
+    conflicts: list[str] = []
 
 
 class Checks(Record, frozen=True):
-    """What an answer has to keep to."""
+    """What an answer has to keep to.
+
+    Attributes:
+        cleared: Files that somebody else changed, as a person says.
+        accused: Files that the agent changed, as a person says.
+        isolated: The worktree in which a reviewer worked that has one of its own.
+    """
 
     review: ReviewConfig | None = None
     spec: SpecConfig | None = None
     protect: list[str] = []
     proposal: dict[str, object] | None = None
+    cleared: list[str] = []
+    accused: list[str] = []
+    isolated: Lane | None = None
 
 
 class Accepted(Record, frozen=True):
@@ -142,6 +175,8 @@ class Accepted(Record, frozen=True):
     diff: str = ""
     protected: list[str] = []
     """Files that the builder had to leave alone, and changed."""
+    blamed: list[str] = []
+    """Files because of which an answer was refused, or is not taken before a person has said who changed them."""
     notes: list[str] = []
     receipt: Receipt | None = None
     after: Shot | None = None
@@ -257,6 +292,10 @@ class TaskResult(Record, frozen=True):
     """What was used before it; an earlier version has that in ``spent``, too."""
     notes: list[Noted] = []
     """What a task has done that failed, for whoever goes on with it."""
+    settings: Settings | None = None
+    """The settings that it had at its end, where it began with others."""
+    left: list[str] = []
+    """What the branch of a task that has a worktree does not have, and where it is, one sentence each."""
 
 
 class Base(Record, frozen=True):
@@ -277,22 +316,11 @@ class Base(Record, frozen=True):
     dirty: bool = False
 
 
-class Lane(Record, frozen=True):
-    """Where a task works that is done side by side with others.
+class ReviewTree(Record, frozen=True):
+    """The worktree of a reviewer. ``empty``: repositories in the workspace whose files it does not have."""
 
-    Attributes:
-        name: Of its worktree.
-        start: The commit that its branch begins at.
-        prefix: Where the workspace is in the worktree.
-        width: How many tasks are done at a time.
-        conflicts: Files whose conflicts with the result are marked, and are to be settled.
-    """
-
-    name: str
-    start: str
-    prefix: str = ""
-    width: int = 1
-    conflicts: list[str] = []
+    lane: Lane
+    empty: list[str] = []
 
 
 class Opened(Record, frozen=True):
@@ -303,10 +331,11 @@ class Opened(Record, frozen=True):
 
 
 class Committed(Record, frozen=True):
-    """What a branch is at, after everything was committed."""
+    """What a branch is at, after everything was committed. ``left``: what it does not have, one sentence each."""
 
     task_id: str
     commit: str
+    left: list[str] = []
 
 
 class Merged(Record, frozen=True):

@@ -55,7 +55,7 @@ def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Val
 def _program_pinned(state: State, data: e.ProgramPinned, seq: int, at: int, value: Value) -> None:
     assert state.run is not None
     state.run = msgspec.structs.replace(
-        state.run, program=data.program, root=data.root, environment=data.environment
+        state.run, program=data.program, root=data.root, environment=data.environment, paths=data.paths
     )
     state.next_program = data.waiting
 
@@ -107,6 +107,9 @@ def _worker_spawned(state: State, data: e.WorkerSpawned, seq: int, at: int, valu
     worker = state.workers[data.path] = Worker(data, seq, value)
     worker.rewinds = state.undone.pop(data.path, 0)
     state.children.setdefault((data.p, data.n), []).append(data.path)
+    above = state.worker_of(data.p) if data.p else None
+    if above is not None:
+        above.made.append(data.path)
 
 
 def _worker_ended(state: State, data: e.WorkerEnded, seq: int, at: int, value: Value) -> None:
@@ -203,6 +206,12 @@ def _undo(state: State, worker: Worker, to: int) -> None:
             undo()
     worker.let_go.clear()
     worker.blame.rewind(kept, to)
+
+
+def _worker_restarted(state: State, data: e.WorkerRestarted, seq: int, at: int, value: Value) -> None:
+    worker = state.workers[data.path]
+    worker.restart(data.n, value)
+    state.forget_below(worker)
 
 
 def _workers_dropped(state: State, data: e.WorkersDropped, seq: int, at: int, value: Value) -> None:
@@ -508,6 +517,7 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.WorkersDropped: _workers_dropped,
     e.WorkerRewound: _worker_rewound,
     e.StepSetAside: _step_set_aside,
+    e.WorkerRestarted: _worker_restarted,
     e.WorkerCancelled: _worker_cancelled,
     e.StepStarted: _step_started,
     e.StepRetried: _step_retried,

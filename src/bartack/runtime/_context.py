@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import uuid
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Final, Literal, NoReturn, TypeVar, overload
@@ -17,7 +17,7 @@ import msgspec
 
 from bartack.runtime import _files as files
 from bartack.runtime._bodies import BodyOp, FileOp, Retry
-from bartack.runtime._calls import OnFailure, Shape, StepFunction, body_options
+from bartack.runtime._calls import OnFailure, Shape, StepFunction, Worker, body_options
 from bartack.runtime._groups import TaskGroup, Timeout, as_coroutine, gather, gather_outcomes
 from bartack.runtime._mailbox_client import Mailbox, Mailroom
 from bartack.runtime._members import DefaultLimits, Seconds, limit_of, moment_of, nothing, seconds_of
@@ -60,8 +60,9 @@ class SessionView:
 class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembers):
     """What a worker reaches the world through. It is valid in its own worker only."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, worker: Worker[..., object] | None = None) -> None:
         super().__init__(scheduler)
+        self._worker = worker
         self._files = files.Files(scheduler.facts.workspace)
         self.path = scheduler.facts.path
         self.mailbox = Mailroom(scheduler)
@@ -276,6 +277,32 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
     def budget(self) -> StepOp[Budget]:
         """The money of the run."""
         return self._step("budget", Args(), _decode_budget)
+
+    async def restart(self, *args: object, **kwargs: object) -> NoReturn:
+        """End the history of this worker and begin a new one: its function is called anew, in a new process.
+
+        Its mailboxes, the messages in them, its names and its links stay. Nothing after this call is executed, also not in
+        ``finally``. A worker that lives long stays quick to resume, and makes as many steps as it likes.
+
+        Args:
+            args: What the function is called with, as the worker itself would be.
+            kwargs: The same by name.
+
+        Raises:
+            RestartRefusedError: A branch, a block, a child or a held message of this worker has not come to its end.
+            TypeError: The worker does not take these arguments.
+        """
+        await self.restart_step(args, kwargs)
+        raise AssertionError("the worker was restarted, and its old process went on")
+
+    def restart_step(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> StepOp[None]:
+        """The step of ``restart``, which has no outcome."""
+        self._scheduler.check_restart()
+        worker = self._worker
+        assert worker is not None, "a context without a worker"
+        worker.shape.check(args, kwargs)
+        value = worker.shape.encode(args, kwargs, f"the arguments of {worker.name}")
+        return self._step("restart", Args(), nothing, worker.name, value=value)
 
     async def abort(self, message: str) -> NoReturn:
         """End the run for good, because a person wants it: it is aborted, and cannot be resumed.

@@ -142,6 +142,7 @@ class Core:
             "spawn": self.crew.spawn,
             "join": self.crew.join,
             "stop": self.crew.stop,
+            "restart": self.crew.begin_anew,
             "send": self.mail.send,
             "receive": self.mail.receive,
             "ack": self.mail.ack,
@@ -242,9 +243,7 @@ class Core:
     def connect(self, number: int, hello: f.Hello, peer: Peer | None = None) -> Peer | None:
         """Somebody said hello: a worker, or a foreign process whose rights the driver has looked up."""
         if hello.role == "worker":
-            found = self.crew.hello(number, hello)
-            self._check_pause()
-            return found
+            return self.crew.hello(number, hello)
         return self.foreign.join(peer) if peer is not None else None
 
     def frame(self, number: int, frame: f.ToHub) -> None:
@@ -259,7 +258,9 @@ class Core:
             return
         if peer.replaying and not isinstance(frame, f.Slow):
             peer.replaying = False
-            self._check_pause()
+            self.crew.absent.pop(worker.path, None)
+            if worker.history:
+                self._check_pause()
         if isinstance(frame, _OF_A_BRANCH):
             if frame.p != worker.path and self.state.worker_of(frame.p) is not worker:
                 # Whoever speaks for somebody else has lost his way.
@@ -302,7 +303,7 @@ class Core:
     ) -> None:
         """The process of a worker is gone, with its whole tree; ``busy``: the bodies it was in and had not told of."""
         self.effects.settle()  # a body may begin and take its process along in the same turn
-        if busy and self.crew.is_crash(path, incarnation):
+        if busy and path in self.state.workers and self.crew.is_crash(path, incarnation):
             for begin in busy:
                 self.effects.was_busy(self.state.workers[path], begin)
         self.crew.process_gone(path, incarnation, reason, counted=counted, end=end)
@@ -530,13 +531,7 @@ class Core:
 
     def _check_pause(self) -> None:
         """Deadlines stand still while anybody replays."""
-        replaying = any(
-            peer.replaying and peer.worker and peer.worker.history for peer in self.ledger.peers.values()
-        )
-        starting = any(
-            path not in self.ledger.by_worker and self.state.workers[path].history for path in self.crew.alive
-        )
-        if replaying or starting:
+        if any(worker.history for worker in self.crew.absent.values()):
             self.clockwork.pause()
         else:
             self.clockwork.go_on()

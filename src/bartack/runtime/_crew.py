@@ -9,7 +9,8 @@ children is left.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -18,6 +19,7 @@ from bartack.errors import (
     BartackError,
     DeadlineExceededError,
     OutcomeUnknownError,
+    RestartRefusedError,
     SessionFailedError,
     StepCancelledError,
     StepCrashedError,
@@ -48,8 +50,14 @@ from bartack.supervision import CHILD_BACKOFF, RestartPolicy
 WORKER_RESTARTS: Final = RestartPolicy(limit=3, backoff=CHILD_BACKOFF, free=1)
 """For crashes in a row that got a worker nowhere. The first restart comes at once: most crashes are the only one."""
 
+STARTING_AT_ONCE: Final = 16
+"""How many processes may be on their way to their hello. More at a time are not faster, and each waits for all others."""
+
 LAST_WORDS_S: Final = 1.0
 _ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "LinkedExitError", "WorkerError"})
+Step = tuple[str, int]
+"""Path and number."""
+
 _decode_calls = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
@@ -82,6 +90,18 @@ class CrewDesk:
         """Interrupts a worker where the state says that it is to be."""
         self.last_look: Callable[[], list[str | BartackError]] = list
         """Asked when the first worker has come to its end: what people should know, and what speaks against it."""
+        self.absent: dict[str, Worker] = {}
+        """Those of them that have not come to where they were: not started, on their way, or replaying."""
+        self._queue: dict[str, int] = {}
+        """Those of them whose processes are started when others have said hello, in order."""
+        self._starting: set[str] = set()
+        self._held_back: dict[Step, deque[Worker]] = {}
+        """Workers that a limited delegate starts when others have ended."""
+        self._made_by: dict[str, Step] = {}
+        self._running: Counter[Step] = Counter()
+        """How many of the workers that a step made have a process."""
+        self._ended_before: dict[Step, int] = {}
+        """Of the workers that a delegate made, so many of the first are known to have ended."""
         self._numbers: dict[str, int] = {}
         self._finishing: dict[str, Value] = {}
         self._joins: dict[str, list[tuple[Worker, str, int]]] = {}
@@ -110,6 +130,8 @@ class CrewDesk:
         worker = self._office.state.workers.get(hello.path)
         if worker is None or worker.ended or self.alive.get(hello.path) != hello.incarnation:
             return None
+        self._starting.discard(hello.path)
+        self._start_more()
         peer = Peer(number, worker=worker, incarnation=hello.incarnation, name=hello.path)
         self._office.ledger.peers[number] = peer
         self._office.ledger.by_worker[hello.path] = peer
@@ -175,6 +197,36 @@ class CrewDesk:
             self._office.ledger.record((e.WorkerCancelled(path=child.path, reason=reason), NO_VALUE))
             self.abort(child)
         self._office.finish_raw(worker, step, Value(NULL))
+
+    def begin_anew(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """End the history of a worker and begin a new one, as one entry. Its process goes, as nothing in it is part of that."""
+        self._check_settled(worker)
+        restarted = e.WorkerRestarted(path=worker.path, n=step.n, fp=step.fp)
+        value = self._office.ledger.pack_raw(self._office.ledger.load(step.v, step.ref))
+        self._office.ledger.record((restarted, value))
+        self._numbers = {path: number for path, number in self._numbers.items() if self._is_known(path)}
+        self._ended_before.clear()
+        self.restart(worker)
+
+    def _is_known(self, path: str) -> bool:
+        return path in self._office.state.workers or path in self.alive
+
+    def _check_settled(self, worker: Worker) -> None:
+        """Raise if a worker has anything under way that its new history would not know of."""
+        state, path = self._office.state, worker.path
+        left = self._below(worker)
+        if left:
+            raise RestartRefusedError(path, f"its worker {left[0].path} has not ended")
+        if worker.open:
+            p, n = next(iter(worker.open))
+            raise RestartRefusedError(path, f"its step {p}:{n} has no outcome yet")
+        held = next((box for box, holder in state.held.values() if holder == path), None)
+        if held is not None:
+            raise RestartRefusedError(
+                path, f"it holds a message of mailbox {held} that it has not acknowledged"
+            )
+        if state.is_watching(path):
+            raise RestartRefusedError(path, "it is inside a block of ctx.monitor")
 
     def resume_delegate(self, worker: Worker, opened: OpenStep) -> None:
         """A worker that was restarted waits for its children again; they may be through."""
@@ -286,19 +338,22 @@ class CrewDesk:
         if (path, incarnation) in self._late:
             self._late.discard((path, incarnation))
             reason = "hello_timeout"
-        del self.alive[path]
+        self._has_ended(path)
         if self._office.herald is not None:
             self._office.herald.process_gone(path, incarnation, reason)
         self._see_failure(path)
         self.forgotten(path)
         arrived = self._detach(path)
-        worker = self._office.state.workers[path]
-        self.died(worker)
         expected = path in self._expected
         self._expected.discard(path)
         self._finishing.pop(path, None)
+        worker = self._office.state.workers.get(path)
+        if worker is not None:
+            self.died(worker)
         if self._office.state.failure is not None:
             self.settle_failure()
+        elif worker is None:
+            return  # it had ended, and the worker that made it has begun a new history
         elif not worker.ended:
             delay_s = WORKER_RESTARTS.wait_s(worker.crashes_in_a_row)
             if counted and not expected:
@@ -306,7 +361,7 @@ class CrewDesk:
             self._launch_again(worker, delay_s)
         else:
             self._settle_cancelled()
-            self._launch_children(*worker.parent)
+            self._launch_next(worker.parent)
 
     def is_crash(self, path: str, incarnation: int) -> bool:
         """Whether nobody here has ended the process of a worker that is gone. Else a body in it may have its outcome already."""
@@ -353,12 +408,12 @@ class CrewDesk:
             limit=args.limit or 0,
         )
         items: list[tuple[e.EntryData, Value]] = [(started, NO_VALUE)]
+        self._ended_before.pop((step.p, step.n), None)
         known = self._children(step.p, step.n)
         if known:
             # Its worker was set back to before it: if it asks for the same again, its workers go on where they were.
             made = [
-                (child.worker, self._office.ledger.load(child.arguments.raw, child.arguments.ref))
-                for child in known
+                (child.worker, self._office.ledger.load(child.given.raw, child.given.ref)) for child in known
             ]
             if made == [(worker, bytes(call)) for worker, call in zip(args.workers, calls, strict=True)]:
                 self._office.ledger.record(*items)
@@ -381,29 +436,53 @@ class CrewDesk:
 
     def _launch_all(self, workers: list[Worker]) -> None:
         """Start those that are not through and have no process, as far as their delegates let them."""
-        places: dict[tuple[str, int], float] = {}
+        for step in {worker.parent for worker in workers}:
+            self._held_back.pop(step, None)
         for worker in workers:
             if worker.ended or worker.path in self.alive:
                 continue
-            step = worker.parent
-            if step not in places:
-                places[step] = self._places(step)
-            if places[step] > 0:
-                places[step] -= 1
+            if self._running[worker.parent] < self._limit_of(worker.parent):
                 self._launch(worker)
+            else:
+                self._held_back.setdefault(worker.parent, deque()).append(worker)
 
-    def _places(self, step: tuple[str, int]) -> float:
-        """How many more workers a step may have running: a delegate may limit them."""
+    def _launch_next(self, step: Step) -> None:
+        """A worker has ended: if its delegate holds others back, start the next."""
+        waiting = self._held_back.get(step)
+        while waiting and self._running[step] < self._limit_of(step):
+            worker = waiting.popleft()
+            known = self._office.state.workers.get(worker.path) is worker
+            if known and not worker.ended and worker.path not in self.alive:
+                self._launch(worker)
+        if waiting is not None and not waiting:
+            del self._held_back[step]
+
+    def _limit_of(self, step: Step) -> float:
+        """How many workers a step may have running: a delegate may limit them."""
         above = self._office.state.worker_of(step[0]) if step[0] else None
         opened = above.open.get(step) if above is not None else None
-        if opened is None or opened.step != "delegate" or not opened.limit:
-            return math.inf
-        return opened.limit - sum(child.path in self.alive for child in self._children(*step))
+        limited = opened is not None and opened.step == "delegate" and opened.limit
+        return limited or math.inf
 
     def _launch(self, worker: Worker) -> None:
+        """Have a process for a worker, as soon as it is its turn."""
         number = self._numbers.get(worker.path, 0) + 1
         self._numbers[worker.path] = number
         self.alive[worker.path] = number
+        self.absent[worker.path] = worker
+        self._made_by[worker.path] = worker.parent
+        self._running[worker.parent] += 1
+        self._queue[worker.path] = number
+        self._start_more()
+
+    def _start_more(self) -> None:
+        """Start processes that wait for their turn, as many as may be on their way."""
+        while self._queue and len(self._starting) < STARTING_AT_ONCE:
+            path = next(iter(self._queue))
+            self._start(self._office.state.workers[path], self._queue.pop(path))
+
+    def _start(self, worker: Worker, number: int) -> None:
+        self._starting.add(worker.path)
         if self._office.herald is not None:
             self._office.herald.process_started(worker.path, number)
         self._office.ledger.act(StartWorker(worker.path, number))
@@ -416,6 +495,31 @@ class CrewDesk:
             self._office.ledger.act(StopWorker(worker.path))
 
         self._office.clockwork.after(self._office.timeouts.limit("child_start"), late, is_missing)
+
+    def _has_ended(self, path: str) -> None:
+        """A worker has no process any more."""
+        self._starting.discard(path)
+        if self._forget(path):
+            self._start_more()
+
+    def _forget(self, path: str) -> bool:
+        """A worker has no process any more, or needs none; whether it had, or was about to have one."""
+        if self.alive.pop(path, None) is None:
+            return False
+        step = self._made_by.pop(path)
+        self._running[step] -= 1
+        if not self._running[step]:
+            del self._running[step]
+        self.absent.pop(path, None)
+        self._queue.pop(path, None)
+        return True
+
+    def _end_process(self, path: str) -> None:
+        """End the process of a worker, if it was started."""
+        if path in self._queue:
+            self._forget(path)
+        else:
+            self._office.ledger.act(StopWorker(path))
 
     def _launch_again(self, worker: Worker, delay_s: float) -> None:
         if worker.ended or self._office.state.failure is not None:
@@ -482,11 +586,12 @@ class CrewDesk:
     def _children(self, p: str, n: int) -> list[Worker]:
         return [self._office.state.workers[path] for path in self._office.state.children.get((p, n), ())]
 
+    def _made(self, worker: Worker) -> Iterator[Worker]:
+        """The workers that one has made, in order."""
+        return (self._office.state.workers[path] for path in worker.made)
+
     def _spawned_left(self, worker: Worker) -> bool:
-        return any(
-            child.spawned and not child.ended and self._office.state.worker_of(child.parent[0]) is worker
-            for child in self._office.state.workers.values()
-        )
+        return any(child.spawned and not child.ended for child in self._made(worker))
 
     def _abort_below(self, worker: Worker) -> None:
         """A worker failed and that is history: whatever it started ends with it."""
@@ -494,12 +599,7 @@ class CrewDesk:
 
     def _below(self, worker: Worker) -> list[Worker]:
         """The workers that one has started and that have not ended."""
-        state = self._office.state
-        return [
-            child
-            for child in state.workers.values()
-            if not child.ended and child.parent[0] and state.worker_of(child.parent[0]) is worker
-        ]
+        return [child for child in self._made(worker) if not child.ended]
 
     def _end_all(self, workers: list[Worker], error: BartackError) -> None:
         """End workers for good, with everything below them. Nobody hears of the end of another before all have ended."""
@@ -513,7 +613,7 @@ class CrewDesk:
             self.gave_up(worker)
             if worker.path in self.alive:
                 self._detach(worker.path)
-                self._office.ledger.act(StopWorker(worker.path))
+                self._end_process(worker.path)
 
     def _with_below(self, workers: list[Worker]) -> list[Worker]:
         """Workers and all that they have started, those before them."""
@@ -522,11 +622,13 @@ class CrewDesk:
     def _dismiss_all(self, paths: list[str]) -> None:
         """End the processes of workers that are no part of the run any more, and of all below them."""
         for path in [path for path in self.alive if path in paths or path.startswith(below(paths))]:
-            del self.alive[path]
+            started = path not in self._queue
+            self._has_ended(path)
             self.forgotten(path)
             self.gave_up(self._office.state.workers[path])
             self._detach(path)
-            self._office.ledger.act(StopWorker(path))
+            if started:
+                self._office.ledger.act(StopWorker(path))
 
     def _detach(self, path: str) -> bool:
         """Nothing that a worker's process still says counts. Returns whether it had come to the end of its history."""
@@ -535,6 +637,8 @@ class CrewDesk:
             return False
         self._office.ledger.peers.pop(peer.number, None)
         self._office.ledger.act_later(Hang(peer.number))
+        if path in self.alive and peer.worker is not None:
+            self.absent[path] = peer.worker
         return not peer.replaying
 
     def _settle_cancelled(self) -> None:
@@ -582,7 +686,7 @@ class CrewDesk:
             if isinstance(data, e.StepFinished):
                 self._office.ledger.tell(above, data, results)
         self._tell_joined(worker)
-        self._launch_children(*worker.parent)
+        self._launch_next(worker.parent)
         waiting = self._finishing.get(above.path)
         if waiting is not None and not self._spawned_left(above):
             del self._finishing[above.path]
@@ -600,11 +704,22 @@ class CrewDesk:
         opened = above.open.get(worker.parent) if above is not None else None
         if worker.spawned or opened is None or opened.step != "delegate":
             return []
-        others = [child for child in self._children(*worker.parent) if child is not worker]
-        if not all(child.ended for child in others):
+        if not self._is_last(worker):
             return []
         done = e.StepFinished(p=opened.p, n=opened.n, step="delegate", fp=opened.fp)
         return [(done, self._results(self._children(*worker.parent), worker, ended, value))]
+
+    def _is_last(self, worker: Worker) -> bool:
+        """Whether all other workers of a delegate have ended, now that this one does."""
+        workers, paths = self._office.state.workers, self._office.state.children[worker.parent]
+        place = self._ended_before.get(worker.parent, 0)
+        while place < len(paths) and (paths[place] == worker.path or workers[paths[place]].ended):
+            place += 1
+        if place < len(paths):
+            self._ended_before[worker.parent] = place
+            return False
+        self._ended_before.pop(worker.parent, None)
+        return True
 
     def _results(
         self,
@@ -650,7 +765,7 @@ class CrewDesk:
         for path in list(self.alive):
             peer = self._office.ledger.by_worker.get(path)
             if peer is None:
-                self._office.ledger.act(StopWorker(path))
+                self._end_process(path)
             elif failed is not None and path == failed.path:
                 self._told.add(path)
                 peer.told_failure = True

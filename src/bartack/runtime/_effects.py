@@ -227,6 +227,7 @@ class EffectDesk:
             limit,
             money,
             self._trace(worker, opened),
+            worker.restarts,
             reserved,
             SET_ASIDE if (step.p, step.n) in worker.set_aside else ("", ""),
         )

@@ -60,6 +60,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The user that its processes are executed as, where that is not the user of its hub."""
     run_uid: int = 0
     """The number of that user."""
+    paths: list[str] = []
+    """The directories below ``root`` that modules are imported from; none in runs of older versions."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):
@@ -72,6 +74,8 @@ class ProgramPinned(EntryData, frozen=True, gc=False):
     environment: dict[str, str] = {}
     waiting: str = ""
     """The directory in which it was written; from this entry on it takes the place of the one before."""
+    paths: list[str] = []
+    """See ``RunCreated.paths``."""
 
 
 class RunMoved(EntryData, frozen=True, gc=False):
@@ -211,6 +215,19 @@ class StepSetAside(EntryData, frozen=True, gc=False):
     to: int
     kept: list[int] = []
     workers: list[str] = []
+
+
+class WorkerRestarted(EntryData, frozen=True, gc=False):
+    """A worker ended its history and begins a new one, at the step after ``n``. Its value: its arguments from here on.
+
+    Numbers of steps continue, so that no step, child or key of the new history has the name of an earlier one.
+    """
+
+    kind = "worker.restarted"
+
+    path: str
+    n: int
+    fp: str = ""
 
 
 class WorkerCancelled(EntryData, frozen=True, gc=False):

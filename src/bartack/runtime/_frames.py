@@ -97,6 +97,8 @@ class Order(msgspec.Struct, omit_defaults=True):
     """The project's own directory: modules must not be imported from there."""
     folder: str = ""
     """Where the program's file is, relative to the root."""
+    paths: list[str] = []
+    """Where its modules are imported from, relative to the root; older runs have none, and use the root and the folder."""
 
 
 # Worker or foreign process → hub.
@@ -265,6 +267,8 @@ class Welcome(Frame, tag="welcome"):
     worker: str = ""
     """``module:name`` of the worker to run."""
     rewinds: int = 0
+    first: int = 0
+    """The last step before the history: the number of the first step in it is one more."""
     argv: list[str] = []
     """The arguments that the program was given on the command line."""
     v: MaybeRaw = None

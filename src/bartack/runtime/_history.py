@@ -42,6 +42,7 @@ def iter_greeting(
         timestamp=state.created_at,
         worker=worker.worker,
         rewinds=worker.rewinds,
+        first=worker.first,
         argv=run.argv,
         v=worker.arguments.raw,
         ref=worker.arguments.ref,

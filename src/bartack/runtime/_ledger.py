@@ -113,6 +113,8 @@ class StartPrompt(Action, frozen=True, gc=False):
     reserved_usd: float = 0.0
     trace: str = ""
     """Where in its trace the step is, if anybody traces it."""
+    epoch: int = 0
+    """How many histories its worker has ended before this one."""
     reserved: Units = NONE
     """What is reserved for it beside money."""
     rejected: tuple[str, str] = ("", "")

@@ -6,7 +6,7 @@ its worker is connected, so no message is handed to the dead.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -69,6 +69,8 @@ class MailDesk:
         self.room: Callable[[str], None] = lambda name: None
         """Told when there may be room in one of these."""
         self._waiters: dict[str, deque[Waiter]] = {}
+        self._waits: Counter[str | int] = Counter()
+        """For how many messages each worker waits, by its path, and each process outside, by its number."""
         self._blocked: dict[str, deque[Blocked]] = {}
         self._due: dict[str, Alarm] = {}
 
@@ -312,7 +314,7 @@ class MailDesk:
         if limit <= 0:
             waiter.give_up(ReceiveTimeoutError("receive", 0.0, source))
             return
-        self._waiters.setdefault(waiter.mailbox, deque()).append(waiter)
+        self._add_waiter(waiter)
         waiter.alarm = self._office.clockwork.after(
             limit, lambda: self._too_late(waiter, ReceiveTimeoutError("receive", limit, source))
         )
@@ -325,22 +327,22 @@ class MailDesk:
 
     def forget_worker(self, path: str) -> None:
         """A worker's process is gone: it waits for nothing."""
-        self._forget(lambda waiter: waiter.worker == path)
+        self._forget(path, lambda waiter: True)
         self._stop_blocking(lambda blocked: blocked.path == path)
 
     def forget_peer(self, peer: Peer) -> None:
         """A foreign process is gone: what it held goes back."""
-        self._forget(lambda waiter: waiter.peer is peer)
+        self._forget(peer.number, lambda waiter: True)
         for message_id in list(peer.held):
             self.settle_foreign(peer, message_id, ok=False)
 
     def forget_request(self, peer: Peer, number: int) -> None:
         """A foreign process waits no longer for what it asked for."""
-        self._forget(lambda waiter: waiter.peer is peer and waiter.step == ("", number))
+        self._forget(peer.number, lambda waiter: waiter.step == ("", number))
 
     def cancel(self, worker: Worker, p: str, n: int) -> None:
         """A step waits no longer, neither for a message nor for room."""
-        self._forget(lambda waiter: waiter.worker == worker.path and waiter.step == (p, n))
+        self._forget(worker.path, lambda waiter: waiter.step == (p, n))
         self._stop_blocking(lambda blocked: blocked.path == worker.path and blocked.step == (p, n))
 
     def abort_all(self, error: BartackError) -> None:
@@ -351,6 +353,7 @@ class MailDesk:
         self._blocked.clear()
         waiting = [waiter for queue in self._waiters.values() for waiter in queue]
         self._waiters.clear()
+        self._waits.clear()
         for waiter in waiting:
             self._drop_alarm(waiter)
             if not waiter.worker:
@@ -525,7 +528,7 @@ class MailDesk:
         """If nothing will ever come, those who wait for it are told."""
         if self._waiters.get(mailbox.name) and self._is_finished(mailbox):
             for waiter in self._waiters.pop(mailbox.name):
-                self._drop_alarm(waiter)
+                self._drop_waiter(waiter)
                 waiter.give_up(MailboxClosedError(mailbox.name))
 
     def _let_in(self, mailbox: Mailbox) -> None:
@@ -539,7 +542,7 @@ class MailDesk:
 
     def _wait(self, worker: Worker, receiver: Receiver, left: float | None) -> None:
         """A worker waits for a message: for so many seconds, or as long as the default says."""
-        self._waiters.setdefault(receiver.mailbox, deque()).append(receiver)
+        self._add_waiter(receiver)
         if left is None:
             self._run_default_clock(worker, receiver, self._office.timeouts.limit("receive"))
             return
@@ -567,6 +570,7 @@ class MailDesk:
         queue = self._waiters.get(waiter.mailbox)
         if queue is not None and waiter in queue:
             queue.remove(waiter)
+            self._drop_waiter(waiter)
             waiter.give_up(error)
 
     def _hand_over(self, mailbox: Mailbox, message: Message, waiter: Waiter) -> None:
@@ -584,7 +588,7 @@ class MailDesk:
 
     def _next_waiter(self, waiters: deque[Waiter]) -> Waiter:
         waiter = waiters.popleft()
-        self._drop_alarm(waiter)
+        self._drop_waiter(waiter)
         return waiter
 
     def _next(self, mailbox: Mailbox) -> Message | None:
@@ -661,13 +665,27 @@ class MailDesk:
         if came:
             self._serve(mailbox)
 
-    def _forget(self, gone: Callable[[Waiter], bool]) -> None:
+    def _add_waiter(self, waiter: Waiter) -> None:
+        self._waiters.setdefault(waiter.mailbox, deque()).append(waiter)
+        self._waits[waiter.party] += 1
+
+    def _drop_waiter(self, waiter: Waiter) -> None:
+        """Somebody who was taken out of the queue waits no longer."""
+        self._drop_alarm(waiter)
+        self._waits[waiter.party] -= 1
+        if not self._waits[waiter.party]:
+            del self._waits[waiter.party]
+
+    def _forget(self, party: str | int, gone: Callable[[Waiter], bool]) -> None:
+        """A worker or a process outside waits no longer for some of what it waited for."""
+        if party not in self._waits:
+            return
         for name, waiters in self._waiters.items():
-            if any(gone(waiter) for waiter in waiters):
-                for waiter in waiters:
-                    if gone(waiter):
-                        self._drop_alarm(waiter)
-                self._waiters[name] = deque(waiter for waiter in waiters if not gone(waiter))
+            left = [waiter for waiter in waiters if waiter.party == party and gone(waiter)]
+            for waiter in left:
+                self._drop_waiter(waiter)
+            if left:
+                self._waiters[name] = deque(waiter for waiter in waiters if waiter not in left)
 
     def _stop_blocking(self, gone: Callable[[Blocked], bool]) -> None:
         for name, queue in self._blocked.items():
@@ -680,7 +698,7 @@ class MailDesk:
         waiters = self._waiters.get(name, deque())
         for waiter in [waiter for waiter in waiters if waiter.worker != owner]:
             waiters.remove(waiter)
-            self._drop_alarm(waiter)
+            self._drop_waiter(waiter)
             waiter.give_up(_not_yours(name, owner))
 
     def _drop_alarm(self, waiter: Waiter) -> None:

@@ -32,6 +32,8 @@ class Waiter(ABC):
         self.step = step
         self.worker = worker
         """The path of the worker whose step it is, if it is one."""
+        self.party: str | int = worker or peer.number
+        """Who waits: a worker by its path, a process outside by its number."""
 
     @abstractmethod
     def entry(self, message: Message) -> tuple[e.EntryData, Value]:

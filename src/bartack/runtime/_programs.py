@@ -328,6 +328,7 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
             key=action.key,
             worker=action.p or action.path,
             step=action.n,
+            epoch=action.epoch,
             inputs=_prompt_inputs(action),
             tools=[ToolSpec(tool.name, tool.description, tool.schema) for tool in args.tools],
             cwd=workspace,
@@ -345,6 +346,7 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
         key=command.key or action.key,
         worker=action.p or action.path,
         step=action.n,
+        epoch=action.epoch,
         action=command.action,
         role=command.role or ROLES.get(command.action, "general"),
         task_id=command.task_id,
@@ -393,7 +395,7 @@ def _prompt_inputs(action: StartPrompt) -> dict[str, object]:
         context["system"] = args.system
     inputs: dict[str, object] = {
         "text": text,
-        "iteration": {"epoch": 0, "step": action.n},
+        "iteration": {"epoch": action.epoch, "step": action.n},
         "context": context,
     }
     if args.schema is not None:

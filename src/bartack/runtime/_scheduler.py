@@ -29,6 +29,7 @@ from bartack.errors import (
     MessageTooLargeError,
     NestedStepError,
     ReplayMismatchError,
+    RestartRefusedError,
     RunDiskError,
     StepCancelledError,
 )
@@ -89,6 +90,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The worker's name, which is the site of its steps."""
     timestamp: int = 0
     rewinds: int = 0
+    first: int = 0
+    """The number of the last step before the history; 0 unless the worker restarted itself."""
     agent: str = ""
     argv: tuple[str, ...] = ()
     """The arguments that the program was given, as they were written."""
@@ -183,6 +186,7 @@ class Scheduler:
         Best after the first frame: a worker without a history does not replay.
         """
         self._main = self.add_branch(self.facts.path, coroutine)
+        self._main.counter = self.facts.first
         self.take(None)
 
     def take(self, frame: f.ToPeer | None) -> None:
@@ -246,6 +250,22 @@ class Scheduler:
         """Raise unless it is the worker itself that calls: not the body of a step, not another thread."""
         if here.scheduler is not self:
             raise NestedStepError(name)
+
+    def check_restart(self) -> None:
+        """Raise unless only the worker's own function runs, outside every block that lasts.
+
+        Raises:
+            RestartRefusedError: Something of it is under way that a new history would not know of.
+        """
+        path = self.facts.path
+        others = [branch for branch in self._branches if branch != path]
+        if self._current is not self._main:
+            raise RestartRefusedError(path, f"it is called in the branch {self._current.path}")
+        if others:
+            raise RestartRefusedError(path, f"the branch {others[0]} has not ended")
+        if self._deadlines:
+            seconds = next(iter(self._deadlines.values())).seconds
+            raise RestartRefusedError(path, f"it is inside a block with a deadline of {seconds:g} s")
 
     def redact(self, text: str) -> str:
         """A text for people, without the secrets of the worker's environment."""
@@ -738,7 +758,8 @@ class Scheduler:
             raise LimitExceededError("steps in one worker", MAX_STEPS)
         if self._steps == MANY_STEPS and not self.replaying:
             sys.stderr.write(
-                f"{self.facts.path}: {MANY_STEPS} steps so far; workers that do less start faster\n"
+                f"{self.facts.path}: {MANY_STEPS} steps so far; ctx.restart(value) begins a new history, "
+                "which is faster to resume\n"
             )
 
     def _die(self, error: ForeignAwaitError) -> None:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Iterable
 from typing import Final, Literal
@@ -28,6 +29,10 @@ _ENDS: Final[dict[str, RunStatus]] = {"completed": "completed", "failed": "faile
 
 
 LEAKS_KEPT: Final = 1000
+
+
+_NUMBER: Final = re.compile(r"(?:do:)?([0-9]+)")
+"""The number of the step in a path that goes on behind that of a worker."""
 
 
 _ENDED: Final = (*ABORTS, ":StepTimeoutError", ":ShellTimeoutError", ":MessageTooLargeError")
@@ -78,6 +83,8 @@ class State:
         self.outputs = 0
         """How many texts workers have printed and logged."""
         self._owners: dict[str, Worker] = {}
+        self._restarted: dict[str, Worker] = {}
+        """Workers that have begun a new history."""
 
     @property
     def status(self) -> RunStatus:
@@ -113,7 +120,7 @@ class State:
         """Whether a mailbox takes no more messages: it was closed, or is the inbox of a worker that has ended."""
         if name.startswith("@"):
             worker = self.workers.get(name[1:])
-            if worker is not None and worker.ended:
+            if self._is_past(name[1:]) if worker is None else worker.ended:
                 return True
         return self.mailbox(name).closed
 
@@ -144,6 +151,11 @@ class State:
             return worker is None or worker.ended
         mailbox = self.mailboxes.get(name)
         return mailbox is not None and bool(mailbox.owner) and not self.owner_of(mailbox)
+
+    def is_watching(self, watcher: str) -> bool:
+        """Whether a worker is inside a block that watches another one, which may have ended by now."""
+        told = any(monitor.watcher == watcher and monitor.stack for monitor in self.told.values())
+        return told or bool(self.left_behind(watcher))
 
     def left_behind(self, watcher: str) -> list[str]:
         """The monitors of blocks of a worker; those of Patchwork have none, and last as long as their worker."""
@@ -211,23 +223,45 @@ class State:
             self.reserved += step.reserved
             if step.question:
                 self.questions[step.question] = (worker.path, step.p, step.n)
-        spawned = [
-            child.parent
-            for child in self.workers.values()
-            if child.spawned and self.worker_of(child.parent[0]) is worker
-        ]
+        made = [self.workers[path] for path in worker.made]
+        spawned = [child.parent for child in made if child.spawned]
         self.revive_children([*worker.open, *spawned])
 
     def drop_children(self, made: list[str]) -> None:
         """Workers, and all below them, are no part of the run any more."""
-        for path in [path for path in self.workers if path in made or path.startswith(below(made))]:
+        marks = below(made)
+        dropped = {path for path in self.workers if path in made or path.startswith(marks)}
+        for path in [path for path in self.workers if path in dropped]:
             gone = self.workers.pop(path)
             self.stop_watching(path)
             self.links.forget(path)
             # Their keys must not come again.
             self.undone[path] = gone.rewinds + 1
             self.children.pop(gone.parent, None)
-            self._owners = {p: owner for p, owner in self._owners.items() if owner is not gone}
+        self._owners = {p: owner for p, owner in self._owners.items() if owner.path not in dropped}
+        for worker in self.workers.values():
+            if not dropped.isdisjoint(worker.made):
+                worker.made = [path for path in worker.made if path not in dropped]
+
+    def forget_below(self, worker: Worker) -> None:
+        """A worker restarted: the workers that it made have all ended, and no later step can refer to them."""
+        marks = below([worker.path])
+        gone = {path for path in self.workers if path.startswith(marks)}
+        for path in gone:
+            self.children.pop(self.workers.pop(path).parent, None)
+            self.links.forget(path)
+        self._owners = {
+            p: owner for p, owner in self._owners.items() if owner is not worker and owner.path not in gone
+        }
+        self._restarted[worker.path] = worker
+
+    def _is_past(self, path: str) -> bool:
+        """Whether a path is that of a worker that was made in a history that is over."""
+        for worker in self._restarted.values():
+            if path.startswith(below([worker.path])):
+                number = _NUMBER.match(path, len(worker.path) + 1)
+                return number is not None and int(number[1]) <= worker.first
+        return False
 
     def stop_watching(self, watcher: str, at: int = 0, *, leaving: bool = False) -> list[Monitor]:
         """A worker has ended: its monitors go with it. Those of blocks that it did not leave, if it should have, are leaks."""

@@ -11,6 +11,7 @@ delegate   hub      ``DelegateArgs``; ``v``: list of ``CallArgs`` list of result
 spawn      hub      ``DelegateArgs`` of one call; ``v`` likewise  the child's path
 join       hub      ``JoinArgs``                                 the child's result
 stop       hub      ``StopArgs``                                 null
+restart    hub      ``{}``; ``v``: ``CallArgs``                   never answered: the worker begins a new history
 send       hub      ``SendArgs``; ``v``: the message             the message's id
 receive    hub      ``ReceiveArgs``                              the message; with ``hold`` a ``Held``
 ack        hub      ``AckArgs``                                  null

@@ -26,6 +26,7 @@ def facts_of(welcome: f.Welcome, path: str, worker: Worker[..., object]) -> Fact
         name=worker.name,
         timestamp=welcome.timestamp,
         rewinds=welcome.rewinds,
+        first=welcome.first,
         agent=worker.agent,
         argv=tuple(welcome.argv),
     )
@@ -39,7 +40,7 @@ def call_worker(
     Raises:
         TypeMismatchError: They do not fit.
     """
-    ctx = Context(scheduler)
+    ctx = Context(scheduler, worker)
     args, kwargs = worker.shape.decode(arguments)
     if worker.timeout_s is not None:
         return _limited(worker, worker.timeout_s, ctx, args, kwargs)

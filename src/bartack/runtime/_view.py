@@ -24,6 +24,9 @@ from bartack.supervision import CrashReport
 StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
 MessageStatus = Literal["scheduled", "queued", "held", "received", "dropped"]
 
+COMPACTED: Final = 20_000
+"""After so many entries a chronicle that keeps only the newest lets go of the rest."""
+
 _MOVES: Final[dict[str, MessageStatus]] = {"processed": "received", "returned": "queued", "due": "queued"}
 
 
@@ -106,6 +109,14 @@ class CrashRecord(NamedTuple):
     report: CrashReport
 
 
+class LeftOut(msgspec.Struct):
+    """How much a chronicle that keeps only the newest has let go of."""
+
+    steps: int = 0
+    messages: int = 0
+    notes: int = 0
+
+
 class Chronicle:
     """Everything that happened in a run, added up entry by entry.
 
@@ -116,9 +127,16 @@ class Chronicle:
         notes: What else happened, in order.
         crashes: The crashes of workers, in order.
         workers: All workers by path.
+        left_out: How many steps, messages and notes are not kept, because they were over long before the last ones.
+
+    Args:
+        newest: Keep so many of the steps that are over, of the messages that have arrived, and of the notes: the newest. What is
+            under way is kept in any case. Without it, everything is kept.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, newest: int | None = None) -> None:
+        self.newest = newest
+        self.left_out = LeftOut()
         self.state = State()
         self.steps: list[StepRecord] = []
         self.messages: dict[str, MessageRecord] = {}
@@ -137,6 +155,7 @@ class Chronicle:
             e.WorkerCrashed: self._crashed,
             e.WorkerRewound: self._rewound,
             e.StepSetAside: self._set_aside,
+            e.WorkerRestarted: self._restarted,
             e.PeerJoined: self._joined,
             e.ProgramPinned: self._pinned,
             e.StepStarted: self._step_started,
@@ -169,11 +188,31 @@ class Chronicle:
         tell = self._tell.get(type(data))
         if tell is not None:
             tell(data, seq, at)
+        if self.newest is not None and not seq % COMPACTED:
+            self.compact(self.newest)
 
     def step(self, p: str, n: int) -> StepRecord | None:
         """The step of this name that counts, or counted last."""
         found = self._of(p).get((p, n))
         return found or next((s for s in reversed(self.steps) if (s.p, s.n) == (p, n)), None)
+
+    def compact(self, newest: int) -> None:
+        """Let go of steps, messages and notes that are over, but for the newest."""
+        over = [step for step in self.steps if step.status != "open"]
+        gone = {id(step) for step in over[: max(len(over) - newest, 0)]}
+        if gone:
+            self.left_out.steps += len(gone)
+            self.steps = [step for step in self.steps if id(step) not in gone]
+            for path, current in self._current.items():
+                self._current[path] = {key: step for key, step in current.items() if id(step) not in gone}
+        arrived = [one.id for one in self.messages.values() if one.status in {"received", "dropped"}]
+        for message_id in arrived[: max(len(arrived) - newest, 0)]:
+            self.left_out.messages += 1
+            del self.messages[message_id]
+        older = max(len(self.notes) - newest, 0)
+        self.left_out.notes += older
+        del self.notes[:older]
+        del self.crashes[: max(len(self.crashes) - newest, 0)]
 
     # Inside.
 
@@ -276,6 +315,11 @@ class Chronicle:
         self._note(
             at, "set aside", f"step {data.p}:{data.n} is executed again: a person set its outcome aside"
         )
+
+    def _restarted(self, data: e.WorkerRestarted, seq: int, at: int) -> None:
+        self._end(data.path, data.n, "restart", seq, at)
+        self._current[data.path] = {}
+        self._note(at, "restarted", f"began a new history after step {data.n}", data.path)
 
     def _joined(self, data: e.PeerJoined, seq: int, at: int) -> None:
         self._note(at, "joined", f"{data.peer} joined")

@@ -122,6 +122,15 @@ class Worker:
     trapping = False
     """Whether ends of linked workers are messages to it."""
     crashes_in_a_row = 0
+    first = 0
+    """The last step before its history; its next one is the first of it."""
+    restarts = 0
+    """How many histories it has ended by ``ctx.restart``."""
+    rewinds = 0
+    last_message = ""
+    """The last message that it received."""
+    cancelled = False
+    """Whether it was told to stop: that it ends with a cancellation is then no failure."""
     last_crash = ""
     """Why its process died last."""
     set_aside: frozenset[tuple[str, int]] = frozenset()
@@ -134,8 +143,13 @@ class Worker:
         self.worker = data.worker
         self.parent = (data.p, data.n)
         self.spawned = data.spawned
+        self.made: list[str] = []
+        """The workers that it has made, in order: their paths."""
         self.collect = data.collect
+        self.given = arguments
+        """What its parent called it with."""
         self.arguments = arguments
+        """What its history begins with: what it was called with, or what it restarted itself with."""
         self.status: WorkerStatus = "waiting"
         self.history = array("Q")
         """Places of the entries that are outcomes of its steps, in order."""
@@ -149,9 +163,6 @@ class Worker:
         self.crashes: dict[tuple[str, int], int] = {}
         self.last_step: tuple[str, int, str] = ("", 0, "")
         """The last of its steps that has an outcome: path, number and kind."""
-        self.last_message = ""
-        """The last message that it received."""
-        self.rewinds = 0
         self.result = NO_VALUE
         self.error: ErrorData | None = None
         self.error_is_final = False
@@ -163,8 +174,6 @@ class Worker:
         """Kind and fingerprint of the step that an uncaught error came from."""
         self.exits: set[tuple[str, int]] = set()
         """Steps that a link has aborted."""
-        self.cancelled = False
-        """Whether it was told to stop: that it ends with a cancellation is then no failure."""
         self.blame = Blame()
         """Steps that failed and may be what a failure of the worker goes back to."""
         self.suspended: dict[tuple[str, int], OpenStep] | None = None
@@ -179,6 +188,20 @@ class Worker:
         """Its monitors when it was cut off, if it was."""
         self.aborts: list[Abort] = []
         """What its next steps are given up for, each for one."""
+
+    def restart(self, n: int, arguments: Value) -> None:
+        """It ended its history with step ``n`` and begins a new one. What it owns (mailboxes, names, links) stays."""
+        self.arguments = arguments
+        self.first = n
+        self.restarts += 1
+        self.history = array("Q")
+        self.blame = Blame()
+        self.made = []
+        for of_old_steps in (self.tools, self.doubted, self.adopted, self.crashes, self.exits, self.let_go):
+            of_old_steps.clear()
+        self.crashes_in_a_row = 0
+        self.last_step = (self.path, n, "restart")
+        self.status = "waiting"
 
     @property
     def ended(self) -> bool:

@@ -14,7 +14,7 @@ import os
 import select
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from typing import Final
 
@@ -90,8 +90,9 @@ def iter_processes() -> Iterator[ProcessFacts]:
             yield facts
 
 
-def iter_family(pid: int) -> Iterator[ProcessFacts]:
-    """At least every descendant of ``pid``."""
+def iter_family(pid: int, *, spare: Collection[int] = ()) -> Iterator[ProcessFacts]:
+    """At least every descendant of ``pid``. Those of ``spare`` are found, too: nothing lists the children of a process here."""
+    del spare
     return (facts for facts in iter_processes() if facts.pid != pid)
 
 
@@ -112,6 +113,12 @@ def read_command(pid: int) -> list[str]:
 
 def iter_open_files(pid: int) -> Iterator[str]:
     """What ``pid`` has open is not looked at here."""
+    del pid
+    return iter(())
+
+
+def iter_outputs(pid: int) -> Iterator[tuple[int, int]]:
+    """What ``pid`` can write to is not looked at here."""
     del pid
     return iter(())
 

@@ -8,8 +8,9 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
@@ -171,16 +172,16 @@ def iter_processes(proc: str = PROC) -> Iterator[ProcessFacts]:
                 yield facts
 
 
-def iter_family(pid: int, proc: str = PROC) -> Iterator[ProcessFacts]:
+def iter_family(pid: int, proc: str = PROC, spare: Collection[int] = ()) -> Iterator[ProcessFacts]:
     """At least every descendant of ``pid``, parents before their children as far as the system lists them so.
 
-    Where the kernel lists the children of a thread, only these are looked at. Such a list is exact for a process that
-    alone reaps its children, so ``pid`` has to be the caller itself.
+    Where the kernel lists the children of a thread, only these are looked at, and nothing of the trees of ``spare``. Such a list
+    is exact for a process that alone reaps its children, so ``pid`` has to be the caller itself.
     """
     if not os.path.exists(f"{proc}/{pid}/task/{pid}/children"):
         yield from iter_processes(proc)
         return
-    waiting = _children(pid, proc)
+    waiting = [child for child in _children(pid, proc) if child not in spare]
     while waiting:
         facts = read_facts(waiting.pop(), proc)
         if facts is not None:
@@ -228,6 +229,24 @@ def iter_open_files(pid: int, proc: str = PROC) -> Iterator[str]:
         for number in os.listdir(f"{proc}/{pid}/fd"):
             with suppress(OSError):  # closed meanwhile
                 yield os.readlink(f"{proc}/{pid}/fd/{number}")
+
+
+def iter_outputs(pid: int, proc: str = PROC) -> Iterator[tuple[int, int]]:
+    """Device and inode of the files that ``pid`` has open for writing; nothing if it is gone, or belongs to another user."""
+    with suppress(OSError):
+        for number in os.listdir(f"{proc}/{pid}/fd"):
+            with suppress(OSError):  # closed meanwhile
+                found = os.stat(f"{proc}/{pid}/fd/{number}")
+                if stat.S_ISREG(found.st_mode) and _is_output(f"{proc}/{pid}/fdinfo/{number}"):
+                    yield found.st_dev, found.st_ino
+
+
+def _is_output(facts: str) -> bool:
+    with open(facts, "rb") as file:
+        for line in file:
+            if line.startswith(b"flags:"):
+                return bool(int(line.split()[1], 8) & (os.O_WRONLY | os.O_RDWR))
+    return False
 
 
 def find_slot(name: str) -> tuple[int, int] | None:

@@ -154,6 +154,8 @@ class Parent:
         self._warm_ups_left = 0 if warm_up is None else _WARM_UPS
         self._census = Census() if ground is None else Census(placed=ground.token_of)
         self._children: dict[int, Child] = {}
+        self._ending: dict[int, Child] = {}
+        """Those whose trees have to become empty."""
         self._roots: dict[int, Child] = {}
         self._watches: dict[int, Child] = {}
         self._reports: dict[int, Child] = {}
@@ -225,7 +227,7 @@ class Parent:
 
     def _next_look(self) -> float | None:
         """When to look after the trees, if there is any to look after."""
-        ending = [child for child in self._children.values() if child.ending]
+        ending = self._ending.values()
         if not ending and (system.SUBREAPER or not self._children):
             return None
         return min([self._look_at, *(child.until for child in ending if child.state == "stopping")])
@@ -409,7 +411,7 @@ class Parent:
 
     def _tell_exited(self, child: Child) -> None:
         self._resolve_start(child)
-        child.kin.ending = True
+        self._begin_end(child)
         if child.failure is None:
             statuses = [child.statuses[pid] for pid in child.pids]
             stopped = child.state in {"stopping", "killing"}
@@ -419,12 +421,16 @@ class Parent:
 
     # -- ending trees -----------------------------------------------------------------------------------------------
 
+    def _begin_end(self, child: Child) -> None:
+        child.kin.ending = True
+        self._ending[child.token] = child
+
     def _stop(self, child: Child, grace_s: float) -> None:
         self._reap()  # whatever has ended by now was not stopped
         until = time.monotonic() + grace_s
         if child.state == "running":
             child.state = "stopping"
-            child.kin.ending = True
+            self._begin_end(child)
             child.until = until
             for facts in self._members([child])[child.token]:
                 system.send_signal(facts, signal.SIGTERM)
@@ -442,7 +448,7 @@ class Parent:
     def _doom(self, child: Child) -> None:
         if child.state != "killing":
             child.state = "killing"
-            child.kin.ending = True
+            self._begin_end(child)
             child.until = time.monotonic() + KILL_TIMEOUT_S
             self._look_at = 0.0
 
@@ -460,7 +466,7 @@ class Parent:
     def _members(self, children: Collection[Child]) -> dict[int, list[ProcessFacts]]:
         """The living members of each child's tree."""
         found: dict[int, list[ProcessFacts]] = {child.token: [] for child in children}
-        for token, facts in self._census.iter_members():
+        for token, facts in self._census.iter_members(found):
             if token in found and not facts.dead:
                 found[token].append(facts)
         for child in children:
@@ -474,12 +480,12 @@ class Parent:
         self._look_at = now + _CENSUS_S
         if not system.SUBREAPER:
             self._members(self._children.values())
-        for child in self._children.values():
+        for child in list(self._ending.values()):
             if child.state == "stopping" and now >= child.until:
                 self._end_grace(child)
-        self._strike([child for child in self._children.values() if child.state == "killing"])
+        self._strike([child for child in self._ending.values() if child.state == "killing"])
         self._reap()
-        ending = [child for child in self._children.values() if child.ending]
+        ending = list(self._ending.values())
         if not ending:
             return
         members = self._members(ending)
@@ -498,7 +504,7 @@ class Parent:
             strike(lambda: self._iter_living(tokens), groups)
 
     def _iter_living(self, tokens: set[int]) -> Iterator[ProcessFacts]:
-        return (facts for token, facts in self._census.iter_members() if token in tokens)
+        return (facts for token, facts in self._census.iter_members(tokens) if token in tokens)
 
     def _iter_orphans(self, child: Child) -> Iterator[ProcessFacts]:
         """Members that came to us when their parents died, and what is below them."""
@@ -543,6 +549,7 @@ class Parent:
         self._close_pidfds(child)
         self._census.remove(child.token)
         del self._children[child.token]
+        self._ending.pop(child.token, None)
         if self._ground is not None and child.cgroup is not None:
             self._ground.drop(child.cgroup)
         if child.failure is not None:

@@ -180,3 +180,28 @@ def test_monitors_are_shown_with_who_watches_whom_and_where_they_were_made(call:
         json.loads(call("show", "latest", "--monitors", "--json", "--worker", "main/9:x").stdout)["monitors"]
         == []
     )
+
+
+def test_of_a_long_run_the_newest_steps_are_shown_and_what_is_under_way(call: Call, story: Begin) -> None:
+    told = story("dddd0004")
+    told.tell(started(1)).tell(e.MessageSent(mailbox="box", id="m-1", size=1, sender="main"))
+    for n in range(2, 1502):
+        sent = e.MessageSent(mailbox="box", id=f"m-{n}", size=1, sender="main")
+        taken = e.MessageTaken(mailbox="box", id=f"m-{n}", p=f"main.9.{n}", n=1, fp="")
+        told.journal.stage(*map(e.draft, (finished(n), sent, taken)))
+    told.end()
+
+    shown = call("show", "latest").stdout
+
+    assert (
+        f"only the newest are shown, 2,000 steps, 500 messages are not: bartack show {told.id} --all" in shown
+    )
+    assert "     1  shell  open" in shown
+    assert "  1501  shell  finished" in shown
+    assert "   501  shell" not in shown
+    assert "  m-1     box  queued" in shown
+    assert "m-501 " not in shown
+    everything = call("show", "latest", "--all").stdout
+    assert "   501  shell" in everything
+    assert "are not: bartack" not in everything
+    assert len(steps_of(call)) == 3001

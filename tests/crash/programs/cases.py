@@ -576,3 +576,29 @@ async def delivering(ctx: Context, times: int) -> list[object]:
         await ctx.broadcast(paths, "stop")
         downs = [(await watch.down(600))["reason"] for watch in (first, second)]
     return [await clerks[0], await clerks[1], downs, await ctx.inbox.drain()]
+
+
+# A worker that begins anew.
+
+
+SEEN: list[int] = []
+"""What this process has seen: nothing of it may reach a new history."""
+
+
+@step
+def note_turn(turn: int, pause: bool) -> int:
+    """Says in which process a turn is taken, and may wait for its death."""
+    note(f"turn {turn}")
+    if pause:
+        pause_until_told()
+    return os.getpid()
+
+
+@worker
+async def beginning_anew(ctx: Context, turn: int = 1, pids: list[int] | None = None) -> list[int]:
+    SEEN.append(turn)
+    ctx.print(f"turn {turn} after {len(SEEN) - 1} in this process")
+    pid = await note_turn(turn, turn == 3)
+    if turn < 4:
+        await ctx.restart(turn + 1, [*(pids or []), pid])
+    return [*(pids or []), pid]

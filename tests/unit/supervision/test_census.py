@@ -51,6 +51,18 @@ def test_descendants_belong_to_their_child() -> None:
     assert world.members() == {1: [201, 203, 204], 2: [202, 205]}
 
 
+def test_what_was_seen_of_a_child_is_forgotten_with_it_and_nothing_else() -> None:
+    world = World()
+    world.child(1, 201)
+    world.child(2, 202)
+    world.processes += [process(203, 201), process(205, 202)]
+    world.members()
+    world.census.remove(1)
+    world.processes = [process(202, ME), process(203, ME, group=203), process(205, ME, group=7)]
+
+    assert world.members() == {2: [202, 205]}
+
+
 def test_a_descendant_with_a_lower_number_than_its_parent_is_found() -> None:
     world = World()
     world.processes += [process(50, 51), process(51, 201)]

@@ -68,6 +68,20 @@ def test_where_the_kernel_lists_children_only_the_family_is_read(tmp_path: Path)
     assert found.index(11) < found.index(20)
 
 
+def test_trees_that_are_not_asked_for_are_not_read(tmp_path: Path) -> None:
+    proc = FakeProc(tmp_path)
+    proc.add(10, 1, {10: "11 13 14 "})
+    proc.add(11, 10, {11: "20 "})
+    proc.add(20, 11, {20: ""})
+    proc.add(13, 10, {13: "21 "})
+    proc.add(21, 13, {21: ""})
+    proc.add(14, 10, {14: ""})
+
+    found = {facts.pid for facts in _linux.iter_family(10, str(tmp_path), spare={11})}
+
+    assert found == {13, 14, 21}
+
+
 def test_where_the_kernel_lists_no_children_everybody_is_read(tmp_path: Path) -> None:
     proc = FakeProc(tmp_path)
     proc.add(10, 1, {})

@@ -8,7 +8,7 @@ from bartack.runtime._context import Context
 from bartack.runtime._op import Op
 from bartack.runtime._results import ShellResult
 from bartack.runtime._scheduler import Scheduler
-from bartack.runtime.patchwork._mailboxes import MailboxValue
+from bartack.runtime.patchwork._mailboxes import DeliveryValue, MailboxValue
 from bartack.runtime.patchwork._program import Declaration
 
 T = TypeVar("T")
@@ -34,6 +34,10 @@ class Caller(Protocol):
 
     def out(self, channel: str, *parts: object) -> None:
         """Print or log."""
+        ...
+
+    def hold(self, delivery: DeliveryValue | None) -> None:
+        """The worker takes a delivery, or none more; the one before is acknowledged."""
         ...
 
     def unsafe_shell(self, text: str) -> ShellResult:

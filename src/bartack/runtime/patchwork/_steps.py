@@ -105,6 +105,13 @@ def _uuid(rt: Caller) -> object:
     return str(rt.perform(rt.ctx.uuid()))
 
 
+def _restart(rt: Caller, *arguments: object) -> None:
+    """``restart(v…)``: end the history of this worker; what it held is done, as at its end."""
+    rt.scheduler.check_restart()
+    rt.hold(None)
+    rt.perform(rt.ctx.restart_step(arguments, {}))
+
+
 def _unsafe_shell(rt: Caller, written: object) -> object:
     return rt.unsafe_shell(_text(written, "the text of unsafe_shell()"))
 
@@ -126,6 +133,7 @@ STEPS: Final[Mapping[str, Callable[..., object]]] = {
     "random": _random,
     "uuid": _uuid,
     "unsafe_shell": _unsafe_shell,
+    "restart": _restart,
     "broadcast": _mail_steps.broadcast,
     "publish": _mail_steps.publish,
     "monitor": _mail_steps.monitor,
