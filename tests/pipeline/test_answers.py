@@ -371,3 +371,15 @@ def test_an_artifact_with_a_secret_in_it_is_marked(tmp_path: Path, monkeypatch: 
     run = team.run(order("T-1"))
 
     assert [artifact.contains_secret for artifact in receipts(run)[0].artifacts] == [True]
+
+
+def test_an_agent_is_told_why_its_answer_was_refused_and_which_attempt_it_is(tmp_path: Path) -> None:
+    edited = edits(BEFORE.replace("old", "new"), event="spec.no_changes_needed")
+    team = Team(tmp_path, {"update_spec": [edited, edits(BEFORE.replace("old", "newer"))]}, files=SPEC)
+    with team.running(order("T-1")) as run:
+        assert statuses(run) == [("T-1", "done")]
+        first, second = [command.retry for command in team.commands if command.action == "update_spec"]
+
+    assert (first.attempt, first.cause, first.message) == (1, "first", None)
+    assert (second.attempt, second.cause, second.code) == (2, "rejected", "invalid_reply")
+    assert second.message == "it says spec.no_changes_needed, and changed the spec file"

@@ -60,14 +60,14 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
         say(f"{name}: {path} is ignored by git: no worktree of a task has it (parallel.tasks)")
     shared = settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        run = create_run(_order(order), workspace, config, wish.sets)
+        run = create_run(_order(order, no_input=wish.no_input), workspace, config, wish.sets)
         lock.sign(run.id)
         yield run, config
 
 
 def _check_ready(reading: Reading, workspace: Path, roles: Sequence[PipelineRole]) -> None:
     """Raise what stands first in the way of a run, before anything is paid for."""
-    found = find_obstacles(reading.config, workspace, os.environ, roles)
+    found = find_obstacles(reading.config, workspace, os.environ, roles, probe=True)
     if not found:
         return
     first, *more = found
@@ -127,7 +127,6 @@ def _warn(config: Config) -> None:
         say("there is no tests.command: the agent's word is taken for its tests")
 
 
-def _order(order: PipelineOrder) -> Order:
-    return Order(
-        program=str(PROGRAM), worker="main", call=CallArgs([msgspec.Raw(msgspec.json.encode(order))])
-    )
+def _order(order: PipelineOrder, *, no_input: bool) -> Order:
+    call = CallArgs([msgspec.Raw(msgspec.json.encode(order))])
+    return Order(program=str(PROGRAM), worker="main", call=call, no_input=no_input)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
-from bartack.errors import AgentError, WorktreeError
+from bartack.errors import AgentError, BudgetExceededError, WorktreeError
 from bartack.pipeline._isolated import begin_review, review_name
 from bartack.pipeline._lane_work import enter
 from bartack.pipeline._lanes import check_place, place_of, tally
@@ -49,6 +49,8 @@ Cause = Literal["start", "tests", "review", "spec", "conflict", "clarification",
 
 LINE_BYTES: Final = 190_000
 """Inputs that are longer than this have their findings in a file."""
+COMMAND_BYTES: Final = 240_000
+"""Inputs with their list of changed files take no more of a line than this: the rest of the command has to fit into it, too."""
 REPLIES: Final = 3
 """How often an agent may give an answer that contradicts the workspace."""
 
@@ -61,6 +63,14 @@ class Answer(msgspec.Struct, frozen=True):
     findings: list[Finding]
     recalled: bool = False
     """Another worker has had it, which failed later."""
+
+
+class Refusal(NamedTuple):
+    """Why the last answer to a command was refused, and how many attempts there were so far."""
+
+    code: str = ""
+    problem: str = ""
+    attempts: int = 0
 
 
 class Desk:
@@ -76,7 +86,8 @@ class Desk:
         past: list[Noted] | None = None,
     ) -> None:
         self.settings = self._begun = settings
-        self.spent = spent if lane is None else Spent()
+        self.spent = Spent()
+        """What this task has used; what was used before it is not in it."""
         self.receipts = 0
         self._ctx = ctx
         self._record = record
@@ -191,23 +202,24 @@ class Desk:
         self.expect_changes()
         inputs = await self._inputs(action, cause, findings, more)
         key = command_key(action, self._record.id, shot.snapshot_id, inputs)
-        base, refused, replies = shot, "", 0
+        base, refusal, replies = shot, Refusal(), 0
         self._isolated = None
         while True:
             result = self.past.recall("result", key, AgentResult)
             if result is None:
                 if action == "review" and self.settings.review.isolated:
                     self._isolated = self._isolated or await self._isolate()
-                result = await self._command(action, inputs, shot, key, refused)
+                result = await self._command(action, inputs, shot, key, refusal)
                 self.past.note("result", key, result)
             draft = self._draft(action, cause, shot, key, result)
             recalled, accepted = await self._weigh(draft, base, result)
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
-            refused, replies = accepted.code, replies + 1
-            if refused != "invalid_reply" or replies % REPLIES == 0:
+            replies += 1
+            refusal = Refusal(accepted.code, accepted.problem, refusal.attempts + result.attempts)
+            if accepted.code != "invalid_reply" or replies % REPLIES == 0:
                 detail = accepted.diff or self._agent(action)
-                await self.stop(refused, "answer", replies, accepted.problem, detail)
+                await self.stop(accepted.code, "answer", replies, accepted.problem, detail)
             if not accepted.blamed:
                 base = await self._rebase(base, accepted.result_snapshot_id)
                 continue
@@ -286,7 +298,19 @@ class Desk:
         return made
 
     async def _command(
-        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refused: str
+        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refusal: Refusal
+    ) -> AgentResult:
+        while True:
+            try:
+                return await self._send(action, inputs, shot, key, refusal)
+            except BudgetExceededError as error:
+                if error.unit == "usd":
+                    raise
+                # The other tasks have what is left of it: what a person decides holds for all.
+                await self.stop("budget", "budget", self.receipts, error.message, self._agent(action))
+
+    async def _send(
+        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refusal: Refusal
     ) -> AgentResult:
         settings = self.settings
         used = await self._check_budget(action)
@@ -305,8 +329,11 @@ class Desk:
                 pinning=settings.pipeline.version_pinning,
                 cwd=self._folder(),
                 refused_paths=[settings.state_dir],
-                rejected=refused,
-                prompt=self._prompt(action, inputs, refused),
+                rejected=refusal.code,
+                rejected_because=refusal.problem,
+                attempts_before=refusal.attempts,
+                share=1 if self._lane is None else self._lane.width,
+                prompt=self._prompt(action, inputs, refusal.code),
                 timeout_s=settings.deadlines.get(action),
                 max_tokens=max_tokens,
                 max_turns=max_turns,
@@ -347,7 +374,7 @@ class Desk:
     async def _used(self) -> Spent:
         caps = self.settings.budget
         if self._lane is None or (caps.tokens is None and caps.turns is None and caps.wall_s is None):
-            return self.spent
+            return self._before + self.spent
         return self._before + await tally(self._place, self._ctx.path, self.spent)
 
     def _share(self, cap: int | None, used: int) -> int | None:
@@ -360,7 +387,7 @@ class Desk:
     async def _inputs(
         self, action: str, cause: Cause, findings: list[Finding], more: Mapping[str, object]
     ) -> dict[str, object]:
-        inputs = dict(more)
+        inputs = _with_room(more)
         number = self._rounds[action]
         iteration: dict[str, object] = {"round": number, "cause": cause, "findings": plain(findings)}
         inputs["iteration"] = iteration
@@ -416,6 +443,23 @@ class Desk:
             conflict_resolutions=record.conflict_resolutions,
             created_at="",
         )
+
+
+def _with_room(given: Mapping[str, object]) -> dict[str, object]:
+    """Inputs without as many names of changed files as a line has no room for; the number of the others is in them."""
+    inputs = dict(given)
+    changed, more = inputs.get("changed_files"), inputs.get("changed_files_more", 0)
+    if not isinstance(changed, list) or not isinstance(more, int):
+        return inputs
+    room = COMMAND_BYTES - len(msgspec.json.encode({**inputs, "changed_files": []}))
+    names = msgspec.convert(changed, type=list[str])
+    for index, name in enumerate(names):
+        room -= len(msgspec.json.encode(name)) + 1
+        if room < 0:
+            inputs["changed_files"] = names[:index]
+            inputs["changed_files_more"] = more + len(names) - index
+            break
+    return inputs
 
 
 def _blame_place(place: Place, error: AgentError) -> None:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import msgspec
+
 from bartack.agents import open_artifact
-from bartack.errors import PlanPathError, UnsafePathError
+from bartack.errors import ActivationError, PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
 from bartack.pipeline._parallel import SideBySide, result_of
-from bartack.pipeline._proposal import sort_tasks
+from bartack.pipeline._proposal import is_reserved, sort_tasks
 from bartack.pipeline._records import (
     Activated,
     PipelineOrder,
@@ -67,7 +69,10 @@ class _Queue:
                 await self._do_all()
             left = [result for result in self._results.values() if result.status != "done"]
             if not left:
-                results = [self._results[record.id] for record in self._queue.tasks]
+                results = [
+                    msgspec.structs.replace(self._results[record.id], before=None)
+                    for record in self._queue.tasks
+                ]
                 lanes.settings = self._settings
                 return await lanes.end(results) if self._parallel else Summary(tasks=results)
             await self._stop(left)
@@ -85,7 +90,7 @@ class _Queue:
             await self._check_plan()
             lanes.settings = self._settings
             for result in await lanes.do(wave):
-                self._results[result.id] = result
+                self._results[result.id] = _with_past(result, self._results.get(result.id))
                 self._renew(result)
             left = [record for record in left if record not in wave]
         for record in left:
@@ -111,9 +116,9 @@ class _Queue:
         else:
             [outcome] = await self._ctx.delegate([call], on_failure="collect")
             result = await result_of(self._place, outcome, record, past, self._spent)
-        self._spent = result.spent
+        self._spent = result.spent if result.before is None else result.before + result.spent
         self._renew(result)
-        return result
+        return _with_past(result, known)
 
     def _renew(self, result: TaskResult) -> None:
         """What a task has learned of the settings since a resume holds for the tasks after it."""
@@ -147,6 +152,13 @@ class _Queue:
         if answer == "abort":
             await self._ctx.abort(f"aborted by a person: {self._queue.plan} has changed")
         self._plan = now
+
+
+def _with_past(result: TaskResult, known: TaskResult | None) -> TaskResult:
+    """The result of a task that failed before, and has used what it used then, too."""
+    if known is None or result.before is None:
+        return result
+    return msgspec.structs.replace(result, spent=known.spent + result.spent)
 
 
 @step(name="activate")
@@ -185,6 +197,9 @@ def make_order(
     """What a run is started with; tasks that cannot be queued are refused here, before there is a run.
 
     Raises:
-        ActivationError: See ``sort_tasks``.
+        ActivationError: See ``sort_tasks``; or the pipeline uses an id itself.
     """
+    taken = next((record.id for record in tasks if is_reserved(record.id)), "")
+    if taken:
+        raise ActivationError(f"the pipeline uses the name {taken!r} itself: give the task another id")
     return PipelineOrder(settings=settings, tasks=sort_tasks(tasks), instruction=instruction, yes=yes)

@@ -135,7 +135,8 @@ class SideBySide:
             if answer == "builder":
                 again = await self._settle(record, merged)
                 accepted, left = [*result.accepted, *again.accepted], [*result.left, *again.left]
-                result = msgspec.structs.replace(again, accepted=accepted, left=left)
+                spent = result.spent + again.spent
+                result = msgspec.structs.replace(again, accepted=accepted, left=left, spent=spent)
             elif answer == "manual":
                 await self._wait_for_a_person(record)
             else:
@@ -189,11 +190,13 @@ async def result_of(
     if outcome.error is None:
         return outcome.unwrap()
     left = await find_left(place, outcome.error.worker)
+    own = not left or left[-1].own
     return TaskResult(
         id=record.id,
         status="failed",
         problem=f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}",
-        spent=left[-1].spent if left else spent or Spent(),
+        spent=left[-1].spent if left else Spent(),
+        before=(spent or Spent()) if own else None,
         notes=join_notes(past, left),
     )
 

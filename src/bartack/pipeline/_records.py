@@ -25,6 +25,8 @@ from bartack.runtime.operate import (
 Verdict = Literal["pass", "fail", "waived"]
 StopPlace = Literal["tests", "review", "spec", "rounds", "intake", "answer", "budget", "tasks"]
 """Where a run stops until a person resumes it."""
+MOST_COUNTED: Final = 2**53 - 1
+"""Where counts of tokens and turns end: what agents report may be anything."""
 KEPT_BYTES: Final = 64 * 1024
 """What the journal keeps of each output of a configured command; agents see the end of that."""
 
@@ -251,8 +253,8 @@ class Spent(Record, frozen=True):
     def __add__(self, other: Spent) -> Spent:
         """Both together."""
         return Spent(
-            tokens=self.tokens + other.tokens,
-            turns=self.turns + other.turns,
+            tokens=min(self.tokens + other.tokens, MOST_COUNTED),
+            turns=min(self.turns + other.turns, MOST_COUNTED),
             wall_s=self.wall_s + other.wall_s,
         )
 
@@ -271,6 +273,8 @@ class Left(Record, frozen=True):
     number: int
     noted: Noted
     spent: Spent
+    own: bool = False
+    """What was used by this task alone; an earlier version counted that of the tasks before it, too."""
 
 
 class TaskResult(Record, frozen=True):
@@ -283,6 +287,9 @@ class TaskResult(Record, frozen=True):
     """The loops that a person ended by accepting the work as it is."""
     problem: str = ""
     spent: Spent = Spent()
+    """What it has used itself."""
+    before: Spent | None = None
+    """What was used before it; an earlier version has that in ``spent``, too."""
     notes: list[Noted] = []
     """What a task has done that failed, for whoever goes on with it."""
     settings: Settings | None = None

@@ -18,7 +18,7 @@ from bartack.errors import BartackError, ConfigError
 from bartack.pipeline._facts import read_order
 from bartack.pipeline._kept import resumed_places
 from bartack.pipeline._lock import hold_workspace
-from bartack.pipeline._receipts import restore_receipts
+from bartack.pipeline._receipts import put_receipts_aside, restore_receipts
 from bartack.pipeline._records import PipelineOrder, Settings
 from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
 from bartack.pipeline._standing import Standing
@@ -76,6 +76,8 @@ def owning(
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
         lock.sign(run.id)
         if hub > 1:
+            for path in put_receipts_aside(run.path):
+                say(f"the receipt of an answer that was set aside is now {path}")
             for path in restore_receipts(run.path):
                 say(f"{path} was missing and is written again")
         if hub > 1 and order is not None:

@@ -95,6 +95,7 @@ class _Task:
         self._desk = Desk(ctx, settings, record, spent, lane, past)
         self._ctx = ctx
         self._lane = lane
+        self._before = spent
         self._record = record
         self._stages = Stages(record.id)
         self._gates = 0
@@ -123,6 +124,7 @@ class _Task:
             receipts=self._desk.receipts,
             accepted=self._accepted,
             spent=self._desk.spent,
+            before=self._before,
             left=left,
             settings=self._desk.changed_settings,
         )
@@ -138,6 +140,7 @@ class _Task:
             accepted=self._accepted,
             problem=problem,
             spent=self._desk.spent,
+            before=self._before,
             notes=self._desk.past.notes,
             settings=self._desk.changed_settings,
         )

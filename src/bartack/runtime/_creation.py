@@ -208,6 +208,6 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
     if unknown:
         flaw = unknown_name((), unknown[0], list(known), "there is no such agent")
         raise AgentConfigError(unknown[0], flaw.problem)
-    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted)):
+    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted), probe=True):
         if not report.usable:
             raise AgentConfigError(report.name, "; ".join(report.problems))

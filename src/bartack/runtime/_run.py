@@ -179,7 +179,8 @@ class Run:
         with open_watch(str(self._run.path)) as watch:
             while True:
                 found = self.state()
-                if found.status in goals and (found.status == "waiting" or self._is_left()):
+                stopped = found.status == "waiting" and not is_active(self._run)
+                if stopped or (found.status in goals and (found.status == "waiting" or self._is_left())):
                     return found
                 left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
                 if left <= 0:

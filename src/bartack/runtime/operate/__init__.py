@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bartack.runtime._again import SetAside, last_answer, set_aside
     from bartack.runtime._client import HubClient
     from bartack.runtime._config import (
         Config,
@@ -164,6 +165,7 @@ __all__ = [
     "RunFacts",
     "RunFile",
     "RunSummary",
+    "SetAside",
     "SettingProblem",
     "Snapshot",
     "SnapshotConfig",
@@ -213,6 +215,7 @@ __all__ = [
     "iter_receipts",
     "iter_snapshots",
     "kept_sets",
+    "last_answer",
     "leave_answer",
     "leave_message",
     "left_messages",
@@ -230,6 +233,7 @@ __all__ = [
     "read_state",
     "read_transcript",
     "serve",
+    "set_aside",
     "snapshot_id",
     "status_of",
     "summarise",
@@ -337,6 +341,7 @@ _HOMES = {
     "_timeouts": ("Limit", "limits_in_force"),
     "_transcript": ("has_facts", "lost_lines", "read_transcript"),
     "_transcript_facts": ("cut_line",),
+    "_again": ("SetAside", "last_answer", "set_aside"),
     "_update": ("update_program",),
     "_step_search": ("find_step",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
