@@ -123,7 +123,7 @@ class Studio:
 
     @property
     def calls(self) -> list[str]:
-        """What the agent was told, in order."""
+        """The actions that the agent was asked for, in order."""
         return (self.home / "calls").read_text().split()
 
     @property

@@ -27,7 +27,7 @@ MINE = [{"path": "src/a.py", "content": "MINE = 1\n"}]
 MEDDLES = {"write": MINE, "events": [{**REVIEW[0], "artifacts": [{"path": "src/a.py"}]}]}
 """A reviewer that edits code, and reports it."""
 SECRETLY = {"write": MINE, "events": REVIEW}
-"""One that does not report it: that could be anybody's edit."""
+"""One that does not report it: that could be the edit of a person."""
 BEFORE = "# Spec\n\nIntro.\n\n## Status\n\nold\n\n## Scope\n\nfixed\n"
 SPEC = {"README.md": "hello\n", "SPEC.md": BEFORE}
 

@@ -105,6 +105,28 @@ def test_settings_that_are_changed_hold_for_later_tasks_and_for_the_tests(tmp_pa
 
 
 @pytest.mark.requirement("settings-hold-after-resume")
+def test_a_run_that_is_killed_in_its_tests_is_resumed_with_the_new_command(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    waits = f"mkdir {home}/once && : > {home}/begun && : < {home}/continue"
+    began = f"[tests]\ncommand = 'echo old >> {home}/gates; {waits}; true'\n"
+    studio = Studio(tmp_path, began)
+    studio.wait_here()
+    run = studio.start("run", "--goal", "do it")
+    (home / "begun").open().close()
+    run.kill()
+    run.communicate(timeout=60)
+    changed = began.replace("echo old", "echo new")
+    (studio.place / "bartack.toml").write_text(f"{studio.settings}{changed}")
+
+    done = studio.bartack("resume")
+
+    assert done.returncode == 0, done.stderr
+    assert (home / "gates").read_text().split() == ["old", "old", "new"]
+    assert "the test command that was interrupted is run once more as it was" in done.stderr
+    assert studio.calls == ["implement", "review"]
+
+
+@pytest.mark.requirement("settings-hold-after-resume")
 def test_an_agent_cannot_change_how_it_is_judged(tmp_path: Path) -> None:
     home = tmp_path / "home"
     studio = Studio(tmp_path, TWO_TASKS.format(word="old", home=home, bounds=""), review=FAILS)

@@ -18,7 +18,9 @@ LOGS = (
 
 
 @pytest.mark.parametrize("line", LOGS, ids=["redirected", "tee"])
-def test_the_terminals_own_log_in_the_workspace_is_nobodys_change(tmp_path: Path, line: str) -> None:
+def test_the_terminals_own_log_in_the_workspace_is_not_a_change_of_an_agent(
+    tmp_path: Path, line: str
+) -> None:
     studio = Studio(tmp_path, files={"run.log": "of yesterday\n", "SPEC.md": "# Spec\n"})
 
     done = studio.sh(line)

@@ -70,7 +70,7 @@ def end_review(place: Place, lane: Lane, settings: Settings) -> list[str]:
         if not writable.match(path) or not _bring(trees, place, lane, text):
             left.append(text)
     if not left:
-        with suppress(GitError):  # somebody is still in it: it stays for bartack clean
+        with suppress(GitError):  # a process still works there: it stays for bartack clean
             remove_tree(trees, lane.name)
             drop_review(trees, lane.name)
         return notes

@@ -111,7 +111,7 @@ def ignored_files(workspace: Path, config: Config, tasks: Sequence[TaskRecord]) 
     try:
         ignored = find_ignored(Git(str(workspace)), [path for _, path in there])
     except GitError:
-        return []  # a path that leads elsewhere: whoever needs it will say so
+        return []  # a path that leads elsewhere: the step that needs it reports that
     return [(name, path) for name, path in there if path in ignored]
 
 

@@ -152,7 +152,7 @@ class Checks(Record, frozen=True):
     """What an answer has to keep to.
 
     Attributes:
-        cleared: Files that somebody else changed, as a person says.
+        cleared: Files that the agent did not change, as a person says.
         accused: Files that the agent changed, as a person says.
         isolated: The worktree in which a reviewer worked that has one of its own.
     """

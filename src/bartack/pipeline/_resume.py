@@ -1,4 +1,4 @@
-"""What a run of the pipeline needs before it is resumed, whoever resumes it: the workspace for itself, its receipts, its settings.
+"""What a run of the pipeline needs before it is resumed, by the command or from Python: the workspace, its receipts, its settings.
 
 The settings that hold from then on are written to ``settings-HUB.json`` in the run's directory, and every step that looks at the
 workspace takes them from there (``newer_settings``). What was changed, and what cannot be, is said before anything is paid.
@@ -23,7 +23,15 @@ from bartack.pipeline._records import PipelineOrder, Settings
 from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
 from bartack.pipeline._standing import Standing
 from bartack.pipeline._steps import note_resume
-from bartack.runtime.operate import CONFIG_FILE, Config, Describe, RunDir, iter_receipts, kept_sets
+from bartack.runtime.operate import (
+    CONFIG_FILE,
+    Config,
+    Describe,
+    RunDir,
+    iter_receipts,
+    kept_sets,
+    read_state,
+)
 
 BEGUN: Final = "it was decided when the run began"
 IN_WORKSPACE: Final = "the run began in the workspace itself, without worktrees"
@@ -63,7 +71,7 @@ def owning(
         workspace: Its workspace.
         config: The settings as they are now, ``sets`` included.
         hub: How many times the run will have been started; 1: it is not resumed, but begun.
-        say: Tells people what they should know before anything is paid.
+        say: Shows people a line, before anything is paid.
         sets: Settings that were given for this resume.
         wait: Whether to wait for another run that works in the workspace.
 
@@ -95,7 +103,7 @@ def describe_run(run: RunDir) -> Describe:
         try:
             return cast("dict[str, object]", msgspec.to_builtins(standing.read()))
         except BartackError:
-            # It is for people: whatever is wrong with the journal is told by who runs it.
+            # It is for people: the hub itself reports what is wrong with the journal.
             return {}
 
     return look
@@ -122,6 +130,10 @@ def _renew_settings(
     settings = msgspec.structs.replace(settings, hub=hub)
     for note in _notes(before, settings, config, order, guarded=guarded):
         say(note)
+    if settings.tests != before.tests and _is_testing(run):
+        say(
+            "the test command that was interrupted is run once more as it was; the tests are run again after it"
+        )
     replace_file(settings_file(str(run.path), hub), msgspec.json.encode(settings))
     return settings
 
@@ -138,6 +150,13 @@ def _last_settings(run: RunDir, begun: Settings, hub: int) -> Settings:
 def _is_changed_by_agents(run: RunDir) -> bool:
     return any(
         change.path == CONFIG_FILE for receipt in iter_receipts(run.path) for change in receipt.changes
+    )
+
+
+def _is_testing(run: RunDir) -> bool:
+    """Whether a command was under way when the run was interrupted."""
+    return any(
+        step.step == "shell" for worker in read_state(run).workers.values() for step in worker.open.values()
     )
 
 

@@ -37,7 +37,7 @@ NOISE: Final = Patterns(
 )  # fmt: skip
 """What editors and caches leave."""
 GRAIN_S: Final = 0.1
-"""How far the clock of a file system may be behind ours."""
+"""How far the clock of a file system may differ from ours."""
 
 
 class _RunFile(msgspec.Struct):
@@ -163,7 +163,7 @@ def _seconds(moment: str) -> float | None:
 
 
 def _ignored(place: Place, changes: list[Change]) -> set[bytes]:
-    """The paths that git does not track and ignores, by the user's own configuration as well; none where git cannot tell."""
+    """The paths that git does not track and ignores, by the user's own configuration as well; none where git fails."""
     given = b"".join(b"%b\0" % change.path for change in changes)
     try:
         done = Git(place.workspace).done("check-ignore", "-z", "--stdin", given=given, fine=(0, 1))

@@ -433,7 +433,7 @@ class Run:
             with contextlib.suppress(BrokenPipeError), process.stdin:
                 process.stdin.write(msgspec.json.encode({"report": told, "sets": list(sets)}))
             self._wait_for_hub(process, report)
-        # It outlives whoever started it; somebody has to take note of its end, or it stays a zombie.
+        # It outlives this process; while both live, its end has to be collected, or it stays a zombie.
         threading.Thread(  # bartack: allow[unsupervised_thread] it ends with the hub, or with us
             target=process.wait, name=f"bartack {self.id}", daemon=True
         ).start()

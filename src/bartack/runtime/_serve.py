@@ -120,7 +120,7 @@ def _read_instructions() -> Instructions:
 
 
 class _Report:
-    """Where whoever started this process learns why it ended before the run was active."""
+    """Reports to the process that started this one why it ended before the run was active."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
