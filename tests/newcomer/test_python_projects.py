@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -223,3 +224,19 @@ def test_check_shows_what_is_kept_and_what_comes_from_the_environment(wheel: New
     assert own["version"]
     assert all(name in shown for name in [*KEPT, "msgspec", "pkg.team:main"])
     assert not (wheel.place / ".bartack").exists()
+
+
+@pytest.mark.requirement("kept-files-decide")
+def test_a_package_with_too_much_data_is_reported_before_its_run(wheel: Newcomer) -> None:
+    lay_out(wheel, {"pkg/__init__.py": "HERE = __file__\n"})
+    wheel.write(
+        "pkg/team.py",
+        "from bartack import Context, worker\n\n@worker\nasync def main(ctx: Context) -> None: ...\n",
+    )
+    os.truncate(wheel.write("pkg/model.bin", ""), 65 * 1024**2)
+
+    done = wheel.bartack("run", "pkg/team.py")
+
+    assert done.returncode == 0, done.stderr
+    assert "the data files of pkg are not kept with the run: 65 MiB" in done.stderr
+    assert kept_files(wheel) == ["pkg/__init__.py", "pkg/team.py"]
