@@ -28,8 +28,8 @@ INSTALL   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c 
 endif
 
 # What differs between versions of Python: SQLite, tokens, JSON, processes, and what a newcomer does first.
-PORTABLE = tests/newcomer tests/contract tests/unit/core tests/unit/journal tests/unit/resilience tests/unit/tracking/test_pattern.py \
-	tests/unit/tracking/test_tracker.py tests/unit/supervision tests/unit/agents tests/unit/runtime tests/docs
+PORTABLE = tests/newcomer tests/contract tests/cli/test_app.py tests/unit/agents tests/unit/core tests/unit/resilience \
+	tests/unit/tracking/test_pattern.py tests/unit/tracking/test_tracker.py
 
 .PHONY: help demo test portable soak check bench format clean
 .DEFAULT_GOAL := help

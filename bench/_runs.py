@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -11,6 +12,7 @@ import msgspec
 
 from bartack.runtime import Run
 from bartack.runtime.operate import Config, Order, Quiet, RunDir, create_run, drive
+from bartack.supervision import find_by_environment
 
 T = TypeVar("T")
 
@@ -39,6 +41,22 @@ def run_worker(directory: str, type_: type[T], worker: str, *args: int, durabili
 def drive_here(run: Run, durability: str = "power") -> str:
     """Be the hub of a run until it ends."""
     return drive(RunDir(run.dir), msgspec.convert({"durability": durability}, type=Config), Quiet())
+
+
+def hub_pid(run: Run) -> int:
+    """The process that runs a run: the first word of its lock."""
+    return int((run.dir / "lock").read_text().split()[0])
+
+
+def kill_everything(run: Run) -> None:
+    """Kill the hub of a run and all that belongs to it with ``kill -9``; returns when nothing is left."""
+    os.kill(hub_pid(run), signal.SIGKILL)
+    for process in find_by_environment("BARTACK_RUN_DIR", str(run.dir)):
+        try:
+            os.kill(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    run.wait(30)
 
 
 def cpu_seconds() -> float:

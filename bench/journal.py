@@ -23,7 +23,7 @@ from bench._disk import sync
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._peers import (
     DBOS_NEEDS,
-    LANGGRAPH_NEEDS,
+    SAVER_NEEDS,
     dbos_concurrent,
     dbos_sequential,
     langgraph_concurrent,
@@ -226,7 +226,7 @@ BENCH: Final = Bench(
                     label="LangGraph SqliteSaver",
                     measure=langgraph_sequential,
                     size=600,
-                    needs=LANGGRAPH_NEEDS,
+                    needs=SAVER_NEEDS,
                     every=PEERS_EVERY,
                 ),
             ),
@@ -267,7 +267,7 @@ BENCH: Final = Bench(
                     measure=langgraph_concurrent,
                     size=APPENDERS * 20,
                     quick_size=APPENDERS * 2,
-                    needs=LANGGRAPH_NEEDS,
+                    needs=SAVER_NEEDS,
                     every=PEERS_EVERY,
                 ),
             ),

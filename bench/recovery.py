@@ -5,8 +5,6 @@ Run with ``python -m bench.recovery [--json] [--quick] [--rounds N] [--check]``.
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -16,11 +14,10 @@ from typing import Final
 
 from bartack.journal import open_reader
 from bartack.runtime import Run
-from bartack.supervision import find_by_environment
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal
 from bench._runner import Sample
-from bench._runs import make_run
+from bench._runs import kill_everything, make_run
 
 
 def resume(directory: str, size: int, *, steps: int) -> Sample:
@@ -28,14 +25,7 @@ def resume(directory: str, size: int, *, steps: int) -> Sample:
     run = make_run(directory, "long_history", steps, durability="process")
     run.resume()
     _wait_for(run, "step.started", "receive")
-    hub = int((run.dir / "lock").read_text().split()[0])
-    os.kill(hub, signal.SIGKILL)
-    for process in find_by_environment("BARTACK_RUN_DIR", str(run.dir)):
-        try:
-            os.kill(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-    run.wait(30)
+    kill_everything(run)
     run.send("wait", None)
     began = time.monotonic()
     subprocess.run(

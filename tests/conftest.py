@@ -76,6 +76,17 @@ def own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is for ``make soak``."""
+    if "SOAK" in os.environ:
+        return
+    left_out = [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        out = set(left_out)
+        items[:] = [item for item in items if item not in out]
+
+
 def pytest_runtest_setup() -> None:
     """Begin nothing when the time is up that somebody has given."""
     if time.monotonic() > _UNTIL:

@@ -289,3 +289,16 @@ async def all_living(ctx: Context, many: int) -> list[float]:
     handle = await ctx.spawn(conductor(many))
     await ctx.delegate([living() for _ in range(many)])
     return [began, *await handle]
+
+
+@worker
+async def restarting(ctx: Context, count: int, done: int = 0) -> float:
+    """As ``long_history``, with a new history after each thousand steps."""
+    for number in range(min(1000, count - done)):
+        await do_nothing(number)
+    done = min(done + 1000, count)
+    if done < count:
+        await ctx.restart(count, done)
+    await ctx.mailbox.wait.receive(600)
+    await do_nothing(count)
+    return time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -159,6 +160,19 @@ def test_imports_only_go_down() -> None:
     )
 
     assert done.returncode == 0, done.stdout
+
+
+def test_the_versions_of_python_that_are_named_are_those_that_are_tested() -> None:
+    classifiers: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "classifiers"
+    ]
+    named = [word for line in classifiers if (word := line.rpartition(" :: ")[2]).startswith("3.")]
+    listed = re.search(r"supported=\((.*)\)", (ROOT / ".ci/run").read_text(encoding="utf-8"))
+    assert listed is not None
+
+    # CI looks for newer ones, too, and says that they are not there.
+    assert listed[1].split()[: len(named)] == named
+    assert f"tested with {named[0]} to {named[-1]}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_package_has_its_layer() -> None:

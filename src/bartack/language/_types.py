@@ -31,9 +31,14 @@ class LiteralOf(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ArrayOf(msgspec.Struct, frozen=True, eq=False):
-    """An array; `element` is `ANY` for `array`."""
+    """An array; `element` is `ANY` for `array`.
+
+    `parts` are elements that it has for certain, as one that is written out does; `exact` when it has no others.
+    """
 
     element: Type
+    parts: tuple[Type, ...] = ()
+    exact: bool = False
 
 
 class MapOf(msgspec.Struct, frozen=True, eq=False):
@@ -615,18 +620,24 @@ class _Overlap:
         return self._container_overlap(left, right)
 
     def _container_overlap(self, left: Type, right: Type) -> bool:
-        if isinstance(left, ArrayOf) or isinstance(right, ArrayOf):
-            return isinstance(left, ArrayOf) and isinstance(right, ArrayOf)
         pair = (id(left), id(right))
         if pair in self._met:
             return True
         self._met.add(pair)
-        if _lacks(left, right) or _lacks(right, left):
+        if isinstance(left, ArrayOf) or isinstance(right, ArrayOf):
+            return isinstance(left, ArrayOf) and isinstance(right, ArrayOf) and self._arrays(left, right)
+        if lacks(left, right) or lacks(right, left):
             return False
         return all(self.of(*both) for both in _common_fields(left, right))
 
+    def _arrays(self, left: ArrayOf, right: ArrayOf) -> bool:
+        """Arrays always have the empty one in common, unless one of them is known to have elements."""
+        return all(self.of(part, right.element) for part in left.parts) and all(
+            self.of(part, left.element) for part in right.parts
+        )
 
-def _lacks(written: Type, wanted: Type) -> bool:
+
+def lacks(written: Type, wanted: Type) -> bool:
     """Whether an object that is written out misses a field another type requires."""
     if not isinstance(written, Record) or not written.exact or not isinstance(wanted, Record):
         return False
@@ -661,6 +672,18 @@ def kind_of_type(kind: Type) -> Scalar | None:
     if isinstance(kind, Scalar):
         return NUMBER if kind is INT else kind
     return None
+
+
+def is_text(kind: Type) -> bool:
+    """Whether all values of a type are text, or count as it."""
+    kind = definition_of(kind)
+    return kind in {STRING, RESULT} or (isinstance(kind, LiteralOf) and isinstance(kind.value, str))
+
+
+def parts_of(kind: Type) -> tuple[Type, ...]:
+    """The elements of an array that are known one by one, from the first on."""
+    kind = definition_of(kind)
+    return kind.parts if isinstance(kind, ArrayOf) and kind.exact else ()
 
 
 def _simple_overlap(left: Type, right: Type) -> bool:

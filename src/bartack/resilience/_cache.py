@@ -245,10 +245,11 @@ class PatternCache:
 
     def _waiting(self, recipient: str | None) -> list[tuple[str, int]]:
         query = (
-            "SELECT event_id,attempts FROM outbox WHERE kind=?1 AND state IN ('pending','leased')"
-            " AND (?2 IS NULL OR recipient=?2) ORDER BY seq"
+            "SELECT event_id,attempts FROM outbox WHERE kind=:kind AND state IN ('pending','leased')"
+            " AND (:to IS NULL OR recipient=:to) ORDER BY seq"
         )
-        return self.store.read(lambda connection: connection.execute(query, (PATTERN, recipient)).fetchall())
+        facts = {"kind": PATTERN, "to": recipient}
+        return self.store.read(lambda connection: connection.execute(query, facts).fetchall())
 
     async def _sync_some(self, api_client: object, ids: Sequence[str], counts: dict[str, int]) -> None:
         claims = self.outbox.claim(ids=ids, any_time=True, limit=len(ids))

@@ -328,7 +328,7 @@ def prepare_imports(program: str, root: str, folder: str = "", paths: Sequence[s
         paths: The directories that its modules are in, relative to the project; older runs have none.
     """
     project = Project(root)
-    others = [path for path in sys.path if path and project.relative_real(_real_place(path)) is None]
+    others = [path for path in sys.path if path and project.locate(path, _real_place(path)) is None]
     own = [os.path.normpath(os.path.join(program, place)) for place in paths or (folder, os.curdir)]
     beside = os.path.normpath(os.path.join(program, folder))
     # The directory of a file in a package is the last: what is in it must not hide modules of Python.
@@ -369,7 +369,7 @@ class PinnedFinder:
         if file is None or not file.startswith(os.sep):
             return
         real = os.path.realpath(file)
-        if not is_below(real, self._program) and self._project.relative_real(real) is not None:
+        if not is_below(real, self._program) and self._project.locate(file, real) is not None:
             raise ProgramNotPinnedError(name, file)
 
 

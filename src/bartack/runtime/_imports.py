@@ -227,7 +227,7 @@ class Closure:
             first = name.partition(".")[0]
             if found.file:
                 self.elsewhere.setdefault(first, found.file)
-        elif name not in self.modules and found.file.endswith(MODULE):
+        elif name not in self.modules and found.file.endswith(MODULE) and os.path.isfile(found.file):
             self.modules[name] = relative
             self._waiting.append(name)
             parent = name.rpartition(".")[0]
@@ -242,7 +242,7 @@ class Closure:
             return self._project.relative(file)
         if folder not in self._folders:
             self._folders[folder] = os.path.realpath(folder)
-        return self._project.relative_real(os.path.join(self._folders[folder], name))
+        return self._project.locate(file, os.path.join(self._folders[folder], name))
 
     def _read(self, name: str) -> None:
         file = self.modules[name]
@@ -270,8 +270,10 @@ class Closure:
         return True
 
     def _is_foreign(self, name: str) -> bool:
-        first = find_module(name.partition(".")[0])
-        return first is not None and not self._is_ours(first)
+        """Whether a module is not for us to look for: of a package from elsewhere, or of Python on another system."""
+        top = name.partition(".")[0]
+        first = find_module(top)
+        return top in sys.stdlib_module_names if first is None else not self._is_ours(first)
 
     def _is_ours(self, found: Found) -> bool:
         if found.file:
@@ -381,7 +383,8 @@ def _regular(project: Project, folder: str, name: str) -> str | None:
         is_regular = stat.S_ISREG(os.stat(path).st_mode)
     except (OSError, ValueError):
         return None
-    if not is_regular or not project.holds(path):
+    # A link to a file outside may lead to anything.
+    if not is_regular or not project.holds(os.path.realpath(path)):
         return None
     return os.path.relpath(path, project.root)
 

@@ -3,7 +3,7 @@
 1. The *project* is the workspace if the program's file is in it. Else it is the directory that holds the file's outermost package.
 2. A module *belongs to the program* if its file is in the project and not in an environment there. A copy is kept with the run, and
    the run imports only the copy. An environment is the standard library, ``site-packages``, ``dist-packages``, and every directory
-   that is called like one (``ENVIRONMENTS``).
+   that is called like one (``ENVIRONMENTS``). A link to a module outside of the project is a module in it.
 3. Everything else is *taken from the environment* as it is whenever a process starts: Python, installed distributions, Bartack
    itself also where the project is its checkout, and packages that are installed from a directory outside of the project. The run
    records their versions.
@@ -64,19 +64,23 @@ class Project:
 
     def relative(self, place: str) -> str | None:
         """The path of a file or directory of the project below its root; ``None`` for what is taken from the environment."""
-        return self.relative_real(os.path.realpath(place))
+        return self.locate(os.path.abspath(place), os.path.realpath(place))
 
-    def relative_real(self, real: str) -> str | None:
-        """The same for a path without links, which costs less."""
-        if real == self.root:
-            return None if self._shared and not self._package else os.curdir
-        if (
-            not real.startswith(self.root + os.sep)
-            or is_below(real, _OWN)
-            or is_below(real, _STANDARD_LIBRARY)
-        ):
+    def locate(self, seen: str, real: str) -> str | None:
+        """The same for a path as Python has it, and without links: either of them may be in the project."""
+        if is_below(real, _OWN) or is_below(real, _STANDARD_LIBRARY):
             return None
-        relative = real[len(self.root) + 1 :]
+        if seen != real and is_installed(real) and not is_below(real, self.root):
+            return None
+        found = self._below(seen)
+        return found if found is not None or seen == real else self._below(real)
+
+    def _below(self, path: str) -> str | None:
+        if path == self.root:
+            return None if self._shared and not self._package else os.curdir
+        if not path.startswith(self.root + os.sep):
+            return None
+        relative = path[len(self.root) + 1 :]
         parts = relative.split(os.sep)
         if not ENVIRONMENTS.isdisjoint(parts) or (
             self._shared and parts[0].partition(".")[0] != self._package

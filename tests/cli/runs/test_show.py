@@ -189,6 +189,7 @@ def test_of_a_long_run_the_newest_steps_are_shown_and_what_is_under_way(call: Ca
         sent = e.MessageSent(mailbox="box", id=f"m-{n}", size=1, sender="main")
         taken = e.MessageTaken(mailbox="box", id=f"m-{n}", p=f"main.9.{n}", n=1, fp="")
         told.journal.stage(*map(e.draft, (finished(n), sent, taken)))
+    told.journal.commit()
     told.end()
 
     shown = call("show", "latest").stdout

@@ -162,6 +162,25 @@ def test_modules_that_are_imported_later_are_found_with_their_packages(root: Pat
     assert set(closure.bases()) == {"."}
 
 
+@pytest.mark.requirement("packages-run-where-they-are")
+def test_linked_modules_are_kept_under_the_names_they_are_imported_by(root: Path) -> None:
+    lay_out(
+        root, "qpkg/__init__.py", "qpkg/a.py", "common/b.py", "elsewhere/qc/__init__.py", "elsewhere/qc/d.py"
+    )
+    project = root / "project"
+    project.mkdir()
+    (project / "qc").symlink_to(root / "elsewhere/qc")
+    (project / "qb.py").symlink_to(root / "common/b.py")
+    sys.path.insert(0, str(project))
+    lay_out(project, **{"qteam.py": "import qc.d, qb, qpkg.a"})
+    closure = Closure(Project(str(project)))
+
+    closure.follow(["qteam"])
+
+    assert sorted(closure.modules.values()) == ["qb.py", "qc/__init__.py", "qc/d.py", "qteam.py"]
+    assert set(closure.elsewhere) == {"qpkg"}
+
+
 @pytest.mark.parametrize(
     ("text", "missing"),
     [
@@ -201,6 +220,7 @@ def test_an_import_in_a_function_that_finds_nothing_is_reported(root: Path, text
         "def f():\n    from qdynamic import whatever",
         "def f():\n    import json, sys, xml.dom.minidom",
         "def f():\n    import broken syntax",
+        "def f():\n    if WINDOWS:\n        import winreg, msvcrt",
     ],
 )
 @pytest.mark.requirement("missing-imports-are-found-first")
