@@ -205,7 +205,7 @@ def use(action: str, result: AgentResult, workspace: Path) -> None:
     codec(TaskResult).encode(TaskResult(id="T-1", status="failed", notes=notes))
     tests = back.payload.get("tests")
     if isinstance(tests, dict):
-        codec(dict[str, object]).encode(tests)
+        codec(dict[str, object]).encode(cast("dict[str, object]", tests))
     many = Spent()
     for _ in range(3000):
         many += Spent(tokens=back.usage.tokens, turns=back.usage.turns or 0)

@@ -131,6 +131,7 @@ class Conversation:
         uniform: Where the randomness of waits comes from.
     """
 
+    # Long because all that a conversation remembers is listed here; it decides nothing.
     def __init__(
         self,
         agent: str,

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,7 +37,7 @@ for line in sys.stdin:
 
 
 @contextmanager
-def obeying() -> Iterator[subprocess.Popen[str]]:
+def obeying() -> Generator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-S", "-c", OBEYS],
         stdin=subprocess.PIPE,
