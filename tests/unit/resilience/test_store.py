@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -263,11 +264,8 @@ class Watched(sqlite3.Connection):
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
-    connect = sqlite3.connect
     monkeypatch.setattr(Watched, "closed", 0)
-    monkeypatch.setattr(
-        sqlite3, "connect", lambda *words, **more: connect(*words, **{**more, "factory": Watched})
-    )
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Watched))
     return Watched
 
 
@@ -296,13 +294,12 @@ def test_a_store_that_is_dropped_closes_its_connections(tmp_path: Path, watched:
 @pytest.mark.requirement("connections-are-closed")
 def test_a_program_without_a_word_about_closing_leaves_nothing_open() -> None:
     program = (
-        "import asyncio, sqlite3\n"
-        "connect = sqlite3.connect\n"
+        "import asyncio, functools, sqlite3\n"
         "class Watched(sqlite3.Connection):\n"
         "    def close(self):\n"
         "        print('closed', flush=True)\n"
         "        super().close()\n"
-        "sqlite3.connect = lambda *words, **more: connect(*words, **{**more, 'factory': Watched})\n"
+        "sqlite3.connect = functools.partial(sqlite3.connect, factory=Watched)\n"
         "from bartack.tracking import PatternTracker\n"
         "async def main():\n"
         "    tracker = await PatternTracker.get_instance()\n"
