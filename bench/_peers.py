@@ -129,7 +129,7 @@ class _Turns(TypedDict):
     """The state of the graph."""
 
     number: int
-    outcome: str
+    outcome: dict[str, object]
 
 
 def langgraph_loop(directory: str, size: int) -> Sample:
@@ -154,7 +154,7 @@ def langgraph_loop(directory: str, size: int) -> Sample:
     graph.add_conditional_edges("turn", following, ["turn", END])
     with _saver(directory) as (saver, facts):
         config: RunnableConfig = {"configurable": {"thread_id": "main"}, "recursion_limit": size + 10}
-        first: _Turns = {"number": 0, "outcome": ""}
+        first: _Turns = {"number": 0, "outcome": {}}
         graph.compile(checkpointer=saver).invoke(first, config, durability="sync")
     return Sample(value=size / (times[size] - times[0]), facts=facts)
 
