@@ -121,7 +121,10 @@ def main(bench: Bench, argv: Sequence[str] | None = None) -> int:
     if not options.only:
         save(report, RESULTS)
     print(json.dumps(as_json(report)) if options.json else as_table(report))
-    return 1 if options.check and not report.passed else 0
+    failures = [(race.key, race.absent[OURS]) for race in report.races if OURS in race.absent]
+    for race, reason in failures:
+        print(f"bench: {race}: {OURS} {reason}", file=sys.stderr)
+    return 1 if failures or (options.check and not report.passed) else 0
 
 
 def parse_options(bench: Bench, argv: Sequence[str] | None) -> Options:

@@ -23,12 +23,16 @@ from bartack.language import (
     parse,
     reformat,
 )
+from bartack.runtime.rehearse import Inquiry, load_worker, probe
+from bartack.testing import run_worker
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal
 from bench._runner import Sample
 
 LINES: Final = 1_000
 STATEMENTS: Final = 20_000
+APPENDED: Final = 400_000
+UNIQUE_ROWS: Final = 40_000
 PART: Final = """\
 # Reviews part @N@ of a change.
 # @arg base where it starts
@@ -125,6 +129,50 @@ def _middle(text: str) -> float:
     return median(_timed(lambda: check_text(text)) for _ in range(9))
 
 
+APPENDS: Final = """\
+worker main(count: int = 0) {
+    var text = ""
+    for i in 1...count {
+        text += "line $i\\n"
+    }
+    return text.length
+}
+"""
+UNIQUE: Final = """\
+worker main(count: int = 0) {
+    var rows = []
+    for i in 1...count {
+        rows.push({ id: i, name: "row $i" })
+    }
+    return rows.unique().length
+}
+"""
+
+
+def growth_of_run(directory: str, size: int, *, program: str, most: int) -> Sample:
+    """How many times as long one of many takes in a program as one of a twentieth, the median."""
+    place = Path(directory) / "growth.pw"
+    place.write_text(program, encoding="utf-8")
+    worker = load_worker(probe(Inquiry(str(place), directory), Path(directory)).worker, directory)
+
+    def per_one(count: int) -> float:
+        return _timed(lambda: run_worker(worker(count))) / count
+
+    return Sample(value=median(per_one(most) / per_one(most // 20) for _ in range(size)))
+
+
+def growth_of_mailboxes(directory: str, size: int) -> Sample:
+    """How many times as long a mailbox takes to check among 10,000 as among 500, the median."""
+    small, large = (_mailboxes(count) for count in (STATEMENTS // 40, STATEMENTS // 2))
+    found = [_timed(lambda: check_text(large)) / 20 / _middle(small) for _ in range(size)]
+    return Sample(value=median(found))
+
+
+def _mailboxes(count: int) -> str:
+    sends = "".join(f"    self.session.mailbox.box_{n}.send({n})\n" for n in range(count))
+    return f"worker main() {{\n{sends}}}\n"
+
+
 def first_statement(directory: str, size: int) -> Sample:
     """Milliseconds from the start of ``bartack run`` to the first statement of the program, the median."""
     (Path(directory) / "clock.pw").write_text(CLOCK, encoding="utf-8")
@@ -148,6 +196,21 @@ def _race(key: str, title: str, work: Callable[[str], object]) -> Race:
     )
 
 
+def _growth_race(key: str, title: str, most: int, measure: Callable[..., Sample], **fixed: object) -> Race:
+    """A race whose result is how much dearer one of many is than one of a twentieth of them."""
+    if fixed:
+        fixed["most"] = most
+    return Race(
+        key=key,
+        title=f"{title} {most:,} to {most // 20:,}",
+        unit="times",
+        better="lower",
+        contestants=(
+            Contestant(key=OURS, label="bartack", measure=partial(measure, **fixed), size=3, every=4),
+        ),
+    )
+
+
 BENCH: Final = Bench(
     name="language",
     title="Patchwork",
@@ -163,6 +226,9 @@ BENCH: Final = Bench(
             better="lower",
             contestants=(Contestant(key=OURS, label="bartack", measure=growth, size=1, every=4),),
         ),
+        _growth_race("append", "an append to a text of", APPENDED, growth_of_run, program=APPENDS),
+        _growth_race("unique", "unique(): an object among", UNIQUE_ROWS, growth_of_run, program=UNIQUE),
+        _growth_race("mailboxes", "check: a mailbox among", STATEMENTS // 2, growth_of_mailboxes),
         Race(
             key="first",
             title="bartack run, until the first statement runs",
@@ -175,6 +241,9 @@ BENCH: Final = Bench(
         Goal(race="check", title="check of 1,000 lines", bound="at most", target=60.0, stretch=30.0),
         Goal(race="format", title="format of 1,000 lines", bound="at most", target=60.0, stretch=40.0),
         Goal(race="growth", title="a statement in a large block", bound="at most", target=1.25, stretch=1.1),
+        Goal(race="append", title="an append to a long text", bound="at most", target=1.5, stretch=1.25),
+        Goal(race="unique", title="an object of many in unique()", bound="at most", target=1.5, stretch=1.25),
+        Goal(race="mailboxes", title="a mailbox of many", bound="at most", target=1.5, stretch=1.25),
     ),
 )
 

@@ -35,6 +35,13 @@ if _CONFIG not in os.environ.get("XDG_CONFIG_HOME", ""):
     os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix=_CONFIG)
     atexit.register(shutil.rmtree, os.environ["XDG_CONFIG_HOME"], ignore_errors=True)
 
+# Nor does git know who they are, and it must not guess: what makes commits has to say in whose name.
+for _name in [name for name in os.environ if name.startswith("GIT_") or name == "EMAIL"]:
+    del os.environ[_name]
+os.environ["GIT_CONFIG_SYSTEM"] = os.devnull
+os.environ["GIT_CONFIG_GLOBAL"] = os.path.join(os.environ["XDG_CONFIG_HOME"], "git-without-a-name")
+Path(os.environ["GIT_CONFIG_GLOBAL"]).write_text("[user]\n\tuseConfigOnly = true\n", encoding="utf-8")
+
 # A busy machine makes slow examples, and that is no failure. Nor is the weather: the same examples are tried each time, and
 # new ones where somebody asks for them and looks at what they find.
 settings.register_profile(
@@ -67,6 +74,17 @@ def own_state_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is for ``make soak``."""
+    if "SOAK" in os.environ:
+        return
+    left_out = [item for item in items if item.get_closest_marker("soak")]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        out = set(left_out)
+        items[:] = [item for item in items if item not in out]
 
 
 def pytest_runtest_setup() -> None:

@@ -618,7 +618,7 @@ class ProgramNotPinnedError(RunError):
     """A worker imported a module of the project that was not there when the run began."""
 
     code = "BT311"
-    remedy = "Import the module at the top of the program, so that it is kept with the run; then 'resume --update'."
+    remedy = "Name the module in the program, by an import or as text ('pkg.plugin'); then 'bartack resume --update'."
 
     def __init__(self, module: str, file: str) -> None:
         self.module = module
@@ -889,15 +889,17 @@ class ResumeRefusedError(RunError):
 
 
 class BudgetExceededError(RunError):
-    """The run has no money left for this call."""
+    """The run has nothing left for this call: no money, tokens, turns or seconds."""
 
     code = "BT332"
-    remedy = "Raise the budget with --set budget.usd=AMOUNT and resume."
+    remedy = "Raise the budget with --set budget.usd=AMOUNT (or tokens, turns, wall_s) and resume."
 
-    def __init__(self, limit_usd: float, spent_usd: float) -> None:
+    def __init__(self, limit_usd: float, spent_usd: float, unit: str = "usd") -> None:
         self.limit_usd = limit_usd
         self.spent_usd = spent_usd
-        super().__init__(f"the budget of {limit_usd:g} USD is used up ({spent_usd:g} spent or reserved)")
+        self.unit = unit
+        named = f"{limit_usd:g} USD" if unit == "usd" else f"{limit_usd:g} (budget.{unit})"
+        super().__init__(f"the budget of {named} is used up ({spent_usd:g} spent or reserved)")
 
 
 class StepNotFoundError(RunError):
@@ -1231,6 +1233,7 @@ class AgentError(BartackError):
         self.reason = reason
         self.stderr_tail = stderr_tail
         self.usd = 0.0
+        self.turns = 0
         """What the call cost all the same, as far as it is known."""
         self.tokens = 0
         self.attempts = attempts
@@ -1997,12 +2000,18 @@ class ReadOnlyViolationError(PipelineError):
     """A reviewer changed files that it may only read. The changes are left as they are."""
 
     code = "BT911"
-    remedy = "Look at the files; undo or keep the changes yourself, then resume: the review is made again."
+    remedy = (
+        "Look at the files. Undo the changes, then resume: the answer counts. Or keep them and resume: the review is made "
+        "again, with the files as they are. With 'review.isolated' a reviewer has a worktree of its own."
+    )
 
-    def __init__(self, task: str, paths: str) -> None:
+    def __init__(self, task: str, paths: str, *, certain: bool = True) -> None:
         self.task = task
         self.paths = paths
-        super().__init__(f"task {task}: the reviewer changed {paths}")
+        told = (
+            f"the reviewer changed {paths}" if certain else f"{paths} changed while an agent only had to read"
+        )
+        super().__init__(f"task {task}: {told}")
 
 
 class SpecEditError(PipelineError):
@@ -2022,7 +2031,10 @@ class ReceiptConflictError(PipelineError):
     """There is another file where a receipt has to be. It was not overwritten."""
 
     code = "BT913"
-    remedy = "Move the file that the message names to another place, then resume."
+    remedy = (
+        "Move the file that the message names to another place, then resume. If it is a receipt of this run, two answers claim "
+        "its place: set the first one aside with 'bartack resume RUN --again STEP' ('bartack show RUN' lists the steps)."
+    )
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -43,10 +43,9 @@ def names_git(tree: ast.AST) -> bool:
 
 @pytest.mark.requirement("git-starts-nothing")
 def test_git_is_started_in_one_way() -> None:
-    trees = {
-        str(path.relative_to(SOURCE)): ast.parse(path.read_text(encoding="utf-8"))
-        for path in sorted(SOURCE.rglob("*.py"))
-    }
+    texts = {path: path.read_text(encoding="utf-8") for path in sorted(SOURCE.rglob("*.py"))}
+    # Most files do not have the word.
+    trees = {str(path.relative_to(SOURCE)): ast.parse(text) for path, text in texts.items() if "git" in text}
     trees.pop("core/_git.py")
 
     assert {name for name, tree in trees.items() if "find_git" in calls(tree)} == STARTERS

@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import importlib
 import json
+import re
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import NamedTuple
 
 import grimp
 import pytest
@@ -32,15 +35,31 @@ def package_of(path: Path) -> str:
     return ".".join(path.relative_to(SRC).parent.parts)
 
 
-def imports_of(path: Path) -> Iterator[str]:
-    """Everything a file imports, as absolute dotted names."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+class Module(NamedTuple):
+    """What the tests want to know of a file; its tree is not kept."""
+
+    docstring: str | None
+    imports: tuple[str, ...]
+    """As absolute dotted names."""
+
+
+@cache
+def module_of(path: Path) -> Module:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    return Module(ast.get_docstring(tree), tuple(_imports(tree, path)))
+
+
+def _imports(tree: ast.AST, path: Path) -> Iterator[str]:
+    # Only statements are looked into: expressions are most of a tree and import nothing.
+    for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             anchor = package_of(path).split(".")[: -node.level + 1 or None] if node.level else []
             base = ".".join([*anchor, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from _imports(node, path)
 
 
 def private_home(name: str) -> str | None:
@@ -58,7 +77,9 @@ def is_foreign(name: str, path: Path) -> bool:
 
 
 def foreign_imports(path: Path) -> list[str]:
-    return [name for name in imports_of(path) if name.startswith("bartack.") and is_foreign(name, path)]
+    return [
+        name for name in module_of(path).imports if name.startswith("bartack.") and is_foreign(name, path)
+    ]
 
 
 def run_python(code: str) -> list[str]:
@@ -114,9 +135,7 @@ def test_an_import_from_inside_another_package_is_seen() -> None:
 
 
 def test_every_module_says_what_it_owns() -> None:
-    trees = {dotted(path): ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
-
-    assert [name for name, tree in trees.items() if not ast.get_docstring(tree)] == []
+    assert [dotted(path) for path in MODULES if not module_of(path).docstring] == []
 
 
 @pytest.mark.requirement("imports-go-down")
@@ -141,6 +160,19 @@ def test_imports_only_go_down() -> None:
     )
 
     assert done.returncode == 0, done.stdout
+
+
+def test_the_versions_of_python_that_are_named_are_those_that_are_tested() -> None:
+    classifiers: list[str] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "classifiers"
+    ]
+    named = [word for line in classifiers if (word := line.rpartition(" :: ")[2]).startswith("3.")]
+    listed = re.search(r"supported=\((.*)\)", (ROOT / ".ci/run").read_text(encoding="utf-8"))
+    assert listed is not None
+
+    # CI looks for newer ones, too, and says that they are not there.
+    assert listed[1].split()[: len(named)] == named
+    assert f"tested with {named[0]} to {named[-1]}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_package_has_its_layer() -> None:
@@ -176,7 +208,7 @@ def test_open_telemetry_is_imported_by_its_own_package_only() -> None:
     users = {
         package_of(path)
         for path in MODULES
-        for name in imports_of(path)
+        for name in module_of(path).imports
         if name.split(".")[0] == "opentelemetry"
     }
 

@@ -68,8 +68,19 @@ def test_the_doctor_starts_programs_and_reads_scripts(call: Callable[..., Result
     ("command", "told"),
     [
         (["no-such-agent"], "not found"),
-        ([sys.executable, "-S", "-c", "print('hello')"], "not of the line protocol"),
-        ([sys.executable, "-S", "-c", ""], "said nothing"),
+        (
+            [sys.executable, "-S", "-c", "print('hello')"],
+            "it ended with 0 before it was sent anything; it printed: hello",
+        ),
+        ([sys.executable, "-S", "-c", ""], "it ended with 0 before it was sent anything and printed nothing"),
+        (
+            [sys.executable, "-S", "-c", "import sys; print('Welcome!', flush=True); sys.stdin.read()"],
+            "it does not speak the line protocol; it printed: Welcome!",
+        ),
+        (
+            [sys.executable, "-S", "-c", "raise SystemExit('no')"],
+            "it ended with 1 before it was sent anything; it printed: no",
+        ),
         (
             [
                 sys.executable,
@@ -245,3 +256,66 @@ def test_a_schema_that_is_not_there_is_refused_with_a_near_one(call: Callable[..
     assert done.returncode == 2
     assert "did you mean event?" in done.stderr
     assert call("schema", "--all").returncode == 2
+
+
+ASKS = """\
+from bartack import Context, worker
+
+
+@worker
+async def main(ctx: Context) -> str:
+    return await ctx.think("x", agent="a")
+"""
+
+
+@pytest.mark.requirement("run-probes-agents")
+@pytest.mark.parametrize("words", [["run", "team.py"], ["run", "--goal", "do it"], ["doctor", "--live"]])
+def test_a_command_that_does_not_speak_the_protocol_is_found_before_a_run(
+    words: list[str], run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "team.py").write_text(ASKS)
+    roles = 'roles = ["builder", "reviewer", "spec_maintainer"]'
+    (tmp_path / "bartack.toml").write_text(
+        f'[agents.a]\nkind = "ndjson"\ncommand = ["echo", "Usage: echo"]\n{roles}\n'
+    )
+
+    monkeypatch.chdir(tmp_path)
+    done = run(*words)
+
+    assert done.returncode == (1 if words[0] == "doctor" else 2)
+    assert "it ended with 0 before it was sent anything; it printed: Usage: echo" in done.stdout + done.stderr
+    assert not list(tmp_path.glob(".bartack/runs/run-*"))
+
+
+SILENT = """
+import json, sys, time
+print('{"kind":"hello","protocol":[1],"name":"silent","version":"1"}', flush=True)
+for line in sys.stdin:
+    command = json.loads(line)
+    until = time.process_time() + 1.2
+    while time.process_time() < until:
+        sum(i * i for i in range(10_000))
+    print(json.dumps({
+        "kind": "event", "message_id": command["message_id"] + "-1", "correlation_id": command["correlation_id"],
+        "task_id": command["task_id"], "from": {"agent_type": "general"}, "event": "prompt.completed",
+        "payload": {"result": f"attempt {command['retry']['attempt']}"}, "occurred_at": "2026-01-01T00:00:00Z",
+    }), flush=True)
+"""
+
+
+@pytest.mark.requirement("silent-work-is-not-a-stall")
+def test_an_agent_that_computes_silently_is_not_taken_for_stalled(
+    run: Callable[..., Result], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "team.py").write_text(ASKS)
+    (tmp_path / "silent.py").write_text(SILENT)
+    command = json.dumps([sys.executable, "-S", "silent.py"])
+    (tmp_path / "bartack.toml").write_text(
+        f'[agents.a]\nkind = "ndjson"\ncommand = {command}\nstall_s = 0.4\n'
+    )
+
+    monkeypatch.chdir(tmp_path)
+    done = run("run", "team.py")
+
+    assert done.returncode == 0, done.stderr
+    assert "attempt 1" in done.stdout

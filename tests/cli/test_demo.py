@@ -220,7 +220,7 @@ def sabotage(folder: Path, syncs: int) -> Path:
         f"left = [{syncs}]\n"
         "def full(fd):\n"
         "    if not left[0]:\n"
-        "        raise OSError(errno.ENOSPC, 'No space left on device')\n"
+        "        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
         "    left[0] -= 1\n"
         "if any('_demo_worker' in word for word in sys.orig_argv):\n"
         "    os.fdatasync = full\n"

@@ -6,12 +6,17 @@ import pty
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
-from bartack.cli._edge import own
+from bartack.cli._edge import Edge, guarded_streams, own
+from bartack.cli._lossy import LossyStream
 from bartack.cli._terminal import Screen, cells, human_size, printable, shorten
+from bartack.journal._veil import Secrets, Veil
+from bartack.runtime._hub_log import HubLog
 
 
 class Terminal(io.StringIO):
@@ -163,3 +168,33 @@ def read_all(fd: int) -> bytes:
     finally:
         os.close(fd)
     return b"".join(parts)
+
+
+STREAMS: dict[str, Callable[[TextIO], io.TextIOBase]] = {
+    "edge": Edge,
+    "lossy": LossyStream,
+    "log": lambda stream: HubLog(stream, Veil(Secrets({}, ()))),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_stream_around_one_that_was_closed_ends_without_a_word(kind: str) -> None:
+    inner = io.StringIO()
+    outer = STREAMS[kind](inner)
+    inner.close()
+
+    outer.close()
+
+    assert outer.closed
+
+
+def test_what_is_opened_in_place_of_a_missing_stream_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+
+    with guarded_streams():
+        edge = sys.stdout
+        assert isinstance(edge, Edge)
+        was_closed = edge.inner.closed
+
+    assert (was_closed, edge.inner.closed) == (False, True)
+    assert sys.stdout is None

@@ -98,9 +98,9 @@ def test_a_disk_that_refuses_gives_one_clear_error_and_an_unchanged_journal(
 def test_a_directory_that_cannot_be_made_gives_one_clear_error() -> None:
     disk = FaultyDisk()
     disk.fail("mkdir", errno.EACCES)
-    with pytest.raises(FileAccessError, match="Permission denied"):
+    with pytest.raises(FileAccessError, match=os.strerror(errno.EACCES)):
         open_journal(RUN, disk=disk)
-    with pytest.raises(FileAccessError, match="No such file or directory"):
+    with pytest.raises(FileAccessError, match=os.strerror(errno.ENOENT)):
         open_journal("/no/such/place", disk=disk)
 
 
@@ -109,7 +109,7 @@ def test_a_directory_in_the_place_of_a_file_gives_one_clear_error(name: str, tmp
     (tmp_path / name).mkdir()
     (tmp_path / name / "precious").write_text("kept")
 
-    with pytest.raises(FileAccessError, match="Is a directory"):
+    with pytest.raises(FileAccessError, match=os.strerror(errno.EISDIR)):
         open_journal(tmp_path)
 
     assert (tmp_path / name / "precious").read_text() == "kept"
@@ -217,7 +217,7 @@ def test_a_full_disk_stops_the_journal_with_a_last_entry_that_says_so() -> None:
     found = disk.after_power_cut(keep_nothing)
     with open_reader(RUN, disk=found) as reader:
         last = list(reader.read())[-1]
-    assert (last.kind, last.data) == ("journal.interrupted", {"reason": "No space left on device"})
+    assert (last.kind, last.data) == ("journal.interrupted", {"reason": os.strerror(errno.ENOSPC)})
     assert kinds(found) == ["earlier", "earlier", "fits", "journal.interrupted"]
     assert len(found.tree()[RESERVE]) >= 4096
 
@@ -275,7 +275,7 @@ def test_a_journal_is_opened_on_a_full_disk_or_refused_and_loses_nothing(
 
 def test_no_room_for_a_new_journal_leaves_none_and_the_next_try_makes_one() -> None:
     disk = FaultyDisk(capacity=40)
-    with pytest.raises(JournalFullError, match="No space left"):
+    with pytest.raises(JournalFullError, match=os.strerror(errno.ENOSPC)):
         open_journal(RUN, disk=disk)
 
     assert JOURNAL not in disk.tree()
@@ -334,7 +334,7 @@ def test_what_a_failed_sync_left_in_the_cache_is_durable_before_it_is_served() -
     disk = disk_with_history()
     with open_journal(RUN, disk=disk) as journal:
         disk.fail_sync(path=JOURNAL)
-        with pytest.raises(JournalSyncError, match="Input/output error"):
+        with pytest.raises(JournalSyncError, match=os.strerror(errno.EIO)):
             journal.append("doubtful", {}, b'"' + b"x" * 3000 + b'"')
         with pytest.raises(JournalPoisonedError):
             journal.append("more")

@@ -5,7 +5,6 @@ When the end of a hub can be seen, nothing else of its run lives. One that is ki
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 
@@ -15,7 +14,6 @@ from tests.crash.warden import MANY_LIMIT_S, Findings, check_soon, read_findings
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 
-SOAK = "BARTACK_CHAOS_SOAK" in os.environ
 
 Record = Callable[[str, object], None]
 
@@ -57,7 +55,7 @@ def test_nothing_is_left_of_a_run_when_the_end_of_its_hub_is_seen(begin: Begin, 
 
 
 @pytest.mark.requirement("nothing-outlives-its-hub")
-@pytest.mark.parametrize("count", [1, 8, 64])
+@pytest.mark.parametrize("count", [1, 8, 24, pytest.param(64, marks=pytest.mark.soak)])
 def test_nothing_is_left_of_a_run_100_ms_after_its_hub_was_killed(
     begin: Begin, record_property: Record, count: int
 ) -> None:
@@ -65,9 +63,7 @@ def test_nothing_is_left_of_a_run_100_ms_after_its_hub_was_killed(
 
 
 @pytest.mark.requirement("many-workers-take-longer-to-end")
-@pytest.mark.skipif(
-    not SOAK, reason="to start so many workers takes a minute on a busy machine; make soak does it"
-)
+@pytest.mark.soak
 def test_nothing_is_left_of_a_run_of_300_workers_a_second_after_its_hub_was_killed(
     begin: Begin, record_property: Record
 ) -> None:

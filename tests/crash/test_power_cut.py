@@ -9,6 +9,7 @@ of them is opened, checked, appended to and opened again. Some are cut a second 
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,9 +19,12 @@ from bartack.journal import Draft, FileJournal, Journal, open_journal
 from bartack.testing import FaultyDisk, PowerCut, VirtualClock, keep_everything
 
 PARTS = 5
-LEAST_STATES = 700
+SOAK = "SOAK" in os.environ
+SAMPLES = 420 if SOAK else 80
+"""How many disks are drawn at each place where the power may go: most of those that differ come early."""
+LEAST_STATES = 700 if SOAK else 300
 LEAST_STATES_OF_RECOVERY = 350
-"""The fewest states of each part: together well over 5,000."""
+"""The fewest states of each part: together well over 3,000, and over 5,000 in make soak."""
 FILLING = 4096
 RUN = "/runs/run"
 JOURNAL = f"{RUN}/journal.ndjson"
@@ -230,7 +234,7 @@ def test_nothing_acknowledged_is_lost_at_any_power_cut(part: int, record_propert
     for mutations in range(part, total, PARTS):
         disk, ledger = new_disk(), Ledger()
         assert cut(disk, live_through_history, ledger, mutations)
-        for state in distinct(disk.survivors(samples=420, seed=mutations)):
+        for state in distinct(disk.survivors(samples=SAMPLES, seed=mutations)):
             states += 1
             check_recovery(state, ledger.copy())
 

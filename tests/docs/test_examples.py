@@ -83,6 +83,16 @@ def patchwork_blocks(page: Path) -> dict[int, Program]:
     return {text.count("\n", 0, one.start()) + 1: Program(one[1] or "", one[2]) for one in found}
 
 
+def blocks_of(page: Path) -> list[list[Step] | Program | CodeExample]:
+    """Everything on a page that does something, in its order."""
+    blocks: dict[int, list[Step] | Program | CodeExample] = {
+        **console_blocks(page),
+        **patchwork_blocks(page),
+        **python_blocks(page),
+    }
+    return [block for _, block in sorted(blocks.items(), key=lambda item: item[0])]
+
+
 def check_program(program: Program, folder: Path) -> None:
     done = reformat(program.source, program.title or "block.pw")
     assert not done.kept, [one.message for one in done.parsed.diagnostics]
@@ -92,15 +102,20 @@ def check_program(program: Program, folder: Path) -> None:
         (folder / program.title).write_text(program.source, encoding="utf-8")
 
 
-def run_commands(commands: list[str], folder: Path) -> list[Result]:
+def own_environment() -> dict[str, str]:
+    """The variables of a shell that finds the commands of the environment of the tests."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}
+
+
+def run_commands(commands: list[str], folder: Path, env: dict[str, str] | None = None) -> list[Result]:
     """Run commands in one shell; ``$?`` is what the command before left, as for a person who types them."""
     report = f"__code=$?; printf '{MARK}%d{MARK}' $__code; (exit $__code)"
     script = "".join(f"{command}\n{report}\n" for command in commands)
-    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=folder,
-        env=env,
+        env=env or own_environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -120,9 +135,10 @@ def as_shown(expected: str) -> re.Pattern[str]:
     return re.compile("".join(lines))
 
 
-def check_console(block: list[Step], folder: Path) -> None:
+def check_console(block: list[Step], folder: Path, env: dict[str, str] | None = None) -> None:
+    """Run the commands of a block and compare what they print with what the page shows."""
     runnable = [step for step in block if not step.command.startswith("make ")]
-    results = run_commands([step.command for step in runnable], folder)
+    results = run_commands([step.command for step in runnable], folder, env)
     following = [*(step.command for step in runnable[1:]), ""][: len(runnable)]
     for step, result, after in zip(runnable, results, following, strict=True):
         assert result.code == 0 or after == SHOW_CODE, (
@@ -144,17 +160,13 @@ def test_a_page_does_what_it_says(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    blocks: dict[int, list[Step] | Program | CodeExample] = {
-        **console_blocks(page),
-        **patchwork_blocks(page),
-        **python_blocks(page),
-    }
-    for _, block in sorted(blocks.items(), key=lambda item: item[0]):
+    for block in blocks_of(page):
         if isinstance(block, list):
             check_console(block, tmp_path)
         elif isinstance(block, Program):
             check_program(block, tmp_path)
         elif title := block.prefix_settings().get("title"):
+            (tmp_path / title).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / title).write_text(block.source, encoding="utf-8")
         else:
             eval_example.run(block)

@@ -23,7 +23,11 @@ from bartack.pipeline._receipts import encode_receipt, receipt_path, store_recei
 from bartack.runtime.operate import ReviewConfig, SpecConfig
 
 REVIEW: list[dict[str, object]] = [{"type": "review.completed", "status": "approved"}]
-MEDDLES = {"write": [{"path": "src/a.py", "content": "MINE = 1\n"}], "events": REVIEW}
+MINE = [{"path": "src/a.py", "content": "MINE = 1\n"}]
+MEDDLES = {"write": MINE, "events": [{**REVIEW[0], "artifacts": [{"path": "src/a.py"}]}]}
+"""A reviewer that edits code, and reports it."""
+SECRETLY = {"write": MINE, "events": REVIEW}
+"""One that does not report it: that could be anybody's edit."""
 BEFORE = "# Spec\n\nIntro.\n\n## Status\n\nold\n\n## Scope\n\nfixed\n"
 SPEC = {"README.md": "hello\n", "SPEC.md": BEFORE}
 
@@ -41,17 +45,52 @@ def test_a_reviewer_that_edits_code_fails_its_step_and_the_edit_stays(tmp_path: 
         run.resume()
         run.finish()
 
-        assert run.error is not None
-        assert run.error.kind == "ReadOnlyViolationError", "it does not become right by being there"
+        assert statuses(run) == [("T-1", "done")], "it did not change during the second review"
         first, second = team.commands[1:]
         assert first.idempotency_key == second.idempotency_key
         assert (second.retry.cause, second.retry.code) == ("rejected", "read_only_violation")
+
+
+@pytest.mark.requirement("review-is-not-paid-twice")
+def test_an_answer_counts_without_another_review_when_a_person_has_undone_the_edit(tmp_path: Path) -> None:
+    team = Team(tmp_path, {"review": [MEDDLES, APPROVED]})
+    with team.running(order("T-1")) as run:
         (tmp_path / "src/a.py").write_text("A = 1\n")
 
         run.resume()
         run.finish()
 
         assert statuses(run) == [("T-1", "done")]
+        assert [command.action for command in team.commands] == ["implement", "review"]
+        assert [receipt.action for receipt in receipts(run)] == ["implement", "review"]
+
+
+@pytest.mark.parametrize(("rule", "failed"), [("auto", False), ("warn", False), ("fail", True)])
+@pytest.mark.requirement("unclear-changes-are-not-blamed")
+def test_a_change_that_is_not_reported_is_what_the_settings_say(
+    tmp_path: Path, rule: str, *, failed: bool
+) -> None:
+    review = msgspec.convert({"unclear": rule}, type=ReviewConfig)
+
+    run = Team(tmp_path, {"review": SECRETLY}).run(order("T-1", using=settings(review=review)))
+
+    logged = b"".join(bytes(entry.value or b"") for entry in run.journal if entry.kind == "output")
+    assert (b"src/a.py changed during the review, and the agent did not report it" in logged) == (not failed)
+    assert (run.error is not None) == failed
+    if run.error is not None:
+        assert run.error.kind == "ReadOnlyViolationError"
+        assert "src/a.py changed while an agent only had to read" in run.error.message
+
+
+@pytest.mark.parametrize("answer", ["other", "agent"])
+def test_a_person_is_asked_who_changed_a_file_where_there_is_one(tmp_path: Path, answer: str) -> None:
+    team = Team(tmp_path, {"review": SECRETLY}, answers={"*src/a.py changed during review*": answer})
+    using = settings(asks=True)
+
+    run = team.run(order("T-1", using=using))
+
+    assert (run.error is None) == (answer == "other")
+    assert [command.action for command in team.commands] == ["implement", "review"]
 
 
 def test_a_refused_edit_that_is_made_again_is_refused_again(tmp_path: Path) -> None:
@@ -120,7 +159,13 @@ def test_an_edit_inside_an_allowed_section_is_accepted(tmp_path: Path) -> None:
     [
         (edits(BEFORE.replace("fixed", "loose")), "something outside of the sections"),
         (edits(BEFORE.replace("## Status", "## State")), "the heading '## Status' was changed"),
-        (edits("print()\n", path="src/a.py"), "the spec maintainer changed src/a.py"),
+        (
+            {
+                **edits("print()\n", path="src/a.py"),
+                "events": [{"type": "spec.updated", "artifacts": [{"path": "src/a.py"}]}],
+            },
+            "the spec maintainer changed src/a.py",
+        ),
     ],
 )
 def test_any_other_edit_fails_and_is_neither_undone_nor_receipted(
@@ -326,3 +371,15 @@ def test_an_artifact_with_a_secret_in_it_is_marked(tmp_path: Path, monkeypatch: 
     run = team.run(order("T-1"))
 
     assert [artifact.contains_secret for artifact in receipts(run)[0].artifacts] == [True]
+
+
+def test_an_agent_is_told_why_its_answer_was_refused_and_which_attempt_it_is(tmp_path: Path) -> None:
+    edited = edits(BEFORE.replace("old", "new"), event="spec.no_changes_needed")
+    team = Team(tmp_path, {"update_spec": [edited, edits(BEFORE.replace("old", "newer"))]}, files=SPEC)
+    with team.running(order("T-1")) as run:
+        assert statuses(run) == [("T-1", "done")]
+        first, second = [command.retry for command in team.commands if command.action == "update_spec"]
+
+    assert (first.attempt, first.cause, first.message) == (1, "first", None)
+    assert (second.attempt, second.cause, second.code) == (2, "rejected", "invalid_reply")
+    assert second.message == "it says spec.no_changes_needed, and changed the spec file"

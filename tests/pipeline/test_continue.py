@@ -114,7 +114,8 @@ def test_at_a_bound_resume_grants_as_many_rounds_again(tmp_path: Path) -> None:
 
 
 def test_a_review_that_changed_something_is_told_so_when_it_is_asked_again(tmp_path: Path) -> None:
-    bad: Reply = {"times": 1, "write": [{"path": "README.md", "content": "mine\n"}], **APPROVED}
+    reports = [{"type": "review.completed", "status": "approved", "artifacts": [{"path": "README.md"}]}]
+    bad: Reply = {"times": 1, "write": [{"path": "README.md", "content": "mine\n"}], "events": reports}
     mends: Reply = {"write": [{"path": "README.md", "content": "hello\n"}], **APPROVED}
     team = Team(tmp_path, {"review": [bad, mends]})
     with team.running(order("one", using=going_on())) as run:

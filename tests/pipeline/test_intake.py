@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -232,7 +233,7 @@ def test_an_intake_that_is_killed_behind_any_line_comes_to_the_same_tasks(tmp_pa
     with team.running(instruct()) as run:
         whole, lines = team.actions, len(run.lines)
 
-    for cut in range(2, lines):
+    for cut in range(2, lines, 1 if "SOAK" in os.environ else 2):
         with team.start(instruct(), dies_after=cut) as run:
             with pytest.raises(KilledError):
                 begin(run)
@@ -255,7 +256,7 @@ def _task(id_: str, **more: object) -> dict[str, object]:
     [
         ([_task("a"), _task("a")], "plan.md", "the same id"),
         ([_task("a", title=" ")], "plan.md", "no title"),
-        ([_task("-a")], "plan.md", "no id of a task"),
+        ([_task("-a")], "plan.md", "not an id of a task"),
         ([_task("a", depends_on=["b"]), _task("b", depends_on=["a"])], "plan.md", "depend on each other"),
         ([_task("a", depends_on=["z"])], "plan.md", "no task of this run"),
         ([_task("a")], "../plan.md", "unsafe path"),

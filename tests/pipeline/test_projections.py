@@ -12,10 +12,11 @@ from tests.pipeline.team import APPROVED, Team, facts_of, order, settings, wants
 from bartack.agents import Command, Event, command_key
 from bartack.journal import open_journal
 from bartack.pipeline import Standing, check_ledger, read_progress
+from bartack.pipeline._facts import Fact
 from bartack.pipeline._ledger import iter_ledger
-from bartack.pipeline._records import Summary
+from bartack.pipeline._records import Activated, Summary, TaskRecord
 from bartack.pipeline._standing import Progress, fold
-from bartack.runtime.operate import PipelineConfig
+from bartack.runtime.operate import PipelineConfig, RunEnded
 from bartack.testing import TestRun
 
 SPEC = {"SPEC.md": "# Spec\n\n## Status\n"}
@@ -202,3 +203,17 @@ def test_a_command_without_an_answer_is_found(tmp_path: Path) -> None:
     [problem] = check_ledger(path)
 
     assert "has no answer" in problem.problem
+
+
+@pytest.mark.parametrize("status", ["aborted", "cancelled"])
+def test_no_task_of_a_run_that_is_over_is_running(status: str) -> None:
+    records = [TaskRecord(id=name, goal="g") for name in ("one", "two", "three")]
+    facts = [
+        Fact(seq=1, at=1, kind="activated", value=Activated(tasks=records)),
+        Fact(seq=2, at=2, kind="task", value=("main/3:task", records[0])),
+        Fact(seq=3, at=3, kind="task_ended", value="main/3:task"),
+        Fact(seq=4, at=4, kind="task", value=("main/4:task", records[1])),
+        Fact(seq=5, at=5, kind="ended", value=RunEnded(status=status)),
+    ]
+
+    assert [task.status for task in fold(facts).tasks] == ["done", "aborted", "skipped"]

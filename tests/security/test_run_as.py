@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -485,7 +486,8 @@ def test_a_program_does_not_get_a_copy_of_a_file_that_its_user_cannot_read(site:
     # What a probe replies is up to the program: it runs in the same process.
     site.write(
         "team.py",
-        f"import sys\nsys.modules['__main__'].project_files = lambda root: {{'team.py', {named!r}}}\n{NOTHING}",
+        "import sys\nfrom bartack.runtime._imports import Data\n"
+        f"sys.modules['__main__'].find_data = lambda closure, project: Data([{named!r}], [])\n{NOTHING}",
     )
 
     refused = site.run("team.py")
@@ -509,7 +511,7 @@ def test_a_scripted_agent_writes_with_the_rights_of_the_user(site: Site) -> None
     refused = site.run("team.py")
 
     assert refused.returncode == 1
-    assert "Permission denied" in refused.stderr
+    assert os.strerror(errno.EACCES) in refused.stderr
     assert kept.read_text() == "of root"
     assert read_state(site.only_run()).failure is not None
 

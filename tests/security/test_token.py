@@ -608,6 +608,37 @@ def test_settings_that_do_no_harm_need_no_trust(
     assert caplog.text == ""
 
 
+@pytest.mark.requirement("trusted-clone-is-obeyed")
+def test_the_settings_of_a_clone_that_is_trusted_are_obeyed_until_it_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clone = tmp_path / "trusted" / "clone"
+    clone.mkdir(parents=True)
+    (clone / "bartack.toml").write_text(
+        '[tracking]\nurl = "https://events.example"\ntoken_file = "keys/token"\nproof = "off"\ndir = "../outbox"\n'
+    )
+
+    def told() -> tuple[str, str, str, str]:
+        found = load_settings(start=clone)
+        return found.url, found.token_file, found.proof, found.cache_dir
+
+    def trust(*words: str) -> None:
+        command = [sys.executable, "-m", "bartack", "trust", *words]
+        subprocess.run(command, cwd=clone, capture_output=True, timeout=60, check=True)
+
+    before = told()
+    warned = caplog.text.count("is not used")
+    trust(str(clone))
+    trusted = told()
+    trust("--remove", str(clone))
+    after = told()
+    trust(str(clone.parent))
+
+    assert before == after == ("http://localhost:8053", "", "required", "")
+    assert trusted == told() == ("https://events.example", str(clone / "keys/token"), "off", "../outbox")
+    assert (warned, caplog.text.count("is not used")) == (4, 8)
+
+
 @pytest.mark.requirement("http-hooks-have-their-own-token")
 def test_what_an_impostor_learns_from_an_http_hook_opens_nothing_else(home: Path) -> None:
     install_hooks(mode="http")

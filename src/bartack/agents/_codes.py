@@ -109,7 +109,11 @@ def judge_agent_code(code: str, *, retryable: bool | None) -> Code:
     found = AGENT_CODES.get(code)
     if found is None:
         found = OTHER_AGENT_CODE._replace(again="yes") if retryable else OTHER_AGENT_CODE
-    return found._replace(again="no") if retryable is False else found
+    if retryable is not False:
+        return found
+    # What the agent says is over is no passing trouble, whatever its code is usually.
+    passing = issubclass(found.error, AgentTransientError) or found.error is AgentRateLimitedError
+    return found._replace(again="no", error=AgentError if passing else found.error)
 
 
 def make_error(

@@ -43,6 +43,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         attempt: 1, and one more after each death of a hub during the step.
         refused_paths: Below which paths of ``cwd`` it must not leave anything.
         rejected: Why an earlier answer to the same key was refused, where one was: a code.
+        rejected_because: The same in words.
+        attempts_before: How many attempts at the same key there were in earlier steps.
         may_decline: It is told how to say that it cannot know.
         trace: Where in its trace the step is, as ``TRACEPARENT`` says it, if anybody traces it.
     """
@@ -67,6 +69,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     attempt: int = 1
     refused_paths: list[str] = []
     rejected: str = ""
+    rejected_because: str = ""
+    attempts_before: int = 0
     may_decline: bool = False
     trace: str = ""
 

@@ -77,8 +77,10 @@ from bartack.agents._messages import (
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._replies import check_reply, check_version, read_prompt, reply_text
 from bartack.agents._reply import ReadReply, ReplyFaultsError, repair_request
+from bartack.agents._sound import find_unsound
 from bartack.agents._times import Stopwatch, Times
 from bartack.agents._usage import over_budget, total_usage
+from bartack.agents._vitals import Activity
 from bartack.core import Clock
 from bartack.errors import (
     AgentCancelledError,
@@ -97,6 +99,10 @@ OPEN_TOOLS: Final = 64
 LONGEST_S: Final = 1e9
 WHY: Final = 512
 """Characters of why there is another attempt."""
+LOOK_S: Final = 30.0
+"""How often the processes of an agent are looked at that says nothing."""
+CODE: Final = 128
+"""Characters of a code that an agent makes up."""
 REPAIR: Final = 4096
 """The same, if a reply is to be mended."""
 
@@ -121,6 +127,7 @@ class Conversation:
         protocol: How much of bad lines is borne.
         record: What is remembered of the agent.
         clock: What time it is.
+        look: Says what the tree of a process has done since it was asked last; without it silence is all there is to go by.
         uniform: Where the randomness of waits comes from.
     """
 
@@ -133,6 +140,7 @@ class Conversation:
         record: AgentRecord,
         *,
         clock: Clock,
+        look: Callable[[int], Activity] | None = None,
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.agent = agent
@@ -150,6 +158,7 @@ class Conversation:
         self._watch = Stopwatch(clock)
         self._times = Times(self._watch.now(), request.timeout_s)
         self._uniform = uniform
+        self._look = look
         self._actions: list[Action] = []
         self._link: Link | None = None
         self._n = 0
@@ -159,7 +168,8 @@ class Conversation:
         self._cause: Cause = "first" if request.attempt == 1 else "resend"
         self._why: tuple[str, str] = ("", "")
         if request.rejected and request.attempt == 1:
-            self._cause, self._why = "rejected", (request.rejected, "the answer was refused")
+            told = request.rejected_because or "the answer was refused"
+            self._cause, self._why = "rejected", (request.rejected, told)
         self._attempts: list[str] = []
         self._once: set[str] = set()
         self._sent: str = ""
@@ -352,9 +362,10 @@ class Conversation:
         self._faults.clear()
         self._tools.clear()
         now = self._watch.now()
-        self._times.last_line = self._times.last_progress = now
+        self._times.last_line = self._times.last_progress = self._times.last_look = now
         if not self._send(self._command()):
             return
+        self._is_active()  # what it has done before does not count
         self._unsaid = True
         if self._link is not None and self._link.pid:
             self.process_known()
@@ -380,7 +391,7 @@ class Conversation:
     @property
     def attempt(self) -> int:
         """The number of the attempt that is under way."""
-        return self.request.attempt + max(self._tries, 1) - 1
+        return self.request.attempts_before + self.request.attempt + max(self._tries, 1) - 1
 
     def _command(self) -> Command:
         request = self.request
@@ -400,7 +411,7 @@ class Conversation:
             deadline=moment(self._clock.now_us() + int(self.deadline_in_s * 1e6)),
             retry=Retry(
                 self.attempt,
-                self._config.retries + self._uncounted + request.attempt - 1,
+                self._config.retries + self._uncounted + request.attempts_before + request.attempt - 1,
                 self._cause,
                 code or None,
                 message[: REPAIR if code == "invalid_reply" else WHY] or None,
@@ -602,6 +613,10 @@ class Conversation:
                 call.call_id, None, ToolProblem("unknown_tool", f"there is no tool {call.name!r}")
             )
             return
+        unsound = find_unsound(call.arguments, keyed=False, place="arguments")
+        if unsound:
+            self._answer_tool(call.call_id, None, ToolProblem("invalid_arguments", unsound))
+            return
         if len(self._open_tools) >= OPEN_TOOLS:
             told = f"{OPEN_TOOLS} calls wait already; call again when one has its result"
             self._answer_tool(call.call_id, None, ToolProblem("too_many_calls", told))
@@ -705,8 +720,9 @@ class Conversation:
     def _agent_error(self, event: Event) -> None:
         payload = event.payload or {}
         code = payload.get("code")
-        code = code if isinstance(code, str) and code else "internal_error"
-        message = str(payload.get("message", "") or code)[:2048]
+        code = code[:CODE] if isinstance(code, str) and code else "internal_error"
+        told = payload.get("message")
+        message = (told if isinstance(told, str) and told else code)[:2048]
         if self.state == "cancelling":
             assert self._verdict is not None
             self._over(self._verdict)
@@ -833,7 +849,7 @@ class Conversation:
         self._record.ended.add(self.correlation)
         if isinstance(outcome, AgentError):
             used = total_usage([*self._spent, self._usage])
-            outcome.usd, outcome.tokens = used.cost_usd or 0.0, used.tokens
+            outcome.usd, outcome.tokens, outcome.turns = used.cost_usd or 0.0, used.tokens, used.turns or 0
         for case, count in sorted(self._faults.items()):
             if count > TOLD:
                 told = f"{count - TOLD} more lines: {case}"
@@ -874,6 +890,8 @@ class Conversation:
             found.append((self._times.last_line + silence, self._heartbeat_lost))
         if config.stall_s:
             found.append((self._times.last_progress + config.stall_s, self._stalled))
+            if self._look is not None:
+                found.append((self._times.last_look + min(LOOK_S, config.stall_s / 4), self._look_at_it))
         if self._times.suspect is not None:
             found.append((self._times.suspect[0], self._suspicion_over))
         return found
@@ -889,7 +907,29 @@ class Conversation:
         assert self._verdict is not None
         self._over(self._verdict, restart=True)
 
+    def _look_at_it(self) -> None:
+        """See whether a silent agent works: then it is not stalled, whatever it does not say."""
+        self._times.last_look = self._watch.now()
+        if self._is_active():
+            self._times.last_progress = self._times.last_look
+            self._times.last_active = self._times.last_look
+
+    def _is_active(self) -> bool:
+        """Whether its processes did anything since they were looked at last.
+
+        One that sends heartbeats uses a little for that, and says itself whether it gets on.
+        """
+        if self._look is None or self._link is None:
+            return False
+        activity = self._look(self._link.pid)
+        return activity == "much" or (activity == "some" and not self._link.beats)
+
     def _never_spoke(self) -> None:
+        since = self._watch.now() - self._times.last_active
+        if self._look is not None and since <= LOOK_S + 1.0:
+            # It works, and nothing says that it had to introduce itself.
+            self._times.start_by = self._watch.now() + LOOK_S
+            return
         self._end_attempt("start_timeout", f"it said nothing within {self._config.start_s:g} s")
 
     def _heartbeat_lost(self) -> None:

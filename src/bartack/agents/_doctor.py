@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
@@ -32,6 +34,14 @@ from bartack.errors import ScriptError
 
 END_S: Final = 5.0
 """How long a program may take to end when it is told that there is nothing to do."""
+PROBED_S: Final = 1.0
+"""The same before a run: one that takes longer is ended."""
+FIRST_S: Final = 2.0
+"""How long the first line of a program is waited for before a run. Silence is no proof: an agent may wait for its command."""
+TEXT_S: Final = 1.0
+"""A program that has printed text may still say something of the protocol within this."""
+PRINTED: Final = 400
+"""Characters of what a program printed that are shown."""
 ASKED_S: Final = 120.0
 """How long it may take to answer."""
 LIVE_USD: Final = 0.05
@@ -66,6 +76,7 @@ def check_agents(
     *,
     start: bool = False,
     live: bool = False,
+    probe: bool = False,
 ) -> list[DoctorReport]:
     """Look at agents.
 
@@ -76,8 +87,10 @@ def check_agents(
         names: Which to look at; all of them without it.
         start: Also start each program, and wait for it to introduce itself.
         live: Also ask each program for a word. That may cost money.
+        probe: Also start each program, only to see whether it is one that speaks the line protocol: one that ends, or prints
+            something else, does not. It takes a moment if the program introduces itself, else about two seconds.
     """
-    visit = _Visit(workspace, environ, start=start or live, live=live)
+    visit = _Visit(workspace, environ, start=start or live, live=live, probe=probe)
     return [
         _check(name, agent, config, visit)
         for name, agent in config.named.items()
@@ -88,11 +101,14 @@ def check_agents(
 class _Visit:
     """How closely agents are looked at, and from where."""
 
-    def __init__(self, workspace: Path, environ: Mapping[str, str], *, start: bool, live: bool) -> None:
+    def __init__(
+        self, workspace: Path, environ: Mapping[str, str], *, start: bool, live: bool, probe: bool
+    ) -> None:
         self.workspace = workspace
         self.environ = environ
         self.start = start
         self.live = live
+        self.probe = probe
 
 
 def _check(name: str, agent: AgentConfig, config: AgentsConfig, visit: _Visit) -> DoctorReport:
@@ -107,7 +123,7 @@ def _check(name: str, agent: AgentConfig, config: AgentsConfig, visit: _Visit) -
         _check_script(report, visit.workspace / agent.script)
     else:
         _check_program(report, agent, visit.workspace, visit.environ)
-        if visit.start and report.usable:
+        if report.usable and (visit.start or (visit.probe and not _is_ours(agent))):
             _greet(report, agent, visit)
     return report
 
@@ -145,22 +161,103 @@ def _check_program(
 
 def _greet(report: DoctorReport, agent: NdjsonConfig, visit: _Visit) -> None:
     """Start a program, hear how it introduces itself, and end it by the end of its input."""
+    end_s = END_S if visit.start else PROBED_S
     try:
-        with _started(report.name, agent, visit.workspace, visit.environ) as process:
-            lines = _lines(process, max(ASKED_S, agent.start_s) if visit.live else agent.start_s)
-            _judge_first(report, next(lines, None), agent.start_s)
+        with (
+            tempfile.TemporaryFile() as complaints,
+            _started(report.name, agent, visit, complaints.fileno(), end_s) as process,
+        ):
+            first = _Beginning(process, agent.start_s if visit.start else min(FIRST_S, agent.start_s))
+            if first.line is None:
+                _judge_silence(report, first, agent.start_s if visit.start else 0.0, _tail(complaints))
+                return
+            _judge_first(report, first.line)
             if visit.live and report.usable:
-                _ask(report, process, lines)
+                _ask(report, process, first.lines(ASKED_S))
     except OSError as error:
         report.problems.append(f"it cannot be started: {error.strerror or error}")
 
 
-def _judge_first(report: DoctorReport, first: Read | None, start_s: float) -> None:
-    if first is None:
+def _is_ours(agent: NdjsonConfig) -> bool:
+    """Whether the program is Bartack's own scripted agent: it speaks the protocol."""
+    words = agent.argv
+    ours = words[1:3] == ["-m", "bartack"] or os.path.basename(words[0]) == "bartack"
+    return ours and "agents" in words and "scripted" in words
+
+
+class _Beginning:
+    """What a program says first: a line of the protocol, something else, or nothing.
+
+    Args:
+        process: The program.
+        patience_s: How long it may be silent.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], patience_s: float) -> None:
+        self.process = process
+        self._reader = LineReader()
+        self.line: Line | None = None
+        self.printed: list[str] = []
+        self.ended = False
+        self._until = time.monotonic() + patience_s
+        for read in self._iter():
+            if isinstance(read, Line):
+                self.line = read
+                break
+            if not self.printed:
+                self._until = min(self._until, time.monotonic() + TEXT_S)
+            self.printed.append(read.excerpt.decode("utf-8", "replace"))
+
+    def lines(self, patience_s: float) -> Iterator[Read]:
+        """What it says after that, as long as we listen."""
+        self._until = time.monotonic() + patience_s
+        return self._iter()
+
+    def _iter(self) -> Iterator[Read]:
+        assert self.process.stdout is not None
+        fd = self.process.stdout.fileno()
+        while (left := self._until - time.monotonic()) > 0:
+            if select.select([fd], [], [], left)[0]:
+                data = os.read(fd, 65_536)
+                yield from self._reader.feed(data)
+                if not data:
+                    self.ended = True
+                    rest = self._reader.close()
+                    if rest is not None:
+                        yield rest
+                    return
+
+
+def _tail(complaints: IO[bytes]) -> str:
+    """The end of what a program wrote to stderr."""
+    size = complaints.seek(0, os.SEEK_END)
+    complaints.seek(max(size - 4 * PRINTED, 0))
+    return complaints.read().decode("utf-8", "replace")
+
+
+def _judge_silence(report: DoctorReport, first: _Beginning, start_s: float, stderr: str) -> None:
+    """A program has said nothing of the protocol: is it none that speaks it, or does it only wait?"""
+    told = " ".join(f"{' '.join(first.printed)} {stderr}".split())
+    shown = f"; it printed: {told[:PRINTED]}" if told else " and printed nothing"
+    if first.ended:
+        with suppress(subprocess.TimeoutExpired):
+            first.process.wait(PROBED_S)
+        status = first.process.poll()
+        how = "it closed its output" if status is None else f"it ended with {status}"
+        report.problems.append(f"{how} before it was sent anything{shown}; {_SPEAKS}")
+    elif first.printed:
+        report.problems.append(f"it does not speak the line protocol{shown}; {_SPEAKS}")
+    elif start_s:
         report.problems.append(f"it said nothing within {start_s:g} s, or ended")
-    elif not isinstance(first, Line):
-        report.problems.append(f"its first line is not of the line protocol ({first.case})")
-    elif isinstance(first.message, Hello):
+
+
+_SPEAKS: Final = (
+    "an agent writes one JSON object a line to stdout, text to stderr, and reads stdin to its end"
+)
+
+
+def _judge_first(report: DoctorReport, first: Line) -> None:
+    if isinstance(first.message, Hello):
         hello = first.message
         report.version = f"{hello.name} {hello.version}"
         if 1 not in hello.protocol:
@@ -214,23 +311,23 @@ def _question(agent: str) -> Command:
 
 @contextmanager
 def _started(
-    name: str, agent: NdjsonConfig, workspace: Path, environ: Mapping[str, str]
+    name: str, agent: NdjsonConfig, visit: _Visit, complaints: int, end_s: float
 ) -> Generator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(  # noqa: S603 - the project's own words  # bartack: allow[unsupervised_process] ended below
         agent.argv,
-        cwd=workspace,
+        cwd=visit.workspace,
         env={
-            **agent.environment(environ),
+            **agent.environment(visit.environ),
             "BARTACK_PROTOCOL": "1",
             "BARTACK_AGENT": name,
             "BARTACK_ROLE": "general",
-            "BARTACK_WORKSPACE": str(workspace),
+            "BARTACK_WORKSPACE": str(visit.workspace),
             "BARTACK_MAX_LINE": str(MAX_LINE),
             "BARTACK_HEARTBEAT_S": f"{agent.heartbeat_s:g}",
         },
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=complaints,
         start_new_session=True,
     )
     try:
@@ -241,22 +338,10 @@ def _started(
         with suppress(BrokenPipeError):
             process.stdin.close()
         try:
-            process.wait(END_S)
+            process.wait(end_s)
         except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
             process.kill()
             process.wait(END_S)
         process.stdout.close()
-
-
-def _lines(process: subprocess.Popen[bytes], patience_s: float) -> Iterator[Read]:
-    """What a program says, as long as we listen."""
-    assert process.stdout is not None
-    fd = process.stdout.fileno()
-    reader = LineReader()
-    until = time.monotonic() + patience_s
-    while (left := until - time.monotonic()) > 0:
-        if select.select([fd], [], [], left)[0]:
-            data = os.read(fd, 65_536)
-            yield from reader.feed(data)
-            if not data:
-                return

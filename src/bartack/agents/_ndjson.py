@@ -44,6 +44,7 @@ from bartack.agents._messages import Artifact, Heartbeat, Hello, Reason
 from bartack.agents._permissions import Permissions
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
+from bartack.agents._vitals import Vitals
 from bartack.core import Redactor, SecretRule, is_disk_trouble, make_private, open_private
 from bartack.errors import AgentStartError
 
@@ -292,6 +293,7 @@ class NdjsonCall:
             agent.surroundings.protocol,
             agent.record,
             clock=agent.host.clock,
+            look=Vitals().look,
             **given,
         )
         folder = agent.folder / self.talk.conversation

@@ -10,6 +10,16 @@ import msgspec
 from bartack.agents._contract import AgentRequest
 from bartack.agents._messages import Event, Finding, Version
 from bartack.agents._reply import ReadReply, read_reply
+from bartack.agents._sound import find_unsound
+
+MOST_QUESTIONS: Final = 32
+"""Questions to a person in one answer."""
+QUESTIONS_BYTES: Final = 16 * 1024
+"""All questions of one answer together: they are part of every later command."""
+TASK_BYTES: Final = 64 * 1024
+"""A proposed task with its goal and files: they are part of every command for it, which is one line."""
+TITLE: Final = 256
+"""Characters of the title of a proposed task: it is part of messages of commits."""
 
 
 class _Candidate(msgspec.Struct):
@@ -55,7 +65,14 @@ class _PromptReply(msgspec.Struct):
 
 
 def check_reply(event: Event) -> str:
-    """What is wrong with an event that ends a command; empty if nothing is."""
+    """What is wrong with an event that ends a command; empty if nothing is.
+
+    What passes here is taken in: it can be stored, and what it adds to later commands can be keyed and sent.
+    """
+    # The reply to a prompt is a value of the program, and no part of a command.
+    unsound = find_unsound(event.payload or {}, keyed=event.event != "prompt.completed", place="payload")
+    if unsound:
+        return f"{event.event}: {unsound}"
     check = _CHECKS.get(event.event)
     if check is None:
         return ""
@@ -126,13 +143,30 @@ def _proposed(event: Event) -> str:
     wrong = [c for c in proposal.plan_candidates if c.confidence is not None and not 0 <= c.confidence <= 1]
     if wrong:
         return f"{event.event}: confidence {wrong[0].confidence} is not between 0 and 1"
+    for task in proposal.derived_tasks or ():
+        problem = _task_problem(task)
+        if problem:
+            return f"{event.event}: task {task.id[:64]!r}: {problem}"
     return "" if proposal.plan_candidates else f"{event.event}: plan_candidates is empty"
+
+
+def _task_problem(task: _DerivedTask) -> str:
+    """Why commands for a proposed task could not be sent, or its work not be committed."""
+    if len(task.title) > TITLE or any(ord(letter) < 32 or ord(letter) == 127 for letter in task.title):
+        return f"its title has control characters or more than {TITLE} characters"
+    size = len(msgspec.json.encode(task))
+    return f"it takes {size} bytes, more than {TASK_BYTES}" if size > TASK_BYTES else ""
 
 
 def _clarify(event: Event) -> str:
     questions = msgspec.convert(event.payload or {}, type=_Questions).questions
-    good = questions and all(question.strip() for question in questions)
-    return "" if good else f"{event.event}: questions are missing or blank"
+    if not questions or not all(question.strip() for question in questions):
+        return f"{event.event}: questions are missing or blank"
+    size = len(msgspec.json.encode(questions))
+    if len(questions) > MOST_QUESTIONS or size > QUESTIONS_BYTES:
+        most = f"at most {MOST_QUESTIONS} questions with {QUESTIONS_BYTES} bytes"
+        return f"{event.event}: {len(questions)} questions with {size} bytes, {most}"
+    return ""
 
 
 def _conflict(event: Event) -> str:

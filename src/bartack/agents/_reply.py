@@ -14,6 +14,8 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
+from bartack.agents._sound import find_unsound
+
 DECLINE: Final = "CANNOT_DETERMINE"
 DECLINE_REQUEST: Final = f"If this cannot be known, reply exactly: {DECLINE}"
 
@@ -119,6 +121,9 @@ def read_value(text: str, schema: Schema) -> object:
 
 def check_value(value: object, schema: Schema) -> tuple[object, list[Fault]]:
     """A value without fields that were not asked for, and where it is not what was asked for."""
+    unsound = find_unsound(value, keyed=False)
+    if unsound:
+        return value, [Fault("$", "a value that can be stored", unsound)]
     check = _Check(schema)
     return check.value(value, schema, "$", 0), check.faults
 

@@ -54,8 +54,24 @@ def render_schema(name: str, of: object, *, closed: bool = False) -> dict[str, o
         for definition in definitions.values():
             if "properties" in definition:
                 definition["additionalProperties"] = False
+    _speak_ecma(made)
+    _speak_ecma(definitions)
     head: dict[str, object] = {"$schema": DIALECT, "$id": f"urn:bartack:schema:{name}:v1"}
     return {**head, **made, **({"$defs": definitions} if definitions else {})}
+
+
+def _speak_ecma(part: object) -> None:
+    """Write patterns as JSON Schema wants them: ECMAScript has other marks for the beginning and the end of a text."""
+    if isinstance(part, list):
+        for item in cast("list[object]", part):
+            _speak_ecma(item)
+    elif isinstance(part, dict):
+        members = cast("dict[str, object]", part)
+        pattern = members.get("pattern")
+        if isinstance(pattern, str):
+            members["pattern"] = pattern.replace(r"\A", "^").replace(r"\Z", "$")
+        for member in members.values():
+            _speak_ecma(member)
 
 
 def schema_text(rendered: dict[str, object]) -> bytes:

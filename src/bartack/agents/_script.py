@@ -1,6 +1,7 @@
 """The form of scripts: what a scripted agent does and says, with the faults it shows on purpose.
 
 One file has replies to prompts (``prompts``) and to the actions of the line protocol (``responses``). It is JSON or TOML.
+Scripts of the older tool are read as they are: ``delay_ms``, a ``comment``, and payloads in its words (``EventSpec.said``).
 """
 
 from __future__ import annotations
@@ -87,6 +88,40 @@ class EventSpec(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         """The event's name, under whichever member it stands."""
         return self.type or self.event
 
+    @property
+    def said(self) -> dict[str, object] | None:
+        """The payload. What the older tool says in words of its own is there in ours, too."""
+        if self.payload is None:
+            return None
+        if self.name in _WITH_FINDINGS and not self.payload.get("findings"):
+            listed = [self.payload.get(name) for name in _OLDER_FINDINGS]
+            found = [
+                _finding(item)
+                for items in listed
+                if isinstance(items, list)
+                for item in cast("list[object]", items)
+            ]
+            return {**self.payload, "findings": found} if found else self.payload
+        if self.name == "error" and "code" not in self.payload:
+            message = self.payload.get("message") or self.payload.get("error") or "internal_error"
+            return {"code": "internal_error", "message": str(message), **self.payload}
+        return self.payload
+
+
+_WITH_FINDINGS: Final = frozenset({"review.completed", "spec.changes_requested"})
+_OLDER_FINDINGS: Final = ("issues", "required_changes")
+
+
+def _finding(item: object) -> object:
+    """A finding from an item of the older lists: a text, or an object that may have its text under another name."""
+    if isinstance(item, str):
+        return {"message": item}
+    if isinstance(item, dict) and "message" not in item:
+        given = cast("dict[str, object]", item)
+        text = next((given[name] for name in ("description", "title", "summary") if name in given), None)
+        return given if text is None else {**given, "message": text}
+    return item  # pyright: ignore[reportUnknownVariableType] - whatever it is, the boundary looks at it
+
 
 class When(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which calls a reply is for."""
@@ -142,12 +177,19 @@ class Reply(msgspec.Struct, omit_defaults=True):
     when: When | None = None
     times: int | None = None
     delay_s: float = 0.0
+    delay_ms: float = 0.0
+    """The same in the words of the older tool."""
     write: list[Write] = []
     events: list[EventSpec] = []
     error: ErrorSpec | str | None = None
     logs: Logs | None = None
     inject: list[Inject] = []
     metadata: dict[str, object] = {}
+
+    @property
+    def wait_s(self) -> float:
+        """How long to wait first, in seconds."""
+        return self.delay_s or self.delay_ms / 1000
 
 
 class Defaults(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):

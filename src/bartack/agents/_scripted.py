@@ -88,6 +88,8 @@ class Script(msgspec.Struct, forbid_unknown_fields=True):
     """A whole script."""
 
     version: int = 1
+    comment: str = ""
+    """For people."""
     strict: bool = True
     strict_unused: bool = False
     dedupe: bool = True

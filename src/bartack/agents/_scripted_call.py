@@ -78,7 +78,9 @@ class InProcess:
         event = ends[0]
         if event.event == "error":
             told = event.payload or {}
-            raise self._error(str(told.get("code")), str(told.get("message")))
+            retryable = told.get("retryable")
+            final = retryable if isinstance(retryable, bool) else None
+            raise self._error(str(told.get("code")), str(told.get("message")), retryable=final)
         problem = check_reply(event)
         if problem:
             raise self._error("invalid_reply", problem)
@@ -93,8 +95,8 @@ class InProcess:
             attempts=request.attempt,
         )
 
-    def _error(self, code: str, problem: str) -> AgentError:
-        kind = OWN_CODES.get(code) or judge_agent_code(code, retryable=None)
+    def _error(self, code: str, problem: str, *, retryable: bool | None = None) -> AgentError:
+        kind = OWN_CODES.get(code) or judge_agent_code(code, retryable=retryable)
         return make_error(code, kind, self._name, problem)
 
     # Outside.
@@ -137,7 +139,13 @@ def _command(request: AgentRequest, name: str) -> Command:
         expected_outputs=request.expected_outputs,
         version=request.version,
         deadline=moment(int(request.timeout_s * 1e6)),
-        retry=Retry(request.attempt, _ATTEMPTS, again, request.rejected or None),
+        retry=Retry(
+            request.attempts_before + request.attempt,
+            request.attempts_before + _ATTEMPTS,
+            again,
+            request.rejected or None,
+            request.rejected_because or None,
+        ),
         conversation=conversation_id(request.run_id, request.key),
         priority=5,
     )

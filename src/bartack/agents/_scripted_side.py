@@ -285,7 +285,7 @@ class ScriptedSide:
     def _do(self, reply: Reply, key: str, place: str) -> Iterator[float]:
         injects = self._armed(reply, place)
         yield from self._inject(injects, "start")
-        yield reply.delay_s or self._script.defaults.delay_s
+        yield reply.wait_s or self._script.defaults.delay_s
         try:
             for write in reply.write:
                 denied = self._permissions.refuse("Write", write.path)
@@ -564,7 +564,7 @@ class ScriptedSide:
         self._send(beat)
 
     def _made(self, spec: EventSpec) -> Event:
-        event = self._event(spec.name, spec.payload)
+        event = self._event(spec.name, spec.said)
         artifacts = None if spec.artifacts is None else [self._artifact(wanted) for wanted in spec.artifacts]
         version = spec.observed_version
         if version == "echo":

@@ -51,6 +51,10 @@ class Times:
         self.last_progress = now
         self.suspect: tuple[float, str, str] | None = None
         """A line may have been the answer: how long another one is waited for, the case and what was wrong."""
+        self.last_look = now
+        """When its processes were looked at last."""
+        self.last_active = float("-inf")
+        """When a look has found that they work."""
         self.grace_by = now
         self.retry_at = now
 
@@ -58,7 +62,7 @@ class Times:
         """We were late ourselves: every watch begins anew, and the deadline moves."""
         self.deadline += late_s
         self.grace_by += late_s
-        self.last_line = self.last_progress = now
+        self.last_line = self.last_progress = self.last_look = now
         if self.start_by is not None:
             self.start_by = now + start_s
         if self.suspect is not None:

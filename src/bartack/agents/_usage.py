@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from bartack.agents._messages import Budget, Usage
+
+MOST: Final = 2**53 - 1
+MOST_USD: Final = 1e12
+"""What a count and an amount can be at most: several that are each within that may be more together."""
 
 
 def total_usage(usages: list[Usage]) -> Usage:
@@ -14,13 +20,13 @@ def total_usage(usages: list[Usage]) -> Usage:
         cache_read_tokens=_sum([usage.cache_read_tokens for usage in usages]),
         cache_write_tokens=_sum([usage.cache_write_tokens for usage in usages]),
         turns=_sum([usage.turns for usage in usages]),
-        cost_usd=sum(costs) if costs else None,
+        cost_usd=min(sum(costs), MOST_USD) if costs else None,
     )
 
 
 def _sum(counts: list[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    return min(sum(known), MOST) if known else None
 
 
 def over_budget(budget: Budget, usage: Usage) -> str:

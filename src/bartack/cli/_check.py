@@ -29,6 +29,11 @@ _KINDS: Final = click.Choice(sorted(TYPES))
 
 @click.command(short_help="Find what is wrong with programs and settings.")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
+@click.option(
+    "--program",
+    metavar="FILE",
+    help="Import FILE (or FILE:worker) as 'run' would, and show which files a run keeps and what it takes from the environment.",
+)
 @json_option
 @click.option("--strict", is_flag=True, help="Let warnings fail the check, too.")
 @click.option(
@@ -43,13 +48,14 @@ _KINDS: Final = click.Choice(sorted(TYPES))
 def check(
     paths: tuple[Path, ...],
     *,
+    program: str | None,
     as_json: bool,
     strict: bool,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
 ) -> Exit:
-    """Check programs and bartack.toml; no program, agent or test of yours is imported, executed or started.
+    """Check programs and bartack.toml; without --program nothing of yours is imported, executed or started.
 
     Patchwork programs are checked with every module they import. Python files are looked through for what supervision cannot
     see: tasks nobody awaits, processes nobody ends, waits without a limit, workers that would not replay.
@@ -59,6 +65,8 @@ def check(
     wrong kind, and what cannot work on this machine: everything at once, as a run would find it one by one. The exit code is 1
     when there are errors, or findings in Python files.
     """
+    if program is not None:
+        return _show_program(program, paths, as_json=as_json)
     places = paths or (Path(),)
     settings = [file for path in places if (file := _settings_file(path)) is not None]
     problems = [problem for file in settings for problem in _settings_problems(file)]
@@ -73,6 +81,15 @@ def check(
         _show(found, report)
     failed = bool(problems) or (found is not None and _fails(found, strict=strict))
     return Exit.FAILED if failed or (report is not None and report.findings) else Exit.OK
+
+
+def _show_program(program: str, paths: tuple[Path, ...], *, as_json: bool) -> Exit:
+    from bartack.cli._check_program import show_program  # noqa: PLC0415 - only --program pays for it
+
+    if paths:
+        raise UsageError("check", "--program takes one FILE, and no PATH is checked with it")
+    show_program(program, as_json=as_json)
+    return Exit.OK
 
 
 def files_of(command: str, path: Path) -> Iterator[Path]:

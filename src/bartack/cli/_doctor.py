@@ -44,15 +44,20 @@ _STYLES: Final[dict[Level, Style]] = {"ok": "green", "warn": "yellow", "fail": "
 @click.option(
     "--timeouts", is_flag=True, help="Instead, show how long each kind of wait may take, and who says so."
 )
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Also start the program of each agent, to see whether it speaks the line protocol. It is asked for nothing.",
+)
 @json_option
-def doctor(path: str, *, timeouts: bool, as_json: bool) -> Exit:
+def doctor(path: str, *, timeouts: bool, live: bool, as_json: bool) -> Exit:
     """Check that this machine has what Bartack needs, and a project with a bartack.toml what its runs need.
 
     Each line says ok, warn or fail, and what to do. The command ends with 1 if anything failed, else with 0.
     """
     if timeouts:
         return _show_timeouts(path, as_json=as_json)
-    findings = examine(path)
+    findings = examine(path, live=live)
     healthy = all(finding.level != "fail" for finding in findings)
     if as_json:
         write_json({"ok": healthy, "findings": [finding._asdict() for finding in findings]})
@@ -73,7 +78,7 @@ def _show_timeouts(path: str, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def examine(path: str) -> list[Finding]:
+def examine(path: str, *, live: bool = False) -> list[Finding]:
     """Every finding about this machine and the directory ``path``."""
     findings = [check() for check in MACHINE_CHECKS]
     directory = check_directory(path)
@@ -86,7 +91,7 @@ def examine(path: str) -> list[Finding]:
         if trust.level != "fail" and os.path.isfile(os.path.join(path, "bartack.toml")):
             from bartack.cli._doctor_project import examine_project  # noqa: PLC0415 - only projects need it
 
-            findings += examine_project(Path(path).resolve())
+            findings += examine_project(Path(path).resolve(), live=live)
     return findings
 
 

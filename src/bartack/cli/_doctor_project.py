@@ -1,4 +1,4 @@
-"""What ``bartack doctor`` says about a project: its settings, its agents, its tests, its spec and its runs. Nothing is started."""
+"""What ``bartack doctor`` says about a project: its settings, agents, tests, spec and runs. Only ``--live`` starts an agent."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bartack.runtime.operate import (
 GIT_TIMEOUT_S: Final = 10.0
 
 
-def examine_project(workspace: Path) -> list[Finding]:
+def examine_project(workspace: Path, *, live: bool = False) -> list[Finding]:
     """Every finding about a project; none if it has no settings."""
     if not (workspace / CONFIG_FILE).is_file():
         return []
@@ -40,7 +40,7 @@ def examine_project(workspace: Path) -> list[Finding]:
     told = [found for found in problems if not found.setting.startswith(_ELSEWHERE)]
     return [
         *([_judge_setting(found) for found in told] or [_SETTINGS_FINE]),
-        *_check_agents(config, workspace),
+        *_check_agents(config, workspace, live=live),
         check_tests(config, problems),
         *check_spec(config, workspace),
         *check_ignored(config, workspace),
@@ -58,8 +58,9 @@ def _judge_setting(found: SettingProblem) -> Finding:
     return Finding("settings", "fail", printable(f"{found.place}: {found.problem}"), "Correct it.")
 
 
-def _check_agents(config: Config, workspace: Path) -> list[Finding]:
-    return [_judge_agent(report) for report in check_agents(config.agents, workspace, os.environ)]
+def _check_agents(config: Config, workspace: Path, *, live: bool) -> list[Finding]:
+    reports = check_agents(config.agents, workspace, os.environ, probe=live)
+    return [_judge_agent(report) for report in reports]
 
 
 def _judge_agent(report: DoctorReport) -> Finding:

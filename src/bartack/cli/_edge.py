@@ -13,7 +13,7 @@ import io
 import os
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, BinaryIO, Final, TextIO, cast
 
@@ -114,8 +114,9 @@ class Edge(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Bring what was written to the reader."""
-        self.inner.flush()
+        """Bring what was written to the reader. The stream is its owner's, who may have closed it before this one ends."""
+        if not self.inner.closed:
+            self.inner.flush()
 
     def writable(self) -> bool:
         """It is."""
@@ -163,17 +164,18 @@ def edge_of(stream: TextIO) -> TextIO:
 def guarded_streams() -> Generator[None]:
     """In this block stdout and stderr are safe; a closed one swallows what is written."""
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = edge_of(_usable(before[0])), edge_of(_usable(before[1]))
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
+    with ExitStack() as made:
+        sys.stdout, sys.stderr = (edge_of(_usable(stream, made)) for stream in before)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = before
 
 
-def _usable(stream: TextIO | None) -> TextIO:
-    """A stream for which a character that its encoding lacks is written as its escape."""
+def _usable(stream: TextIO | None, made: ExitStack) -> TextIO:
+    """A stream for which a character that its encoding lacks is written as its escape; one made for it ends with ``made``."""
     if stream is None:
-        return open(os.devnull, "w", encoding="utf-8")
+        return made.enter_context(open(os.devnull, "w", encoding="utf-8"))
     reconfigure = getattr(stream, "reconfigure", None)  # a stream that a caller has put in place may lack it
     if callable(reconfigure):
         reconfigure(errors="backslashreplace")

@@ -34,7 +34,8 @@ class LossyStream(io.TextIOBase):
     def flush(self) -> None:
         """Bring what was written to the reader, if there is one."""
         try:
-            self._stream.flush()
+            if not self._stream.closed:
+                self._stream.flush()
         except OSError:
             self._lose()
 

@@ -7,35 +7,29 @@ import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import cast
 
 import click
 import msgspec
 
 from bartack.cli._runs import say
 from bartack.cli._wish import Wish
-from bartack.errors import BartackError, ConfigError, UsageError
+from bartack.errors import ConfigError, UsageError
 from bartack.pipeline import (
     PROGRAM,
     PipelineOrder,
     PipelineRole,
-    Standing,
     TaskRecord,
     choose_tasks,
     find_obstacles,
     hold_workspace,
+    ignored_files,
     make_order,
     make_settings,
     needed_roles,
-    note_resume,
-    read_order,
-    restore_receipts,
-    resumed_places,
 )
 from bartack.runtime.operate import (
     CallArgs,
     Config,
-    Describe,
     Order,
     Reading,
     RunDir,
@@ -62,45 +56,18 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
     settings = make_settings(config, roles, asks=_somebody_is_there(wish), workspace=workspace)
     order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
     _warn(config)
+    for name, path in ignored_files(workspace, config, tasks):
+        say(f"{name}: {path} is ignored by git: no worktree of a task has it (parallel.tasks)")
     shared = settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        run = create_run(_order(order), workspace, config, wish.sets)
+        run = create_run(_order(order, no_input=wish.no_input), workspace, config, wish.sets)
         lock.sign(run.id)
         yield run, config
 
 
-@contextmanager
-def old_run(run: RunDir, workspace: Path, config: Config, hub: int, *, wait: bool) -> Generator[Describe]:
-    """Hold the workspace for a run of the pipeline that goes on."""
-    order = read_order(run.path)
-    shared = order is not None and order.settings.parallel.tasks > 1
-    with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        lock.sign(run.id)
-        for path in restore_receipts(run.path):
-            say(f"{path} was missing and is written again")
-        if order is not None:
-            for place in resumed_places(run.path, workspace, order.settings):
-                note_resume(place, order.settings, hub)
-        yield describe(run)
-
-
-def describe(run: RunDir) -> Describe:
-    """Says how far a run of the pipeline is, from its journal."""
-    standing = Standing(run.path)
-
-    def look() -> dict[str, object]:
-        try:
-            return cast("dict[str, object]", msgspec.to_builtins(standing.read()))
-        except BartackError:
-            # It is for people: whatever is wrong with the journal is told by who runs it.
-            return {}
-
-    return look
-
-
 def _check_ready(reading: Reading, workspace: Path, roles: Sequence[PipelineRole]) -> None:
     """Raise what stands first in the way of a run, before anything is paid for."""
-    found = find_obstacles(reading.config, workspace, os.environ, roles)
+    found = find_obstacles(reading.config, workspace, os.environ, roles, probe=True)
     if not found:
         return
     first, *more = found
@@ -160,7 +127,6 @@ def _warn(config: Config) -> None:
         say("there is no tests.command: the agent's word is taken for its tests")
 
 
-def _order(order: PipelineOrder) -> Order:
-    return Order(
-        program=str(PROGRAM), worker="main", call=CallArgs([msgspec.Raw(msgspec.json.encode(order))])
-    )
+def _order(order: PipelineOrder, *, no_input: bool) -> Order:
+    call = CallArgs([msgspec.Raw(msgspec.json.encode(order))])
+    return Order(program=str(PROGRAM), worker="main", call=call, no_input=no_input)

@@ -21,6 +21,7 @@ from bartack.cli._runs import complete_run, load_value, locate, open_questions, 
 from bartack.cli._terminal import Colour, Screen, human_time, listed, printable, printable_lines
 from bartack.cli._wish import PIPELINE, Wish, set_option, wish_options
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
+from bartack.journal import open_reader
 from bartack.runtime.operate import (
     EXIT_CODES,
     PATCHWORK,
@@ -41,10 +42,12 @@ from bartack.runtime.operate import (
     differences,
     drive,
     kept_sets,
+    last_answer,
     list_runs,
     load_config,
     pinned_files,
     read_state,
+    set_aside,
     summarise,
     update_program,
 )
@@ -114,7 +117,7 @@ def run(
     config = load_config(place, wish.sets)
     order = Order(program=_from_here(program), worker=_together(program, workers), argv=list(args))
     order.input, order.no_input, order.run_as = _read_input(given), wish.no_input, run_as or ""
-    made = create_run(order, place, config, wish.sets)
+    made = create_run(order, place, config, wish.sets, note=lambda text: say(printable(text)))
     view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 
@@ -136,11 +139,12 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
 
 
 def _run_pipeline(wish: Wish, workspace: Path, *, wait: bool, as_json: bool) -> Exit:
-    from bartack.cli._pipeline import describe, new_run  # noqa: PLC0415 - a program of one's own starts faster without it
+    from bartack.cli._pipeline import new_run  # noqa: PLC0415 - a program of one's own starts faster without it
+    from bartack.pipeline import describe_run  # noqa: PLC0415 - likewise
 
     with new_run(wish, workspace, wait=wait) as (made, config):
         view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
-        return _drive(made, config, view, as_json=as_json, describe=describe(made))
+        return _drive(made, config, view, as_json=as_json, describe=describe_run(made))
 
 
 def _from_here(program: str) -> str:
@@ -177,12 +181,18 @@ class _Resume(click.Command):
         return super().parse_args(ctx, args)
 
 
+# Long because its options and its help are part of it; what it does is in the functions that it calls.
 @click.command(cls=_Resume, short_help="Let a run go on where it was.")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
     "--unknown",
     metavar="retry|done VALUE|fail",
     help="What to do with a step that may or may not have happened: do it again, take VALUE (JSON) as its outcome, or let it fail.",
+)
+@click.option(
+    "--again",
+    metavar="STEP",
+    help="Set the recorded outcome of STEP (PATH:N, or N) aside, with all that followed from it, and execute the step again.",
 )
 @click.option("--update", is_flag=True, help="Go on with the source as it is now, if it fits what was done.")
 @click.option("--program", metavar="PATH", help="Like --update, with the source in this file.")
@@ -199,6 +209,7 @@ class _Resume(click.Command):
 def resume(
     run: str | None,
     unknown: str | None,
+    again: str | None,
     program: str | None,
     sets: tuple[str, ...],
     run_as: str | None,
@@ -217,6 +228,11 @@ def resume(
     The run executes the program that it was started with, also if the source was changed since. With --update the steps that
     were done are first compared with what the changed source asks for; if they differ, nothing is executed or changed.
 
+    A run that fails each time because of a value that it has recorded needs --again: the step that gave the value is executed
+    again, and so is all that followed from it. The agent of that step is told that its answer was refused. The journal keeps what
+    is set aside; files are not rolled back. A step is refused if its worker has exchanged messages since, or has executed a step
+    that must be executed only once.
+
     A journal that has lost entries is refused with BT213 (exit code 10). --accept-loss resumes with the entries that are left: the
     journal is copied to journal.lost-SEQ first, and every step whose outcome is missing is executed again.
     """
@@ -231,11 +247,22 @@ def resume(
         return _tell_completed(found, state, as_json=as_json)
     check_run_as(found, state.run, run_as)
     config = load_config(Path(place), [*kept_sets(found.path), *sets])
+    if again is not None:
+        _set_aside(found, again, accept_loss=accept_loss)
     _update(found, state, program, wanted=update, accept_loss=accept_loss)
     view = _view(found, config, "resumed", wait=wait, no_input=state.run.no_input, as_json=as_json)
-    with _holding(found, state, Path(place), config, wait=wait) as describe:
+    with _holding(found, state, Path(place), config, sets, wait=wait) as describe:
         drive_it = partial(_drive, found, config, view, decision, place, as_json=as_json)
         return drive_it(describe=describe, sets=sets, accept_loss=accept_loss)
+
+
+def _set_aside(run: RunDir, again: str, *, accept_loss: bool) -> None:
+    """Have a step executed again that has an outcome."""
+    if accept_loss:
+        raise UsageError("bartack resume", "resume with --accept-loss alone first; --again comes after it")
+    done = set_aside(run, again)
+    more = f" and {done.steps} steps that followed from it" if done.steps else ""
+    say(f"set aside: the outcome of {printable(done.step)}{more}; files are not rolled back")
 
 
 def _update(run: RunDir, state: State, program: str | None, *, wanted: bool, accept_loss: bool) -> None:
@@ -260,15 +287,15 @@ def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
 
 
 def _holding(
-    run: RunDir, state: State, workspace: Path, config: Config, *, wait: bool
+    run: RunDir, state: State, workspace: Path, config: Config, sets: tuple[str, ...], *, wait: bool
 ) -> AbstractContextManager[Describe | None]:
     """What a run needs for itself while it goes on: the workspace, if it is one of the pipeline."""
     assert state.run is not None
     if state.run.worker != PIPELINE:
         return nullcontext()
-    from bartack.cli._pipeline import old_run  # noqa: PLC0415 - other runs resume faster without it
+    from bartack.pipeline import owning  # noqa: PLC0415 - other runs resume faster without it
 
-    return old_run(run, workspace, config, state.hub + 1, wait=wait)
+    return owning(run, workspace, config, state.hub + 1, say, sets, wait=wait)
 
 
 def _is_given(option: str) -> bool:
@@ -279,9 +306,13 @@ def _is_given(option: str) -> bool:
 
 def _newest(workspace: Path) -> RunDir:
     """The newest run that is not over; one that somebody runs only if there is no other."""
-    left = [(run, summarise(run).status) for run in list_runs(workspace)]
-    open_runs = [(run, status) for run, status in left if status not in TERMINAL]
-    resumable = [run for run, status in open_runs if status in {"interrupted", "failed"}]
+    left = [(run, summarise(run)) for run in list_runs(workspace)]
+    open_runs = [(run, found) for run, found in left if found.status not in TERMINAL]
+    resumable = [
+        run
+        for run, found in open_runs
+        if found.status in {"interrupted", "failed"} or (found.status == "waiting" and not found.pid)
+    ]
     if not open_runs:
         raise RunNotFoundError("", wanted="to resume")
     return resumable[0] if resumable else open_runs[0][0]
@@ -378,6 +409,7 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
                 screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
             else:
                 _write_hint(screen, run, "when the cause is gone")
+                _write_way_out(screen, run, state)
         case "cancelled" | "aborted":
             reason = state.ended.reason if state.ended else ""
             screen.line(f"{run.id} was {status} after {took}: {printable(reason)}")
@@ -397,6 +429,20 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
             screen.line(f"{run.id} was interrupted after {took}")
             _write_hint(screen, run, "to go on")
     screen.flush()
+
+
+def _write_way_out(screen: Screen, run: RunDir, state: State) -> None:
+    """What helps if the program fails each time because of what an agent has answered: no step of it failed."""
+    failure = state.failure
+    worker = state.workers.get(failure.worker) if failure is not None else None
+    if worker is None or worker.origin_seq:
+        return
+    with open_reader(run.path) as reader:
+        step = last_answer(state, worker.path, reader.read())
+    if step:
+        screen.line(
+            f"  if the recorded answer of step {step} is the cause: bartack resume {run.id} --again {step}"
+        )
 
 
 def _write_hint(screen: Screen, run: RunDir, when: str) -> None:

@@ -162,7 +162,7 @@ def _write(screen: Screen, run: RunDir, chronicle: Chronicle, steps: list[StepRe
     screen.line(f"{run.id}  {paint_status(screen, status)}  {printable(state.run.name)}  {took}")
     if any(msgspec.structs.astuple(chronicle.left_out)):
         screen.line(screen.paint(_left_out(run, chronicle), "dim"))
-    _write_steps(screen, chronicle, steps, active=status in {"running", "waiting"})
+    _write_steps(screen, chronicle, steps, active=status in {"running", "waiting"} and not state.stopped)
     _write_messages(screen, chronicle)
     _write_crashes(screen, chronicle)
     _write_notes(screen, chronicle)

@@ -242,7 +242,7 @@ def show_run(screen: Screen, run: RunDir) -> None:
     if facts.failure is not None and facts.status == "failed":
         screen.line()
         write_failure(screen, run, state)
-    if facts.status in {"failed", "interrupted"}:
+    if facts.status in {"failed", "interrupted"} or (facts.status == "waiting" and not facts.pid):
         screen.line()
         screen.line(f"bartack resume {run.id}")
 
@@ -350,7 +350,7 @@ def _watch(run: RunDir, *, as_json: bool) -> None:
             else:
                 _draw(board, run)
             sys.stdout.flush()
-            if facts.status in ENDED:
+            if facts.status in ENDED or (facts.status == "waiting" and not facts.pid):
                 return
             watch.wait(WATCH_S)
 

@@ -28,6 +28,7 @@ from bartack.language._check_declarations import (
 )
 from bartack.language._check_mail import check_mail
 from bartack.language._check_patterns import bind_name, bound_names, report_undefined, report_unread
+from bartack.language._check_results import check_results
 from bartack.language._check_statements import check_statements
 from bartack.language._check_text import report_secrets
 from bartack.language._check_walk import Handler, Walk
@@ -55,6 +56,7 @@ def check(loader: Loader, entry: str) -> Checked:
     """
     graph = load(loader, entry)
     walks = _walk_all(graph)
+    check_results(walks)
     found = {name: [*graph.found[name], *walk.found] for name, walk in walks.items()}
     _check_whole(walks, found)
     return _settled(graph, found)
@@ -67,6 +69,7 @@ def _walk_all(graph: Graph) -> dict[str, Walk]:
         errors = graph.syntax_errors[name]
         scope = world.scopes[name] = ModuleScope(module, bool(errors))
         walks[name] = Walk(scope, world, _HANDLERS, errors)
+        world.assigned |= walks[name].assigned
     for walk in walks.values():
         declare_items(walk)
     for walk in walks.values():
@@ -190,4 +193,5 @@ def _check_declared(walk: Walk, node: tree.Declaration, trait: tree.Trait | None
         bind_name(walk, parameter.name, "parameter", known.type, written)
     if isinstance(node.body, tree.Block):
         check_statements(walk, node.body.statements)
+        walk.bodies[node] = walk.body.returns
     _finish(walk, node)

@@ -7,6 +7,7 @@ from bartack.language._check_delegate import make_spec
 from bartack.language._check_expressions import not_a_value
 from bartack.language._check_functions import call_function, check_freely, namespace_main, namespace_member
 from bartack.language._check_members import follow
+from bartack.language._check_results import note_uses
 from bartack.language._check_self import library_mail, self_chain
 from bartack.language._check_walk import Handler, Walk
 from bartack.language._program import Builtin, Declared, DeclaredTrait, DeclaredType, Local, Namespace, Symbol
@@ -18,10 +19,13 @@ def _chain(walk: Walk, node: tree.Chain, expected: Type | None) -> Type:
     if all(isinstance(link, tree.AwaitMember) for link in node.links):
         return walk.expression(base, expected)
     if isinstance(base, tree.SelfValue):
-        return self_chain(walk, node)
-    if isinstance(base, tree.Name):
-        return _name_chain(walk, node, base)
-    return follow(walk, node, 0, walk.expression(base))
+        kind = self_chain(walk, node)
+    elif isinstance(base, tree.Name):
+        kind = _name_chain(walk, node, base)
+    else:
+        kind = follow(walk, node, 0, walk.expression(base))
+    note_uses(walk, node)
+    return kind
 
 
 def _name_chain(walk: Walk, node: tree.Chain, base: tree.Name) -> Type:
@@ -39,7 +43,7 @@ def _name_chain(walk: Walk, node: tree.Chain, base: tree.Name) -> Type:
         return follow(walk, node, 0, ANY)
     if isinstance(symbol, Local) and isinstance(first, tree.Call):
         return _called_variable(walk, node, base, first)
-    return follow(walk, node, 0, ANY if symbol is None else walk.kind_of(symbol))
+    return follow(walk, node, 0, ANY if symbol is None else walk.shape_of(symbol))
 
 
 def _called_variable(walk: Walk, node: tree.Chain, base: tree.Name, call: tree.Call) -> Type:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from bartack.language import _tree as tree
 from bartack.language._check_functions import check_freely, function_named
 from bartack.language._check_members import check_options
+from bartack.language._check_results import Delegated
 from bartack.language._check_walk import Walk, is_known, may_be
 from bartack.language._library import DELEGATE_OPTIONS
 from bartack.language._program import Builtin, Called, Declared
-from bartack.language._types import ARRAY, SPEC, Type, describe
+from bartack.language._types import ANY, ARRAY, OBJECT, SPEC, ArrayOf, Type, describe, join
 
 
 def delegate(walk: Walk, node: tree.Chain, call: tree.Call) -> Type:
@@ -29,9 +30,49 @@ def delegate(walk: Walk, node: tree.Chain, call: tree.Call) -> Type:
     for options in arguments[1:]:
         walk.expression(options)
         check_options(walk, options, DELEGATE_OPTIONS)
-    if _fails_the_run(arguments):
-        walk.risky.append(call)
+    if not _fails_the_run(arguments):
+        return ArrayOf(OBJECT) if _collects(arguments) else ARRAY
+    walk.risky.append(call)
+    return _results(walk, call, arguments)
+
+
+def _collects(arguments: Sequence[tree.Expression]) -> bool:
+    """Whether the options say that failures are collected."""
+    options = tree.bare(arguments[1])
+    fields = options.fields if isinstance(options, tree.Object) else ()
+    named = [field for field in fields if not isinstance(field, tree.Spread)]
+    said = [tree.bare(field.value) for field in named if field.key.name == "on_failure"]
+    return any(isinstance(value, tree.String) and value.literal == "collect" for value in said)
+
+
+def _results(walk: Walk, call: tree.Call, arguments: Sequence[tree.Expression]) -> Type:
+    """The results of workers in the order of their specs, as far as these are written out."""
+    inner = tree.bare(arguments[0]) if arguments else None
+    if isinstance(inner, tree.Array) and not any(isinstance(one, tree.Spread) for one in inner.elements):
+        called = [
+            _last_call(walk, tree.bare(one)) for one in inner.elements if not isinstance(one, tree.Spread)
+        ]
+        callees = tuple(_worker(one) for one in called)
+        walk.delegated[call] = Delegated(callees, exact=True)
+        parts = tuple(_result(walk, callee) for callee in callees)
+        return ArrayOf(join(list(parts)), parts, exact=True)
+    if isinstance(inner, tree.Chain) and isinstance(inner.links[-1], tree.Call):
+        given = inner.links[-1].arguments
+        callee = _worker(walk.module.functions.get(given[0])) if len(given) == 1 else None
+        walk.delegated[call] = Delegated((callee,), exact=False)
+        return ArrayOf(_result(walk, callee))
     return ARRAY
+
+
+def _worker(called: Called | None) -> Declared | None:
+    """The worker of a spec."""
+    spec = called is not None and called.how == "spec"
+    return called.callee if called is not None and spec and isinstance(called.callee, Declared) else None
+
+
+def _result(walk: Walk, callee: Declared | None) -> Type:
+    signature = None if callee is None else walk.world.signatures.get(callee.node)
+    return ANY if signature is None else signature.result
 
 
 def _fails_the_run(arguments: Sequence[tree.Expression]) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bartack.language import _tree as tree
 from bartack.language._check_functions import function_argument
+from bartack.language._check_results import note_use
 from bartack.language._check_statements import assign
 from bartack.language._check_walk import Handler, Walk, found_name, is_known, may_be
 from bartack.language._program import Builtin, Declared, DeclaredTrait, Namespace
@@ -25,7 +26,7 @@ from bartack.language._types import (
     Record,
     Type,
     Union,
-    definition_of,
+    is_text,
     join,
     kind_of_type,
 )
@@ -112,13 +113,15 @@ def _assign(walk: Walk, node: tree.Assign, _expected: Type | None) -> Type:
 
 def _array(walk: Walk, node: tree.Array, _expected: Type | None) -> Type:
     kinds: list[Type] = []
+    parts: list[Type] = []
     for element in node.elements:
         if isinstance(element, tree.Spread):
             kinds.append(ANY)
             walk.fits(_LISTS, walk.expression(element.value), element.value)
         else:
-            kinds.append(walk.expression(element))
-    return ArrayOf(join(kinds))
+            parts.append(walk.expression(element))
+            kinds.append(parts[-1])
+    return ArrayOf(join(kinds), tuple(parts), exact=len(parts) == len(kinds))
 
 
 _LISTS = Union((ARRAY,))
@@ -188,9 +191,12 @@ def _binary(walk: Walk, node: tree.Binary, expected: Type | None) -> Type:
 
 
 def _pipe(walk: Walk, node: tree.Binary) -> Type:
-    walk.fits(ARRAY, walk.expression(node.operands[0]), node.operands[0])
+    kind = walk.expression(node.operands[0])
+    walk.fits(ARRAY, kind, node.operands[0])
     for function in node.operands[1:]:
-        function_argument(walk, function, required=True)
+        called = function_argument(walk, function, required=True, elements=kind)
+        if called is not None:
+            note_use(walk, called, function.span)
     return ARRAY
 
 
@@ -237,10 +243,10 @@ def _added(walk: Walk, first: tuple[Type, tree.Node], second: tuple[Type, tree.N
     if one is STRING or two is STRING:
         return STRING
     if not is_known(left) or not is_known(right):
-        text = _is_text(left) or _is_text(right)
+        text = is_text(left) or is_text(right)
         return STRING if text else ANY
     if may_be(left, STRING, RESULT) or may_be(right, STRING, RESULT):
-        return STRING if _is_text(left) or _is_text(right) else ANY
+        return STRING if is_text(left) or is_text(right) else ANY
     if not may_be(left, NUMBER) or not may_be(right, NUMBER):
         wrong, at = first if not may_be(left, NUMBER) else second
         helps = ("arrays are joined by `xs.concat(ys)`",) if may_be(wrong, ARRAY) else ()
@@ -248,11 +254,6 @@ def _added(walk: Walk, first: tuple[Type, tree.Node], second: tuple[Type, tree.N
         walk.report("PW141", message, at, helps=helps)
         return ANY
     return NUMBER
-
-
-def _is_text(kind: Type) -> bool:
-    kind = definition_of(kind)
-    return kind in {STRING, RESULT} or (isinstance(kind, LiteralOf) and isinstance(kind.value, str))
 
 
 def _compare(walk: Walk, node: tree.Binary, kinds: list[Type]) -> None:

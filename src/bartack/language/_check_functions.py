@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bartack.language import _tree as tree
-from bartack.language._check_walk import Walk, is_known
+from bartack.language._check_walk import Walk, found_name, is_known
 from bartack.language._diagnostics import Fix, Secondary
 from bartack.language._library import FUNCTIONS, Parameter, Signature
 from bartack.language._program import (
@@ -19,7 +19,17 @@ from bartack.language._program import (
     Symbol,
 )
 from bartack.language._source import Span
-from bartack.language._types import ANY, MAILBOX, SPEC, ArrayOf, Record, Type, describe
+from bartack.language._types import (
+    ANY,
+    MAILBOX,
+    SPEC,
+    ArrayOf,
+    Record,
+    Type,
+    definition_of,
+    describe,
+    overlap,
+)
 
 
 def signature_of(walk: Walk, callee: Callee) -> Signature | None:
@@ -165,8 +175,13 @@ def refuse_unsendable(walk: Walk, kind: Type, node: tree.Node) -> None:
 # Functions by name
 
 
-def function_argument(walk: Walk, node: tree.Expression, *, required: bool) -> None:
-    """Check the `f` of `xs.map(f)` and of `xs | f`. Without `required`, a value is fine too."""
+def function_argument(
+    walk: Walk, node: tree.Expression, *, required: bool, elements: Type = ANY
+) -> Called | None:
+    """Check the `f` of `xs.map(f)` and of `xs | f`, where `xs` is of type `elements`; gives what it is.
+
+    Without `required`, a value is fine too.
+    """
     inner = tree.bare(node)
     callee = function_named(walk, inner)
     if callee is None:
@@ -174,14 +189,34 @@ def function_argument(walk: Walk, node: tree.Expression, *, required: bool) -> N
         kind = walk.expression(node)
         if required and len(walk.found) == before and not isinstance(inner, tree.Error):
             _not_a_function(walk, inner, kind)
-        return
-    walk.module.functions[inner] = walk.module.functions[node] = Called(callee, how_called(walk, callee))
+        return None
+    called = Called(callee, how_called(walk, callee))
+    walk.module.functions[inner] = walk.module.functions[node] = called
     signature = signature_of(walk, callee)
     if isinstance(callee, Builtin) and callee.name == "restart":
         _restart_elsewhere(walk, inner)
     elif signature is not None and not signature.accepts_count(1):
         text = f"`{callee.name}` takes {signature.count_text()}, 1 given"
         walk.report("PW140", text, inner, secondary=_declared_at(walk, callee))
+    elif signature is not None:
+        _check_elements(walk, inner, called, signature, elements)
+    return called
+
+
+def _check_elements(
+    walk: Walk, node: tree.Node, called: Called, signature: Signature, elements: Type
+) -> None:
+    """Say when a function cannot take the elements that it is applied to."""
+    parameter = signature.expected(0)
+    array = definition_of(elements)
+    if parameter is None or not isinstance(array, ArrayOf):
+        return
+    for kind in array.parts or (array.element,):
+        if not overlap(parameter.type, kind):
+            wanted, seen = describe(parameter.type), found_name(parameter.type, kind)
+            text = f"`{called.callee.name}` takes `{wanted}`, and an element is `{seen}`"
+            walk.report("PW141", text, node, secondary=_declared_at(walk, called.callee))
+            return
 
 
 def _not_a_function(walk: Walk, node: tree.Node, kind: Type) -> None:

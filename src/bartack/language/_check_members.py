@@ -11,12 +11,26 @@ from bartack.language._check_functions import (
     function_argument,
     function_named,
     refuse_unsendable,
+    signature_of,
 )
 from bartack.language._check_mail import SENDING
-from bartack.language._check_walk import Walk, is_known
+from bartack.language._check_walk import Walk, field_type, is_known
 from bartack.language._library import SEND_OPTIONS, TAKES_FUNCTION, Option, Signature, members
-from bartack.language._program import Builtin, Declared
-from bartack.language._types import ANY, ARRAY, MAILBOX, NUMBER, STRING, Type, definition_of, describe
+from bartack.language._program import Builtin, Called, Declared
+from bartack.language._types import (
+    ANY,
+    ARRAY,
+    MAILBOX,
+    NULL,
+    NUMBER,
+    STRING,
+    ArrayOf,
+    Type,
+    Union,
+    definition_of,
+    describe,
+    parts_of,
+)
 
 
 def follow(walk: Walk, node: tree.Chain, start: int, kind: Type) -> Type:
@@ -48,8 +62,8 @@ def _bad_call(walk: Walk, node: tree.Chain, call: tree.Call, kind: Type) -> Type
     check_freely(walk, (*((call.old_self,) if call.old_self else ()), *call.arguments))
     if is_known(kind):
         mailbox = definition_of(kind) is MAILBOX
-        helps = ("it is a mailbox; write `self.session.mailbox.name.send(…)`",) if mailbox else ()
-        walk.report("PW141", f"`{describe(kind)}` cannot be called", call, helps=helps)
+        help_ = "it is a mailbox; write `self.session.mailbox.name.send(…)`" if mailbox else _CALLED_BY_NAME
+        walk.report("PW141", f"`{describe(kind)}` cannot be called", call, helps=(help_,))
     elif not already:
         walk.report("PW141", "a value cannot be called", call, helps=(_CALLED_BY_NAME,))
     return ANY
@@ -78,7 +92,7 @@ def _property(walk: Walk, kind: Type, link: tree.Member) -> Type:
     table = members(definition_of(kind))
     name = link.name.name
     if table is None or not name:
-        return ANY
+        return (None if walk.may_change(name) else field_type(kind, name)) or ANY
     plural, known = table
     found = known.get(name)
     if found is None:
@@ -159,10 +173,21 @@ def _method_with_function(walk: Walk, kind: Type, link: tree.Member, call: tree.
         function_argument(walk, call.arguments[0], required=False)
         return _no_member(walk, table[0], link, list(table[1]))
     worker = function_named_worker(walk, call.arguments[0])
-    function_argument(walk, call.arguments[0], required=table is not None)
+    called = function_argument(walk, call.arguments[0], required=table is not None, elements=kind)
     if name != "map":
         return ANY if name == "find" or table is None else ARRAY
+    if called is not None and called.how != "spec" and isinstance(definition_of(kind), ArrayOf):
+        return _mapped(walk, kind, called)
     return ARRAY if table is not None or worker else ANY
+
+
+def _mapped(walk: Walk, kind: Type, called: Called) -> Type:
+    """An array of results: as many as there are elements."""
+    signature = signature_of(walk, called.callee)
+    if signature is None:
+        return ARRAY
+    parts = parts_of(kind)
+    return ArrayOf(signature.result, (signature.result,) * len(parts), exact=bool(parts))
 
 
 def function_named_worker(walk: Walk, node: tree.Expression) -> bool:
@@ -181,7 +206,18 @@ def _index(walk: Walk, kind: Type, link: tree.Index) -> Type:
         return ANY
     if table is not None and table[0] in {"arrays", "strings"} and is_known(index):
         walk.fits(NUMBER, index, link.index)
+    if isinstance(found, ArrayOf):
+        return _element(found, link.index)
     return STRING if table is not None and table[0] == "strings" else ANY
+
+
+def _element(kind: ArrayOf, index: tree.Expression) -> Type:
+    """The type of an element: of one that is known, or of any, which may be missing."""
+    parts = parts_of(kind)
+    number = _number(tree.bare(index))
+    if number is not None and 0 <= number < len(parts) and number.is_integer():
+        return parts[int(number)]
+    return ANY if kind.element is ANY else Union((kind.element, NULL))
 
 
 def _check_message(walk: Walk, word: str, call: tree.Call, kinds: list[Type]) -> None:

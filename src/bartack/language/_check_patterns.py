@@ -12,7 +12,7 @@ from bartack.language._check_walk import Walk
 from bartack.language._near import OTHER_NAMES
 from bartack.language._program import Local
 from bartack.language._scope import Undefined
-from bartack.language._types import ANY, ARRAY, Field, Record, Type, literals_of
+from bartack.language._types import ANY, ARRAY, Field, Record, Type, literals_of, parts_of
 
 _ASSIGNED = re.compile(r"[ \t]*=(?![=>])")
 _COMMAND = re.compile(r"[a-z][a-z0-9_]{0,30}(?:[ \t]+--?[A-Za-z][A-Za-z0-9_-]{0,30})+[ \t]*(?=[#\r\n]|\Z)")
@@ -77,8 +77,9 @@ def bind(walk: Walk, pattern: tree.Pattern, role: Role, found: Type) -> None:
                 if binds(field):
                     _bind_field(walk, field, role)
         case tree.ArrayPattern():
-            for element in pattern.elements:
-                bind(walk, element, role, ANY)
+            parts = parts_of(found)
+            for at, element in enumerate(pattern.elements):
+                bind(walk, element, role, parts[at] if at < len(parts) else ANY)
         case _:
             return
 

@@ -8,7 +8,7 @@ from bartack.language import _tree as tree
 from bartack.language._check_delegate import delegate
 from bartack.language._check_expressions import not_a_value
 from bartack.language._check_functions import call_function
-from bartack.language._check_mail import RECEIVING, SENDING, MailUse, Part, message_fields
+from bartack.language._check_mail import RECEIVING, SENDING, MailUse, Part, message_fields, message_literals
 from bartack.language._check_members import follow
 from bartack.language._check_walk import Walk
 from bartack.language._library import SELF_MEMBERS, SESSION_MEMBERS
@@ -87,7 +87,7 @@ def _mailbox(walk: Walk, node: tree.Chain) -> Type:
         index = tree.bare(which.index)
         name = index.literal if isinstance(index, tree.String) else None
     else:
-        note_mail(walk, None, "both", node, None)
+        note_mail(walk, None, "both", node)
         if isinstance(which, tree.Call):
             helps = (
                 'write `self.session.mailbox.name`, or `self.session.mailbox["name"]` for a computed name',
@@ -103,19 +103,18 @@ def _note_use(walk: Walk, node: tree.Chain, name: str | None) -> None:
     what = node.links[3] if len(node.links) > 3 else None
     call = node.links[4] if len(node.links) > 4 else None
     if not isinstance(what, tree.Member) or not isinstance(call, tree.Call):
-        note_mail(walk, name, "both", node, None)
+        note_mail(walk, name, "both", node)
         return
     word = what.name.name
     span = tree.Identifier(node.start, what.end, "")
     if word in SENDING:
-        fields = message_fields(call.arguments[0]) if call.arguments else None
-        note_mail(walk, name, "send", span, fields)
+        note_message(walk, name, span, call.arguments[0] if call.arguments else None)
     elif word in RECEIVING:
-        use = note_mail(walk, name, "receive", span, None)
+        use = note_mail(walk, name, "receive", span)
         if word == "receive" and all(isinstance(link, tree.AwaitMember) for link in node.links[5:]):
             walk.received[node] = use
     else:
-        note_mail(walk, name, "both", span, None)
+        note_mail(walk, name, "both", span)
 
 
 def library_mail(walk: Walk, name: str, call: tree.Call) -> None:
@@ -126,20 +125,25 @@ def library_mail(walk: Walk, name: str, call: tree.Call) -> None:
         literal = isinstance(names, tree.Array)
         for element in names.elements if isinstance(names, tree.Array) else ():
             text = element.literal if isinstance(element, tree.String) else None
-            fields = message_fields(arguments[1]) if len(arguments) > 1 else None
-            note_mail(walk, text, "send", element, fields)
+            note_message(walk, text, element, arguments[1] if len(arguments) > 1 else None)
         if not literal:
-            note_mail(walk, None, "send", call, None)
+            note_mail(walk, None, "send", call)
     elif name == "monitor" and len(arguments) > 1:
         box = tree.bare(arguments[1])
         text = box.literal if isinstance(box, tree.String) else None
-        note_mail(walk, text, "send", arguments[1], None)
+        note_mail(walk, text, "send", arguments[1])
 
 
-def note_mail(
-    walk: Walk, name: str | None, part: Part, at: tree.Node, fields: frozenset[str] | None
-) -> MailUse:
+def note_message(walk: Walk, name: str | None, at: tree.Node, message: tree.Expression | None) -> None:
+    """Note that a message is sent."""
+    use = note_mail(walk, name, "send", at)
+    if message is not None:
+        use.fields = message_fields(message)
+        use.literals = message_literals(message)
+
+
+def note_mail(walk: Walk, name: str | None, part: Part, at: tree.Node) -> MailUse:
     """Note one use of a mailbox, for the check of the whole program."""
-    use = MailUse(name, part, walk.module.path, at.span, fields)
+    use = MailUse(name, part, walk.module.path, at.span)
     walk.mail.append(use)
     return use

@@ -6,10 +6,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from bartack.language import _tree as tree
-from bartack.language._check_mail import pattern_fields
+from bartack.language._check_mail import pattern_fields, pattern_literals
 from bartack.language._check_patterns import bind, bind_name, bound_names, pattern_type, written_command
+from bartack.language._check_results import discarded, note_taken_apart
 from bartack.language._check_types import declare_type, define_types
-from bartack.language._check_walk import Handler, Walk, found_name, may_be
+from bartack.language._check_walk import Handler, Walk, field_type, found_name, may_be
 from bartack.language._diagnostics import Secondary
 from bartack.language._program import Local
 from bartack.language._source import Span
@@ -19,6 +20,7 @@ from bartack.language._types import (
     ERROR,
     MAILBOX,
     NULL,
+    NUMBER,
     OBJECT,
     RESULT,
     STRING,
@@ -26,6 +28,9 @@ from bartack.language._types import (
     LiteralOf,
     Type,
     definition_of,
+    is_text,
+    kind_of_type,
+    parts_of,
 )
 
 # Blocks
@@ -175,6 +180,7 @@ def _expression_statement(walk: Walk, node: tree.ExpressionStatement, _expected:
 
 
 def _value_of(walk: Walk, value: tree.Expression) -> None:
+    walk.unused = discarded(value)
     inner = tree.bare(value)
     if isinstance(inner, tree.Assign):
         assign(walk, inner)
@@ -230,11 +236,16 @@ def _var(walk: Walk, node: tree.Var, _expected: Type | None) -> Type:
     found: Type = NULL
     if node.value is not None:
         asked = expected if expected is not None else None
+        if isinstance(node.pattern, tree.ArrayPattern):
+            walk.unused = tree.bare(node.value)
         found = walk.expression(node.value, asked)
+        if isinstance(node.pattern, tree.ArrayPattern):
+            note_taken_apart(walk, node.pattern, node.value)
         _check_pattern_value(walk, node.pattern, found, node.value)
         use = walk.received.get(tree.bare(node.value))
         if use is not None:
             use.fields = pattern_fields(node.pattern)
+            use.literals = pattern_literals(node.pattern, walk.module.types)
     bind(walk, node.pattern, "variable", found)
     return ANY
 
@@ -246,12 +257,49 @@ def _check_pattern_value(walk: Walk, pattern: tree.Pattern, found: Type, value: 
         walk.fits(OBJECT, found, value)
     elif isinstance(pattern, tree.ArrayPattern):
         walk.fits(ARRAY, found, value)
+        for element, part in zip(pattern.elements, parts_of(found), strict=False):
+            # A missing element is null, and null fits wherever an array is taken apart.
+            if isinstance(element, tree.Binding) and element.type is not None and part is not NULL:
+                walk.fits(walk.module.types.get(element.type, ANY), part, element)
 
 
 def assign(walk: Walk, node: tree.Assign) -> Type:
     """Check an assignment and give the type of its value."""
-    expected = _target(walk, node.target, reads=node.operator.symbol != "=")
-    return walk.expression(node.value, expected)
+    symbol = node.operator.symbol
+    expected = _target(walk, node.target, reads=symbol != "=")
+    found = walk.expression(node.value, expected)
+    written = expected if expected is not None else _written_type(walk, tree.bare(node.target))
+    if symbol not in {"=", "+="}:
+        walk.fits(NUMBER, found, node.value)
+    elif written is not None:
+        walk.fits(written, found if symbol == "=" else _sum(written, found), node.value)
+    return found
+
+
+def _sum(left: Type, right: Type) -> Type:
+    """The type of `left + right`, as far as it is certain."""
+    if is_text(left) or is_text(right):
+        return STRING
+    return NUMBER if kind_of_type(left) is NUMBER and kind_of_type(right) is NUMBER else ANY
+
+
+def _written_type(walk: Walk, target: tree.Expression) -> Type | None:
+    """What the written type of a variable says of a field or element of it that is assigned to."""
+    if not isinstance(target, tree.Chain) or not isinstance(target.base, tree.Name):
+        return None
+    local = walk.module.names.get(target.base)
+    kind = local.type if isinstance(local, Local) else None
+    for link in target.links:
+        if kind is None or isinstance(link, tree.AwaitMember):
+            continue
+        found = definition_of(kind)
+        if isinstance(link, tree.Member):
+            kind = field_type(found, link.name.name)
+        elif isinstance(link, tree.Index) and isinstance(found, ArrayOf):
+            kind = found.element
+        else:
+            kind = None
+    return kind
 
 
 def _target(walk: Walk, target: tree.Expression, *, reads: bool) -> Type | None:
@@ -389,7 +437,11 @@ def _element(kind: Type) -> Type:
 def _return(walk: Walk, node: tree.Return, _expected: Type | None) -> Type:
     if walk.body.do_depth:
         _leaves_prompt(walk, node, "return")
-    if node.value is not None:
+    if node.value is None:
+        if walk.body.result is not None and not walk.body.do_depth:
+            walk.fits(walk.body.result, NULL, node)
+    else:
+        walk.body.returns = True
         result = walk.body.result
         found = walk.expression(node.value, result)
         if result is not None and not walk.body.do_depth:

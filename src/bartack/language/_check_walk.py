@@ -9,11 +9,12 @@ expression gives the expression's type as far as it is known, and `ANY` where it
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, cast
 
 from bartack.language import _tree as tree
 from bartack.language._check_mail import MailUse
+from bartack.language._check_results import Delegated, ResultUse
 from bartack.language._diagnostics import Diagnostic, Fix, Secondary, diagnose
 from bartack.language._near import OTHER_NAMES, OTHER_WORDS, nearest
 from bartack.language._program import Builtin, CheckedModule, DeclaredType, Local, Symbol
@@ -22,6 +23,7 @@ from bartack.language._source import Span
 from bartack.language._types import (
     ANY,
     ARRAY,
+    NULL,
     OBJECT,
     ArrayOf,
     LiteralOf,
@@ -31,7 +33,9 @@ from bartack.language._types import (
     Union,
     definition_of,
     describe,
+    join,
     kind_of_type,
+    lacks,
     members_of,
     overlap,
 )
@@ -64,6 +68,12 @@ class Walk:
         """Names of the script that some function uses in vain."""
         self._methods: dict[tree.Trait, dict[str, tree.Declaration]] = {}
         self.received: dict[tree.Node, MailUse] = {}
+        self.bodies: dict[tree.Declaration, bool] = {}
+        """Whether a body has a `return` with a value, of all that were checked."""
+        self.uses: list[ResultUse] = []
+        self.delegated: dict[tree.Call, Delegated] = {}
+        self.unused: tree.Node | None = None
+        """The expression whose value the current statement does not use."""
         self.status_reads: list[int] = []
         self.specs = False
         self.spelled = False
@@ -112,8 +122,13 @@ class Walk:
 
     def reported_in(self, start: int, end: int) -> bool:
         """Whether an error is already known between two offsets, so that one mistake is reported once."""
-        inside = (one for one in self.found if start <= one.span.start <= end)
-        return any(one.severity == "error" for one in inside) or not self.is_sound(start, end)
+        # The text is walked in its order: reports about this place are the last ones.
+        for one in reversed(self.found):
+            if one.span.start < start:
+                break
+            if one.span.start <= end and one.severity == "error":
+                return True
+        return not self.is_sound(start, end)
 
     def suggest(self, name: str, known: Iterable[str]) -> str | None:
         """The nearest of some names; nothing once a file has had many, since that takes time."""
@@ -126,8 +141,9 @@ class Walk:
         """Whether a value of one type may be of another; says so when not."""
         if expected is ANY or found is ANY or overlap(expected, found):
             return True
-        wanted, seen = describe(expected), found_name(expected, found)
-        self.report("PW141", f"expected `{wanted}`, found `{seen}`", at)
+        for wanted, seen, place in _misfits(expected, found, at):
+            text = f"expected `{describe(wanted)}`, found `{found_name(wanted, seen)}`"
+            self.report("PW141", text, place)
         return False
 
     # Visiting
@@ -271,6 +287,20 @@ class Walk:
             return self.body.kinds.get(symbol, ANY)
         return ARRAY if isinstance(symbol, Builtin) else ANY
 
+    def shape_of(self, symbol: Symbol) -> Type:
+        """The type of a variable with what is inside it, as far as a written type says so and nothing changes it."""
+        if isinstance(symbol, Local) and symbol.type is not None and symbol.name not in self.assigned:
+            return symbol.type
+        return self.kind_of(symbol)
+
+    def may_change(self, field: str) -> bool:
+        """Whether some module of the program assigns to a field of this name, or to one with a computed name."""
+        return field in self.world.assigned or COMPUTED in self.world.assigned
+
+
+COMPUTED = "]"
+"""Stands among assigned names for an assignment to an element or a field with a computed name."""
+
 
 def assigned_names(text: str) -> set[str]:
     """Every name that may be assigned to somewhere in a text, and maybe more.
@@ -298,6 +328,8 @@ def _assigned_before(text: str, at: int, sign: str) -> str:
             end -= 1
     while text[end - 1 : end] in _BLANKS:
         end -= 1
+    if text[end - 1 : end] == COMPUTED:
+        return COMPUTED
     start = end
     while start and (text[start - 1] == "_" or text[start - 1].isalnum()):
         start -= 1
@@ -320,6 +352,48 @@ def shallow(kind: Type) -> Type:
     if isinstance(kind, Union):
         return Union(tuple(dict.fromkeys(shallow(member) for member in members_of(kind))))
     return kind
+
+
+def _misfits(expected: Type, found: Type, at: tree.Node) -> Iterator[tuple[Type, Type, tree.Node]]:
+    """The innermost places of a value that is written out where something does not fit."""
+    inner = tree.bare(cast("tree.Expression", at))
+    wanted = definition_of(expected)
+    parts: list[tuple[Type, Type, tree.Node]] = []
+    if isinstance(inner, tree.Array) and isinstance(found, ArrayOf) and isinstance(wanted, ArrayOf):
+        nodes = [element for element in inner.elements if not isinstance(element, tree.Spread)]
+        parts = [(wanted.element, part, node) for part, node in zip(found.parts, nodes, strict=True)]
+    elif isinstance(inner, tree.Object) and isinstance(found, Record) and not lacks(found, wanted):
+        parts = list(_field_parts(wanted, found, inner))
+    wrong = [part for part in parts if not overlap(part[0], part[1])]
+    if not wrong:
+        yield expected, found, at
+    for part in wrong:
+        yield from _misfits(*part)
+
+
+def _field_parts(wanted: Type, found: Record, node: tree.Object) -> Iterator[tuple[Type, Type, tree.Node]]:
+    """What is wanted of each field that is written out, and what it is."""
+    values = {field.key.name: field.value for field in node.fields if isinstance(field, tree.ObjectField)}
+    for field in found.fields:
+        kind = field_type(wanted, field.name)
+        if kind is not None:
+            yield kind, field.type, values[field.name]
+
+
+def field_type(kind: Type, name: str) -> Type | None:
+    """What is known of a field of an object of this type; None when it says nothing of it."""
+    kind = definition_of(kind)
+    if isinstance(kind, MapOf):
+        return None if kind.value is ANY else kind.value
+    if isinstance(kind, Record):
+        found = next((field for field in kind.fields if field.name == name), None)
+        if found is None:
+            return None
+        return Union((found.type, NULL)) if found.optional else found.type
+    if not isinstance(kind, Union):
+        return None
+    kinds = [field_type(member, name) for member in members_of(kind)]
+    return None if None in kinds else join([one for one in kinds if one is not None])
 
 
 def found_name(expected: Type, found: Type) -> str:

@@ -322,6 +322,10 @@ class Expressions:
         last = target.links[-1]
         if node.operator.symbol == "=":
             return self._store(node, last, holder, self._key(last), self.value(node.value), what)
+        if _may_grow(node) and not _changes(node.value, _CHANGE_VALUES):
+            method = "grow_index" if isinstance(last, tree.Index) else "grow_member"
+            parts = holder, self._key(last), self.value(node.value)
+            return self._make.rt(node, method, *parts, what=self._make.constant(node, what))
         return self._update(node, last, holder, what, node.operator.symbol[0], self.value(node.value))
 
     def assigned(self, node: tree.Assign) -> ast.expr:
@@ -330,7 +334,19 @@ class Expressions:
         if node.operator.symbol == "=":
             return value
         target = tree.bare(node.target)
+        local = self._local(target)
+        if local is not None and _may_grow(node) and not _changes(node.value, _CHANGE_VARIABLES):
+            return self._grown(node, self.frame.assign(local), value)
         return self._operate(node, node.operator.symbol[0], self.value(target), value)
+
+    def _grown(self, node: tree.Assign, name: str, value: ast.expr) -> ast.expr:
+        """`s += v`: text is handed over with its only owner, so that it grows where it is instead of being copied."""
+        make, right = self._make, self.frame.temporary()
+        both = make.rt(node, "texts", make.name(node, name), make.named(node, right, value))
+        nothing = make.named(node, name, make.constant(node, None))
+        box = make.listed(node, [make.name(node, name), nothing, make.name(node, right)])
+        added = self._operate(node, "+", make.name(node, name), make.name(node, right))
+        return make.choice(node, both, make.rt(node, "grown", box), added)
 
     def _holder(self, target: tree.Chain) -> tuple[ast.expr, str]:
         """What holds the last member or element of a chain, and its source text."""
@@ -585,3 +601,17 @@ class Expressions:
         """How a value is named in a message: as it is written."""
         text = " ".join(self._module.source[Span(start, min(end, start + 4 * LONGEST_NAME))].split())
         return text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+
+
+_CHANGE_VARIABLES = (tree.Assign, tree.Increment, tree.Prompt)
+_CHANGE_VALUES = (*_CHANGE_VARIABLES, tree.Call)
+
+
+def _may_grow(node: tree.Assign) -> bool:
+    """Whether an assignment may make a text longer."""
+    return node.operator.symbol == "+=" and not isinstance(tree.bare(node.value), tree.Number)
+
+
+def _changes(node: tree.Node, kinds: tuple[type[tree.Node], ...]) -> bool:
+    """Whether evaluating an expression may change what was read before it."""
+    return any(isinstance(part, kinds) for part in tree.walk(node))

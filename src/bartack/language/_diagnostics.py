@@ -170,6 +170,7 @@ _WARNINGS = {
     "PW224": "a `do` block that does not start its line",
     "PW225": "an assignment as a value",
     "PW226": "a `catch` that cannot save the run",
+    "PW227": "a result that is never returned",
 }
 _NOTES = {
     "PW290": "an old word for `worker`",

@@ -108,6 +108,8 @@ class World(msgspec.Struct, eq=False):
 
     scopes: dict[str, ModuleScope] = {}
     signatures: dict[tree.Declaration, Signature] = {}
+    assigned: set[str] = set()
+    """Every name of a variable or field that may be assigned to in some module."""
 
 
 class Scope:
@@ -155,6 +157,7 @@ class Body(msgspec.Struct, eq=False):
     kinds: dict[Local, Type] = {}
     early: set[str] = set()
     undefined: dict[str, Undefined] = {}
+    returns: bool = False
     do_depth: int = 0
     loops: int = 0
     loops_outside: int = 0

@@ -31,9 +31,14 @@ class LiteralOf(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ArrayOf(msgspec.Struct, frozen=True, eq=False):
-    """An array; `element` is `ANY` for `array`."""
+    """An array; `element` is `ANY` for `array`.
+
+    `parts` are elements that it has for certain, as one that is written out does; `exact` when it has no others.
+    """
 
     element: Type
+    parts: tuple[Type, ...] = ()
+    exact: bool = False
 
 
 class MapOf(msgspec.Struct, frozen=True, eq=False):
@@ -191,12 +196,20 @@ def _json(value: object) -> str:
 # What types accept
 
 
+DEEPEST = 1_000
+"""How many levels of a value are compared with a type; one that contains itself has more than any number."""
+
+
 class Fault(NamedTuple):
-    """The first place where a value is not of a type: its path from `$`, what was expected there and what was found."""
+    """The first place where a value is not of a type: its path from `$`, what was expected there and what was found.
+
+    `too_deep` is for a value that has more than `DEEPEST` levels: whether it is of the type is not known.
+    """
 
     path: str
     expected: str
     found: str
+    too_deep: bool = False
 
     @property
     def text(self) -> str:
@@ -220,8 +233,8 @@ def accepts(kind: Type, value: object, kind_of: KindOf = _opaque) -> Fault | Non
     """
     try:
         fault = _Acceptance(kind_of).fault(kind, value)
-    except RecursionError:
-        return Fault("$", describe(kind), "a value that is nested too deeply")
+    except (_TooDeep, RecursionError):
+        return Fault("$", describe(kind), "a value that is nested too deeply", too_deep=True)
     if fault is None:
         return None
     steps, expected, found = fault
@@ -238,12 +251,28 @@ _Found: TypeAlias = tuple[list[str | int], Type, str]
 """A fault on its way up: the steps from the inside out, the type expected there, what was found."""
 
 
+class _TooDeep(Exception):  # noqa: N818 - it never leaves this module
+    """A value has more levels than are looked at."""
+
+
+class _Met(NamedTuple):
+    """What became of a pair of type and container, and how many levels of the container were looked at."""
+
+    fault: _Found | None
+    height: int
+
+
 class _Acceptance:
-    """One walk over a value. Remembers pairs of type and container, so that shared and cyclic parts are met once."""
+    """One walk over a value. Remembers pairs of type and container, so that shared parts are met once.
+
+    A pair that is met inside itself is a value that contains itself.
+    """
 
     def __init__(self, kind_of: KindOf) -> None:
         self._kind_of = kind_of
-        self._known: dict[tuple[int, int], _Found | None] = {}
+        self._known: dict[tuple[int, int], _Met | None] = {}
+        self._depth = 0
+        self._deepest = 0
 
     def fault(self, kind: Type, value: object) -> _Found | None:
         kind = definition_of(kind)
@@ -256,8 +285,24 @@ class _Acceptance:
         key = (id(kind), id(cast("object", value)))
         if key not in self._known:
             self._known[key] = None
-            self._known[key] = self._fault_inside(kind, cast("object", value))
-        return self._known[key]
+            self._known[key] = self._measured(kind, cast("object", value))
+        met = self._known[key]
+        if met is None or self._depth + met.height > DEEPEST:
+            raise _TooDeep
+        self._deepest = max(self._deepest, self._depth + met.height)
+        return met.fault
+
+    def _measured(self, kind: Type, value: object) -> _Met:
+        around, self._deepest = self._deepest, self._depth
+        level = 0 if isinstance(kind, Union) else 1
+        self._depth += level
+        if self._depth > DEEPEST:
+            raise _TooDeep
+        fault = self._fault_inside(kind, value)
+        self._depth -= level
+        height = max(self._deepest - self._depth, level)
+        self._deepest = around
+        return _Met(fault, height)
 
     def _fault_inside(self, kind: Type, value: object) -> _Found | None:
         match kind, value:
@@ -368,29 +413,52 @@ def converted(kind: Type, value: object, kind_of: KindOf, text_of: Callable[[obj
 
     The value must be accepted. Containers are copied only where something in them changes.
     """
-    kind = definition_of(kind)
-    if isinstance(kind, Union):
-        fitting = (member for member in members_of(kind) if accepts(member, value, kind_of) is None)
-        kind = next(fitting, ANY)
-    if kind is STRING:
-        return value if isinstance(value, str) else text_of(value)
+    return _Conversion(kind_of, text_of).of(kind, value)
 
-    def inner(part: Type, of: object) -> object:
-        return converted(part, of, kind_of, text_of)
 
-    return _rebuilt(kind, value, inner)
+class _Conversion:
+    """One conversion. A container that is met again is not converted again."""
+
+    def __init__(self, kind_of: KindOf, text_of: Callable[[object], str]) -> None:
+        self._text_of = text_of
+        self._acceptance = _Acceptance(kind_of)
+        self._made: dict[tuple[int, int], object] = {}
+
+    def of(self, kind: Type, value: object) -> object:
+        kind = definition_of(kind)
+        if isinstance(kind, Union):
+            kind = _first_fitting(kind, value, self._acceptance)
+        if kind is STRING:
+            return value if isinstance(value, str) else self._text_of(value)
+        if not isinstance(value, (list, dict)):
+            return value
+        found = cast("object", value)
+        key = (id(kind), id(found))
+        if key not in self._made:
+            self._made[key] = _rebuilt(kind, found, self.of)
+        return self._made[key]
+
+
+def _first_fitting(kind: Union, value: object, acceptance: _Acceptance) -> Type:
+    """The member of a union that a value is of."""
+    return next((member for member in members_of(kind) if acceptance.fault(member, value) is None), ANY)
 
 
 def pruned(kind: Type, value: object) -> object:
     """The value without the fields that its type does not have, as replies of agents are taken. It must be accepted."""
-    kind = definition_of(kind)
-    if isinstance(kind, Union):
-        kind = next((member for member in members_of(kind) if accepts(member, value) is None), ANY)
-    if isinstance(kind, Record) and isinstance(value, dict):
-        known = {field.name for field in kind.fields}
-        found = cast("dict[str, object]", value)
-        value = {key: part for key, part in found.items() if key in known}
-    return _rebuilt(kind, value, pruned)
+    acceptance = _Acceptance(_opaque)
+
+    def prune(kind: Type, value: object) -> object:
+        kind = definition_of(kind)
+        if isinstance(kind, Union):
+            kind = _first_fitting(kind, value, acceptance)
+        if isinstance(kind, Record) and isinstance(value, dict):
+            known = {field.name for field in kind.fields}
+            found = cast("dict[str, object]", value)
+            value = {key: part for key, part in found.items() if key in known}
+        return _rebuilt(kind, value, prune)
+
+    return prune(kind, value)
 
 
 def _rebuilt(kind: Type, value: object, inner: Callable[[Type, object], object]) -> object:
@@ -552,18 +620,24 @@ class _Overlap:
         return self._container_overlap(left, right)
 
     def _container_overlap(self, left: Type, right: Type) -> bool:
-        if isinstance(left, ArrayOf) or isinstance(right, ArrayOf):
-            return isinstance(left, ArrayOf) and isinstance(right, ArrayOf)
         pair = (id(left), id(right))
         if pair in self._met:
             return True
         self._met.add(pair)
-        if _lacks(left, right) or _lacks(right, left):
+        if isinstance(left, ArrayOf) or isinstance(right, ArrayOf):
+            return isinstance(left, ArrayOf) and isinstance(right, ArrayOf) and self._arrays(left, right)
+        if lacks(left, right) or lacks(right, left):
             return False
         return all(self.of(*both) for both in _common_fields(left, right))
 
+    def _arrays(self, left: ArrayOf, right: ArrayOf) -> bool:
+        """Arrays always have the empty one in common, unless one of them is known to have elements."""
+        return all(self.of(part, right.element) for part in left.parts) and all(
+            self.of(part, left.element) for part in right.parts
+        )
 
-def _lacks(written: Type, wanted: Type) -> bool:
+
+def lacks(written: Type, wanted: Type) -> bool:
     """Whether an object that is written out misses a field another type requires."""
     if not isinstance(written, Record) or not written.exact or not isinstance(wanted, Record):
         return False
@@ -598,6 +672,18 @@ def kind_of_type(kind: Type) -> Scalar | None:
     if isinstance(kind, Scalar):
         return NUMBER if kind is INT else kind
     return None
+
+
+def is_text(kind: Type) -> bool:
+    """Whether all values of a type are text, or count as it."""
+    kind = definition_of(kind)
+    return kind in {STRING, RESULT} or (isinstance(kind, LiteralOf) and isinstance(kind.value, str))
+
+
+def parts_of(kind: Type) -> tuple[Type, ...]:
+    """The elements of an array that are known one by one, from the first on."""
+    kind = definition_of(kind)
+    return kind.parts if isinstance(kind, ArrayOf) and kind.exact else ()
 
 
 def _simple_overlap(left: Type, right: Type) -> bool:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         clear_trees,
         count_trees,
         has_trees,
+        ignored_files,
         resumed_places,
         workspace_of,
     )
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from bartack.pipeline._receipts import receipt_path, restore_receipts
     from bartack.pipeline._records import PipelineOrder, Place, Settings, TaskRecord
     from bartack.pipeline._request import MAIN, PROGRAM, choose_tasks
+    from bartack.pipeline._resume import describe_run, owning
     from bartack.pipeline._sections import missing_titles
     from bartack.pipeline._settings import PipelineRole, choose_agents, make_settings, needed_roles
     from bartack.pipeline._snapshot import capture
@@ -79,10 +81,12 @@ __all__ = [
     "clear_trees",
     "compare",
     "count_trees",
+    "describe_run",
     "export_ledger",
     "find_obstacles",
     "has_trees",
     "hold_workspace",
+    "ignored_files",
     "iter_receipts",
     "load_receipt",
     "main",
@@ -91,6 +95,7 @@ __all__ = [
     "missing_titles",
     "needed_roles",
     "note_resume",
+    "owning",
     "read_manifest",
     "read_order",
     "read_progress",
@@ -112,6 +117,7 @@ _HOMES: Final = {
         "clear_trees",
         "count_trees",
         "has_trees",
+        "ignored_files",
         "resumed_places",
         "workspace_of",
     ),
@@ -124,6 +130,7 @@ _HOMES: Final = {
     "_records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
     "_ready": ("Obstacle", "find_obstacles"),
     "_request": ("MAIN", "PROGRAM", "choose_tasks"),
+    "_resume": ("describe_run", "owning"),
     "_sections": ("missing_titles",),
     "_settings": ("PipelineRole", "choose_agents", "make_settings", "needed_roles"),
     "_snapshot": ("capture",),

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
-from bartack.errors import AgentError, WorktreeError
+from bartack.errors import AgentError, BudgetExceededError, WorktreeError
+from bartack.pipeline._isolated import begin_review, review_name
+from bartack.pipeline._lane_work import enter
 from bartack.pipeline._lanes import check_place, place_of, tally
 from bartack.pipeline._past import Notebook, Past
 from bartack.pipeline._records import (
@@ -47,6 +49,8 @@ Cause = Literal["start", "tests", "review", "spec", "conflict", "clarification",
 
 LINE_BYTES: Final = 190_000
 """Inputs that are longer than this have their findings in a file."""
+COMMAND_BYTES: Final = 240_000
+"""Inputs with their list of changed files take no more of a line than this: the rest of the command has to fit into it, too."""
 REPLIES: Final = 3
 """How often an agent may give an answer that contradicts the workspace."""
 
@@ -61,6 +65,14 @@ class Answer(msgspec.Struct, frozen=True):
     """Another worker has had it, which failed later."""
 
 
+class Refusal(NamedTuple):
+    """Why the last answer to a command was refused, and how many attempts there were so far."""
+
+    code: str = ""
+    problem: str = ""
+    attempts: int = 0
+
+
 class Desk:
     """Commands agents for one task, and keeps count."""
 
@@ -73,8 +85,9 @@ class Desk:
         lane: Lane | None = None,
         past: list[Noted] | None = None,
     ) -> None:
-        self.settings = settings
-        self.spent = spent if lane is None else Spent()
+        self.settings = self._begun = settings
+        self.spent = Spent()
+        """What this task has used; what was used before it is not in it."""
         self.receipts = 0
         self._ctx = ctx
         self._record = record
@@ -89,12 +102,19 @@ class Desk:
         self._shot: Shot | None = None
         """The workspace as it was seen last, as long as nobody was at work since."""
         self._rounds: Counter[str] = Counter()
+        self._isolated: Lane | None = None
+        """The worktree of the reviewer that is commanded now, where it has one of its own."""
         prepare_steps()
 
     @property
     def place(self) -> Place:
         """Where its steps work."""
         return self._place
+
+    @property
+    def changed_settings(self) -> Settings | None:
+        """The settings, if they are not those that it began with."""
+        return self.settings if self.settings.hub > self._begun.hub else None
 
     async def stop(
         self,
@@ -135,8 +155,14 @@ class Desk:
         """The workspace was captured."""
         self._shot = shot
         self.first = self.first or shot.snapshot_id
+        self.renew(shot.settings)
         for note in shot.notes:
             self._ctx.log(note)
+
+    def renew(self, settings: Settings | None) -> None:
+        """Take the settings that hold since the run was resumed."""
+        if settings is not None and settings.hub > self.settings.hub:
+            self.settings = settings
 
     async def _capture(self) -> Shot:
         shot = await take_snapshot(self._place, self.settings, self.first)
@@ -148,6 +174,7 @@ class Desk:
         """The workspace as it was in the past; what it is now is not known by that."""
         self.expect_changes()
         self.first = self.first or shot.snapshot_id
+        self.renew(shot.settings)
         return shot
 
     def expect_changes(self) -> None:
@@ -175,27 +202,80 @@ class Desk:
         self.expect_changes()
         inputs = await self._inputs(action, cause, findings, more)
         key = command_key(action, self._record.id, shot.snapshot_id, inputs)
-        base, refused, replies = shot, "", 0
+        base, refusal, replies = shot, Refusal(), 0
+        self._isolated = None
         while True:
             result = self.past.recall("result", key, AgentResult)
             if result is None:
-                result = await self._command(action, inputs, shot, key, refused)
+                if action == "review" and self.settings.review.isolated:
+                    self._isolated = self._isolated or await self._isolate()
+                result = await self._command(action, inputs, shot, key, refusal)
                 self.past.note("result", key, result)
-            accepted = self.past.recall("accepted", key, Accepted)
-            recalled = accepted is not None
-            if accepted is None:
-                accepted = await self._accept(self._draft(action, cause, shot, key, result), base, result)
+            draft = self._draft(action, cause, shot, key, result)
+            recalled, accepted = await self._weigh(draft, base, result)
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
-            refused, replies = accepted.code, replies + 1
-            if refused != "invalid_reply" or replies % REPLIES == 0:
+            replies += 1
+            refusal = Refusal(accepted.code, accepted.problem, refusal.attempts + result.attempts)
+            if accepted.code != "invalid_reply" or replies % REPLIES == 0:
                 detail = accepted.diff or self._agent(action)
-                await self.stop(refused, "answer", replies, accepted.problem, detail)
-            base = await self._rebase(base, accepted.result_snapshot_id)
+                await self.stop(accepted.code, "answer", replies, accepted.problem, detail)
+            if not accepted.blamed:
+                base = await self._rebase(base, accepted.result_snapshot_id)
+                continue
+            # Files that a person has restored are no reason to pay for another answer.
+            recalled, accepted = await self._weigh(draft, base, result)
+            if accepted.receipt is not None:
+                return Answer(result, accepted, findings_of(result.event), recalled=recalled)
+            base = await self.snapshot()
 
-    async def _accept(self, draft: Receipt, base: Shot, result: AgentResult) -> Accepted:
-        """Look whether an answer is acceptable, and keep its receipt."""
+    async def _isolate(self) -> Lane:
+        """Make the worktree in which a reviewer works that is to change nothing that counts."""
+        name = review_name(self._place, self._record.id, self._rounds["review"])
+        tree = await begin_review(self._place, name)
+        if tree.empty:
+            empty = ", ".join(tree.empty[:10])
+            self._ctx.log(f"the worktree of the reviewer has no files of other repositories: {empty}")
+        await enter(self._ctx, self.settings, self._record.id, tree.lane)
+        return tree.lane
+
+    async def _weigh(self, draft: Receipt, base: Shot, result: AgentResult) -> tuple[bool, Accepted]:
+        """Look whether an answer is acceptable, and ask who changed a file where that is not clear.
+
+        Returns whether that was done by another worker, and what came of it.
+        """
         checks = self._checks(draft.action, result)
+        while True:
+            accepted = self.past.recall("accepted", draft.idempotency_key, Accepted)
+            recalled = accepted is not None
+            if accepted is None:
+                accepted = await self._accept(draft, base, result, checks)
+            if accepted.code != "unclear":
+                return recalled, accepted
+            paths = accepted.blamed
+            if await self._ask_whose(draft, accepted.problem) == "other":
+                checks = msgspec.structs.replace(checks, cleared=[*checks.cleared, *paths])
+            else:
+                checks = msgspec.structs.replace(checks, accused=[*checks.accused, *paths])
+
+    async def _ask_whose(self, draft: Receipt, paths: str) -> str:
+        """Ask a person who changed files while an agent only had to read: ``other`` or ``agent``."""
+        answer = self.past.recall("whose", paths, str)
+        if answer is None:
+            asked = self.settings.questions
+            answer = await self._ctx.ask(
+                f"task {draft.task_id}: {paths} changed during {draft.action}, and {draft.agent.agent_id} did not report it\n"
+                "other: a person or another program changed it, and the answer counts\n"
+                "agent: the agent changed it, and the answer is refused",
+                options=["other", "agent"],
+                default="other" if asked.on_timeout == "default" else None,
+                timeout_s=asked.timeout_s,
+            )
+            self.past.note("whose", paths, answer)
+        return answer
+
+    async def _accept(self, draft: Receipt, base: Shot, result: AgentResult, checks: Checks) -> Accepted:
+        """Look whether an answer is acceptable, and keep its receipt."""
         accepted = await accept(self._place, self.settings, draft, base, checks, self.first)
         # At once: an answer that has a receipt gets no second one, whatever comes next.
         self.past.note("accepted", draft.idempotency_key, msgspec.structs.replace(accepted, after=None))
@@ -218,7 +298,19 @@ class Desk:
         return made
 
     async def _command(
-        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refused: str
+        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refusal: Refusal
+    ) -> AgentResult:
+        while True:
+            try:
+                return await self._send(action, inputs, shot, key, refusal)
+            except BudgetExceededError as error:
+                if error.unit == "usd":
+                    raise
+                # The other tasks have what is left of it: what a person decides holds for all.
+                await self.stop("budget", "budget", self.receipts, error.message, self._agent(action))
+
+    async def _send(
+        self, action: str, inputs: dict[str, object], shot: Shot, key: str, refusal: Refusal
     ) -> AgentResult:
         settings = self.settings
         used = await self._check_budget(action)
@@ -235,10 +327,13 @@ class Desk:
                 snapshot_id=shot.snapshot_id,
                 specs_hash=shot.specs_hash,
                 pinning=settings.pipeline.version_pinning,
-                cwd="" if self._lane is None else self._place.workspace,
+                cwd=self._folder(),
                 refused_paths=[settings.state_dir],
-                rejected=refused,
-                prompt=self._prompt(action, inputs, refused),
+                rejected=refusal.code,
+                rejected_because=refusal.problem,
+                attempts_before=refusal.attempts,
+                share=1 if self._lane is None else self._lane.width,
+                prompt=self._prompt(action, inputs, refusal.code),
                 timeout_s=settings.deadlines.get(action),
                 max_tokens=max_tokens,
                 max_turns=max_turns,
@@ -249,6 +344,12 @@ class Desk:
         reserved = Spent(tokens=max_tokens or 0, turns=max_turns or 0)
         self.spent += _costs(result.usage, result.took_s, reserved if settings.budget.strict else Spent())
         return result
+
+    def _folder(self) -> str:
+        """Where the agent works, if not in the workspace."""
+        if self._isolated is not None:
+            return place_of(self._place.run_dir, self._isolated).workspace
+        return "" if self._lane is None else self._place.workspace
 
     def _prompt(self, action: str, inputs: dict[str, object], refused: str) -> str:
         """What an agent is told that knows prompts only; nothing for one that takes actions."""
@@ -273,7 +374,7 @@ class Desk:
     async def _used(self) -> Spent:
         caps = self.settings.budget
         if self._lane is None or (caps.tokens is None and caps.turns is None and caps.wall_s is None):
-            return self.spent
+            return self._before + self.spent
         return self._before + await tally(self._place, self._ctx.path, self.spent)
 
     def _share(self, cap: int | None, used: int) -> int | None:
@@ -286,7 +387,7 @@ class Desk:
     async def _inputs(
         self, action: str, cause: Cause, findings: list[Finding], more: Mapping[str, object]
     ) -> dict[str, object]:
-        inputs = dict(more)
+        inputs = _with_room(more)
         number = self._rounds[action]
         iteration: dict[str, object] = {"round": number, "cause": cause, "findings": plain(findings)}
         inputs["iteration"] = iteration
@@ -302,7 +403,7 @@ class Desk:
 
     def _checks(self, action: str, result: AgentResult) -> Checks:
         if action == "review":
-            return Checks(review=self.settings.review)
+            return Checks(review=self.settings.review, isolated=self._isolated)
         if action == "update_spec":
             return Checks(spec=self.settings.spec)
         if result.event.event == "orchestration.proposed_tasks":
@@ -342,6 +443,23 @@ class Desk:
             conflict_resolutions=record.conflict_resolutions,
             created_at="",
         )
+
+
+def _with_room(given: Mapping[str, object]) -> dict[str, object]:
+    """Inputs without as many names of changed files as a line has no room for; the number of the others is in them."""
+    inputs = dict(given)
+    changed, more = inputs.get("changed_files"), inputs.get("changed_files_more", 0)
+    if not isinstance(changed, list) or not isinstance(more, int):
+        return inputs
+    room = COMMAND_BYTES - len(msgspec.json.encode({**inputs, "changed_files": []}))
+    names = msgspec.convert(changed, type=list[str])
+    for index, name in enumerate(names):
+        room -= len(msgspec.json.encode(name)) + 1
+        if room < 0:
+            inputs["changed_files"] = names[:index]
+            inputs["changed_files_more"] = more + len(names) - index
+            break
+    return inputs
 
 
 def _blame_place(place: Place, error: AgentError) -> None:

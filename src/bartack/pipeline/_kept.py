@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,9 +13,11 @@ from bartack.errors import GitError, WorktreeDirtyError
 from bartack.pipeline._facts import read_facts
 from bartack.pipeline._git import Git
 from bartack.pipeline._lanes import place_of
-from bartack.pipeline._records import Base, Lane, Place, Settings
-from bartack.pipeline._removal import LEFT, drop_branches, list_trees, remove_tree
-from bartack.pipeline._worktrees import Trees, lane_name, look_at, trees_of
+from bartack.pipeline._left_out import find_ignored
+from bartack.pipeline._records import Base, Lane, Place, Settings, TaskRecord
+from bartack.pipeline._removal import LEFT, REVIEW, drop_branches, list_trees, remove_tree
+from bartack.pipeline._worktrees import Trees, check_names, check_nested, lane_name, look_at, trees_of
+from bartack.runtime.operate import Config
 
 
 class Cleared(msgspec.Struct):
@@ -40,14 +43,16 @@ def resumed_places(run_dir: Path, workspace: Path, settings: Settings) -> list[P
 
     A worktree that was moved, with everything around it, is made known to git at its new place.
     """
-    if settings.parallel.tasks < 2:
-        return [Place(run_dir=str(run_dir), workspace=str(workspace), root=str(workspace))]
     prefix = _prefix(run_dir)
     trees = Trees(str(workspace), str(run_dir))
     places: list[Place] = []
+    if settings.parallel.tasks < 2:
+        places.append(Place(run_dir=str(run_dir), workspace=str(workspace), root=str(workspace)))
     for name in list_trees(trees):
         with suppress(GitError):  # the task whose worktree it is will say what is wrong with it
             trees.mend(name)
+            if REVIEW in name:
+                continue
             lane = Lane(name=name, start="", prefix=prefix)
             places.append(msgspec.structs.replace(place_of(str(run_dir), lane), root=str(workspace)))
     return places
@@ -77,13 +82,37 @@ def has_trees(run_dir: Path) -> bool:
     return os.path.isdir(trees_of(str(run_dir)))
 
 
-def check_repository(workspace: Path) -> None:
-    """Raise unless tasks can be done side by side in worktrees of this workspace.
+def check_repository(workspace: Path, needed_by: str = "parallel.tasks", state_dir: str = "") -> None:
+    """Raise unless agents can work in worktrees of this workspace.
+
+    Args:
+        workspace: The workspace.
+        needed_by: The setting that wants it.
+        state_dir: Where runs are kept.
 
     Raises:
         GitError: They cannot.
     """
-    look_at(Git(str(workspace)))
+    git = Git(str(workspace))
+    look_at(git, needed_by)
+    check_names(git)
+    if needed_by == "parallel.tasks":
+        check_nested(git, state_dir)
+
+
+def ignored_files(workspace: Path, config: Config, tasks: Sequence[TaskRecord]) -> list[tuple[str, str]]:
+    """Files that are there, that tasks side by side need, and that no worktree has: who needs each, and its path."""
+    if config.parallel.tasks < 2:
+        return []
+    needed = [(f"task {task.id}", path) for task in tasks for path in task.task_files]
+    if config.pipeline.spec:
+        needed.append(("spec.file", config.spec.file))
+    there = [(name, path) for name, path in needed if os.path.lexists(workspace / path)]
+    try:
+        ignored = find_ignored(Git(str(workspace)), [path for _, path in there])
+    except GitError:
+        return []  # a path that leads elsewhere: whoever needs it will say so
+    return [(name, path) for name, path in there if path in ignored]
 
 
 def count_trees(run_dir: Path) -> int:

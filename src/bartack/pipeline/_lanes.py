@@ -10,7 +10,8 @@ import msgspec
 
 from bartack.core import replace_file
 from bartack.errors import WorktreeDirtyError
-from bartack.pipeline._receipts import receipts_of
+from bartack.pipeline._left_out import find_left
+from bartack.pipeline._receipts import receipt_files, receipts_of
 from bartack.pipeline._records import (
     Base,
     Committed,
@@ -26,6 +27,7 @@ from bartack.pipeline._records import (
 from bartack.pipeline._removal import list_trees, remove_tree
 from bartack.pipeline._worktrees import RESULT, Trees, find_marks, tree_of
 from bartack.runtime import step
+from bartack.runtime.operate import load_receipt
 
 PATIENCE_S: Final = 30.0
 """How long agents that have nothing to do may take to leave a worktree that is to be removed."""
@@ -99,7 +101,18 @@ def commit_work(place: Place, lane: Lane, task: TaskRecord, what: str, key: str)
     )
     message = f"{task.id}: {what}{title}\n\n" + "\n".join(trailers) + "\n"
     commit = trees.commit(lane.name, message, amends=lane.start if lane.conflicts else "")
-    return Committed(task_id=task.id, commit=commit)
+    if key:
+        return Committed(task_id=task.id, commit=commit)  # there is more to come
+    folder = os.path.relpath(trees.path(lane.name), place.root)
+    found = find_left(trees.inside(lane.name), lane.start, _reported(place, task.id), lane.prefix)
+    left = [f"{note}; it is kept in {folder}" for note in found]
+    return Committed(task_id=task.id, commit=commit, left=left)
+
+
+def _reported(place: Place, task_id: str) -> list[str]:
+    """The files that agents have reported for a task."""
+    receipts = map(load_receipt, receipt_files(Path(place.run_dir), task_id))
+    return sorted({artifact.path for receipt in receipts for artifact in receipt.artifacts})
 
 
 @step(name="merge")

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+import msgspec
+
 from bartack.agents import open_artifact
-from bartack.errors import PlanPathError, UnsafePathError
+from bartack.errors import ActivationError, PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
 from bartack.pipeline._parallel import SideBySide, result_of
-from bartack.pipeline._proposal import sort_tasks
+from bartack.pipeline._proposal import is_reserved, sort_tasks
 from bartack.pipeline._records import (
     Activated,
     PipelineOrder,
@@ -23,6 +25,7 @@ from bartack.pipeline._records import (
     TaskRecord,
     TaskResult,
 )
+from bartack.pipeline._settings import newer_settings
 from bartack.pipeline._steps import count_receipts, count_rewinds, stop_here
 from bartack.pipeline._task import task
 from bartack.runtime import Context, step, worker
@@ -36,7 +39,7 @@ async def main(ctx: Context, order: PipelineOrder) -> Summary:
     if order.instruction:
         tasks, spent = await negotiate(ctx, place, order.settings, order.instruction, yes=order.yes)
     queue = await activate(place, tasks)
-    return await _Queue(ctx, place, order.settings, queue, spent).run()
+    return await _Queue(ctx, place, queue.settings or order.settings, queue, spent).run()
 
 
 class _Queue:
@@ -66,7 +69,11 @@ class _Queue:
                 await self._do_all()
             left = [result for result in self._results.values() if result.status != "done"]
             if not left:
-                results = [self._results[record.id] for record in self._queue.tasks]
+                results = [
+                    msgspec.structs.replace(self._results[record.id], before=None)
+                    for record in self._queue.tasks
+                ]
+                lanes.settings = self._settings
                 return await lanes.end(results) if self._parallel else Summary(tasks=results)
             await self._stop(left)
 
@@ -82,7 +89,9 @@ class _Queue:
         while wave := [record for record in left if all(map(self._is_done, record.depends_on))]:
             await self._check_plan()
             lanes.settings = self._settings
-            self._results |= {result.id: result for result in await lanes.do(wave)}
+            for result in await lanes.do(wave):
+                self._results[result.id] = _with_past(result, self._results.get(result.id))
+                self._renew(result)
             left = [record for record in left if record not in wave]
         for record in left:
             missing = next(name for name in record.depends_on if not self._is_done(name))
@@ -107,8 +116,14 @@ class _Queue:
         else:
             [outcome] = await self._ctx.delegate([call], on_failure="collect")
             result = await result_of(self._place, outcome, record, past, self._spent)
-        self._spent = result.spent
-        return result
+        self._spent = result.spent if result.before is None else result.before + result.spent
+        self._renew(result)
+        return _with_past(result, known)
+
+    def _renew(self, result: TaskResult) -> None:
+        """What a task has learned of the settings since a resume holds for the tasks after it."""
+        if result.settings is not None and result.settings.hub > self._settings.hub:
+            self._settings = result.settings
 
     def _is_done(self, name: str) -> bool:
         known = self._results.get(name)
@@ -139,12 +154,24 @@ class _Queue:
         self._plan = now
 
 
+def _with_past(result: TaskResult, known: TaskResult | None) -> TaskResult:
+    """The result of a task that failed before, and has used what it used then, too."""
+    if known is None or result.before is None:
+        return result
+    return msgspec.structs.replace(result, spent=known.spent + result.spent)
+
+
 @step(name="activate")
 def activate(place: Place, tasks: list[TaskRecord]) -> Activated:
     """The queue of a run: its tasks, each behind those it depends on."""
     plans = [record.approved_plan for record in tasks if record.approved_plan]
     plan = plans[0] if plans else ""
-    return Activated(tasks=sort_tasks(tasks), plan=plan, plan_sha256=_sum_of(place, plan) if plan else "")
+    return Activated(
+        tasks=sort_tasks(tasks),
+        plan=plan,
+        plan_sha256=_sum_of(place, plan) if plan else "",
+        settings=newer_settings(place.run_dir, Settings()),
+    )
 
 
 @step(name="plan")
@@ -170,6 +197,9 @@ def make_order(
     """What a run is started with; tasks that cannot be queued are refused here, before there is a run.
 
     Raises:
-        ActivationError: See ``sort_tasks``.
+        ActivationError: See ``sort_tasks``; or the pipeline uses an id itself.
     """
+    taken = next((record.id for record in tasks if is_reserved(record.id)), "")
+    if taken:
+        raise ActivationError(f"the pipeline uses the name {taken!r} itself: give the task another id")
     return PipelineOrder(settings=settings, tasks=sort_tasks(tasks), instruction=instruction, yes=yes)

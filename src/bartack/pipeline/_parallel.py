@@ -93,6 +93,9 @@ class SideBySide:
             self.settings = await check_result(self._ctx, self.settings, record, lane)
         delivered = await deliver(self._place, self.settings, base)
         self._ctx.log(say_delivered(delivered))
+        for result in results:
+            for note in result.left:
+                self._ctx.log(f"{result.id}: {note}")
         if not self.settings.parallel.keep:
             for problem in await remove_worktrees(self._place):
                 self._ctx.log(f"the worktree stays: {problem}")
@@ -131,7 +134,9 @@ class SideBySide:
             answer = await self._ask(record, merged)
             if answer == "builder":
                 again = await self._settle(record, merged)
-                result = msgspec.structs.replace(again, accepted=[*result.accepted, *again.accepted])
+                accepted, left = [*result.accepted, *again.accepted], [*result.left, *again.left]
+                spent = result.spent + again.spent
+                result = msgspec.structs.replace(again, accepted=accepted, left=left, spent=spent)
             elif answer == "manual":
                 await self._wait_for_a_person(record)
             else:
@@ -185,11 +190,13 @@ async def result_of(
     if outcome.error is None:
         return outcome.unwrap()
     left = await find_left(place, outcome.error.worker)
+    own = not left or left[-1].own
     return TaskResult(
         id=record.id,
         status="failed",
         problem=f"{outcome.error.kind}: {outcome.error.message.partition(chr(10))[0]}",
-        spent=left[-1].spent if left else spent or Spent(),
+        spent=left[-1].spent if left else Spent(),
+        before=(spent or Spent()) if own else None,
         notes=join_notes(past, left),
     )
 

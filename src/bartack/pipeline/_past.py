@@ -46,7 +46,7 @@ class Notebook:
         if number < self._next:
             return
         try:
-            self._append(msgspec.json.encode(Left(number=number, noted=noted, spent=self._spent())))
+            self._append(msgspec.json.encode(Left(number=number, noted=noted, spent=self._spent(), own=True)))
             self._next = number + 1
         except OSError:
             # A disk that is full interrupts the run when the journal meets it. What was left until here counts all the same.

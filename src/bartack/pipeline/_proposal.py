@@ -11,9 +11,12 @@ import msgspec
 
 from bartack.agents import check_path
 from bartack.errors import ActivationError, UnsafePathError
-from bartack.pipeline._records import PlanCandidate, Proposal, TaskRecord
+from bartack.pipeline._records import DerivedTask, PlanCandidate, Proposal, TaskRecord
+from bartack.pipeline._worktrees import RESULT
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+RESERVED: Final = frozenset({"intake", RESULT})
+"""Names under which the pipeline keeps receipts and worktrees of its own."""
 
 
 def read_proposal(payload: Mapping[str, object]) -> Proposal:
@@ -37,10 +40,11 @@ def proposal_problem(payload: Mapping[str, object], workspace: str) -> str:
         if problem:
             return problem
     for task in proposal.derived_tasks:
-        if not _ID.match(task.id):
-            return f"{task.id!r} is no id of a task"
-        if not task.title.strip():
-            return f"task {task.id} has no title"
+        problem = _name_problem(task)
+        if problem:
+            return problem
+    if len({task.id.casefold() for task in proposal.derived_tasks}) < len(proposal.derived_tasks):
+        return "two tasks have the same id, or ids that differ only in upper and lower case"
     try:
         sort_tasks(
             [TaskRecord(id=t.id, goal=t.goal, depends_on=t.depends_on) for t in proposal.derived_tasks]
@@ -48,6 +52,19 @@ def proposal_problem(payload: Mapping[str, object], workspace: str) -> str:
     except ActivationError as error:
         return error.problem
     return ""
+
+
+def _name_problem(task: DerivedTask) -> str:
+    if not _ID.match(task.id):
+        return f"{task.id!r} is not an id of a task"
+    if is_reserved(task.id):
+        return f"{task.id!r} is a name that the pipeline uses itself: give the task another id"
+    return "" if task.title.strip() else f"task {task.id} has no title"
+
+
+def is_reserved(id_: str) -> bool:
+    """Whether the pipeline uses the id of a task itself, also where file names know no upper and lower case."""
+    return id_.casefold() in RESERVED
 
 
 def _plan_problem(candidate: PlanCandidate, workspace: str) -> str:

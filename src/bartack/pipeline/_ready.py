@@ -1,4 +1,4 @@
-"""Whether everything is there that a run of the pipeline takes, before anything is paid for. No agent and no test is started.
+"""Whether everything is there that a run of the pipeline takes, before anything is paid for. No test is started.
 
 Each check is a function that yields obstacles: the setting to blame, and the error that the run would end with.
 """
@@ -52,7 +52,12 @@ class Obstacle(NamedTuple):
 
 
 def find_obstacles(
-    config: Config, workspace: Path, environ: Mapping[str, str], roles: Sequence[PipelineRole]
+    config: Config,
+    workspace: Path,
+    environ: Mapping[str, str],
+    roles: Sequence[PipelineRole],
+    *,
+    probe: bool = False,
 ) -> list[Obstacle]:
     """Everything that would stop a run of the pipeline with these settings.
 
@@ -61,10 +66,11 @@ def find_obstacles(
         workspace: Where the run would work.
         environ: The variables that it would have.
         roles: The roles that it may need; none: only what is wrong whoever plays them.
+        probe: Also start the agents of these roles, to see whether they speak the line protocol.
     """
     return [
         *_in_roles(config, roles),
-        *_in_agents(config, workspace, environ, roles),
+        *_in_agents(config, workspace, environ, roles, probe=probe),
         *_in_tasks(config),
         *_in_tests(config, workspace, environ),
         *_in_spec(config, workspace),
@@ -102,7 +108,12 @@ def _in_roles(config: Config, roles: Sequence[PipelineRole]) -> Iterator[Obstacl
 
 
 def _in_agents(
-    config: Config, workspace: Path, environ: Mapping[str, str], roles: Sequence[PipelineRole]
+    config: Config,
+    workspace: Path,
+    environ: Mapping[str, str],
+    roles: Sequence[PipelineRole],
+    *,
+    probe: bool,
 ) -> Iterator[Obstacle]:
     """Agents that cannot be used: those that play a role, and every script, which a run reads first of all."""
     named = config.agents.named
@@ -110,7 +121,7 @@ def _in_agents(
     for role in roles:
         chosen = config.pipeline.roles.get(role)
         needed |= {chosen} if chosen else set(config.agents.for_role(role))
-    for report in check_agents(config.agents, workspace, environ, sorted(needed & set(named))):
+    for report in check_agents(config.agents, workspace, environ, sorted(needed & set(named)), probe=probe):
         key = "script" if report.kind == "scripted" else "command"
         yield from (_refuse(f"agents.{report.name}.{key}", problem) for problem in report.problems)
 
@@ -253,12 +264,14 @@ def _in_prompts(config: Config, workspace: Path) -> Iterator[Obstacle]:
 
 def _in_parallel(config: Config, workspace: Path, environ: Mapping[str, str]) -> Iterator[Obstacle]:
     parallel = config.parallel
-    if parallel.tasks < 2:
+    isolated = config.review.isolated and config.pipeline.review
+    if parallel.tasks < 2 and not isolated:
         return
+    needs = "parallel.tasks" if parallel.tasks > 1 else "review.isolated"
     try:
-        check_repository(workspace)
+        check_repository(workspace, needs, str(config.state_dir(workspace)))
     except GitError as error:
-        yield Obstacle("parallel.tasks", error.problem, error)
+        yield Obstacle(needs, error.problem, error)
     if parallel.setup:
         problem = _program_problem(parallel.setup[0], workspace, environ.get("PATH", os.defpath))
         if problem:

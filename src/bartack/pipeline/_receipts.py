@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bartack.core import replace_file
+from bartack.core import make_private, replace_file
 from bartack.errors import ReceiptConflictError
 from bartack.runtime.operate import Receipt, iter_receipts
 
@@ -22,7 +23,12 @@ def receipt_path(receipt: Receipt) -> str:
 
 def receipts_of(run_dir: Path, task: str) -> int:
     """How many receipts a task has so far."""
-    return sum(1 for _ in (run_dir / "receipts" / _folder(task)).glob("step-*.json"))
+    return len(receipt_files(run_dir, task))
+
+
+def receipt_files(run_dir: Path, task: str) -> list[Path]:
+    """The files of the receipts that a task has so far."""
+    return sorted((run_dir / "receipts" / _folder(task)).glob("step-*.json"))
 
 
 def _folder(task: str) -> str:
@@ -73,6 +79,24 @@ def _put(file: Path, content: bytes) -> None:
         replace_file(file, content, synced=False)
     except FileNotFoundError:
         replace_file(file, content, synced=False, parents=True)
+
+
+def put_receipts_aside(run_dir: Path) -> list[str]:
+    """Move the receipts of answers that a person has set aside out of the way of those to come; returns where they are.
+
+    It is done at every resume: what a receipt stands for is in the journal, so a crash in between changes nothing.
+    """
+    moved: list[str] = []
+    counts = {encode_receipt(receipt) for receipt in iter_receipts(run_dir)}
+    for receipt in iter_receipts(run_dir, undone=True):
+        file, content = run_dir / receipt_path(receipt), encode_receipt(receipt)
+        if content in counts or _read(file) != content:
+            continue
+        kept = file.parent / "set-aside" / f"{file.stem}-{sha256(content).hexdigest()[:12]}.json"
+        make_private(kept.parent)
+        file.rename(kept)
+        moved.append(str(kept.relative_to(run_dir)))
+    return moved
 
 
 def restore_receipts(run_dir: Path) -> list[str]:

@@ -25,6 +25,8 @@ from bartack.runtime.operate import (
 Verdict = Literal["pass", "fail", "waived"]
 StopPlace = Literal["tests", "review", "spec", "rounds", "intake", "answer", "budget", "tasks"]
 """Where a run stops until a person resumes it."""
+MOST_COUNTED: Final = 2**53 - 1
+"""Where counts of tokens and turns end: what agents report may be anything."""
 KEPT_BYTES: Final = 64 * 1024
 """What the journal keeps of each output of a configured command; agents see the end of that."""
 
@@ -42,6 +44,7 @@ class Settings(Record, frozen=True):
         asks: Whether somebody is there to be asked at a bound.
         state_dir: Where runs are kept, relative to the workspace.
         prompts: What the agents are told that know prompts only: a template by action.
+        hub: How many times the run had been started when they were decided; 0: before it began.
     """
 
     pipeline: PipelineConfig = PipelineConfig()
@@ -59,6 +62,7 @@ class Settings(Record, frozen=True):
     asks: bool = False
     state_dir: str = ".bartack"
     prompts: dict[str, str] = {}
+    hub: int = 0
 
 
 class Place(Record, frozen=True):
@@ -106,6 +110,8 @@ class Activated(Record, frozen=True):
     tasks: list[TaskRecord]
     plan: str = ""
     plan_sha256: str = ""
+    settings: Settings | None = None
+    """The settings, if the run was resumed before with others."""
 
 
 class Shot(Record, frozen=True):
@@ -120,15 +126,44 @@ class Shot(Record, frozen=True):
     notes: list[str] = []
     hub: int = 0
     """How many times the run had been started by then."""
+    settings: Settings | None = None
+    """The settings that hold since the run was resumed, where the worker had others."""
+
+
+class Lane(Record, frozen=True):
+    """Where a task works that is done side by side with others.
+
+    Attributes:
+        name: Of its worktree.
+        start: The commit that its branch begins at.
+        prefix: Where the workspace is in the worktree.
+        width: How many tasks are done at a time.
+        conflicts: Files whose conflicts with the result are marked, and are to be settled.
+    """
+
+    name: str
+    start: str
+    prefix: str = ""
+    width: int = 1
+    conflicts: list[str] = []
 
 
 class Checks(Record, frozen=True):
-    """What an answer has to keep to."""
+    """What an answer has to keep to.
+
+    Attributes:
+        cleared: Files that somebody else changed, as a person says.
+        accused: Files that the agent changed, as a person says.
+        isolated: The worktree in which a reviewer worked that has one of its own.
+    """
 
     review: ReviewConfig | None = None
     spec: SpecConfig | None = None
     protect: list[str] = []
     proposal: dict[str, object] | None = None
+    cleared: list[str] = []
+    accused: list[str] = []
+    isolated: Lane | None = None
 
 
 class Accepted(Record, frozen=True):
@@ -140,6 +175,8 @@ class Accepted(Record, frozen=True):
     diff: str = ""
     protected: list[str] = []
     """Files that the builder had to leave alone, and changed."""
+    blamed: list[str] = []
+    """Files because of which an answer was refused, or is not taken before a person has said who changed them."""
     notes: list[str] = []
     receipt: Receipt | None = None
     after: Shot | None = None
@@ -216,8 +253,8 @@ class Spent(Record, frozen=True):
     def __add__(self, other: Spent) -> Spent:
         """Both together."""
         return Spent(
-            tokens=self.tokens + other.tokens,
-            turns=self.turns + other.turns,
+            tokens=min(self.tokens + other.tokens, MOST_COUNTED),
+            turns=min(self.turns + other.turns, MOST_COUNTED),
             wall_s=self.wall_s + other.wall_s,
         )
 
@@ -236,6 +273,8 @@ class Left(Record, frozen=True):
     number: int
     noted: Noted
     spent: Spent
+    own: bool = False
+    """What was used by this task alone; an earlier version counted that of the tasks before it, too."""
 
 
 class TaskResult(Record, frozen=True):
@@ -248,8 +287,15 @@ class TaskResult(Record, frozen=True):
     """The loops that a person ended by accepting the work as it is."""
     problem: str = ""
     spent: Spent = Spent()
+    """What it has used itself."""
+    before: Spent | None = None
+    """What was used before it; an earlier version has that in ``spent``, too."""
     notes: list[Noted] = []
     """What a task has done that failed, for whoever goes on with it."""
+    settings: Settings | None = None
+    """The settings that it had at its end, where it began with others."""
+    left: list[str] = []
+    """What the branch of a task that has a worktree does not have, and where it is, one sentence each."""
 
 
 class Base(Record, frozen=True):
@@ -270,22 +316,11 @@ class Base(Record, frozen=True):
     dirty: bool = False
 
 
-class Lane(Record, frozen=True):
-    """Where a task works that is done side by side with others.
+class ReviewTree(Record, frozen=True):
+    """The worktree of a reviewer. ``empty``: repositories in the workspace whose files it does not have."""
 
-    Attributes:
-        name: Of its worktree.
-        start: The commit that its branch begins at.
-        prefix: Where the workspace is in the worktree.
-        width: How many tasks are done at a time.
-        conflicts: Files whose conflicts with the result are marked, and are to be settled.
-    """
-
-    name: str
-    start: str
-    prefix: str = ""
-    width: int = 1
-    conflicts: list[str] = []
+    lane: Lane
+    empty: list[str] = []
 
 
 class Opened(Record, frozen=True):
@@ -296,10 +331,11 @@ class Opened(Record, frozen=True):
 
 
 class Committed(Record, frozen=True):
-    """What a branch is at, after everything was committed."""
+    """What a branch is at, after everything was committed. ``left``: what it does not have, one sentence each."""
 
     task_id: str
     commit: str
+    left: list[str] = []
 
 
 class Merged(Record, frozen=True):

@@ -20,6 +20,8 @@ from bartack.pipeline._worktrees import RESULT, Trees
 MOST_IGNORED: Final = 64 * 1024 * 1024
 ARCHIVE: Final = ".ignored.tar"
 LEFT: Final = ".left-"
+REVIEW: Final = "+review-"
+"""Part of the names of worktrees that reviewers have; no task can be called so."""
 
 
 def list_trees(trees: Trees) -> list[str]:
@@ -114,9 +116,22 @@ def _save_ignored(git: Git, path: str) -> str:
     return archive
 
 
+def drop_review(trees: Trees, name: str) -> None:
+    """Delete the branch of a reviewer that has left nothing on it, and the reference to what it began with."""
+    ref, kept = f"refs/heads/{trees.branch(name)}", trees.kept(name)
+    tip, start = (trees.git.find("rev-parse", "--verify", "--quiet", found) for found in (ref, kept))
+    if start and tip in {"", start}:
+        if tip:
+            trees.git("update-ref", "-d", ref, tip)
+        trees.git("update-ref", "-d", kept, start)
+
+
 def drop_branches(trees: Trees) -> list[str]:
     """Delete the branches of a run whose work is on other branches as well; returns those that stay."""
     own = (f"refs/heads/bartack/{trees.run}/", f"refs/bartack/{trees.run}/")
+    begun = trees.git("for-each-ref", "--format=%(refname)", own[1]).splitlines()
+    for name in (ref.removeprefix(own[1]) for ref in begun if REVIEW in ref):
+        drop_review(trees, name)
     listed = trees.git("for-each-ref", "--format=%(objectname) %(refname)", *own).splitlines()
     # The result goes last: as long as it stays, it has the work of the others.
     ordered = sorted(line.split(" ", 1) for line in listed)

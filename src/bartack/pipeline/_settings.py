@@ -14,7 +14,7 @@ from bartack.core import unknown_name
 from bartack.errors import BartackError, ConfigError, ScriptError
 from bartack.pipeline._records import Settings
 from bartack.pipeline._templates import load_templates
-from bartack.runtime.operate import CONFIG_FILE, Config, PipelineConfig, TestsConfig, kept_sets, load_config
+from bartack.runtime.operate import CONFIG_FILE, Config, kept_sets, load_config
 
 PipelineRole = Literal["builder", "reviewer", "spec_maintainer", "orchestration"]
 
@@ -140,22 +140,58 @@ def renew(settings: Settings, workspace: Path, run_dir: Path) -> Settings | None
         config = load_config(workspace, sets)
     except BartackError:
         return None
+    return renew_with(settings, config)
+
+
+def renew_with(settings: Settings, config: Config) -> Settings:
+    """The settings of a run with those that may change on resume as a project has them now."""
+    parallel = config.parallel
+    if settings.parallel.tasks < 2:
+        parallel = msgspec.structs.replace(parallel, tasks=settings.parallel.tasks)
+    deadlines = {
+        action: config.agents.deadline_s(settings.agents[ROLES[action]], action)
+        for action in settings.deadlines
+        if settings.agents.get(ROLES[action]) in config.agents.named
+    }
+    bounds = {name: getattr(config.pipeline, name) for name in _BOUNDS}
     return msgspec.structs.replace(
         settings,
-        pipeline=_with_bounds(settings.pipeline, config.pipeline),
-        tests=_with_times(settings.tests, config.tests),
+        pipeline=msgspec.structs.replace(settings.pipeline, **bounds),
+        tests=config.tests,
         review=config.review,
         snapshot=msgspec.structs.replace(settings.snapshot, threads=config.snapshot.threads),
         intake=msgspec.structs.replace(settings.intake, max_rounds=config.intake.max_rounds),
         questions=config.questions,
-        parallel=msgspec.structs.replace(settings.parallel, tasks=config.parallel.tasks),
+        parallel=parallel,
         budget=config.budget,
+        deadlines={**settings.deadlines, **deadlines},
     )
 
 
-def _with_bounds(pinned: PipelineConfig, now: PipelineConfig) -> PipelineConfig:
-    return msgspec.structs.replace(pinned, **{name: getattr(now, name) for name in _BOUNDS})
+# The settings that hold since a resume.
 
 
-def _with_times(pinned: TestsConfig, now: TestsConfig) -> TestsConfig:
-    return msgspec.structs.replace(pinned, mode=now.mode, timeout_s=now.timeout_s)
+def settings_file(run_dir: str, hub: int) -> Path:
+    """Where the settings are that hold since the run was started for this time."""
+    return Path(run_dir, f"settings-{hub}.json")
+
+
+def load_settings(run_dir: str, hub: int) -> Settings | None:
+    """The settings that hold since the run was started for this time; ``None`` if nothing was decided then."""
+    try:
+        return msgspec.json.decode(settings_file(run_dir, hub).read_bytes(), type=Settings)
+    except (OSError, msgspec.MsgspecError):
+        return None
+
+
+def newer_settings(run_dir: str, settings: Settings) -> Settings | None:
+    """The settings since the last resume, where a worker has older ones that are not the same."""
+    now = current_hub()
+    found = load_settings(run_dir, now) if now > settings.hub else None
+    return None if found is None or msgspec.structs.replace(found, hub=settings.hub) == settings else found
+
+
+def current_hub() -> int:
+    """How many times the run was started; 0 where nothing says so."""
+    number = os.environ.get("BARTACK_HUB", "")
+    return int(number) if number.isdecimal() else 0

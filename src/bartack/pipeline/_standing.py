@@ -15,7 +15,7 @@ from bartack.pipeline._records import Accepted, Activated, Merged, PipelineOrder
 from bartack.runtime.operate import RunEnded, ThinkArgs
 
 Stage = Literal["intake", "activate", "implement", "tests", "review", "spec", "merge", "complete"]
-TaskStatus = Literal["waiting", "running", "done", "failed", "conflict", "skipped"]
+TaskStatus = Literal["waiting", "running", "done", "failed", "conflict", "skipped", "aborted"]
 
 _STAGES: Final[dict[str, Stage]] = {
     "intake": "intake",
@@ -126,12 +126,22 @@ class _Fold:
                 self._accept(accepted)
             case Merged() as merged:
                 self._merge(merged)
+            case RunEnded(status="aborted" | "cancelled"):
+                self._abort()
             case RunEnded(status="completed"):
                 progress.stage, progress.task_id = "complete", ""
             case _:
                 pass
         if fact.kind == "task_ended":
             self._end(fact)
+
+    def _abort(self) -> None:
+        """Nothing goes on any more: what was under way is not, and what waited will not be done."""
+        for task in self._tasks.values():
+            if task.status in {"running", "conflict"}:
+                task.status = "aborted"
+            elif task.status == "waiting":
+                task.status = "skipped"
 
     def _activate(self, tasks: list[TaskRecord]) -> None:
         self._tasks = {task.id: TaskProgress(task.id, task.title) for task in tasks}

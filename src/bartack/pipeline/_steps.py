@@ -7,11 +7,11 @@ takes what was journaled.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,7 @@ from bartack.errors import (
     UnsafePathError,
 )
 from bartack.pipeline._attempts import find_attempts
+from bartack.pipeline._isolated import end_review
 from bartack.pipeline._lanes import check_place
 from bartack.pipeline._listing import SnapshotOptions
 from bartack.pipeline._manifest import write_manifest
@@ -54,10 +55,12 @@ from bartack.pipeline._records import (
     TestRun,
 )
 from bartack.pipeline._sections import check_edit
-from bartack.pipeline._settings import renew
+from bartack.pipeline._settings import current_hub, load_settings, newer_settings, renew
 from bartack.pipeline._snapshot import capture
+from bartack.pipeline._whose import Blame, blame, leave_out_others
 from bartack.runtime import step, step_info
 from bartack.runtime.operate import (
+    Attempt,
     Change,
     FileChange,
     FileEntry,
@@ -102,7 +105,7 @@ def take_snapshot(place: Place, settings: Settings, since: str = "") -> Shot:
 
 def _shoot(place: Place, settings: Settings, since: str, found: Snapshot | None = None) -> Shot:
     found = found or _capture(place, settings)
-    changes = _differences(place, since, found) if since else []
+    changes = _work(place, since, found) if since else []
     return Shot(
         snapshot_id=found.id,
         files=found.count,
@@ -112,6 +115,7 @@ def _shoot(place: Place, settings: Settings, since: str, found: Snapshot | None 
         changed_more=max(len(changes) - MOST_CHANGED, 0),
         notes=list(found.notes),
         hub=current_hub(),
+        settings=newer_settings(place.run_dir, settings),
     )
 
 
@@ -137,12 +141,6 @@ def rebase(place: Place, settings: Settings, base: str, refused: str) -> Shot:
     with _keeping(place):
         write_manifest(snapshots_of(place), made, moment(SystemClock().now_us()))
     return Shot(snapshot_id=made.id, files=made.count, bytes=made.size_bytes, hub=current_hub())
-
-
-def current_hub() -> int:
-    """How many times the run was started; 0 where nobody says."""
-    number = os.environ.get("BARTACK_HUB", "")
-    return int(number) if number.isdecimal() else 0
 
 
 def note_resume(place: Place, settings: Settings, hub: int) -> None:
@@ -215,6 +213,11 @@ def _differences(place: Place, before: str, after: Snapshot) -> list[Change]:
     return [] if before == after.id else compare(_files(place, before), after.files)
 
 
+def _work(place: Place, before: str, after: Snapshot, own: Collection[str] = ()) -> list[Change]:
+    """The differences that count as work; ``own``: what an agent reports, which always does."""
+    return leave_out_others(place, _differences(place, before, after), after.source, own)
+
+
 def _text(path: bytes) -> str:
     return path.decode("utf-8", "backslashreplace")
 
@@ -254,17 +257,22 @@ def accept(
         checks: What is forbidden.
         since: An earlier snapshot that the one after the answer is compared with.
     """
+    given, settings = settings, newer_settings(place.run_dir, settings) or settings
+    isolated = [] if checks.isolated is None else end_review(place, checks.isolated, settings)
     found = _capture(place, settings)
     base = _base(place, shot)
-    changes = _differences(place, draft.snapshot_id, found)
-    fresh = changes if base == draft.snapshot_id else _differences(place, base, found)
+    own = {artifact.path for artifact in draft.artifacts} | set(checks.accused)
+    changes = _work(place, draft.snapshot_id, found, own)
+    fresh = changes if base == draft.snapshot_id else _work(place, base, found, own)
+    attempts = find_attempts(Path(place.run_dir), draft)
+    look = _Look(place, base, changes, fresh, own, set(checks.cleared), attempts)
     result = Accepted(result_snapshot_id=found.id)
-    if checks.review is not None:
-        result = _check_review(result, fresh, settings)
+    if checks.isolated is not None:
+        result = msgspec.structs.replace(result, notes=isolated)
+    elif checks.review is not None:
+        result = _check_review(result, look, settings)
     elif checks.spec is not None:
-        # What an attempt has left that a crash has ended belongs to the answer, also if that begins behind it.
-        left = any(change.path == settings.spec.file.encode() for change in changes)
-        result = _check_spec(result, place, base, fresh, draft.event, settings, left=left)
+        result = _check_spec(result, look, draft.event, settings)
     elif checks.proposal is not None:
         problem = proposal_problem(checks.proposal, place.workspace)
         if problem:
@@ -278,13 +286,13 @@ def accept(
         result_snapshot_id=found.id,
         changes=[_file_change(change) for change in changes[:MOST_CHANGES]],
         changes_more=max(len(changes) - MOST_CHANGES, 0),
-        attempts=find_attempts(Path(place.run_dir), draft),
+        attempts=attempts,
         artifacts=[
             _look_for_secrets(place, artifact, settings) for artifact in _artifacts(draft, changes, settings)
         ],
         created_at=moment(SystemClock().now_us()),
     )
-    after = _shoot(place, settings, since, found)
+    after = _shoot(place, given, since, found)
     return msgspec.structs.replace(result, receipt=receipt, protected=protected, after=after)
 
 
@@ -315,54 +323,113 @@ def _file_change(change: Change) -> FileChange:
     )
 
 
-def _check_review(result: Accepted, changes: list[Change], settings: Settings) -> Accepted:
+class _Look(NamedTuple):
+    """What was found in the workspace when an answer came."""
+
+    place: Place
+    base: str
+    """The snapshot from which forbidden changes are measured: what was there when the attempt began."""
+    changes: list[Change]
+    """Since the snapshot that was commanded."""
+    fresh: list[Change]
+    """Since the base."""
+    own: set[str]
+    """What the agent reports."""
+    cleared: set[str]
+    """What a person has said that others changed."""
+    attempts: list[Attempt]
+
+    def blame(self, changes: list[Change]) -> Blame:
+        """Which of these changes the agent made in this attempt, and which ones it may have made."""
+        recent = {change.path for change in self.fresh}
+        counted = [
+            change
+            for change in changes
+            if (change.path in recent or _text(change.path) in self.own)
+            and _text(change.path) not in self.cleared
+        ]
+        return blame(self.place, counted, self.own, self.attempts)
+
+
+def _check_review(result: Accepted, look: _Look, settings: Settings) -> Accepted:
     allowed = Patterns(settings.review.writable)
-    outside = [change for change in changes if not allowed.match(change.path)]
-    bad = [_text(change.path) for change in outside if change.change != "added"]
-    added = [f"the reviewer added {_text(change.path)}" for change in outside if change.change == "added"]
+    outside = [change for change in look.changes if not allowed.match(change.path)]
+    found = look.blame([change for change in outside if change.change != "added"])
+    bad = [_text(change.path) for change in found.certain]
     if bad and settings.review.strict:
-        shown = ", ".join(bad[:10]) + (f" and {len(bad) - 10} more" if len(bad) > 10 else "")
-        return msgspec.structs.replace(result, code="read_only_violation", problem=shown)
-    return msgspec.structs.replace(result, notes=[*(f"the reviewer changed {path}" for path in bad), *added])
+        return msgspec.structs.replace(result, code="read_only_violation", problem=_few(bad), blamed=bad)
+    recent = {change.path for change in look.fresh}
+    added = [change.path for change in outside if change.change == "added" and change.path in recent]
+    notes = [
+        *(f"the reviewer changed {path}" for path in bad),
+        *(f"the reviewer added {_text(path)}" for path in added),
+    ]
+    return _weigh(msgspec.structs.replace(result, notes=notes), found.unclear, "review", settings)
 
 
-def _check_spec(
-    result: Accepted,
-    place: Place,
-    base: str,
-    changes: list[Change],
-    event: str,
-    settings: Settings,
-    *,
-    left: bool,
-) -> Accepted:
+def _weigh(result: Accepted, unclear: list[Change], what: str, settings: Settings) -> Accepted:
+    """What is done about changes of which it is not certain that an agent made them: a note, a question, or a failure."""
+    paths = [_text(change.path) for change in unclear]
+    review = settings.review
+    rule = ("ask" if settings.asks else "warn") if review.unclear == "auto" else review.unclear
+    if not paths:
+        return result
+    if not review.strict or rule == "warn":
+        note = (
+            f"{_few(paths)} changed during the {what}, and the agent did not report it; "
+            "this counts as the change of a person or of another program (review.unclear)"
+        )
+        return msgspec.structs.replace(result, notes=[*result.notes, note])
+    code = "unclear" if rule == "ask" else "unclear_change"
+    return msgspec.structs.replace(result, code=code, problem=_few(paths), blamed=paths)
+
+
+def _few(paths: list[str]) -> str:
+    return ", ".join(paths[:10]) + (f" and {len(paths) - 10} more" if len(paths) > 10 else "")
+
+
+def _check_spec(result: Accepted, look: _Look, event: str, settings: Settings) -> Accepted:
     spec = settings.spec
     allowed = Patterns(spec.notes)
     own = spec.file.encode()
-    others = [_text(c.path) for c in changes if c.path != own and not allowed.match(c.path)]
-    if others:
-        problem = f"the spec maintainer changed {', '.join(others[:10])}"
+    found = look.blame([c for c in look.fresh if c.path != own and not allowed.match(c.path)])
+    if found.certain:
+        problem = f"the spec maintainer changed {_few([_text(change.path) for change in found.certain])}"
         return msgspec.structs.replace(result, code="spec_edit", problem=problem)
-    edited = next((change for change in changes if change.path == own), None)
-    if edited is not None and edited.entry is not None and edited.entry.mode == LINK:
-        problem = f"the spec maintainer made a symbolic link of {spec.file}"
-        return msgspec.structs.replace(result, code="spec_edit", problem=problem)
-    if edited is not None and not _is_creation(edited, settings):
-        before = _spec_before(place, base, own)
-        after = Path(place.workspace, spec.file).read_bytes() if edited.entry is not None else b""
-        verdict = check_edit(before, after, spec.sections, spec.file)
-        if verdict.problem:
-            keep_spec(place, spec.file)
-            told = f"{spec.file}: {verdict.problem}"
-            return msgspec.structs.replace(result, code="spec_edit", problem=told, diff=verdict.diff)
+    result = _weigh(result, found.unclear, "update of the spec", settings)
+    if result.code:
+        return result
+    edited = next((change for change in look.fresh if change.path == own), None)
+    if edited is not None:
+        problem, diff = _forbidden_edit(look, edited, settings)
+        if problem:
+            return msgspec.structs.replace(result, code="spec_edit", problem=problem, diff=diff)
     if edited is not None and event != "spec.updated":
         problem = f"it says {event}, and changed the spec file"
         return msgspec.structs.replace(result, code="invalid_reply", problem=problem)
+    # What an attempt has left that a crash has ended belongs to the answer, also if that begins after it.
+    left = any(change.path == own for change in look.changes)
     if edited is None and event == "spec.updated" and not left:
         # Not worth another paid call: the file is right as it is, as after an earlier run of the same task.
         note = f"the spec maintainer reported an update, but {spec.file} did not change"
         return msgspec.structs.replace(result, notes=[*result.notes, note])
     return result
+
+
+def _forbidden_edit(look: _Look, edited: Change, settings: Settings) -> tuple[str, str]:
+    """What is wrong with an edit of the spec file, and its difference; nothing if it is allowed."""
+    spec, place = settings.spec, look.place
+    if edited.entry is not None and edited.entry.mode == LINK:
+        return f"the spec maintainer made a symbolic link of {spec.file}", ""
+    if _is_creation(edited, settings):
+        return "", ""
+    before = _spec_before(place, look.base, edited.path)
+    after = Path(place.workspace, spec.file).read_bytes() if edited.entry is not None else b""
+    verdict = check_edit(before, after, spec.sections, spec.file)
+    if not verdict.problem:
+        return "", ""
+    keep_spec(place, spec.file)
+    return f"{spec.file}: {verdict.problem}", verdict.diff
 
 
 def _is_creation(change: Change, settings: Settings) -> bool:
@@ -529,7 +596,8 @@ def count_rewinds() -> int:
 def stop_here(place: Place, settings: Settings, stop: Stop, seen: int) -> Grant:
     """Fail the first time; executed anew by a resume, let the run go on with the settings as they are then."""
     if step_info().rewinds > seen:
-        return Grant(settings=renew(settings, Path(place.root), Path(place.run_dir)))
+        decided = load_settings(place.run_dir, current_hub())
+        return Grant(settings=decided or renew(settings, Path(place.root), Path(place.run_dir)))
     raise _error_of(stop)
 
 
@@ -548,6 +616,8 @@ def _error_of(stop: Stop) -> BartackError:
     match stop.kind:
         case "read_only_violation":
             error: BartackError = ReadOnlyViolationError(stop.task_id, stop.problem)
+        case "unclear_change":
+            error = ReadOnlyViolationError(stop.task_id, stop.problem, certain=False)
         case "spec_edit":
             error = SpecEditError(stop.task_id, stop.problem, stop.detail)
         case "invalid_reply":

@@ -95,6 +95,7 @@ class _Task:
         self._desk = Desk(ctx, settings, record, spent, lane, past)
         self._ctx = ctx
         self._lane = lane
+        self._before = spent
         self._record = record
         self._stages = Stages(record.id)
         self._gates = 0
@@ -115,7 +116,7 @@ class _Task:
             await self._build("implement", "start", [])
         await self._tests()
         await self._spec_loop()
-        await self._commit("what was left", "")
+        left = await self._commit("what was left", "")
         self._stages.enter("complete")
         return TaskResult(
             id=self._record.id,
@@ -123,6 +124,9 @@ class _Task:
             receipts=self._desk.receipts,
             accepted=self._accepted,
             spent=self._desk.spent,
+            before=self._before,
+            left=left,
+            settings=self._desk.changed_settings,
         )
 
     def failed(self, error: BartackError) -> TaskResult:
@@ -136,7 +140,9 @@ class _Task:
             accepted=self._accepted,
             problem=problem,
             spent=self._desk.spent,
+            before=self._before,
             notes=self._desk.past.notes,
+            settings=self._desk.changed_settings,
         )
 
     async def check(self) -> Settings:
@@ -286,11 +292,13 @@ class _Task:
             await self._commit(f"{action} round {receipt.round}", receipt.idempotency_key)
         return answer
 
-    async def _commit(self, what: str, key: str) -> None:
-        """Commit what is in the worktree, where there is one."""
-        if self._lane is not None:
-            self._desk.expect_changes()  # hooks of git may do anything
-            await commit_work(Place(run_dir=self._desk.place.run_dir), self._lane, self._record, what, key)
+    async def _commit(self, what: str, key: str) -> list[str]:
+        """Commit what is in the worktree, where there is one; returns what its branch does not have."""
+        if self._lane is None:
+            return []
+        self._desk.expect_changes()  # hooks of git may do anything
+        done = await commit_work(Place(run_dir=self._desk.place.run_dir), self._lane, self._record, what, key)
+        return done.left
 
     # The gate.
 
@@ -319,12 +327,16 @@ class _Task:
             marks = await look_for_marks(Place(run_dir=self._desk.place.run_dir), self._lane)
         else:
             marks = None
+        before = settings.tests
         judged = await judge_tests(
             settings, gate, ran, self._report, sorted(changed), marks, self._desk.place, self._desk.first
         )
         if judged.after is not None:
             self._desk.see(judged.after)
         self._ctx.log(say_gate(judged))
+        if self._desk.settings.tests != before:
+            self._ctx.log("the tests are run again: their settings were changed when the run was resumed")
+            return await self._gate()
         self._desk.past.note("gate", "", msgspec.structs.replace(judged, after=None))
         return judged
 

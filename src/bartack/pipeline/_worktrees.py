@@ -18,6 +18,7 @@ from typing import Final
 from bartack.core import make_private
 from bartack.errors import GitError, WorktreeError
 from bartack.pipeline._git import Git, check_version
+from bartack.pipeline._left_out import find_unborn, leaving_out
 from bartack.pipeline._records import Base, Delivered, Merged
 
 RESULT: Final = "result"
@@ -84,6 +85,11 @@ class Trees:
         self.own = (f"/bartack/{self.run}/",)
         self.git = Git(root, self.own)
 
+    @property
+    def state_dir(self) -> str:
+        """Where all runs are kept."""
+        return os.path.dirname(os.path.dirname(os.path.realpath(self.run_dir)))
+
     def path(self, name: str) -> str:
         """Where a worktree is."""
         return os.path.abspath(tree_of(self.run_dir, name))
@@ -91,6 +97,10 @@ class Trees:
     def branch(self, name: str) -> str:
         """The branch of a worktree."""
         return branch_of(self.run_dir, name)
+
+    def kept(self, name: str) -> str:
+        """The reference that keeps what a worktree began with, where that is a commit of our own."""
+        return f"refs/bartack/{self.run}/{name}"
 
     def inside(self, name: str) -> Git:
         """Git in a worktree.
@@ -121,7 +131,8 @@ class Trees:
             GitError: Git cannot be used.
         """
         head, branch, prefix = look_at(self.git)
-        kept = f"refs/bartack/{self.run}/base"
+        check_names(self.git)
+        kept = self.kept("base")
         make_private(Path(self.path(RESULT)).parent)
         known = self.git.find("rev-parse", "--verify", "--quiet", f"{kept}^{{commit}}")
         if known:
@@ -135,21 +146,35 @@ class Trees:
         return Base(commit=made, head=head, branch=branch, prefix=prefix, dirty=True)
 
     def _tree_of_workspace(self, *, setup: bool) -> str:
-        """Everything that git would commit, through an index of our own; the user's is copied, not touched."""
-        index = os.path.abspath(os.path.join(self.run_dir, "work", "base.index"))
+        """Everything that git would commit."""
+        check_nested(self.git, self.state_dir)
+        tree, links = self.write_tree(self.git, "base")
+        if links:
+            self._check_links(links, setup=setup)
+        return tree
+
+    def write_tree(self, git: Git, name: str) -> tuple[str, list[bytes]]:
+        """Everything that git would commit in a work tree, and the repositories in it of which it would only commit a name.
+
+        An index of our own is used for it; the user's is copied, not touched.
+
+        Args:
+            git: Git in that work tree.
+            name: What the index is called.
+        """
+        index = os.path.abspath(os.path.join(self.run_dir, "work", f"{name}.index"))
         for left in (index, f"{index}.lock"):
             with suppress(FileNotFoundError):
                 os.unlink(left)
         with suppress(FileNotFoundError):
-            shutil.copyfile(os.path.join(self.root, self.git("rev-parse", "--git-path", "index")), index)
+            shutil.copyfile(os.path.join(git.place, git("rev-parse", "--git-path", "index")), index)
         env = {"GIT_INDEX_FILE": index}
         try:
-            self.git("add", "--all", "--", *_everything(), *self._state_dir(), **env)
-            staged = self.git.done("ls-files", "-z", "--stage", env=env).out.split(b"\0")
+            without = [*self._state_dir(), *leaving_out(find_unborn(git, self.state_dir))]
+            git("add", "--all", "--", *_everything(), *without, **env)
+            staged = git.done("ls-files", "-z", "--stage", env=env).out.split(b"\0")
             links = [item.partition(b"\t")[2] for item in staged if item.startswith(_GITLINK)]
-            if links:
-                self._check_links(links, setup=setup)
-            return self.git("write-tree", **env)
+            return git("write-tree", **env), links
         finally:
             with suppress(FileNotFoundError):
                 os.unlink(index)
@@ -290,7 +315,7 @@ class Trees:
             at = found.removeprefix("refs/heads/") or "no branch"
             told = f"it is on {at}, not on {self.branch(name)}: nothing was committed (git switch {self.branch(name)})"
             raise WorktreeError(git.place, told)
-        git("add", "--all", "--", *_everything())
+        git("add", "--all", "--", *_everything(), *leaving_out(find_unborn(git)))
         if git.test("diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv"):
             return git("rev-parse", "HEAD")
         again = ("--amend",) if amends and git("rev-parse", "HEAD") == amends else ()
@@ -383,7 +408,7 @@ class Trees:
         return "" if head == base.commit else f"{branch.removeprefix('refs/heads/')} has moved on"
 
 
-def look_at(git: Git) -> tuple[str, str, str]:
+def look_at(git: Git, needed_by: str = "parallel.tasks") -> tuple[str, str, str]:
     """The commit of HEAD, its branch, and where the workspace is in its repository; empty if it is on no branch, or at the top.
 
     Raises:
@@ -394,7 +419,7 @@ def look_at(git: Git) -> tuple[str, str, str]:
     try:
         told, _, prefix = git("rev-parse", "--is-inside-work-tree", "--show-prefix").partition("\n")
     except GitError as error:
-        told = f"{error.problem}; tasks side by side need a repository (parallel.tasks)"
+        told = f"{error.problem}; {needed_by} needs a repository"
         raise WorktreeError(git.place, told) from None
     if told != "true":
         raise WorktreeError(git.place, "it has no work tree")
@@ -404,6 +429,35 @@ def look_at(git: Git) -> tuple[str, str, str]:
     if not head:
         raise WorktreeError(git.place, "there is no commit yet to begin with; make one first")
     return head, git.find("symbolic-ref", "--quiet", "HEAD"), prefix.rstrip("/")
+
+
+def check_names(git: Git) -> None:
+    """Raise unless branches can be called ``bartack/…``.
+
+    Raises:
+        WorktreeError: A branch is called ``bartack``.
+    """
+    if git.find("rev-parse", "--verify", "--quiet", "refs/heads/bartack"):
+        told = (
+            "a branch is called 'bartack', so git can make no branch 'bartack/RUN/TASK' beside it; rename it "
+            "(git branch -m bartack NAME)"
+        )
+        raise WorktreeError(git.place, told)
+
+
+def check_nested(git: Git, state_dir: str) -> None:
+    """Raise if a repository inside of the work tree has no commit: no worktree could have its files.
+
+    Raises:
+        WorktreeError: One has none.
+    """
+    unborn = find_unborn(git, state_dir)
+    if unborn:
+        told = (
+            f"{unborn[0]!r} is a repository without a commit, and no worktree would have its files; make a commit there, "
+            "name it in .gitignore, or set parallel.tasks = 1"
+        )
+        raise WorktreeError(git.place, told)
 
 
 def find_marks(folder: str, paths: list[str]) -> list[str]:

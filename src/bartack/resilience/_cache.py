@@ -156,21 +156,23 @@ class PatternCache:
         return self.keep(event, event_id=named if isinstance(named, str) and named else None).event_id
 
     async def sync_cached_events(
-        self, api_client: object, max_retries: int = 3, *, recipient: str | None = None
+        self, api_client: object, max_retries: int | None = 3, *, recipient: str | None = None
     ) -> dict[str, int]:
         """Deliver what waits, one event after the other, and say what became of it.
 
         Args:
             api_client: Anything with an async ``track_lineage`` (or ``track_pattern_resilient``).
-            max_retries: Events with more failed attempts are skipped.
+            max_retries: Events with at least this many failed attempts are skipped; ``None``: none is. An event dies of its
+                last attempt, so none is tried for ever.
             recipient: Only what waits for this service.
         """
         counts = {"total_found": 0, "synced": 0, "failed": 0, "skipped": 0}
         try:
-            self.take_in()
-            waiting = self._waiting(recipient)
+            waiting = self._take_stock(recipient)
             counts["total_found"] = len(waiting)
-            wanted = [event_id for event_id, attempts in waiting if attempts < max_retries]
+            wanted = [
+                event_id for event_id, attempts in waiting if max_retries is None or attempts < max_retries
+            ]
             counts["skipped"] = len(waiting) - len(wanted)
             for start in range(0, len(wanted), CLAIM_MOST):
                 await self._sync_some(api_client, wanted[start : start + CLAIM_MOST], counts)
@@ -178,6 +180,14 @@ class PatternCache:
             _log.warning("sync stopped: %s", error)
             counts["failed"] = counts["total_found"] - counts["synced"] - counts["skipped"]
         return counts
+
+    def count_waiting(self, recipient: str | None = None) -> int:
+        """How many events wait, what other programs have left included.
+
+        Raises:
+            StoreUnavailableError: The database cannot be used.
+        """
+        return len(self._take_stock(recipient))
 
     async def cleanup_old_events(self) -> int:
         """Give up events that are too old; how many that were. A copy whose time was set back makes its event that old."""
@@ -227,12 +237,19 @@ class PatternCache:
         self.store.write(lambda connection: bump(connection, "older_folder", 1))
         return taken
 
+    def _take_stock(self, recipient: str | None) -> list[tuple[str, int]]:
+        """Everything that waits, by id and attempts. Leases of dead processes end here."""
+        self.take_in()
+        self.outbox.release_dead()
+        return self._waiting(recipient)
+
     def _waiting(self, recipient: str | None) -> list[tuple[str, int]]:
         query = (
-            "SELECT event_id,attempts FROM outbox WHERE kind=?1 AND state IN ('pending','leased')"
-            " AND (?2 IS NULL OR recipient=?2) ORDER BY seq"
+            "SELECT event_id,attempts FROM outbox WHERE kind=:kind AND state IN ('pending','leased')"
+            " AND (:to IS NULL OR recipient=:to) ORDER BY seq"
         )
-        return self.store.read(lambda connection: connection.execute(query, (PATTERN, recipient)).fetchall())
+        facts = {"kind": PATTERN, "to": recipient}
+        return self.store.read(lambda connection: connection.execute(query, facts).fetchall())
 
     async def _sync_some(self, api_client: object, ids: Sequence[str], counts: dict[str, int]) -> None:
         claims = self.outbox.claim(ids=ids, any_time=True, limit=len(ids))

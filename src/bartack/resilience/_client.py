@@ -132,6 +132,18 @@ class ResilientAPIClient:
         data = {**event, "event_id": event_id} if event_id else dict(event)
         return (await self._through_breaker(data)).unwrap()
 
+    async def can_deliver(self) -> bool:
+        """Whether the service takes events now, asked anew. If it does, a breaker that failures have opened may try at once.
+
+        A client whose calls are replaced is always asked to deliver: the health of the service says nothing about it.
+        """
+        if self._is_replaced("_call_api") or self._is_replaced("track_lineage"):
+            return True
+        if not await self.health_checker.check_health(force=True):
+            return False
+        self._on_recovery()
+        return True
+
     async def get_stats(self) -> dict[str, object]:
         """The state of all parts."""
         stats: dict[str, object] = {
@@ -189,7 +201,7 @@ class ResilientAPIClient:
 
     def _calling(self, event: Body) -> Callable[[], Coroutine[object, object, Body]]:
         """The raising call. A replaced ``_call_api`` is used, with its ``None`` taken for the failure that it is."""
-        if getattr(self._call_api, "__func__", None) is ResilientAPIClient._call_api:
+        if not self._is_replaced("_call_api"):
             return lambda: self._request(TRACK, "POST", event, CALL_TIMEOUT_S)
 
         async def through_replacement() -> Body:
@@ -199,6 +211,10 @@ class ResilientAPIClient:
             return found
 
         return through_replacement
+
+    def _is_replaced(self, method: str) -> bool:
+        own: object = getattr(ResilientAPIClient, method)
+        return getattr(getattr(self, method), "__func__", None) is not own
 
     def _learn(self, outcome: Outcome[Body]) -> None:
         """Results of real calls are as good as a health check."""
@@ -271,8 +287,7 @@ class ResilientAPIClient:
 
     async def _sync(self) -> None:
         assert isinstance(self._cache, PatternCache)
-        most = self._cache.outbox.limits.max_attempts
-        await self._cache.sync_cached_events(self, max_retries=most, recipient=self.base_url)
+        await self._cache.sync_cached_events(self, max_retries=None, recipient=self.base_url)
 
     def _watch_recovery(self) -> None:
         if isinstance(self._cache, PatternCache) and (self._recovering is None or self._recovering.done()):

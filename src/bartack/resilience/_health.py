@@ -82,6 +82,41 @@ class HealthChecker:
         self._own = Known()
         self._asking: tuple[asyncio.AbstractEventLoop, asyncio.Future[bool]] | None = None
 
+    # The attributes of the older API. What is known is shared, so they are read from the record and not kept here.
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the service can be used, as far as is known without asking."""
+        return self.get_health_status()["is_healthy"] is True
+
+    @property
+    def last_check(self) -> float:
+        """When something was learned last, in seconds since 1970; 0 if nothing was."""
+        return self._load().checked_wall or 0.0
+
+    @property
+    def last_health_data(self) -> dict[str, object] | None:
+        """The last answer of the health endpoint."""
+        return self._load().data
+
+    @property
+    def consecutive_failures(self) -> int:
+        """How many checks and calls in a row got no usable answer."""
+        return self._load().failures
+
+    @consecutive_failures.setter
+    def consecutive_failures(self, count: int) -> None:
+        self._set(self._load()._replace(failures=count))
+
+    @property
+    def consecutive_successes(self) -> int:
+        """How many checks and calls in a row got a usable answer."""
+        return self._load().successes
+
+    @consecutive_successes.setter
+    def consecutive_successes(self, count: int) -> None:
+        self._set(self._load()._replace(successes=count))
+
     async def check_health(self, force: bool = False) -> bool:
         """Whether the service can be used. Never raises; asks only if nothing was learned for ``check_interval`` seconds."""
         if not force:
@@ -118,8 +153,7 @@ class HealthChecker:
         elif known.failures + 1 >= _FAILURES_DOWN:
             self._learn(DOWN, known.data)
         else:  # one lost call is no reason to keep all others waiting
-            self._own = known._replace(failures=known.failures + 1, successes=0)
-            self._share(known, self._own)
+            self._set(known._replace(failures=known.failures + 1, successes=0))
 
     async def _ask(self) -> bool:
         try:
@@ -153,6 +187,11 @@ class HealthChecker:
             self._report(before, after)
             if good and before.level == DOWN and self.on_recovery is not None:
                 self.on_recovery()
+
+    def _set(self, known: Known) -> None:
+        """Replace the counts; the level stays."""
+        self._own = known
+        self._share(known, known)
 
     def _fresh(self) -> Known | None:
         known = self._load()

@@ -314,10 +314,12 @@ class Outbox:
     def hasten(self, recipient: str | None = None) -> int:
         """Make every waiting row due now, whatever its backoff says."""
         now = self.store.now()
-        query = "UPDATE outbox SET next_attempt_at=?1 WHERE state='pending' AND next_attempt_at>?1 AND (?2 IS NULL OR recipient=?2)"
-        return self.store.write(
-            lambda connection: connection.execute(query, (now, recipient)).rowcount, durable=False
+        query = (
+            "UPDATE outbox SET next_attempt_at=:now WHERE state='pending' AND next_attempt_at>:now"
+            " AND (:to IS NULL OR recipient=:to)"
         )
+        facts = {"now": now, "to": recipient}
+        return self.store.write(lambda connection: connection.execute(query, facts).rowcount, durable=False)
 
     def release_own(self) -> int:
         """Give back every lease of this object."""
@@ -417,11 +419,10 @@ class Outbox:
 
     def count(self, kind: str | None = None, recipient: str | None = None) -> dict[str, int]:
         """How many rows each state has."""
-        where = "(?1 IS NULL OR kind=?1) AND (?2 IS NULL OR recipient=?2)"
+        where = "(:kind IS NULL OR kind=:kind) AND (:to IS NULL OR recipient=:to)"
         query = f"SELECT state,count(*) FROM outbox WHERE {where} GROUP BY state"
-        found = dict(
-            self.store.read(lambda connection: connection.execute(query, (kind, recipient)).fetchall())
-        )
+        facts = {"kind": kind, "to": recipient}
+        found = dict(self.store.read(lambda connection: connection.execute(query, facts).fetchall()))
         return {state: int(found.get(state, 0)) for state in ("pending", "leased", "delivered", "dead")}
 
     def waiting(self) -> dict[str, int]:
@@ -453,13 +454,17 @@ class Outbox:
         self, *, state: str | None = None, kind: str | None = None, limit: int = 100, ids: Sequence[str] = ()
     ) -> list[Listed]:
         """Rows for people, newest last."""
-        chosen = f" AND event_id IN ({','.join('?' * len(ids))})" if ids else ""
+        chosen = f" AND event_id IN ({','.join(f':i{n}' for n in range(len(ids)))})" if ids else ""
         query = (
             "SELECT seq,event_id,kind,recipient,state,attempts,size,created_at,finished_at,reason,last_error,"
-            "CASE WHEN boot=?3 AND state='pending' THEN max(0,next_attempt_at-?4) ELSE 0 END,payload,codec FROM outbox"
-            f" WHERE (?1 IS NULL OR state=?1) AND (?2 IS NULL OR kind=?2){chosen} ORDER BY seq DESC LIMIT {int(limit)}"
+            "CASE WHEN boot=:boot AND state='pending' THEN max(0,next_attempt_at-:now) ELSE 0 END,payload,codec FROM outbox"
+            f" WHERE (:state IS NULL OR state=:state) AND (:kind IS NULL OR kind=:kind){chosen}"
+            f" ORDER BY seq DESC LIMIT {int(limit)}"
         )
-        facts = (state, kind, self.store.boot, self.store.now(), *ids)
+        facts: dict[str, object] = {
+            "state": state, "kind": kind, "boot": self.store.boot, "now": self.store.now(),
+            **{f"i{n}": one for n, one in enumerate(ids)},
+        }  # fmt: skip
         found = self.store.read(lambda connection: connection.execute(query, facts).fetchall())
         return [Listed._make([*row[:12], _unpack(row[12], row[13])]) for row in reversed(found)]
 

@@ -17,6 +17,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final, Self, TypeVar
@@ -55,7 +56,11 @@ _TRIES: Final = 4
 
 
 class _Open:
-    """One open connection, and which file it is open on."""
+    """One open connection, and which file it is open on. It is closed when nothing refers to this object any more.
+
+    The thread that opened it has the only lasting reference, so it ends with the thread, with the store or with the process,
+    whichever is first. Programs of the older API have no place where they could close anything.
+    """
 
     def __init__(self, connection: sqlite3.Connection, inode: int) -> None:
         self.connection = connection
@@ -63,6 +68,17 @@ class _Open:
         self.pid = os.getpid()
         self.busy_s = -1.0
         self.durable = True
+        self.close = weakref.finalize(self, _close, connection, self.pid)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it is open, and in this process: one must not be used in a process forked from the one that opened it."""
+        return self.close.alive and self.pid == os.getpid()
+
+
+def _close(connection: sqlite3.Connection, pid: int) -> None:
+    if pid == os.getpid():
+        connection.close()
 
 
 class StateStore:
@@ -89,7 +105,8 @@ class StateStore:
         self.telemetry = telemetry
         self._boot = boot
         self._local = threading.local()
-        self._opened: list[_Open] = []
+        self._opened: weakref.WeakSet[_Open] = weakref.WeakSet()
+        self._counting = threading.Lock()
 
     def rehome(self, directory: str | os.PathLike[str]) -> None:
         """Go on in another state home."""
@@ -152,11 +169,11 @@ class StateStore:
 
     def close(self) -> None:
         """Close the connections of this process. The next use opens it again."""
-        opened, self._opened = self._opened, []
+        with self._counting:
+            opened, self._opened = list(self._opened), weakref.WeakSet()
         self._local = threading.local()
         for one in opened:
-            if one.pid == os.getpid():
-                one.connection.close()
+            one.close()
 
     def __enter__(self) -> Self:
         return self
@@ -190,8 +207,7 @@ class StateStore:
 
     def _connection(self) -> _Open:
         opened: _Open | None = getattr(self._local, "opened", None)
-        # A connection must not be used in a process forked from the one that opened it.
-        if opened is not None and opened.pid == os.getpid():
+        if opened is not None and opened.is_usable:
             if self._inode() == opened.inode:
                 return opened
             self._forget(opened)
@@ -202,14 +218,13 @@ class StateStore:
         except OSError as error:
             raise StoreUnavailableError(str(self.path), error.strerror or str(error)) from error
         self._local.opened = opened
-        self._opened.append(opened)
+        with self._counting:
+            self._opened.add(opened)
         return opened
 
     def _forget(self, opened: _Open) -> None:
         self._local.opened = None
-        if opened in self._opened:
-            self._opened.remove(opened)
-        opened.connection.close()
+        opened.close()
 
     def _inode(self) -> int:
         try:
@@ -261,7 +276,7 @@ class StateStore:
                 aside = put_aside(self.directory)
                 fresh = self._open()
                 saved = save_rows(aside / DATABASE, fresh.connection)
-                fresh.connection.close()
+                fresh.close()
         except OSError as error:
             raise StoreUnavailableError(str(self.path), error.strerror or str(error)) from error
         _log.warning(
@@ -283,7 +298,7 @@ class StateStore:
         except sqlite3.DatabaseError:
             return False
         finally:
-            fresh.connection.close()
+            fresh.close()
 
 
 class _DamagedError(Exception):

@@ -17,7 +17,7 @@ import msgspec
 from bartack.journal import Entry
 from bartack.messaging import Message
 from bartack.runtime import _entries as e
-from bartack.runtime._blame import Failed
+from bartack.runtime._blame import Failed, follows
 from bartack.runtime._links import Abort
 from bartack.runtime._places import CallPlace
 from bartack.runtime._state import State
@@ -55,7 +55,7 @@ def _run_created(state: State, data: e.RunCreated, seq: int, at: int, value: Val
 def _program_pinned(state: State, data: e.ProgramPinned, seq: int, at: int, value: Value) -> None:
     assert state.run is not None
     state.run = msgspec.structs.replace(
-        state.run, program=data.program, root=data.root, environment=data.environment
+        state.run, program=data.program, root=data.root, environment=data.environment, paths=data.paths
     )
     state.next_program = data.waiting
 
@@ -153,6 +153,27 @@ def _worker_rewound(state: State, data: e.WorkerRewound, seq: int, at: int, valu
     worker = state.workers[data.path]
     if data.to:
         _undo(state, worker, data.to)
+    _set_back(worker)
+
+
+def _step_set_aside(state: State, data: e.StepSetAside, seq: int, at: int, value: Value) -> None:
+    worker, step, kept = state.workers[data.path], (data.p, data.n), set(data.kept)
+    state.drop_children(data.workers)
+    for key, opened in list(worker.open.items()):
+        if opened.seq > data.to and follows(opened.p, step):
+            state.forget_step(worker, key)
+    worker.history = array("Q", (place for place in worker.history if place < data.to or place in kept))
+    worker.tools = {key: record for key, record in worker.tools.items() if key in worker.open}
+    worker.blame.rewind(kept, data.to)
+    worker.doubted.pop(step, None)
+    worker.adopted.clear()
+    worker.crashes.clear()
+    worker.set_aside |= {step}
+    _set_back(worker)
+
+
+def _set_back(worker: Worker) -> None:
+    """A worker goes on with a history that is shorter than it was."""
     worker.rewinds += 1
     worker.crashes_in_a_row = 0
     worker.status = "waiting"
@@ -218,7 +239,13 @@ def _step_retried(state: State, data: e.StepRetried, seq: int, at: int, value: V
 
 def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
+    if data.used is not None:
+        state.spent += data.used
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup)
+    if data.step == "think":
+        asked = state.worker_of(data.p)
+        if asked is not None and asked.set_aside:
+            asked.set_aside -= {(data.p, data.n)}
     if data.step == "timeout" and value.raw is not None and bytes(value.raw) == FIRED:
         worker = state.worker_of(data.p)
         if worker is not None:
@@ -228,6 +255,8 @@ def _step_finished(state: State, data: e.StepFinished, seq: int, at: int, value:
 
 def _step_failed(state: State, data: e.StepFailed, seq: int, at: int, value: Value) -> None:
     state.spent_usd += data.usd
+    if data.used is not None:
+        state.spent += data.used
     state.close_step(data.p, data.n, data.step, seq, cleanup=data.cleanup, failed=data)
 
 
@@ -487,6 +516,7 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.WorkerCrashed: _worker_crashed,
     e.WorkersDropped: _workers_dropped,
     e.WorkerRewound: _worker_rewound,
+    e.StepSetAside: _step_set_aside,
     e.WorkerRestarted: _worker_restarted,
     e.WorkerCancelled: _worker_cancelled,
     e.StepStarted: _step_started,

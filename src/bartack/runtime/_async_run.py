@@ -142,12 +142,13 @@ class AsyncRun:
         unknown: str | None = None,
         value: object = None,
         workspace: str | os.PathLike[str] | None = None,
+        sets: Sequence[str] = (),
     ) -> None:
-        """Let an interrupted or failed run go on."""
+        """Resume an interrupted or failed run."""
 
         def resume() -> None:
             self._run.resume(
-                update=update, program=program, unknown=unknown, value=value, workspace=workspace
+                update=update, program=program, unknown=unknown, value=value, workspace=workspace, sets=sets
             )
 
         await asyncio.to_thread(resume)

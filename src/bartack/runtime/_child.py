@@ -33,7 +33,8 @@ from bartack.journal import Secrets, Veil, open_blobs
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
-from bartack.runtime._exceptions import describe_error, is_own
+from bartack.runtime._exceptions import describe_error
+from bartack.runtime._project import Project, is_below
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._slate import Slate
 from bartack.runtime._slow import SlowWatch
@@ -48,7 +49,6 @@ TOGETHER: Final = 4096
 """So many bytes of reports keep the hub busy while more are made."""
 
 _LENGTH: Final = struct.Struct(">I")
-_PACKAGES: Final = ("site-packages", "dist-packages")
 
 
 class _Config(msgspec.Struct):
@@ -162,7 +162,7 @@ def _live(order: f.Order, link: Link, slate: Slate) -> int:
     # While the hub answers.
     out = redirect_output(order.path)
     os.chdir(order.workspace)
-    prepare_imports(order.program, order.root, order.folder)
+    prepare_imports(order.program, order.root, order.folder, order.paths)
     welcome = link.next()
     if not isinstance(welcome, f.Welcome):
         raise FrameError(f"{type(welcome).__name__} instead of a welcome")
@@ -318,12 +318,22 @@ def load_worker(ref: str, program: str = "") -> Worker[..., object]:
     return found
 
 
-def prepare_imports(program: str, root: str, folder: str = "") -> None:
-    """Import the program from where it is kept with the run, and never from the project it was copied from."""
-    real_root = os.path.realpath(root)
-    kept = [path for path in sys.path if path and not _is_project(_real_place(path), real_root)]
-    sys.path[:] = [os.path.normpath(os.path.join(program, folder)), program, *kept]
-    sys.meta_path.insert(0, PinnedFinder(os.path.realpath(program), real_root))
+def prepare_imports(program: str, root: str, folder: str = "", paths: Sequence[str] = ()) -> None:
+    """Import the program from where it is kept with the run, and never from the project it was copied from.
+
+    Args:
+        program: Where it is kept.
+        root: The project that it was copied from.
+        folder: The directory of its file, relative to the project.
+        paths: The directories that its modules are in, relative to the project; older runs have none.
+    """
+    project = Project(root)
+    others = [path for path in sys.path if path and project.locate(path, _real_place(path)) is None]
+    own = [os.path.normpath(os.path.join(program, place)) for place in paths or (folder, os.curdir)]
+    beside = os.path.normpath(os.path.join(program, folder))
+    # The directory of a file in a package is the last: what is in it must not hide modules of Python.
+    sys.path[:] = [*own, *others, *([] if beside in own else [beside])]
+    sys.meta_path.insert(0, PinnedFinder(os.path.realpath(program), project))
     # A directory that was looked into tells by its time that it has changed; one that was not there cannot.
     for path in [path for path, finder in sys.path_importer_cache.items() if finder is None]:
         del sys.path_importer_cache[path]
@@ -333,34 +343,34 @@ def _real_place(path: str) -> str:
     return _real_places.get(path) or os.path.realpath(path)
 
 
-def _is_project(path: str, root: str) -> bool:
-    """Whether a directory is the project's own: packages that are installed below it are not."""
-    return (path == root or path.startswith(root + os.sep)) and not any(name in path for name in _PACKAGES)
-
-
 class PinnedFinder:
-    """Refuses modules of the project that are not kept with the run.
+    """Refuses modules of the project that are not kept with the run, whoever finds them.
 
     Bartack itself is never part of a program, also where it is installed from a checkout that is the project.
     """
 
-    def __init__(self, program: str, root: str) -> None:
+    def __init__(self, program: str, project: Project) -> None:
         self._program = program
-        self._root = root
+        self._project = project
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> importlib.machinery.ModuleSpec | None:
         """See ``importlib.abc.MetaPathFinder``."""
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        file = None if spec is None else spec.origin
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                self._check(name, spec)
+                return spec
+        return None
+
+    def _check(self, name: str, spec: importlib.machinery.ModuleSpec) -> None:
+        file = spec.origin
         if file is None or not file.startswith(os.sep):
-            return spec
+            return
         real = os.path.realpath(file)
-        pinned = real.startswith(self._program + os.sep) or is_own(real)
-        if not pinned and _is_project(real, self._root):
+        if not is_below(real, self._program) and self._project.locate(file, real) is not None:
             raise ProgramNotPinnedError(name, file)
-        return spec
 
 
 # Output.

@@ -175,9 +175,8 @@ ELSEWHERE: Final = frozenset({"breaker", "daemon", "health", "lineage", "outbox"
 PINNED: Final = (
     "project.*", "state_dir", "durability", "tasks", "tasks.*", "agents.default", "redaction.*", "spec.*",
     "pipeline.review", "pipeline.spec", "pipeline.roles", "pipeline.roles.*", "pipeline.prompts", "pipeline.prompts.*",
-    "tests.command", "tests.env", "tests.env.*", "tests.honour_waiver", "tests.protect",
     "snapshot.source", "snapshot.roots", "snapshot.exclude", "snapshot.include", "snapshot.ignore",
-    "intake.max_candidates", "intake.require_plan", "intake.prefer", "parallel.merge", "parallel.keep", "parallel.setup",
+    "intake.max_candidates", "intake.require_plan", "intake.prefer",
     "questions.from_runs",
     "agents.*.kind", "agents.*.command", "agents.*.script", "agents.*.roles",
 )  # fmt: skip

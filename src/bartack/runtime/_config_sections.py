@@ -186,10 +186,15 @@ class ReviewConfig(Section, frozen=True):
 
     Attributes:
         strict: Whether a reviewer that changes files fails its step; else that is only noted.
+        unclear: What happens when files changed meanwhile and it is not certain that the agent changed them: a note, a question,
+            or a failure; ``auto``: a question on a terminal, else a note. It holds for the spec maintainer as well.
+        isolated: Whether reviewers work in a git worktree of their own, where they can change nothing that counts.
         writable: Patterns of files that it may change.
     """
 
     strict: bool = True
+    unclear: Literal["auto", "ask", "warn", "fail"] = "auto"
+    isolated: bool = False
     writable: list[str] = msgspec.field(default_factory=lambda: ["reviews/**"])
 
 

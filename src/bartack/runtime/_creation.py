@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,8 @@ class Order(msgspec.Struct, kw_only=True):
     input: dict[str, msgspec.Raw] = {}
     call: CallArgs | None = None
     no_input: bool = False
+    module: str = ""
+    """The name that the program's file is imported under, where that is known."""
     run_as: str = ""
     """The user that its processes are executed as, where that is not this one."""
 
@@ -59,6 +61,7 @@ class Plan:
         durability: What an acknowledged entry survives.
         sets: Settings that were given for this run.
         config: The settings of the workspace, which say what is secret.
+        notes: What a person should know of the program.
     """
 
     sources: dict[str, bytes]
@@ -68,9 +71,16 @@ class Plan:
     durability: Durability
     sets: Sequence[str]
     config: Config = field(default_factory=Config)
+    notes: Sequence[str] = ()
 
 
-def create_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> RunDir:
+def create_run(
+    order: Order,
+    workspace: Path,
+    config: Config,
+    sets: Sequence[str] = (),
+    note: Callable[[str], None] | None = None,
+) -> RunDir:
     """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
 
     Args:
@@ -78,6 +88,7 @@ def create_run(order: Order, workspace: Path, config: Config, sets: Sequence[str
         workspace: Where its commands and relative paths are.
         config: The settings of the workspace.
         sets: Settings in ``config`` that were given for this run; a resume has them, too.
+        note: Takes what a person should know of the program before it runs.
 
     Raises:
         ProgramImportError: The program cannot run; no run was made.
@@ -86,15 +97,21 @@ def create_run(order: Order, workspace: Path, config: Config, sets: Sequence[str
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
     """
-    return make_run(plan_run(order, workspace, config, sets))
+    plan = plan_run(order, workspace, config, sets)
+    if note is not None:
+        for text in plan.notes:
+            note(text)
+    return make_run(plan)
 
 
 def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
     """Find out everything that can keep a run from being made. See ``create_run``."""
     account = _account(order, workspace, config)
     file, named = find_program(order.program, workspace)
-    root = project_root(file, workspace)
-    inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
+    root = project_root(file, workspace, order.module)
+    inquiry = Inquiry(
+        str(file), str(root), order.worker or named, order.argv, order.input, order.call, order.module
+    )
     finding = probe(inquiry, workspace, account)
     _check_agents(finding.agents, config, workspace)
     check_telemetry(config)
@@ -116,6 +133,7 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
         synced=config.durability == "power",
         run_as="" if account is None else account.name,
         run_uid=0 if account is None else account.uid,
+        paths=finding.paths,
     )
     return Plan(
         sources=read_sources(finding.files, root, account),
@@ -125,6 +143,10 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
         durability=config.durability,
         sets=sets,
         config=config,
+        notes=[
+            f"the data files of {one.path} are not kept with the run: {one.reason}"
+            for one in finding.left_out
+        ],
     )
 
 
@@ -186,6 +208,6 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
     if unknown:
         flaw = unknown_name((), unknown[0], list(known), "there is no such agent")
         raise AgentConfigError(unknown[0], flaw.problem)
-    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted)):
+    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted), probe=True):
         if not report.usable:
             raise AgentConfigError(report.name, "; ".join(report.problems))

@@ -49,6 +49,7 @@ from bartack.runtime._office import Office
 from bartack.runtime._places import is_inside
 from bartack.runtime._steps import BODIES
 from bartack.runtime._tool_desk import TalkWaits, ToolCall, ToolDesk
+from bartack.runtime._units import NONE, Units, reserve, settle
 from bartack.runtime._worker_state import FIRED, NO_VALUE, OpenStep, Value, Worker
 from bartack.supervision.forms import CAPTURE_LIMIT
 
@@ -59,6 +60,11 @@ _FIRED: Final = msgspec.Raw(FIRED)
 _KEPT_IN_ERRORS: Final = 16 * 1024
 
 
+SET_ASIDE: Final = (
+    "set_aside",
+    "a person has set the recorded answer aside: do the work again and give another one",
+)
+"""What an agent is told whose answer was set aside."""
 LEAST_SPARE_S: Final = 0.5
 """While a tool runs its prompt is not looked at more often than this."""
 
@@ -190,7 +196,8 @@ class EffectDesk:
         """Call an agent."""
         args = self._office.decode(step.a, s.ThinkArgs)
         known = worker.open.get((step.p, step.n))
-        reserve = self._reserve(args, known)
+        money = self._reserve(args, known)
+        reserved = self._reserve_units(args, known)
         agent = args.agent or self._office.settings.agent
         own_limit = self._office.settings.prompt_limits.get(agent)
         limit, _ = self._limit("prompt", own_limit if args.timeout_s is None else args.timeout_s)
@@ -199,7 +206,8 @@ class EffectDesk:
             once=args.once,
             timeout_s=limit,
             attempt=attempt,
-            reserved_usd=reserve,
+            reserved_usd=money,
+            reserved=reserved,
             due=known.due if known is not None else 0,
             ride=False,
             asked=NO_VALUE if args.command is None else self._office.ledger.pack(args),
@@ -217,9 +225,11 @@ class EffectDesk:
             step.p,
             step.n,
             limit,
-            reserve,
+            money,
             self._trace(worker, opened),
             worker.restarts,
+            reserved,
+            SET_ASIDE if (step.p, step.n) in worker.set_aside else ("", ""),
         )
         if opened.due > self._office.now_us():
             self._start_later(job, start)
@@ -257,7 +267,10 @@ class EffectDesk:
         # It counts even if the call was being given up: the reply was on its way, and it is paid.
         if outcome.result is not None:
             outcome.took_s = self._office.waited_s(job.step)
-        self._office.ledger.end_open(job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd)
+        used = self._settle(job, _used_by(outcome))
+        self._office.ledger.end_open(
+            job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd, used=used
+        )
 
     def _prompt_failed(self, job: Job, error: AgentError) -> None:
         if not self._office.is_open(job.worker, job.step):
@@ -265,7 +278,13 @@ class EffectDesk:
         verdict = job.verdict
         if isinstance(verdict, StepTimeoutError) and not _given_up(error):
             verdict = None  # the agent's own deadline says more than ours
-        self._office.ledger.fail_open(job.worker, job.step, verdict or error, usd=error.usd)
+        used = self._settle(job, Units(error.tokens, error.turns))
+        self._office.ledger.fail_open(job.worker, job.step, verdict or error, usd=error.usd, used=used)
+
+    def _settle(self, job: Job, used: Units) -> Units | None:
+        """What a call counts as that is over: what it says that it used, and how long it took."""
+        took = Units(wall_s=round(self._office.waited_s(job.step), 6))
+        return settle(self._office.settings.caps, used + took, job.step.reserved) or None
 
     def tool_called(self, token: int, call: ToolCall) -> None:
         """The agent of a prompt calls a tool."""
@@ -651,6 +670,14 @@ class EffectDesk:
             raise BudgetExceededError(limit, taken)
         return min(wanted, left)
 
+    def _reserve_units(self, args: s.ThinkArgs, known: OpenStep | None) -> Units:
+        """What a call may use beside money: its share of what is left."""
+        caps, state, command = self._office.settings.caps, self._office.state, args.command
+        # What an attempt before this one reserved is for this one, too.
+        others = state.reserved - (known.reserved if known is not None else NONE)
+        wanted = Units(turns=args.max_turns or 0, tokens=(command.max_tokens or 0) if command else 0)
+        return reserve(caps, state.spent, others, wanted, command.share if command else 0)
+
     def _limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
         return self._office.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
 
@@ -662,6 +689,24 @@ class EffectDesk:
         alarm = self._alarms.pop((p, n), None)
         if alarm is not None:
             alarm.call_off()
+
+
+class _Said(msgspec.Struct):
+    """What the result of a command says of what was used."""
+
+    class Usage(msgspec.Struct):
+        """See ``bartack.agents.Usage``."""
+
+        turns: int | None = None
+
+    usage: Usage = msgspec.field(default_factory=Usage)
+
+
+def _used_by(outcome: s.ThinkOutcome) -> Units:
+    """What an answer says that it used."""
+    if outcome.result is None:
+        return Units(outcome.tokens, outcome.turns)
+    return Units(outcome.tokens, msgspec.json.decode(outcome.result, type=_Said).usage.turns or 0)
 
 
 def _explain(argv: list[str], end: ShellEnd) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from bartack.journal import BlobRef, Draft
 from bartack.messaging import Copy, Note, SendOutcome, Terms
 from bartack.runtime._frames import ErrorData, StackLine
+from bartack.runtime._units import Units
 from bartack.supervision import Decision
 
 
@@ -59,6 +60,8 @@ class RunCreated(EntryData, frozen=True, gc=False):
     """The user that its processes are executed as, where that is not the user of its hub."""
     run_uid: int = 0
     """The number of that user."""
+    paths: list[str] = []
+    """The directories below ``root`` that modules are imported from; none in runs of older versions."""
 
 
 class ProgramPinned(EntryData, frozen=True, gc=False):
@@ -71,6 +74,8 @@ class ProgramPinned(EntryData, frozen=True, gc=False):
     environment: dict[str, str] = {}
     waiting: str = ""
     """The directory in which it was written; from this entry on it takes the place of the one before."""
+    paths: list[str] = []
+    """See ``RunCreated.paths``."""
 
 
 class RunMoved(EntryData, frozen=True, gc=False):
@@ -195,6 +200,23 @@ class WorkerRewound(EntryData, frozen=True, gc=False):
     to: int
 
 
+class StepSetAside(EntryData, frozen=True, gc=False):
+    """A person has set the outcome of a step aside, with all that followed from it: the step is executed again.
+
+    Of the history of its worker from entry ``to`` on, only the entries ``kept`` stand. The workers that were started by what does
+    not stand are no part of the run any more.
+    """
+
+    kind = "step.set_aside"
+
+    path: str
+    p: str
+    n: int
+    to: int
+    kept: list[int] = []
+    workers: list[str] = []
+
+
 class WorkerRestarted(EntryData, frozen=True, gc=False):
     """A worker ended its history and begins a new one, at the step after ``n``. Its value: its arguments from here on.
 
@@ -234,6 +256,8 @@ class StepStarted(EntryData, frozen=True, gc=False):
     """When a timer fires: microseconds since 1970, UTC."""
     question: str = ""
     reserved_usd: float = 0.0
+    reserved: Units | None = None
+    """What is reserved for a prompt beside money."""
     max_crashes: int = 0
     limit: int = 0
     """How many workers of a delegate run at a time; 0: all."""
@@ -265,6 +289,8 @@ class StepFinished(EntryData, frozen=True, gc=False):
     by: str = ""
     """Who answered a question."""
     usd: float = 0.0
+    used: Units | None = None
+    """What a prompt used beside money."""
     cleanup: bool = False
 
 
@@ -281,6 +307,7 @@ class StepFailed(EntryData, frozen=True, gc=False):
     about: str = ""
     usd: float = 0.0
     """What it cost all the same."""
+    used: Units | None = None
     cleanup: bool = False
     late: bool = False
     """It arrived after its worker had learned that the session failed. The program has not seen it: the step is executed again

@@ -97,6 +97,8 @@ class Order(msgspec.Struct, omit_defaults=True):
     """The project's own directory: modules must not be imported from there."""
     folder: str = ""
     """Where the program's file is, relative to the root."""
+    paths: list[str] = []
+    """Where its modules are imported from, relative to the root; older runs have none, and use the root and the folder."""
 
 
 # Worker or foreign process → hub.

@@ -45,7 +45,8 @@ class HubLog(io.TextIOBase):
 
     def flush(self) -> None:
         """Bring the whole lines to the reader."""
-        self._stream.flush()
+        if not self._stream.closed:
+            self._stream.flush()
 
     def finish(self) -> None:
         """Nothing follows: pass on the line that has no end."""

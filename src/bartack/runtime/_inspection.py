@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from bartack.core import Account
 from bartack.runtime._frames import PATCHWORK
-from bartack.runtime._program import Finding, Inquiry, probe_python
+from bartack.runtime._program import Finding, Inquiry, find_program, probe_python, project_root
+from bartack.runtime._steps import CallArgs
+
+
+class Examined(NamedTuple):
+    """A program, the root of its project, and what a run of it would keep."""
+
+    file: Path
+    root: Path
+    finding: Finding
+
+
+def examine_program(program: str, workspace: Path) -> Examined:
+    """Look at a program as ``run`` would, whatever its arguments are; no run is made.
+
+    Args:
+        program: ``FILE`` or ``FILE:worker``.
+        workspace: Where it would run.
+
+    Raises:
+        ProgramImportError: It cannot run.
+        ProgramFaultError: It is Patchwork and has errors.
+    """
+    file, worker = find_program(program, workspace)
+    root = project_root(file, workspace)
+    return Examined(file, root, probe(Inquiry(str(file), str(root), worker, call=CallArgs()), workspace))
 
 
 def probe(inquiry: Inquiry, workspace: Path, account: Account | None = None) -> Finding:

@@ -37,6 +37,7 @@ from bartack.runtime._reopened import Reopened
 from bartack.runtime._run_as import account_of, check_account, share_run
 from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._units import Caps
 from bartack.runtime._veils import open_veil
 from bartack.runtime._worker_state import NO_VALUE
 from bartack.telemetry import NO_TELEMETRY, Telemetry
@@ -234,6 +235,12 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
         max_usd=config.max_usd,
         reserve_usd=config.reserve_usd,
         min_reserve_usd=config.budget.min_reserve_usd,
+        caps=Caps(
+            tokens=config.budget.tokens,
+            turns=config.budget.turns,
+            wall_s=config.budget.wall_s,
+            strict=config.budget.strict,
+        ),
         agent=config.default_agent,
         letters=config.dead_letters,
         mailboxes=config.mailboxes,

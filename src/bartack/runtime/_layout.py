@@ -89,6 +89,7 @@ class RunDir:
             program=str(self.program),
             root=state.run.root,
             folder=os.path.relpath(os.path.dirname(state.run.program), state.run.root),
+            paths=state.run.paths,
         )
         return msgspec.json.encode(order)
 

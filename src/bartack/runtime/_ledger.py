@@ -21,6 +21,7 @@ from bartack.runtime._entries import EntryData, StepFailed, StepFinished, StepSt
 from bartack.runtime._herald import Herald
 from bartack.runtime._state import State
 from bartack.runtime._steps import ShellArgs, ThinkArgs
+from bartack.runtime._units import NONE, Units
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 FOREIGN: Final = "foreign:"
@@ -114,6 +115,10 @@ class StartPrompt(Action, frozen=True, gc=False):
     """Where in its trace the step is, if anybody traces it."""
     epoch: int = 0
     """How many histories its worker has ended before this one."""
+    reserved: Units = NONE
+    """What is reserved for it beside money."""
+    rejected: tuple[str, str] = ("", "")
+    """Why the answer that the step had before was refused: a code and a sentence. Not the program's doing, but a person's."""
 
 
 class StopPrompt(Action, frozen=True, gc=False):
@@ -262,13 +267,27 @@ class Ledger:
         self.tell(worker, data, NO_VALUE)
 
     def end_open(
-        self, worker: Worker, step: OpenStep, value: Value, *, usd: float = 0.0, by: str = ""
+        self,
+        worker: Worker,
+        step: OpenStep,
+        value: Value,
+        *,
+        usd: float = 0.0,
+        used: Units | None = None,
+        by: str = "",
     ) -> None:
         """Finish a step that was under way."""
         self.finish(
             worker,
             StepFinished(
-                p=step.p, n=step.n, step=step.step, fp=step.fp, usd=usd, by=by, cleanup=step.cleanup
+                p=step.p,
+                n=step.n,
+                step=step.step,
+                fp=step.fp,
+                usd=usd,
+                used=used,
+                by=by,
+                cleanup=step.cleanup,
             ),
             value,
         )
@@ -280,10 +299,11 @@ class Ledger:
         error: BartackError | f.ErrorData,
         *,
         usd: float = 0.0,
+        used: Units | None = None,
         late: bool = False,
     ) -> None:
         """Fail a step that was under way."""
-        self.fail(worker, failure_of(worker, step, error, usd=usd, late=late))
+        self.fail(worker, failure_of(worker, step, error, usd=usd, used=used, late=late))
 
     # Saying.
 
@@ -405,6 +425,7 @@ def failure_of(
     error: BartackError | f.ErrorData,
     *,
     usd: float = 0.0,
+    used: Units | None = None,
     late: bool = False,
 ) -> StepFailed:
     """The entry that fails a step that was under way."""
@@ -416,6 +437,7 @@ def failure_of(
         about=step.about,
         error=error if isinstance(error, f.ErrorData) else describe(error, worker.path),
         usd=usd,
+        used=used,
         cleanup=step.cleanup,
         late=late,
     )

@@ -101,12 +101,14 @@ def read_state(run: RunDir) -> State:
 
 
 def status_of(run: RunDir, state: State, *, active: bool | None = None) -> Status:
-    """What a run is doing: one that is not ended and that nobody runs is interrupted."""
+    """What a run is doing: one that is not ended and that nobody runs is interrupted, or waits for an answer."""
     if state.ended is not None:
         return state.status
     if active is None:
         active = is_active(run)
-    return state.status if active else "interrupted"
+    if active:
+        return state.status
+    return "waiting" if state.stopped == "waiting" and state.questions else "interrupted"
 
 
 class RunSummary(msgspec.Struct, omit_defaults=True):
@@ -146,7 +148,8 @@ def summarise(run: RunDir) -> RunSummary:
     if not alive and file.status not in ENDED:
         if file.pid:
             return _correct(file, _summarise_journal(run))
-        file.status = "interrupted"
+        if file.status != "waiting":
+            file.status = "interrupted"
     return _summary_of(file, pid=file.pid if alive else 0)
 
 

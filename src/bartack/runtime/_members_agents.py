@@ -86,6 +86,9 @@ class CommandOptions(TypedDict, total=False):
         cwd: Where it works, relative to the workspace; else in the workspace itself.
         refused_paths: Below which it must not leave anything.
         rejected: Why an earlier answer to the same key was refused: a code of the line protocol.
+        rejected_because: The same in words; the agent is told.
+        share: How many such commands are given at a time: what is left of a budget is for all of them.
+        attempts_before: How many attempts at the same key there were before this step.
         prompt: The same in words, for an agent that knows prompts and no actions: it is told this instead.
         max_usd: What it may cost.
         max_tokens: How many tokens it may use.
@@ -104,6 +107,9 @@ class CommandOptions(TypedDict, total=False):
     cwd: str
     refused_paths: Sequence[str]
     rejected: str
+    rejected_because: str
+    attempts_before: int
+    share: int
     prompt: str
     max_usd: float | None
     max_tokens: int | None
@@ -257,6 +263,9 @@ class AgentMembers(Members):
             cwd=options.get("cwd", ""),
             refused_paths=list(options.get("refused_paths", ())),
             rejected=options.get("rejected", ""),
+            rejected_because=options.get("rejected_because", ""),
+            attempts_before=options.get("attempts_before", 0),
+            share=options.get("share", 0),
             max_tokens=options.get("max_tokens"),
             prompt=options.get("prompt", ""),
         )
@@ -270,7 +279,9 @@ class AgentMembers(Members):
             once=options.get("once", False),
             command=command,
         )
-        return self._step("think", args, _result_reader(), f"{action} {task_id}")
+        plain = msgspec.structs.replace(command, rejected_because="", attempts_before=0, share=0)
+        written = encode_args(msgspec.structs.replace(args, command=plain))
+        return self._step("think", args, _result_reader(), f"{action} {task_id}", written=written)
 
     @overload
     def ask(

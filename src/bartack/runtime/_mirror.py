@@ -22,7 +22,7 @@ from bartack.runtime._transcript import Transcript
 from bartack.runtime._transcript_facts import FactTranscript, tells_facts
 
 STACK_LIMIT = 50
-_LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted", "waiting": "interrupted"}
+_LEFT: dict[str, str] = {"disk": "interrupted", "terminated": "interrupted"}
 """How a hub ended that left its run resumable."""
 MESSAGE_LIMIT = 4096
 

@@ -16,6 +16,7 @@ from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
 from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._ledger import Ledger, Peer, describe
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._units import NONE, Caps, Units
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 A = TypeVar("A")
@@ -36,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_usd: float | None = None
     reserve_usd: float = 2.0
     min_reserve_usd: float = 0.05
+    caps: Caps = Caps()
+    """What the run may use beside money."""
     agent: str = ""
     letters: LetterPolicy = LetterPolicy()
     mailboxes: dict[str, Bounds] = {}
@@ -101,6 +104,7 @@ class Office:
         due: int = 0,
         question: str = "",
         reserved_usd: float = 0.0,
+        reserved: Units = NONE,
         attempt: int = 1,
         ride: bool = True,
     ) -> OpenStep:
@@ -117,6 +121,7 @@ class Office:
             due=due,
             question=question,
             reserved_usd=reserved_usd,
+            reserved=reserved or None,
             cleanup=step.cleanup,
         )
         return self.ledger.open_step(data, asked, ride=ride)

@@ -6,6 +6,7 @@ program prints while it is imported goes to stderr. The answer goes to the descr
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -16,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import cast
 
 import msgspec
@@ -23,13 +25,14 @@ import msgspec
 from bartack._version import __version__
 from bartack.errors import BartackError, ProgramImportError, TypeMismatchError, UsageError
 from bartack.runtime._exceptions import is_own
-from bartack.runtime._program import Finding, Inquiry
+from bartack.runtime._imports import Closure, find_data, is_from_packages
+from bartack.runtime._program import Finding, Inquiry, Kept, NotKept, Taken
+from bartack.runtime._project import INIT, Module, Project, main_module
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._values import codec
 from bartack.runtime._worker import Worker
 
 ASKING = re.compile(rb"\.think(?:_reply)?\(")
-SKIPPED = ("site-packages", ".bartack", ".venv", "venv", "node_modules")
 
 
 def main() -> int:
@@ -60,18 +63,31 @@ def inspect_program(inquiry: Inquiry) -> Finding:
         ProgramImportError: It cannot be imported, or has no such worker.
         UsageError: The arguments do not fit.
     """
-    module = import_program(inquiry.file, inquiry.root)
-    worker = choose_worker(module, inquiry.file, inquiry.worker)
+    own = main_module(Path(inquiry.file), inquiry.root, sys.path, inquiry.module)
+    module = import_program(inquiry.file, inquiry.root, own)
+    worker = choose_worker(module, inquiry.file, inquiry.worker, own.name)
     call = inquiry.call or bind(worker, inquiry.argv, inquiry.input)
-    files = sorted(project_files(inquiry.root))
+    project = Project(inquiry.root, own.name.partition(".")[0])
+    closure = Closure(project)
+    closure.follow(list(sys.modules))
+    check_imports(closure, inquiry.file)
+    data = find_data(closure, project)
+    kept = [Kept(file, "module", name) for name, file in closure.modules.items()]
+    kept += [Kept(file, "data") for file in data.files if file not in closure.modules.values()]
+    modules = sorted(set(closure.modules.values()))
+    environment = taken(closure)
     return Finding(
         worker=worker.ref,
         name=worker.name,
         call=call,
-        files=files,
-        environment=versions(inquiry.root),
+        files=sorted({file.path for file in kept}),
+        environment=versions(environment),
+        paths=paths_of(closure, project, inquiry.file, own.base),
+        kept=sorted(kept, key=lambda file: file.path),
+        taken=environment,
+        left_out=[NotKept(one.path, one.reason) for one in data.left_out],
         usage=usage(worker),
-        agents=agents_of(worker, inquiry.root, files),
+        agents=agents_of(worker, project.root, modules),
     )
 
 
@@ -81,35 +97,55 @@ def agents_of(worker: Worker[..., object], root: str, files: list[str]) -> list[
     return [worker.agent] if asks else []
 
 
-def import_program(file: str, root: str) -> object:
-    """Import a file as the module of its name, with its directory and the project's root on the path."""
-    path = Path(file)
-    for folder in (root, str(path.parent)):
-        if folder not in sys.path:
-            sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise ProgramImportError(file, "this is no Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
+def import_program(file: str, root: str, own: Module) -> object:
+    """Import a file under its name, with the project's root and what its name is relative to on the path.
+
+    Modules that are beside a file in a package are found without the package's name, too, unless others have that name.
+    """
+    sys.path[:] = [
+        own.base,
+        *([] if root in sys.path else [root]),
+        *(place for place in sys.path if place != own.base),
+    ]
+    if str(Path(file).parent) not in sys.path:
+        sys.path.append(str(Path(file).parent))
     try:
-        spec.loader.exec_module(module)
-    except BartackError as error:
-        raise ProgramImportError(file, error.message) from error
+        is_packaged = "." in own.name or Path(file).name == INIT
+        module = importlib.import_module(own.name) if is_packaged else _execute(file, own.name)
     except BaseException as error:
-        last = traceback.extract_tb(error.__traceback__)[-1:]
-        where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-        raise ProgramImportError(file, f"{type(error).__name__}: {error}{where}") from error
+        raise _import_error(file, error) from error
+    other = module.__file__ or ""
+    if os.path.realpath(other) != os.path.realpath(file):
+        raise ProgramImportError(file, f"Python takes another file for {own.name}: {other}")
     return module
 
 
-def choose_worker(module: object, file: str, wanted: str) -> Worker[..., object]:
+def _execute(file: str, name: str) -> ModuleType:
+    """Import a file under its name, also if a module of the same name is there already."""
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ProgramImportError(file, "this is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _import_error(file: str, error: BaseException) -> ProgramImportError:
+    if isinstance(error, BartackError):
+        return ProgramImportError(file, error.message.removeprefix(f"{file}: "))
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
+    return ProgramImportError(file, f"{type(error).__name__}: {error}{where}")
+
+
+def choose_worker(module: object, file: str, wanted: str, own_name: str) -> Worker[..., object]:
     """The worker that is meant: the one that is named, else ``main``, else the only one."""
     found = [
         cast("Worker[..., object]", value) for value in vars(module).values() if isinstance(value, Worker)
     ]
     workers = {worker.name: worker for worker in found}
-    own = {name: worker for name, worker in workers.items() if worker.ref.startswith(f"{Path(file).stem}:")}
+    own = {name: worker for name, worker in workers.items() if worker.ref.startswith(f"{own_name}:")}
     names = ", ".join(sorted(workers)) or "none"
     if wanted:
         if wanted not in workers:
@@ -125,30 +161,56 @@ def choose_worker(module: object, file: str, wanted: str) -> Worker[..., object]
     raise ProgramImportError(file, problem)
 
 
-def project_files(root: str) -> set[str]:
-    """The files of the imported modules that lie below a directory, relative to it. Bartack itself is never among them."""
-    found: set[str] = set()
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or is_own(os.path.realpath(file)):
-            continue
-        relative = os.path.relpath(os.path.realpath(file), os.path.realpath(root))
-        if not relative.startswith("..") and not any(part in SKIPPED for part in Path(relative).parts):
-            found.add(relative)
-    return found
+def check_imports(closure: Closure, file: str) -> None:
+    """Raise if a function of the program imports what is not there.
+
+    Raises:
+        ProgramImportError: It does; every such import is named with its place.
+    """
+    if not closure.missing:
+        return
+    places = "; ".join(f"{one.file}:{one.line} imports {one.module}" for one in closure.missing)
+    remedy = "install it or set PYTHONPATH; an import that the program can do without belongs in try ... except ImportError"
+    raise ProgramImportError(file, f"{places}, which {sys.executable} cannot find: {remedy}")
 
 
-def versions(root: str) -> dict[str, str]:
+def paths_of(closure: Closure, project: Project, file: str, base: str) -> list[str]:
+    """The directories of the project from which a worker imports: those of the path, and what leads to modules found otherwise.
+
+    The directory of a file in a package is the last of the whole path, as ``import_program`` had it, and not among them.
+    """
+    own = str(Path(file).parent)
+    is_last = own != base and sys.path[-1] == own
+    places = [project.relative(place) for place in sys.path[: -1 if is_last else None] if place]
+    last = {project.relative(own)} if is_last and project.relative(own) not in places else set[str | None]()
+    return list(
+        dict.fromkeys(
+            place for place in (*places, *closure.bases()) if place is not None and place not in last
+        )
+    )
+
+
+def taken(closure: Closure) -> list[Taken]:
+    """The packages that come from the environment, without those of Python itself."""
+    found = {
+        name: place
+        for name, place in closure.elsewhere.items()
+        if is_from_packages(place) and not is_own(place)
+    }
+    return [Taken(name, _version(name), os.path.dirname(place)) for name, place in sorted(found.items())]
+
+
+def versions(environment: list[Taken]) -> dict[str, str]:
     """The versions of what the program runs with."""
-    found = {"python": platform.python_version(), "bartack": __version__}
-    for name in {name.partition(".")[0] for name in list(sys.modules)}:
-        file = getattr(sys.modules.get(name), "__file__", None) or ""
-        if "site-packages" in file and not name.startswith("_"):
-            try:
-                found[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-    return dict(sorted(found.items()))
+    found = {one.module: one.version for one in environment if one.version and not one.module.startswith("_")}
+    return dict(sorted({**found, "python": platform.python_version(), "bartack": __version__}.items()))
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return ""
 
 
 # Arguments from the command line.

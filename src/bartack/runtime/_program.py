@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,6 +13,7 @@ from bartack.errors import ProgramImportError, UsageError
 from bartack.runtime._config_problem import CONFIG_FILE
 from bartack.runtime._errors_out import errors_passed_on
 from bartack.runtime._frames import PATCHWORK
+from bartack.runtime._project import project_of, with_absolute_path
 from bartack.runtime._steps import CallArgs
 from bartack.supervision import run_guarded
 
@@ -30,6 +31,32 @@ class Inquiry(msgspec.Struct):
     input: dict[str, msgspec.Raw] = {}
     call: CallArgs | None = None
     """Arguments that are encoded already; ``argv`` and ``input`` are not used then."""
+    module: str = ""
+    """The name that the file is imported under, where that is known; else the rule of ``_project.py`` decides."""
+
+
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file that is kept with a run."""
+
+    path: str
+    """Relative to the project."""
+    kind: Literal["module", "data"]
+    module: str = ""
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A package that is taken from the environment."""
+
+    module: str
+    version: str
+    place: str
+
+
+class NotKept(msgspec.Struct, frozen=True):
+    """Data files that a run does not keep, and why."""
+
+    path: str
+    reason: str
 
 
 class Finding(msgspec.Struct, omit_defaults=True):
@@ -39,7 +66,14 @@ class Finding(msgspec.Struct, omit_defaults=True):
     name: str = ""
     call: CallArgs | None = None
     files: list[str] = []
+    """What is kept with a run, relative to the project."""
     environment: dict[str, str] = {}
+    paths: list[str] = []
+    """The directories of the project that modules are imported from, in order and relative to it."""
+    kept: list[Kept] = []
+    """The same files, and why."""
+    taken: list[Taken] = []
+    left_out: list[NotKept] = []
     usage: str = ""
     agents: list[str] = []
     """The agents that it may ask, as far as that can be seen; empty names stand for the default one."""
@@ -66,15 +100,19 @@ def find_program(program: str, workspace: Path) -> tuple[Path, str]:
     return file.resolve(), worker
 
 
-def project_root(file: Path, workspace: Path) -> Path:
+def project_root(file: Path, workspace: Path, module: str = "") -> Path:
     """The directory whose modules belong to the program.
 
-    For Python it is the workspace, if the file is in it, for Patchwork that of the nearest ``bartack.toml``; else the file's own.
+    For Python the rule is in ``_project.py``. For Patchwork it is that of the nearest ``bartack.toml``; else the file's own.
+
+    Args:
+        file: The program.
+        workspace: Where it runs.
+        module: The name that it is imported under, where that is known.
     """
     if file.suffix == PATCHWORK:
         return next((folder for folder in file.parents if (folder / CONFIG_FILE).is_file()), file.parent)
-    resolved = workspace.resolve()
-    return resolved if file.is_relative_to(resolved) else file.parent
+    return project_of(file, workspace, module)
 
 
 def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = None) -> Finding:
@@ -85,7 +123,7 @@ def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = No
         UsageError: The arguments do not fit.
     """
     environ = os.environ if account is None else account.environment(os.environ)
-    env = {**environ, "BARTACK_PROBE": "1"}
+    env = {**with_absolute_path(environ), "BARTACK_PROBE": "1"}
     text = msgspec.json.encode(inquiry)
     with errors_passed_on() as errors:
         ran = run_guarded(
@@ -115,9 +153,9 @@ def differences(files: list[str], root: Path, pinned: Path) -> list[str]:
 
 
 def pinned_files(pinned: Path) -> list[str]:
-    """The files of a pinned program."""
-    kept = (path for path in pinned.rglob("*") if path.suffix in {".py", PATCHWORK})
-    return sorted(str(path.relative_to(pinned)) for path in kept)
+    """The files of a pinned program; bytecode was made for it, and is not of its source."""
+    files = (path.relative_to(pinned) for path in pinned.rglob("*") if path.is_file())
+    return sorted(str(file) for file in files if "__pycache__" not in file.parts)
 
 
 def _same(one: Path, other: Path) -> bool:

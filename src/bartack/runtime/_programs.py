@@ -338,6 +338,8 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
             attempt=action.attempt,
             may_decline=args.may_decline,
             trace=action.trace,
+            rejected=action.rejected[0],
+            rejected_because=action.rejected[1],
         )
     return AgentRequest(
         run_id=run_id,
@@ -354,12 +356,27 @@ def make_request(action: StartPrompt, run_id: str, workspace: str) -> AgentReque
         pinning=command.pinning,
         cwd=os.path.normpath(os.path.join(workspace, command.cwd)) if command.cwd else workspace,
         name=args.name,
-        budget=msgspec.structs.replace(budget, tokens=command.max_tokens),
+        budget=_command_budget(action, command, budget),
         timeout_s=action.timeout_s,
         attempt=action.attempt,
         refused_paths=command.refused_paths,
-        rejected=command.rejected,
+        rejected=command.rejected or action.rejected[0],
+        rejected_because=command.rejected_because or action.rejected[1],
+        attempts_before=command.attempts_before,
         trace=action.trace,
+    )
+
+
+def _command_budget(action: StartPrompt, command: CommandArgs, budget: Budget) -> Budget:
+    """What a command may use: what was reserved for it, where the hub knows how many are given at a time."""
+    reserved = action.reserved
+    if not command.share:
+        return msgspec.structs.replace(budget, tokens=command.max_tokens)
+    return Budget(
+        usd=budget.usd,
+        tokens=reserved.tokens or command.max_tokens,
+        turns=reserved.turns or budget.turns,
+        wall_s=reserved.wall_s or None,
     )
 
 

@@ -197,6 +197,11 @@ class Prompts:
             text, key, cwd = args.command.prompt, args.command.key or key, args.command.cwd or cwd
             if args.command.rejected:
                 key = f"{key}:{action.p}:{action.n}"  # what it said under this key was refused
+                text = f"{text}\n\n{_refusal(args.command)}" if args.command.rejected_because else text
+        if action.rejected[0]:
+            # The key of the step is another one than before, but that of a command is its own.
+            key = f"{key}:{action.key}"
+            text = f"{text}\n\nYour last answer was refused: {action.rejected[1]}"
         while (before := agent.recall(key)) is not None and before.until_s:
             key = f"{key}:again"  # what it said under this key was that it may not be asked yet
         reply = agent.reply(Prompt(key, args.name, text, cwd, role))
@@ -312,6 +317,12 @@ def _check_answer(call: _Call, value: bytes, problem: str) -> None:
     found: object = problem or msgspec.json.decode(value)
     if found != made.expect:
         raise ScriptError(call.name, f"{made.tool} returned {found!r}, and {made.expect!r} was expected")
+
+
+def _refusal(command: CommandArgs) -> str:
+    """What an agent that knows prompts only is told of an answer that was refused."""
+    number = f" (attempt {command.attempts_before})" if command.attempts_before else ""
+    return f"Your last answer{number} was refused ({command.rejected}): {command.rejected_because}"
 
 
 def _charged(error: AgentError, *replies: ScriptedReply) -> AgentError:

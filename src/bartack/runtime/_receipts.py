@@ -134,15 +134,19 @@ def load_receipt(path: str | os.PathLike[str]) -> Receipt:
         raise FileAccessError(os.fspath(path), str(error)) from None
 
 
-def iter_receipts(run_dir: str | os.PathLike[str]) -> Iterator[Receipt]:
-    """The receipts of a run, in the order of its journal. The journal is read, not the files; no hub is needed."""
+def iter_receipts(run_dir: str | os.PathLike[str], *, undone: bool = False) -> Iterator[Receipt]:
+    """The receipts of a run, in the order of its journal. The journal is read, not the files; no hub is needed.
+
+    Args:
+        run_dir: The directory of the run.
+        undone: Instead, those of answers that do not count any more: a person has set them aside.
+    """
     chronicle = Chronicle()
     with open_reader(run_dir) as reader:
         entries = list(reader.read())
         chronicle.add_all(entries)
-        accepted = {
-            step.seq for step in chronicle.steps if step.about == "accept" and step.status == "finished"
-        }
+        wanted = "undone" if undone else "finished"
+        accepted = {step.seq for step in chronicle.steps if step.about == "accept" and step.status == wanted}
         for entry in entries:
             if entry.seq in accepted:
                 value = reader.load_value(entry)

@@ -22,6 +22,7 @@ from bartack.runtime._apply import apply_all
 from bartack.runtime._errors_out import errors_passed_on
 from bartack.runtime._history import outcome_of
 from bartack.runtime._layout import RunDir
+from bartack.runtime._project import with_absolute_path
 from bartack.runtime._state import State
 from bartack.runtime._veils import open_veil_of
 from bartack.runtime._worker_state import Worker
@@ -57,6 +58,7 @@ class Assignment(msgspec.Struct, frozen=True):
     root: str
     folder: str
     secrets: Secrets = Secrets({}, ())
+    paths: list[str] = []
 
 
 def check_replay(
@@ -66,19 +68,21 @@ def check_replay(
     folder: str,
     seed: int,
     workspace: str,
+    *,
     timeout_s: float = TIMEOUT_S,
     account: Account | None = None,
+    paths: list[str] | None = None,
 ) -> ReplayReport:
     """Replay a run against a program in a process of its own, which is executed as ``account``."""
     secrets = open_veil_of(run, workspace).secrets
-    assignment = Assignment(str(run.path), str(program), root, folder, secrets)
+    assignment = Assignment(str(run.path), str(program), root, folder, secrets, paths or [])
     environ = os.environ if account is None else account.environment(os.environ)
     with errors_passed_on() as errors:
         ran = run_guarded(
             REPLAY,
             msgspec.json.encode(assignment),
             cwd=workspace,
-            env={**environ, "PYTHONHASHSEED": str(seed)},
+            env={**with_absolute_path(environ), "PYTHONHASHSEED": str(seed)},
             errors=errors,
             timeout_s=timeout_s,
             account=account,
@@ -99,7 +103,7 @@ def main() -> int:
     assignment = msgspec.json.decode(sys.stdin.buffer.read(), type=Assignment)
     answer = os.dup(1)
     os.dup2(2, 1)
-    prepare_imports(assignment.program, assignment.root, assignment.folder)
+    prepare_imports(assignment.program, assignment.root, assignment.folder, assignment.paths)
     report = replay(RunDir(assignment.run_dir), assignment.program, Veil(assignment.secrets))
     with os.fdopen(answer, "wb") as out:
         out.write(msgspec.json.encode(report))

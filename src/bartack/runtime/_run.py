@@ -6,14 +6,15 @@ import contextlib
 import inspect
 import os
 import secrets
+import select
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Self, TypeVar, cast, overload
 
 import msgspec
 
@@ -31,11 +32,13 @@ from bartack.runtime import _steps as s
 from bartack.runtime._apply import apply_all
 from bartack.runtime._asks import check_limit
 from bartack.runtime._client import HubClient
-from bartack.runtime._config import find_workspace, load_config
+from bartack.runtime._config import check_resumed, find_workspace, load_config
 from bartack.runtime._core import UnknownDecision
 from bartack.runtime._creation import Order, create_run
 from bartack.runtime._dead_letters import open_letters
+from bartack.runtime._exceptions import revive_error
 from bartack.runtime._foreign import Request
+from bartack.runtime._frames import ErrorData
 from bartack.runtime._inbox import leave_answer, leave_message
 from bartack.runtime._inside import check_may_drive
 from bartack.runtime._launch import check_resumable
@@ -45,6 +48,7 @@ from bartack.runtime._manage import cancel_run, fail_run, fork_run
 from bartack.runtime._mirror import RunFile, known_seq
 from bartack.runtime._origin import check_own
 from bartack.runtime._presence import check_continues, is_active, join_limit_s, read_owner
+from bartack.runtime._project import with_absolute_path
 from bartack.runtime._session import Session
 from bartack.runtime._state import State
 from bartack.runtime._update import update_program
@@ -63,6 +67,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 START_TIMEOUT_S: Final = 30.0
+SERVER: Final = "bartack.runtime._serve"
+"""The program that is the hub of a run."""
+SERVERS: Final = {"bartack.pipeline._main:main": "bartack.pipeline._serve"}
+"""Workers whose runs need more of it. Its program is above this package, so it is named here and not imported."""
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -171,7 +179,8 @@ class Run:
         with open_watch(str(self._run.path)) as watch:
             while True:
                 found = self.state()
-                if found.status in goals and (found.status == "waiting" or self._is_left()):
+                stopped = found.status == "waiting" and not is_active(self._run)
+                if stopped or (found.status in goals and (found.status == "waiting" or self._is_left())):
                     return found
                 left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
                 if left <= 0:
@@ -214,8 +223,11 @@ class Run:
         unknown: str | None = None,
         value: object = None,
         workspace: str | os.PathLike[str] | None = None,
+        sets: Sequence[str] = (),
     ) -> None:
-        """Let an interrupted or failed run go on.
+        """Resume an interrupted or failed run.
+
+        A run of the pipeline is resumed as ``bartack resume`` does it: with the workspace for itself, its receipts and settings.
 
         Args:
             update: Take the program's source as it is now; its recorded steps must still fit.
@@ -223,8 +235,12 @@ class Run:
             unknown: What to do with a step whose outcome is not known: ``retry``, ``done`` or ``fail``.
             value: With ``done``: its outcome.
             workspace: Where its workspace is, if it is not where it was.
+            sets: Settings that hold for this run from now on, each ``section.key=value``.
 
         Raises:
+            ConfigError: A setting cannot be used, or cannot change any more.
+            WorkspaceBusyError: Another run of the pipeline works in its workspace.
+            JournalLockedError: Another process runs it.
             ResumeRefusedError: It has ended for good, or needs a decision first.
             PeerRefusedError: This process belongs to a run.
             HubStoppedError: A process runs it and is stopped.
@@ -235,6 +251,7 @@ class Run:
         if is_active(self._run):
             check_continues(self._run, read_owner(self._run), join_limit_s())
         check_own(self._run)
+        check_resumed(sets)
         check_kept(self._run.path, at_least=known_seq(self._run))
         if update or program is not None:
             update_program(self._run, None if program is None else Path(program))
@@ -242,7 +259,7 @@ class Run:
         check_may_drive(self._run)
         check_resumable(self._run, read_state(self._run), decision)
         given = None if workspace is None else os.fspath(workspace)
-        self._launch(decision, encode(value) if unknown == "done" else b"", given)
+        self._launch(decision, encode(value) if unknown == "done" else b"", given, sets)
 
     def fork(self, at: str, *, update: bool = False) -> Run:
         """A run of its own that begins with what this one did; it stands until it is resumed.
@@ -394,37 +411,64 @@ class Run:
         return chronicle
 
     def _launch(
-        self, decision: UnknownDecision | None = None, value: bytes = b"", workspace: str | None = None
+        self,
+        decision: UnknownDecision | None = None,
+        value: bytes = b"",
+        workspace: str | None = None,
+        sets: Sequence[str] = (),
     ) -> None:
         state = read_state(self._run)
         assert state.run is not None
         place = self._run.workspace(state, workspace)
-        words = [str(self._run.path), place]
+        words = [SERVERS.get(state.run.worker, SERVER), str(self._run.path), place]
         if decision is not None:
             words += [decision.choice, *([value.decode()] if value else [])]
-        with open(self._run.log, "ab", opener=open_private) as log:
-            process = subprocess.Popen(  # bartack: allow[unsupervised_process] a hub outlives us  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-P", "-s", "-m", "bartack.runtime._serve", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=place,
-            )
-        self._wait_for_hub(process)
+        heard, told = os.pipe()
+        with open(heard, "rb") as report:
+            try:
+                process = self._start_hub(words, place, told)
+            finally:
+                os.close(told)
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(msgspec.json.encode({"report": told, "sets": list(sets)}))
+            self._wait_for_hub(process, report)
         # It outlives whoever started it; somebody has to take note of its end, or it stays a zombie.
         threading.Thread(  # bartack: allow[unsupervised_thread] it ends with the hub, or with us
             target=process.wait, name=f"bartack {self.id}", daemon=True
         ).start()
 
-    def _wait_for_hub(self, process: subprocess.Popen[bytes]) -> None:
-        """Until somebody listens, or the process has come and gone."""
+    def _start_hub(self, words: Sequence[str], place: str, report: int) -> subprocess.Popen[bytes]:
+        with open(self._run.log, "ab", opener=open_private) as log:
+            return subprocess.Popen(  # bartack: allow[unsupervised_process] a hub outlives us  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-P", "-s", "-m", *words],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=place,
+                env=with_absolute_path(os.environ),
+                pass_fds=(report,),
+            )
+
+    def _wait_for_hub(self, process: subprocess.Popen[bytes], report: BinaryIO) -> None:
+        """Until a process listens, or the one that was started has come and gone.
+
+        Raises:
+            BartackError: It could not run the run, and says why.
+        """
         limit = time.monotonic() + START_TIMEOUT_S
         with open_watch(str(self._run.path)) as watch:
-            while process.poll() is None and not is_active(self._run):
+            while not select.select([report], [], [], 0)[0] or (
+                process.poll() is None and not is_active(self._run)
+            ):
                 if time.monotonic() > limit:
                     raise DeadlineExceededError("start", START_TIMEOUT_S, "default")
                 watch.wait(0.05)
+        problem = report.readline().strip()
+        if problem:
+            process.wait(START_TIMEOUT_S)
+            raise revive_error(msgspec.json.decode(problem, type=ErrorData))
 
     def _is_left(self) -> bool:
         """Whether the process that ran the run has signed off, or is gone without."""
@@ -488,12 +532,21 @@ def _order(
     if isinstance(program, WorkerCall):
         file = inspect.getsourcefile(program.worker.function) or ""
         call = msgspec.json.decode(program.encode(), type=s.CallArgs)
-        return Order(program=os.path.abspath(file), worker=program.worker.name, call=call)
+        module = _module_name(program.worker.function)
+        return Order(program=os.path.abspath(file), worker=program.worker.name, call=call, module=module)
     call = s.CallArgs(
         [msgspec.Raw(encode(value)) for value in args],
         {name: msgspec.Raw(encode(value)) for name, value in kwargs.items()},
     )
     return Order(program=os.fspath(program), call=call)
+
+
+def _module_name(function: Callable[..., object]) -> str:
+    """The module that a function is in; for a script, the name that it would be imported under, if Python knows one."""
+    if function.__module__ != "__main__":
+        return function.__module__
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return "" if spec is None else str(spec.name)
 
 
 def _question(run: RunDir, state: State, number: str) -> Question:

@@ -17,6 +17,7 @@ from bartack.runtime._deliveries import Deliveries
 from bartack.runtime._links import ABORTS, DEADLINE, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime._places import outer
 from bartack.runtime._steps import BODIES, CLEANUP
+from bartack.runtime._units import NONE
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker, is_unknown
 from bartack.supervision import Leak, Monitor, MonitorRegistry
 
@@ -72,6 +73,10 @@ class State:
         self.dead_us = 0
         self.spent_usd = 0.0
         self.reserved_usd = 0.0
+        self.spent = NONE
+        """What calls of agents have used beside money."""
+        self.reserved = NONE
+        """What is reserved for those that are under way."""
         self.questions: dict[str, tuple[str, str, int]] = {}
         self.questions_asked = 0
         self.last_at = 0
@@ -172,6 +177,9 @@ class State:
         known = worker.open.get((data.p, data.n))
         if known is not None:
             self.reserved_usd -= known.reserved_usd
+            self.reserved -= known.reserved
+        if data.reserved is not None:
+            self.reserved += data.reserved
         worker.open[data.p, data.n] = OpenStep(
             p=data.p,
             n=data.n,
@@ -187,6 +195,7 @@ class State:
             due=data.due,
             question=data.question,
             reserved_usd=data.reserved_usd,
+            reserved=data.reserved or NONE,
             max_crashes=data.max_crashes,
             limit=data.limit,
             asked=value,
@@ -211,6 +220,7 @@ class State:
         worker.status, worker.error, worker.error_is_final = "waiting", None, False
         for step in worker.open.values():
             self.reserved_usd += step.reserved_usd
+            self.reserved += step.reserved
             if step.question:
                 self.questions[step.question] = (worker.path, step.p, step.n)
         made = [self.workers[path] for path in worker.made]
@@ -287,6 +297,8 @@ class State:
         was = worker.open.pop(step, None)
         if was is not None:
             self.reserved_usd -= was.reserved_usd
+            if was.reserved:
+                self.reserved -= was.reserved
             self.questions.pop(was.question, None)
         return was
 

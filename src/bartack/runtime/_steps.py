@@ -147,6 +147,11 @@ class CommandArgs(Args, frozen=True):
     cwd: str = ""
     refused_paths: list[str] = []
     rejected: str = ""
+    rejected_because: str = ""
+    """The same in words. Like the next two it is not compared with a recorded step: an earlier version did not say it."""
+    attempts_before: int = 0
+    share: int = 0
+    """How many such commands are given at a time: what is left of a budget is for all of them. 0: not known."""
     max_tokens: int | None = None
     prompt: str = ""
     """The same in words, for an agent that knows prompts only."""

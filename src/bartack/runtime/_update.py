@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from bartack.errors import ReplayMismatchError, ResumeRefusedError
+from bartack.errors import BartackError, ReplayMismatchError, ResumeRefusedError
 from bartack.runtime import _entries as e
 from bartack.runtime._inside import check_outside
 from bartack.runtime._inspection import probe
@@ -14,8 +14,8 @@ from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
 from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import finish_update, prepare_update, read_sources
-from bartack.runtime._program import Inquiry, project_root
-from bartack.runtime._replay import check_replay
+from bartack.runtime._program import Finding, Inquiry, project_root
+from bartack.runtime._replay import Difference, check_replay
 from bartack.runtime._run_as import account_of, share_run, share_tree
 from bartack.runtime._steps import CallArgs
 
@@ -41,34 +41,34 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         assert state.run is not None
         file = Path(source or state.run.program).resolve()
         workspace = Path(run.workspace(state))
-        root = project_root(file, workspace)
+        module, _, name = state.run.worker.partition(":")
+        root = project_root(file, workspace, module)
         account = account_of(run, state.run)
-        finding = probe(
-            Inquiry(str(file), str(root), state.run.worker.partition(":")[2], call=CallArgs()),
-            workspace,
-            account,
-        )
-        if finding.worker.partition(":")[2] != state.run.worker.partition(":")[2]:
+        inquiry = Inquiry(str(file), str(root), name, call=CallArgs(), module=module)
+        finding = probe(inquiry, workspace, account)
+        if finding.worker.partition(":")[2] != name:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
         folder = os.path.relpath(file.parent, root)
         sources = read_sources(finding.files, root, account)
-        _keep_module_name(state.run.worker.partition(":")[0], file, folder, sources)
+        _keep_module_name(module, finding, os.path.join(folder, file.name), sources)
         finish_update(run.path, state.next_program)
         waiting = prepare_update(run.path, sources, journal.fence)
         if account is not None:
             account = share_run(run, account)
             share_tree(run.path / waiting, account.groups[-1])
+        place, seed = str(workspace), state.run.seed
         report = check_replay(
-            run, run.path / waiting, str(root), folder, state.run.seed, str(workspace), account=account
+            run, run.path / waiting, str(root), folder, seed, place, account=account, paths=finding.paths
         )
         if report.differences:
             shutil.rmtree(run.path / waiting, ignore_errors=True)
-            first = report.differences[0]
-            if not first.recorded:
-                raise ResumeRefusedError(run.id, f"the program does not fit its history: {first.message}")
-            raise ReplayMismatchError(first.worker, first.step, first.recorded, first.asked)
+            raise _refusal(run.id, report.differences[0])
         pinned = e.ProgramPinned(
-            program=str(file), root=str(root), environment=finding.environment, waiting=waiting
+            program=str(file),
+            root=str(root),
+            environment=finding.environment,
+            waiting=waiting,
+            paths=finding.paths,
         )
         journal.stage(e.draft(pinned))
         journal.commit()
@@ -76,8 +76,16 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
     return report.steps
 
 
-def _keep_module_name(module: str, file: Path, folder: str, sources: dict[str, bytes]) -> None:
-    """A program from a file of another name is found under the name it had: the journal names its workers by that."""
-    if file.stem != module:
-        own = os.path.normpath(os.path.join(folder, file.name))
-        sources[os.path.normpath(os.path.join(folder, f"{module}.py"))] = sources[own]
+def _refusal(run_id: str, first: Difference) -> BartackError:
+    if not first.recorded:
+        return ResumeRefusedError(run_id, f"the program does not fit its history: {first.message}")
+    return ReplayMismatchError(first.worker, first.step, first.recorded, first.asked)
+
+
+def _keep_module_name(recorded: str, finding: Finding, file: str, sources: dict[str, bytes]) -> None:
+    """A Python program from a file of another name is found under the name it had: the journal names its workers by that."""
+    found = finding.worker.partition(":")[0]
+    own = os.path.normpath(file)
+    path = f"{found.replace('.', os.sep)}.py"
+    if found != recorded and own.endswith(path):
+        sources[f"{own.removesuffix(path)}{recorded.replace('.', os.sep)}.py"] = sources[own]

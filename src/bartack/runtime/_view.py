@@ -17,7 +17,7 @@ from bartack.runtime._apply import apply
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._herald_run import SUPERVISOR
 from bartack.runtime._places import CallPlace
-from bartack.runtime._state import State
+from bartack.runtime._state import State, below
 from bartack.runtime._worker_state import Value
 from bartack.supervision import CrashReport
 
@@ -154,6 +154,7 @@ class Chronicle:
             e.WorkerEnded: self._worker_ended,
             e.WorkerCrashed: self._crashed,
             e.WorkerRewound: self._rewound,
+            e.StepSetAside: self._set_aside,
             e.WorkerRestarted: self._restarted,
             e.PeerJoined: self._joined,
             e.ProgramPinned: self._pinned,
@@ -297,6 +298,23 @@ class Chronicle:
                 step.status = "undone"
                 del current[step.p, step.n]
         self._note(at, "rewound", "goes on at its failing step", data.path)
+
+    def _set_aside(self, data: e.StepSetAside, seq: int, at: int) -> None:
+        worker = self.workers[data.path]
+        worker.status, worker.error, worker.ended_at = "waiting", None, 0
+        history = set(self.state.workers[data.path].history)
+        current = self._of(data.path)
+        for step in list(current.values()):
+            if step.cleanup or step.status in {"aborted", "open"} or step.seq not in history:
+                step.status = "undone"
+                del current[step.p, step.n]
+        for path in list(self._current):
+            if path in data.workers or path.startswith(below(data.workers)):
+                for step in self._current.pop(path).values():
+                    step.status = "undone"
+        self._note(
+            at, "set aside", f"step {data.p}:{data.n} is executed again: a person set its outcome aside"
+        )
 
     def _restarted(self, data: e.WorkerRestarted, seq: int, at: int) -> None:
         self._end(data.path, data.n, "restart", seq, at)

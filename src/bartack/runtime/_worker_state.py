@@ -13,6 +13,7 @@ from bartack.runtime import _entries as e
 from bartack.runtime._blame import Blame
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._links import ABORTS, Abort
+from bartack.runtime._units import NONE, Units
 from bartack.supervision import Monitor
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
@@ -51,6 +52,7 @@ class OpenStep(msgspec.Struct, gc=False):
     due: int = 0
     question: str = ""
     reserved_usd: float = 0.0
+    reserved: Units = NONE
     max_crashes: int = 0
     limit: int = 0
     asked: Value = NO_VALUE
@@ -131,6 +133,8 @@ class Worker:
     """Whether it was told to stop: that it ends with a cancellation is then no failure."""
     last_crash = ""
     """Why its process died last."""
+    set_aside: frozenset[tuple[str, int]] = frozenset()
+    """Steps whose outcome a person has set aside, until they have another one."""
 
     def __init__(self, data: e.WorkerSpawned, seq: int, arguments: Value) -> None:
         self.path = data.path

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from bartack.supervision._supervisor import ChildCounts, Supervisor
     from bartack.supervision._system import (
         iter_open_files,
+        iter_outputs,
+        iter_processes,
         read_command,
         read_environment,
         read_facts,
@@ -94,6 +96,8 @@ _HOMES = {
     "find_by_environment": "_tree",
     "is_in_ground": "_cgroup",
     "iter_open_files": "_system",
+    "iter_outputs": "_system",
+    "iter_processes": "_system",
     "kill_descendants": "_tree",
     "kill_tree": "_tree",
     "monitor": "_watching",
@@ -147,6 +151,8 @@ __all__ = [
     "find_by_environment",
     "is_in_ground",
     "iter_open_files",
+    "iter_outputs",
+    "iter_processes",
     "kill_descendants",
     "kill_tree",
     "monitor",

@@ -117,6 +117,12 @@ def iter_open_files(pid: int) -> Iterator[str]:
     return iter(())
 
 
+def iter_outputs(pid: int) -> Iterator[tuple[int, int]]:
+    """What ``pid`` can write to is not looked at here."""
+    del pid
+    return iter(())
+
+
 def _split_arguments(text: bytes) -> tuple[int, list[bytes]]:
     (count,) = struct.unpack_from("=i", text)
     return count, text[4:].partition(b"\0")[2].lstrip(b"\0").split(b"\0")

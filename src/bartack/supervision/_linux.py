@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -228,6 +229,24 @@ def iter_open_files(pid: int, proc: str = PROC) -> Iterator[str]:
         for number in os.listdir(f"{proc}/{pid}/fd"):
             with suppress(OSError):  # closed meanwhile
                 yield os.readlink(f"{proc}/{pid}/fd/{number}")
+
+
+def iter_outputs(pid: int, proc: str = PROC) -> Iterator[tuple[int, int]]:
+    """Device and inode of the files that ``pid`` has open for writing; nothing if it is gone, or belongs to another user."""
+    with suppress(OSError):
+        for number in os.listdir(f"{proc}/{pid}/fd"):
+            with suppress(OSError):  # closed meanwhile
+                found = os.stat(f"{proc}/{pid}/fd/{number}")
+                if stat.S_ISREG(found.st_mode) and _is_output(f"{proc}/{pid}/fdinfo/{number}"):
+                    yield found.st_dev, found.st_ino
+
+
+def _is_output(facts: str) -> bool:
+    with open(facts, "rb") as file:
+        for line in file:
+            if line.startswith(b"flags:"):
+                return bool(int(line.split()[1], 8) & (os.O_WRONLY | os.O_RDWR))
+    return False
 
 
 def find_slot(name: str) -> tuple[int, int] | None:

@@ -10,6 +10,8 @@ else:
     from bartack.supervision import _darwin as system
 
 iter_open_files = system.iter_open_files
+iter_outputs = system.iter_outputs
+iter_processes = system.iter_processes
 read_command = system.read_command
 read_environment = system.read_environment
 read_facts = system.read_facts
@@ -18,6 +20,8 @@ set_subreaper = system.set_subreaper
 
 __all__ = [
     "iter_open_files",
+    "iter_outputs",
+    "iter_processes",
     "read_command",
     "read_environment",
     "read_facts",

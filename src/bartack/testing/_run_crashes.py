@@ -276,12 +276,16 @@ def assert_replays(
     with tempfile.TemporaryDirectory(prefix="bartack-") as scratch:
         recorded = Path(created.workspace)
         workspace = recorded if recorded.is_dir() else Path(scratch)
-        root = project_root(file, workspace)
-        finding = probe(Inquiry(str(file), str(root), created.name, call=CallArgs()), workspace)
+        module = created.worker.partition(":")[0]
+        root = project_root(file, workspace, module)
+        inquiry = Inquiry(str(file), str(root), created.name, call=CallArgs(), module=module)
+        finding = probe(inquiry, workspace)
         pinned = Path(scratch, "program")
         pin(read_sources(finding.files, root), pinned, Batch(synced=False))
         folder = os.path.relpath(file.parent, root)
-        report = check_replay(run, pinned, str(root), folder, created.seed, str(workspace))
+        report = check_replay(
+            run, pinned, str(root), folder, created.seed, str(workspace), paths=finding.paths
+        )
     for difference in report.differences:
         asked = difference.asked or difference.message
         raise ReplayMismatchError(difference.worker, difference.step, difference.recorded, asked)

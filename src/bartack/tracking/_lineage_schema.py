@@ -145,7 +145,11 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         uri=True,
     )
-    connection.execute(f"PRAGMA cache_size=-{CACHE_KIB[mode]}")
+    try:
+        connection.execute(f"PRAGMA cache_size=-{CACHE_KIB[mode]}")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -38,6 +38,7 @@ Delivering = Coroutine[object, object, Result]
 INLINE: Final = "inline"
 DAEMON: Final = "daemon"
 _INLINE_MOST_S: Final = 3.0
+_COUNTS: Final[tuple[str, ...]] = ("total_found", "synced", "failed", "skipped")
 
 
 class PatternTracker:
@@ -136,14 +137,34 @@ class PatternTracker:
         }
 
     async def sync_offline_events(self) -> Result:
-        """Deliver what waits."""
-        stats = await self._cache().sync_cached_events(self.api_client)
+        """Deliver what waits, if the service takes it now. A success only if everything that waited is delivered."""
+        try:
+            stats, problem = await self._sync()
+        except ResilienceError as error:
+            return {"success": False, "sync_stats": dict.fromkeys(_COUNTS, 0), "message": str(error)}
         message = f"{stats['synced']} of {stats['total_found']} events delivered"
-        return {"success": stats["failed"] == 0, "sync_stats": stats, "message": message}
+        left = stats["total_found"] - stats["synced"]
+        if left:
+            why = problem or "not all were taken; to see why: bartack track status"
+            message += f": {why}"
+        return {"success": not left, "sync_stats": stats, "message": message}
 
     async def cleanup_cache(self) -> Result:
         """Give up what is too old."""
         return {"success": True, "removed": await self._cache().cleanup_old_events()}
+
+    async def _sync(self) -> tuple[dict[str, int], str]:
+        """Deliver what waits; the counts, and why nothing was tried if nothing was."""
+        cache = self._cache()
+        asks = getattr(self.api_client, "can_deliver", None)  # a replaced client may have none
+        if asks is not None and not await asks():
+            found = cache.count_waiting()
+            counts = dict(zip(_COUNTS, (found, 0, found, 0), strict=True))
+            return (
+                counts,
+                f"{self.base_url} cannot be used now; the events are kept. Sync again when it is back",
+            )
+        return await cache.sync_cached_events(self.api_client, max_retries=None), ""
 
     def drafter(self) -> Drafter:
         """Makes events with what this tracker's database remembers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -83,7 +84,7 @@ def test_a_program_with_errors_is_reported_and_no_run_is_made(bartack: Call) -> 
         (["--", "x"], "argument 'n': expected int, found string \"x\""),
         (["--worker", "nobody"], "nobody"),
         (["--input", '{"m": 1}'], "there is no argument 'm'"),
-        (["--input", "@nowhere.json"], "--input @nowhere.json: No such file or directory"),
+        (["--input", "@nowhere.json"], f"--input @nowhere.json: {os.strerror(errno.ENOENT)}"),
     ],
 )
 def test_a_call_that_does_not_fit_makes_no_run(bartack: Call, words: list[str], told: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -176,7 +178,7 @@ def test_a_missing_reviewer_stops_a_run_before_the_builder_starts(bartack: Call,
         ((), 2, "there is nothing to do"),
         (("--task", "T-9"), 7, "there is no task 'T-9'"),
         (("--goal", " "), 2, "is blank"),
-        (("--goal", "@nowhere.txt"), 2, "--goal @nowhere.txt: No such file"),
+        (("--goal", "@nowhere.txt"), 2, f"--goal @nowhere.txt: {os.strerror(errno.ENOENT)}"),
         (("--goal", "x", "--instruction", "y"), 2, "give one of them"),
         (("program.py", "--goal", "x"), 2, "for runs without FILE"),
         (("--goal", "x", "--set", "pipeline.nothing=1"), 2, "pipeline.nothing"),

@@ -62,6 +62,6 @@ def test_a_question_in_patchwork_waits_as_long_as_the_settings_say(bartack: Call
 
     assert (taken.returncode, taken.stdout) == (0, "red\n")
     assert "question q1: Which colour? (red or blue)\n" in taken.stderr
-    refused = bartack("resume", "latest", "--set", "tests.command=true")
+    refused = bartack("resume", "latest", "--set", "spec.file=OTHER.md")
     assert refused.returncode == 2
-    assert "tests.command was decided when the run began" in refused.stderr
+    assert "spec.file was decided when the run began" in refused.stderr

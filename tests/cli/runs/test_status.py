@@ -154,7 +154,7 @@ def test_a_run_that_is_not_there_ends_with_7(call: Call, completed: Story) -> No
 def test_one_run_shows_its_workers_questions_and_mailboxes(call: Call, asking: Story) -> None:
     shown = call("status", "latest").stdout
 
-    assert "status     interrupted\n" in shown
+    assert "status     waiting\n" in shown
     assert "  main  interrupted  step main:2: ask Publish?\n" in shown
     assert "  q1  Publish? (bool)\n" in shown
     assert f"      bartack answer {asking.id} q1 VALUE\n" in shown

@@ -164,3 +164,14 @@ def test_an_agent_that_ignores_keys_does_it_again_and_comes_to_the_same(tmp_path
     honoured, ignored = results
     assert honoured.artifacts == ignored.artifacts != []
     assert (honoured.event.replayed, ignored.event.replayed) == (True, None)
+
+
+@pytest.mark.parametrize("code", ["temporary_failure", "overloaded", "rate_limited", "made_up"])
+def test_what_an_agent_says_is_final_is_no_passing_trouble(tmp_path: Path, code: str) -> None:
+    error = {"code": code, "message": "no", "retryable": False}
+    stage = Stage(tmp_path, {"responses": {"implement": {"error": error}}})
+
+    outcome = stage.ask(request_for("implement", tmp_path))
+
+    assert type(outcome) is AgentError
+    assert (outcome.reason, outcome.retryable, len(stage.commands())) == (code, False, 1)

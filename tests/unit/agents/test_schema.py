@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import cast
 
 import jsonschema_rs
 import msgspec
@@ -13,6 +15,7 @@ from tests.wire import faults_below
 
 import bartack.agents
 from bartack.agents import Budget, ToolSpec, read_line, schema, schema_names, schema_text
+from bartack.cli._schema import all_names, find_schema
 
 SHIPPED = Path(bartack.agents.__file__).parent / "schemas"
 pytestmark = pytest.mark.requirement("output-validates")
@@ -119,3 +122,26 @@ def test_a_line_that_a_run_leaves_and_no_schema_wants_is_found(
     assert sum("mood" in fault for fault in faults) == 1
     assert any('"message" is a required property' in fault for fault in faults)
     assert any("agent-transcript-line" in fault for fault in faults)
+
+
+def patterns(part: object) -> list[str]:
+    """All patterns in a schema."""
+    if isinstance(part, list):
+        return [found for item in cast("list[object]", part) for found in patterns(item)]
+    if not isinstance(part, dict):
+        return []
+    members = cast("dict[str, object]", part)
+    own = [members["pattern"]] if isinstance(members.get("pattern"), str) else []
+    return [*cast("list[str]", own), *(found for member in members.values() for found in patterns(member))]
+
+
+@pytest.mark.parametrize("name", all_names())
+def test_a_schema_is_one_that_every_validator_can_read(name: str) -> None:
+    made = find_schema(name)
+
+    assert jsonschema_rs.meta.is_valid(made)
+    for pattern in patterns(made):
+        # What Python has and ECMAScript has not, or has in another meaning.
+        assert not re.search(r"\\[AZz]|\(\?P|\(\?[aiLmsux]+\)|\(\?#|\(\?\(", pattern), pattern
+    if name == "config":
+        assert "^[^\\x00]*$" in patterns(made)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.agents.stage import ANSWERS, Stage, request_for
 
-from bartack.agents import AgentResult
+from bartack.agents import AgentResult, findings_of
 from bartack.agents._script import Write, apply_write, ignored_members, load_script
 from bartack.agents._scripted import read_script
 from bartack.errors import AgentError, AgentRequestError, ScriptError, UnsafePathError
@@ -252,3 +252,85 @@ def test_a_line_that_cannot_be_read_is_logged_and_the_agent_goes_on(tmp_path: Pa
 
     assert isinstance(stage.outcome, AgentResult)
     assert any(b"cannot be read" in line for line in stage.heard)
+
+
+OLDER: dict[str, object] = {
+    "comment": "made for the tool that was before",
+    "responses": {
+        "implement": {
+            "delay_ms": 1500,
+            "events": [
+                {"type": "builder.progress", "payload": {"stage": "planning", "progress": 0.2}},
+                {
+                    "type": "builder.completed",
+                    "status": "success",
+                    "payload": {"summary": "done", "tests": {"status": "pass", "total": 15}},
+                },
+            ],
+        },
+        "review": {
+            "delay_ms": 50,
+            "events": [
+                {
+                    "type": "review.completed",
+                    "status": "changes_requested",
+                    "payload": {
+                        "summary": "please",
+                        "issues": ["no test", {"description": "slow", "path": "a.py", "line": 3}],
+                    },
+                }
+            ],
+        },
+        "update_spec": {
+            "events": [{"type": "spec.changes_requested", "payload": {"required_changes": ["say why"]}}]
+        },
+        "intake": {"events": [{"type": "error", "payload": {"error": "compilation failed", "line": 42}}]},
+    },
+}
+
+
+@pytest.mark.requirement("scripts-of-before-are-played")
+def test_a_script_of_the_older_tool_waits_for_its_milliseconds(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, OLDER)
+    began = stage.clock.now_us()
+
+    result = stage.result(request_for("implement", tmp_path))
+
+    assert result.payload["summary"] == "done"
+    assert 1_500_000 <= stage.clock.now_us() - began < 3_000_000
+    assert ignored_members(OLDER) == []
+
+
+@pytest.mark.requirement("scripts-of-before-are-played")
+@pytest.mark.parametrize(
+    ("action", "found"),
+    [
+        ("review", [("no test", None, None), ("slow", "a.py", 3)]),
+        ("update_spec", [("say why", None, None)]),
+    ],
+)
+def test_issues_of_the_older_tool_are_findings(
+    tmp_path: Path, action: str, found: list[tuple[object, ...]]
+) -> None:
+    result = Stage(tmp_path, OLDER).result(request_for(action, tmp_path))
+
+    assert [(one.message, one.path, one.line) for one in findings_of(result.event)] == found
+
+
+@pytest.mark.requirement("scripts-of-before-are-played")
+def test_an_error_of_the_older_tool_keeps_its_text(tmp_path: Path) -> None:
+    outcome = Stage(tmp_path, OLDER).ask(request_for("intake", tmp_path))
+
+    assert isinstance(outcome, AgentError)
+    assert (outcome.reason, "compilation failed" in outcome.message) == ("internal_error", True)
+
+
+def test_findings_in_the_words_of_today_win_over_issues(tmp_path: Path) -> None:
+    payload = {"findings": [{"message": "a"}], "issues": ["b"]}
+    event = {"type": "review.completed", "status": "changes_requested", "payload": payload}
+
+    result = Stage(tmp_path, {"responses": {"review": {"events": [event]}}}).result(
+        request_for("review", tmp_path)
+    )
+
+    assert [one.message for one in findings_of(result.event)] == ["a"]

@@ -19,8 +19,9 @@ from bench._disk import (
     time_sync,
     type_of_mount,
 )
-from bench._harness import OURS, Bench, Contestant, Options, Race, parse_options, rotate, run_race
+from bench._harness import OURS, Bench, Contestant, Options, Race, main, parse_options, rotate, run_race
 from bench._runner import Failure, Runner, Sample
+from bench.recovery import resume
 
 ROOT = Path(__file__).parents[3]
 
@@ -229,6 +230,22 @@ def test_a_race_that_does_not_exist_cannot_be_asked_for(
         with pytest.raises(SystemExit):
             parse_options(bench, wrong)
     assert "other" in capsys.readouterr().err
+
+
+def test_a_bench_in_which_we_fail_fails(
+    measures: Measures, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(BENCH_DIR, str(tmp_path))
+    race = race_of(measures.contestant(OURS, "fails"))
+    bench = Bench(name="b", title="", races=(race,), goals=())
+
+    assert main(bench, ["--only", "race", "--rounds", "1"]) == 1
+
+    assert "bench: race: bartack failed: RuntimeError: no luck" in capsys.readouterr().err
+
+
+def test_recovery_can_be_measured(tmp_path: Path) -> None:
+    assert resume(str(tmp_path), 1, steps=3).value > 0
 
 
 def test_a_mount_is_the_nearest_above_a_path() -> None:

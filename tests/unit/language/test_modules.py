@@ -200,4 +200,4 @@ def test_types_of_other_modules_are_known() -> None:
         a="export type Item = { n: int }",
     )
 
-    assert [(one.code, one.span.start) for one in found.diagnostics] == [("PW141", 52)]
+    assert [(one.code, one.span.start) for one in found.diagnostics] == [("PW141", 56)]

@@ -133,11 +133,14 @@ def test_recursive_types_follow_the_value() -> None:
     assert fault.path == "$.left.right.value"
 
 
-def test_values_that_contain_themselves_come_to_an_end() -> None:
+def test_values_that_contain_themselves_are_too_deep() -> None:
     endless: list[object] = []
     endless.append(endless)
 
-    assert accepts(written("L", "type L = [L]"), endless) is None
+    fault = accepts(written("L", "type L = [L]"), endless)
+
+    assert fault is not None
+    assert fault.too_deep
     assert accepts(written("[int]"), endless) is not None
 
 

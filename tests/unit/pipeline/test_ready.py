@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from collections.abc import Callable
@@ -80,7 +81,7 @@ def git(*lines: str) -> Prepare:
         ('tests = {command = ["ls"], env = {PATH = "/gone"}}', "tests.command", "not found", nothing),
         ('pipeline.roles.builder = "eve"', "pipeline.roles.builder", "no agent 'eve'", nothing),
         ('pipeline.prompts.review = "gone.txt"', "pipeline.prompts.review", "cannot be read", nothing),
-        ('agents.ann.script = "gone.toml"', "agents.ann.script", "No such file", nothing),
+        ('agents.ann.script = "gone.toml"', "agents.ann.script", os.strerror(errno.ENOENT), nothing),
         ('state_dir = "."', "state_dir", "the workspace itself", nothing),
         ('state_dir = "bartack.toml/x"', "state_dir", "no directory", nothing),
     ],

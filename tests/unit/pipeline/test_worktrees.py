@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from tests.unit.pipeline.repository import DiedError, age, dying_after, git, mak
 from bartack.errors import GitError, WorktreeError
 from bartack.pipeline import _git
 from bartack.pipeline._git import Git, check_version
+from bartack.pipeline._left_out import find_left
 from bartack.pipeline._worktrees import RESULT, Trees, branch_of, find_marks, lane_name, look_at, trees_of
 
 
@@ -183,7 +183,9 @@ def test_an_unfinished_merge_is_refused(repository: Path) -> None:
     git(repository, "switch", "--quiet", "main")
     put(repository, {"a.txt": "mine\n"})
     git(repository, "commit", "--quiet", "--all", "--message=mine")
-    subprocess.run(["git", "merge", "other"], cwd=repository, capture_output=True, timeout=60, check=False)
+    with pytest.raises(AssertionError):  # there is a conflict
+        git(repository, "merge", "other")
+    assert (repository / ".git/MERGE_HEAD").exists()
 
     with pytest.raises(WorktreeError, match="merge is not finished"):
         trees(repository).make_base(setup=False)
@@ -521,3 +523,25 @@ def test_a_worktree_whose_making_was_killed_is_made_again_and_nothing_is_deleted
         assert path.with_name("T.left-1").read_text() == "precious"
     if state == "half checked out":
         assert (path.with_name("T.left-1") / "b.txt").read_text() == "b\n"
+
+
+def test_work_in_a_submodule_is_named_because_no_branch_has_it(repository: Path, tmp_path: Path) -> None:
+    library = make(tmp_path / "library")
+    git(repository, "submodule", "--quiet", "add", str(library), "vendor/lib")
+    git(repository, "commit", "--quiet", "--message=vendor")
+    made = trees(repository)
+    start = made.make_base(setup=True).commit
+    made.open("T-1", start)
+    inside = Path(made.path("T-1"))
+    git(inside, "submodule", "--quiet", "update", "--init")
+
+    assert find_left(made.inside("T-1"), start, []) == []
+
+    put(inside / "vendor/lib", {"a.txt": "changed\n"})
+    made.commit("T-1", "work")
+    assert ["not committed there" in note for note in find_left(made.inside("T-1"), start, [])] == [True]
+
+    git(inside / "vendor/lib", "commit", "--quiet", "--all", "--message=work")
+    made.commit("T-1", "work")
+    [note] = find_left(made.inside("T-1"), start, [])
+    assert note.startswith("vendor/lib is a repository of its own")

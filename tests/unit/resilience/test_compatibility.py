@@ -18,6 +18,7 @@ from bartack.resilience import (
     CircuitBreaker,
     HealthChecker,
     PatternCache,
+    Phase4HealthChecker,
     ResilientAPIClient,
     ResilientExecutor,
     graceful_tracking,
@@ -246,6 +247,32 @@ def test_health_is_asked_once_within_its_interval_unless_forced(service: Countin
     assert asyncio.run(scenario()) == [True, True, True]
     assert service.requests["/health"] == 2
     assert asyncio.run(HealthChecker("http://127.0.0.1:9").check_health()) is False
+
+
+def test_health_has_its_counts_and_its_last_answer_as_attributes(service: CountingService) -> None:
+    checker = Phase4HealthChecker(service.url)
+    before = (checker.is_healthy, checker.last_check, checker.last_health_data)
+    counts = [(checker.consecutive_successes, checker.consecutive_failures)]
+
+    for away in (False, False, True, True, False):
+        (service.go_away if away else service.come_back)()
+        asyncio.run(checker.check_health(force=True))
+        counts.append((checker.consecutive_successes, checker.consecutive_failures))
+
+    assert before == (False, 0.0, None)
+    assert counts == [(0, 0), (1, 0), (2, 0), (0, 1), (0, 2), (1, 0)]
+    assert (checker.is_healthy, checker.last_health_data) == (True, {"status": "healthy"})
+    assert checker.last_check == pytest.approx(time.time(), abs=60)
+
+
+def test_the_counts_of_health_may_be_assigned(service: CountingService) -> None:
+    checker = HealthChecker(service.url)
+    checker.consecutive_failures = 5
+    checker.consecutive_successes = 7
+
+    status = checker.get_health_status()
+
+    assert (status["consecutive_failures"], status["consecutive_successes"]) == (5, 7)
 
 
 def test_graceful_tracking_returns_value_fallback_or_none(caplog: pytest.LogCaptureFixture) -> None:

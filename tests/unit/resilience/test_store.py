@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -246,3 +249,74 @@ def test_every_exported_name_can_be_loaded_and_no_other() -> None:
 @pytest.fixture(autouse=True)
 def logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "bartack")
+
+
+class Watched(sqlite3.Connection):
+    """Counts the connections that were closed and not just left to the interpreter."""
+
+    closed: ClassVar[int] = 0
+
+    def close(self) -> None:
+        Watched.closed += 1
+        super().close()
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> type[Watched]:
+    connect = sqlite3.connect
+    monkeypatch.setattr(Watched, "closed", 0)
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *words, **more: connect(*words, **{**more, "factory": Watched})
+    )
+    return Watched
+
+
+@pytest.mark.requirement("connections-are-closed")
+def test_the_connection_of_a_thread_ends_with_the_thread(tmp_path: Path, watched: type[Watched]) -> None:
+    with StateStore(tmp_path / "state") as store:
+        store.read(count)
+        for _ in range(3):
+            thread = threading.Thread(target=store.read, args=(count,))
+            thread.start()
+            thread.join()
+
+        assert watched.closed == 3
+        assert store.read(count) == 0
+    assert watched.closed == 4
+
+
+@pytest.mark.requirement("connections-are-closed")
+def test_a_store_that_is_dropped_closes_its_connections(tmp_path: Path, watched: type[Watched]) -> None:
+    StateStore(tmp_path / "state").read(count)
+    gc.collect()
+
+    assert watched.closed == 1
+
+
+@pytest.mark.requirement("connections-are-closed")
+def test_a_program_without_a_word_about_closing_leaves_nothing_open() -> None:
+    program = (
+        "import asyncio, sqlite3\n"
+        "connect = sqlite3.connect\n"
+        "class Watched(sqlite3.Connection):\n"
+        "    def close(self):\n"
+        "        print('closed', flush=True)\n"
+        "        super().close()\n"
+        "sqlite3.connect = lambda *words, **more: connect(*words, **{**more, 'factory': Watched})\n"
+        "from bartack.tracking import PatternTracker\n"
+        "async def main():\n"
+        "    tracker = await PatternTracker.get_instance()\n"
+        "    print((await tracker.track_pattern_creation('x = 1', {}))['cached'])\n"
+        "asyncio.run(main())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        env={**os.environ, "INTELLIGENCE_SERVICE_URL": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+    assert (done.returncode, "unclosed" in done.stderr) == (0, False), done.stderr
+    assert done.stdout.splitlines() == ["True", "closed"]

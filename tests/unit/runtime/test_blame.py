@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bartack.runtime._blame import MANY, Blame, Failed, follows
+from bartack.runtime import _blame
+from bartack.runtime._blame import Blame, Failed, follows
 
 
 def failed(
@@ -103,9 +104,14 @@ def test_behind_a_rewind_nothing_is_to_blame_but_what_stands() -> None:
     assert list(blame.steps) == [("main.4.2", 1)]
 
 
-def test_a_failure_far_behind_is_history() -> None:
+def test_a_failure_far_behind_is_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_blame, "MANY", 100)
     blame = failed(10, p="main.4.1")
-    for seq in range(11, MANY + 20):
+    for seq in range(11, 11 + 100 - 1):
+        blame.finish("main.4.2", seq, "send", seq)
+    assert list(blame.steps) == [("main.4.1", 1)]
+
+    for seq in range(110, 120):
         blame.finish("main.4.2", seq, "send", seq)
 
     assert blame.steps == {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import os
 import sys
@@ -701,8 +702,8 @@ def test_files_are_read_below_the_workspace(hub: FakeHub, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("nowhere.txt", "No such file"),
-        (".", "Is a directory"),
+        ("nowhere.txt", os.strerror(errno.ENOENT)),
+        (".", os.strerror(errno.EISDIR)),
         ("bad.txt", "not UTF-8"),
         ("a\0b", "null byte"),
     ],

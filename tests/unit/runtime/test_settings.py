@@ -312,7 +312,7 @@ def test_sections_of_others_are_left_to_them(tmp_path: Path) -> None:
     [
         "project.name",
         "state_dir",
-        "tests.command",
+        "snapshot.source",
         "spec.file",
         "agents.ann.command",
         "pipeline.roles.builder",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import textwrap
 from pathlib import Path
 
@@ -212,4 +214,7 @@ def test_types_can_be_chosen_and_left_out(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_a_finding(tmp_path: Path) -> None:
     (finding,) = check_python([tmp_path / "gone.py"]).findings
 
-    assert (finding.type, finding.message) == ("file_error", "this cannot be read: No such file or directory")
+    assert (finding.type, finding.message) == (
+        "file_error",
+        f"this cannot be read: {os.strerror(errno.ENOENT)}",
+    )

@@ -159,11 +159,12 @@ def check_race(seed: int, lines: int) -> list[str]:
 def test_branches_that_share_state_do_not_diverge_in_whatever_order_they_run() -> None:
     draw = Random(20_260_101)
     orders: set[str] = set()
-    for seed in range(300):
+    seeds = 300 if "SOAK" in os.environ else 60
+    for seed in range(seeds):
         for cut in draw.sample(range(2, 34), 5):
             orders.add("".join(check_race(seed, cut)))
 
-    assert len(orders) > 200
+    assert len(orders) > seeds * 2 // 3
 
 
 @worker

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
+from unittest.mock import AsyncMock
 
 import pytest
 
-from bartack.resilience import PatternCache
+from bartack.resilience import NewEvent, Outbox, PatternCache
 from bartack.testing import CountingService
 from bartack.tracking import PatternTracker, track_edit_tool_pattern, track_write_tool_pattern
 from bartack.tracking._tracker import Delivering, Result
@@ -312,9 +314,93 @@ def test_offline_events_are_synced_and_old_ones_cleaned_up(
     service.go_away()
     run(tracker.track_pattern_creation(AREA, {}))
     service.come_back()
-    asyncio.run(tracker.api_client.health_checker.check_health(force=True))
 
     synced = asyncio.run(tracker.sync_offline_events())
 
     assert (synced["success"], len(service.received)) == (True, 1)
     assert asyncio.run(tracker.cleanup_cache()) == {"success": True, "removed": 0}
+
+
+@pytest.mark.requirement("explicit-sync-leaves-nothing-behind")
+def test_a_sync_right_after_the_service_is_back_delivers_although_the_breaker_is_open(
+    tracker: PatternTracker, service: CountingService
+) -> None:
+    service.go_away()
+    for path in ("/p/a.py", "/p/b.py", "/p/c.py"):
+        run(tracker.track_pattern_creation(AREA, {"file_path": path}))
+    breaker = tracker.api_client.circuit_breaker
+    assert breaker is not None
+    assert breaker.get_state()["state"] == "open"
+    service.come_back()
+
+    synced = asyncio.run(tracker.sync_offline_events())
+
+    assert (synced["success"], synced["message"]) == (True, "3 of 3 events delivered")
+    assert (len(service.received), breaker.get_state()["state"]) == (3, "closed")
+
+
+@pytest.mark.requirement("explicit-sync-leaves-nothing-behind")
+def test_a_sync_while_the_service_is_away_says_so_and_costs_no_event_an_attempt(
+    tracker: PatternTracker, service: CountingService
+) -> None:
+    service.go_away()
+    run(tracker.track_pattern_creation(AREA, {}))
+
+    synced = [asyncio.run(tracker.sync_offline_events()) for _ in range(15)][-1]
+
+    assert synced["success"] is False
+    assert synced["sync_stats"] == {"total_found": 1, "synced": 0, "failed": 1, "skipped": 0}
+    assert f"{service.url} cannot be used now" in str(synced["message"])
+    assert [row.attempts for row in cache_of(tracker).outbox.rows()] == [0]
+
+
+@pytest.mark.requirement("explicit-sync-leaves-nothing-behind")
+@pytest.mark.parametrize("attempts", [3, 50])
+def test_a_sync_takes_also_events_that_failed_often(
+    tracker: PatternTracker, service: CountingService, attempts: int
+) -> None:
+    run(tracker.track_pattern_creation(OTHER, {}))
+    event = NewEvent("often", "pattern", service.url, b'{"pattern_id":"p"}', attempts=attempts)
+    cache_of(tracker).outbox.put([event])
+
+    synced = asyncio.run(tracker.sync_offline_events())
+
+    assert synced["sync_stats"] == {"total_found": 1, "synced": 1, "failed": 0, "skipped": 0}
+    assert (synced["success"], service.received["often"]) == (True, 1)
+
+
+@pytest.mark.requirement("explicit-sync-leaves-nothing-behind")
+def test_a_sync_is_no_success_while_another_process_has_an_event(
+    tracker: PatternTracker, service: CountingService
+) -> None:
+    cache_of(tracker).outbox.put([NewEvent("theirs", "pattern", service.url, b"{}")])
+    assert Outbox(cache_of(tracker).store, owner=f"{os.getppid()}@elsewhere-1").claim()
+
+    synced = asyncio.run(tracker.sync_offline_events())
+
+    assert synced["sync_stats"] == {"total_found": 1, "synced": 0, "failed": 0, "skipped": 1}
+    assert (synced["success"], service.received["theirs"]) == (False, 0)
+
+
+@pytest.mark.requirement("explicit-sync-leaves-nothing-behind")
+def test_a_sync_takes_over_what_a_dead_process_had(tracker: PatternTracker, service: CountingService) -> None:
+    keeps = (
+        "from bartack.tracking import PatternTracker\n"
+        f"PatternTracker({service.url!r}).track_pattern_creation({AREA!r}, {{}}).close()"
+    )
+    subprocess.run([sys.executable, "-c", keeps], check=True, timeout=30)
+    assert cache_of(tracker).outbox.count()["leased"] == 1
+
+    synced = asyncio.run(tracker.sync_offline_events())
+
+    assert (synced["success"], len(service.received)) == (True, 1)
+
+
+def test_a_sync_asks_nothing_about_health_where_the_call_is_replaced(
+    tracker: PatternTracker, service: CountingService
+) -> None:
+    service.go_away()
+    run(tracker.track_pattern_creation(AREA, {}))
+    tracker.api_client._call_api = AsyncMock(return_value={"success": True})  # type: ignore[method-assign]  # - that it can be is tested
+
+    assert asyncio.run(tracker.sync_offline_events())["success"] is True

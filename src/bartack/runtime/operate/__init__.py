@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from bartack.runtime._again import SetAside, last_answer, set_aside
     from bartack.runtime._client import HubClient
     from bartack.runtime._config import (
         Config,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
     from bartack.runtime._inside import find_enclosing
+    from bartack.runtime._inspection import Examined, examine_program
     from bartack.runtime._launch import EXIT_CODES, check_telemetry, drive
     from bartack.runtime._layout import RunDir
     from bartack.runtime._ledger import Recorded
@@ -87,7 +89,7 @@ if TYPE_CHECKING:
     )
     from bartack.runtime._reopened import Reopened
     from bartack.runtime._run_as import check_run_as
-    from bartack.runtime._serve import Quiet
+    from bartack.runtime._serve import Quiet, serve
     from bartack.runtime._snapshots import (
         Change,
         FileEntry,
@@ -129,6 +131,7 @@ __all__ = [
     "Digests",
     "EntryData",
     "ErrorData",
+    "Examined",
     "FileChange",
     "FileEntry",
     "Held",
@@ -162,6 +165,7 @@ __all__ = [
     "RunFacts",
     "RunFile",
     "RunSummary",
+    "SetAside",
     "SettingProblem",
     "Snapshot",
     "SnapshotConfig",
@@ -198,6 +202,7 @@ __all__ = [
     "describe_worker",
     "differences",
     "drive",
+    "examine_program",
     "fail_run",
     "find_enclosing",
     "find_run",
@@ -210,6 +215,7 @@ __all__ = [
     "iter_receipts",
     "iter_snapshots",
     "kept_sets",
+    "last_answer",
     "leave_answer",
     "leave_message",
     "left_messages",
@@ -226,6 +232,8 @@ __all__ = [
     "read_settings",
     "read_state",
     "read_transcript",
+    "serve",
+    "set_aside",
     "snapshot_id",
     "status_of",
     "summarise",
@@ -301,6 +309,7 @@ _HOMES = {
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
     "_mirror": ("Describe", "RunFile"),
     "_origin": ("check_own",),
+    "_inspection": ("Examined", "examine_program"),
     "_program": ("differences", "pinned_files"),
     "_questions": ("check_answer",),
     "_receipts": (
@@ -326,12 +335,13 @@ _HOMES = {
         "snapshot_id",
     ),
     "_reopened": ("Reopened",),
-    "_serve": ("Quiet",),
+    "_serve": ("Quiet", "serve"),
     "_state": ("OpenStep", "State", "Value", "Worker"),
     "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
     "_timeouts": ("Limit", "limits_in_force"),
     "_transcript": ("has_facts", "lost_lines", "read_transcript"),
     "_transcript_facts": ("cut_line",),
+    "_again": ("SetAside", "last_answer", "set_aside"),
     "_update": ("update_program",),
     "_step_search": ("find_step",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),

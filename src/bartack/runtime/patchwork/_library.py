@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -129,10 +129,31 @@ def parse_json(written: str) -> object:
     except ValueError as error:
         raise TypeMismatchError("json()", "JSON", str(error)) from None
     except RecursionError:
-        raise TypeMismatchError("json()", "JSON", "text that is nested too deeply") from None
+        found = _TOO_DEEP
+    if found is _TOO_DEEP or _is_too_deep(written, found):
+        raise TypeMismatchError("json()", "JSON", "text that is nested too deeply")
     if _HALF_A_PAIR.search(written) and _has_half_a_pair(found):
         raise TypeMismatchError("json()", "JSON", "half of a surrogate pair, which is no character")
     return received(found)
+
+
+_TOO_DEEP: Final = object()
+
+
+def _is_too_deep(written: str, value: object) -> bool:
+    """Whether a value has more levels than a type looks at: as many on every Python."""
+    if written.count("[") + written.count("{") <= types.DEEPEST:
+        return False
+    level = [value]
+    for _ in range(types.DEEPEST):
+        level = [part for one in level for part in _parts(one)]
+        if not level:
+            return False
+    return any(is_array(one) or is_object(one) for one in level)
+
+
+def _parts(value: object) -> Iterable[object]:
+    return value if is_array(value) else value.values() if is_object(value) else ()
 
 
 _HALF_A_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from bartack.errors import LimitExceededError, TypeMismatchError
 from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork import _operators as op
+from bartack.runtime.patchwork._delegate import SpecMaker
 from bartack.runtime.patchwork._values import (
     Caught,
     Mailboxes,
@@ -70,6 +71,34 @@ def set_member(value: object, name: str, new: object, what: str) -> object:
         raise mismatch(what, "an object", value)
     value[name] = new
     return new
+
+
+def grow_member(value: object, name: str, added: object, what: str) -> object:
+    """``value.name += added``."""
+    if is_object(value) and op.texts(value.get(name), added):
+        return _grow(value, name, added)
+    return set_member(value, name, op.add(member(value, name, what), added), what)
+
+
+def grow_index(value: object, key: object, added: object, what: str) -> object:
+    """``value[key] += added``."""
+    old = op.index(value, key, what)
+    if is_object(value) and op.texts(old, added):
+        del old
+        return _grow(value, text(key), added)
+    if is_array(value) and op.texts(old, added):
+        del old
+        return _grow(value, integer(key, "an index"), added)
+    return op.set_index(value, key, op.add(old, added), what)
+
+
+def _grow(value: dict[str, object] | list[object], key: str | int, added: object) -> object:
+    """Let a text inside a value grow: for a moment it is nowhere else."""
+    inside = cast("dict[str | int, object]", value)
+    box = [inside[key], None, added]
+    inside[key] = None
+    inside[key] = op.grown(box)
+    return inside[key]
 
 
 def _member_of_result(value: ShellResult, name: str) -> object:
@@ -166,7 +195,10 @@ def call_method(value: object, name: str, arguments: tuple[object, ...], apply: 
 def _one(name: str, arguments: tuple[object, ...]) -> object:
     if len(arguments) != 1:
         raise TypeMismatchError(f"{name}()", "one function", f"{len(arguments)} arguments")
-    return arguments[0]
+    function = arguments[0]
+    if not callable(function) and not isinstance(function, SpecMaker):
+        raise mismatch(f"{name}()", "the name of a fun or worker", function)
+    return function
 
 
 class _Arguments:
@@ -305,20 +337,57 @@ def _sort(value: list[object], given: _Arguments) -> object:
 
 def _unique(value: list[object], given: _Arguments) -> object:
     given.none()
-    seen: set[tuple[type, object]] = set()
+    seen: dict[object, list[object]] = {}
     found: list[object] = []
-    others: list[object] = []
     for element in value:
-        if isinstance(element, str | bool | int | float) or element is None:
-            # 1 and true are equal in Python, and not here; 1 and 1.0 are one number.
-            key = (float if is_number(element) else type(element), element)
-            if key not in seen:
-                seen.add(key)
-                found.append(element)
-        elif index_of(others, element) < 0:
-            others.append(element)
+        same = seen.setdefault(_sort_of(element), [])
+        # What has the same key is nearly always equal; it is compared for results of commands and for very deep values.
+        if index_of(same, element) < 0:
+            same.append(element)
             found.append(element)
     return found
+
+
+_DEEPEST_KEY: Final = 100
+_LARGEST_KEY: Final = 1_000_000
+
+
+class _NoKey(Exception):  # noqa: N818 - it never leaves this module
+    """A value is too deep or too large for a key."""
+
+
+def _sort_of(element: object) -> object:
+    """What equal values have in common; different ones hardly ever do. None for a value that cannot be looked through."""
+    if isinstance(element, ShellResult):
+        return id(element)
+    try:
+        return _Key().of(element, 0)
+    except _NoKey:
+        return None
+
+
+class _Key:
+    """Makes the key of one value, and counts how much of it was looked at: a value may contain itself."""
+
+    def __init__(self) -> None:
+        self._left = _LARGEST_KEY
+
+    def of(self, value: object, depth: int) -> object:
+        if isinstance(value, bool) or value is None:
+            # 1 and true are equal in Python, and not here.
+            return (value,)
+        if isinstance(value, str | int | float):
+            return value
+        if isinstance(value, ShellResult):
+            return text(value)
+        if not is_array(value) and not is_object(value):
+            return id(value)
+        self._left -= len(value) + 1
+        if depth > _DEEPEST_KEY or self._left < 0:
+            raise _NoKey
+        if isinstance(value, list):
+            return ("array", *[self.of(part, depth + 1) for part in value])
+        return frozenset((key, self.of(part, depth + 1)) for key, part in value.items())
 
 
 _ARRAY: Final[Mapping[str, Callable[[list[object], _Arguments], object]]] = {

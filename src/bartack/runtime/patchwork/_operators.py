@@ -34,6 +34,25 @@ def add(left: object, right: object) -> object:
     )
 
 
+def texts(left: object, right: object) -> bool:
+    """Whether ``left += right`` makes a text longer."""
+    return type(left) is str and type(right) is str
+
+
+def grown(box: list[object]) -> str:
+    """A text with another behind it. The box is the only owner of the first: it grows where it is, and is not copied.
+
+    In the box are the text, anything, and what is added.
+    """
+    left, _, right = box
+    assert isinstance(left, str)
+    assert isinstance(right, str)
+    box.clear()
+    # Python lets a text grow in place if it is in one variable, and in no other.
+    left += right
+    return left
+
+
 def subtract(left: object, right: object) -> object:
     """``left - right``."""
     one, other = _numbers("-", left, right)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import cast
 
-from bartack.errors import PatternMismatchError, TypeMismatchError
+from bartack.errors import LimitExceededError, PatternMismatchError, TypeMismatchError
 from bartack.language import types as t
 from bartack.runtime.patchwork._values import is_array, is_object, kind_of, text
 
@@ -29,12 +29,20 @@ def check(value: object, kind: Written) -> object:
 
     Raises:
         TypeMismatchError: It is of another type; the error names the place.
+        LimitExceededError: It is nested too deeply, or contains itself.
     """
     wanted = as_type(kind)
-    fault = t.accepts(wanted, value, kind_of)
+    fault = _fault(wanted, value)
     if fault is not None:
         raise TypeMismatchError(fault.path, fault.expected, fault.found)
     return t.converted(wanted, value, kind_of, text)
+
+
+def _fault(kind: t.Type, value: object) -> t.Fault | None:
+    fault = t.accepts(kind, value, kind_of)
+    if fault is not None and fault.too_deep:
+        raise LimitExceededError("levels in one value", t.DEEPEST)
+    return fault
 
 
 def match(value: object, pattern: Pattern) -> list[object]:
@@ -84,7 +92,7 @@ def _bound(value: object, rest: list[object], place: str) -> Iterator[object]:
 
 
 def _fitting(value: object, kind: t.Type, place: str) -> object:
-    fault = t.accepts(kind, value, kind_of)
+    fault = _fault(kind, value)
     if fault is not None:
         raise PatternMismatchError(place + fault.path[1:], fault.expected, fault.found)
     return t.converted(kind, value, kind_of, text)

@@ -1,10 +1,16 @@
-"""Where in the source something happened: read off Python's tracebacks, whose lines and columns are those of the source."""
+"""Errors as a program sees them, and where in the source they happened.
+
+Places are read off Python's tracebacks, whose lines and columns are those of the source.
+"""
 
 from __future__ import annotations
 
+import resource
+import sys
 from types import TracebackType
 from typing import Final, Protocol
 
+from bartack.errors import InternalError, LimitExceededError
 from bartack.runtime._exceptions import place_in
 
 _MARK: Final = "_patchwork_at"
@@ -27,12 +33,36 @@ def place_of_error(error: BaseException, program: Files) -> str:
 
 
 def _innermost(trace: TracebackType | None, files: dict[str, str]) -> str:
-    found = ""
+    last: TracebackType | None = None
     while trace is not None:
-        code = trace.tb_frame.f_code
-        name = files.get(code.co_filename)
-        if name is not None:
-            line, column, _ = place_in(code, trace.tb_lasti, trace.tb_lineno)
-            found = f"{name}:{line}:{max(column, 1)}"
+        if trace.tb_frame.f_code.co_filename in files:
+            last = trace
         trace = trace.tb_next
-    return found
+    if last is None:
+        return ""
+    code = last.tb_frame.f_code
+    line, column, _ = place_in(code, last.tb_lasti, last.tb_lineno)
+    return f"{files[code.co_filename]}:{line}:{max(column, 1)}"
+
+
+def own_error(error: Exception) -> Exception:
+    """An error of the language for one of Python: a program never sees Python's own.
+
+    Too much depth or memory is a limit that the program has met. Everything else is a defect of Bartack.
+    """
+    if type(error).__module__ != "builtins":
+        return error
+    own: Exception
+    if isinstance(error, RecursionError):
+        own = LimitExceededError("levels of calls and values", sys.getrecursionlimit())
+    elif isinstance(error, MemoryError):
+        own = LimitExceededError("bytes of memory in one worker", _memory_bytes())
+    else:
+        own = InternalError(f"{type(error).__name__}: {error}")
+    return own.with_traceback(error.__traceback__)
+
+
+def _memory_bytes() -> int:
+    """The most memory that this process has had so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -10,7 +10,7 @@ from bartack._version import __version__
 from bartack.errors import ProgramFaultError, ProgramImportError, UsageError
 from bartack.language import Checked, Declared, Diagnostic, EntryPoint, find_entry, tree
 from bartack.runtime._frames import PATCHWORK, TOGETHER
-from bartack.runtime._program import Finding, Inquiry
+from bartack.runtime._program import Finding, Inquiry, Kept
 from bartack.runtime._steps import CallArgs
 from bartack.runtime.patchwork._arguments import Signature, bind, bind_together
 from bartack.runtime.patchwork._build import check_file, compile_checked, report
@@ -34,11 +34,13 @@ def inspect_patchwork(inquiry: Inquiry) -> Finding:
         raise ProgramFaultError(path, report(checked, [entry]))
     names = [SCRIPT] if entry.script else [_name(declared) for declared in entry.declared]
     modules = {declared.module for declared in entry.declared} or {checked.program.entry.id}
+    files = sorted(module.path for module in checked.program.modules)
     return Finding(
         worker=f"{modules.pop()}{PATCHWORK}:{TOGETHER.join(names)}",
         name=_path(entry),
         call=inquiry.call or _bind(checked, entry, inquiry),
-        files=sorted(module.path for module in checked.program.modules),
+        files=files,
+        kept=[Kept(file, "module") for file in files],
         environment={"python": platform.python_version(), "bartack": __version__},
         agents=sorted({name for module in checked.program.modules for name in _agents(module.syntax, "")}),
     )

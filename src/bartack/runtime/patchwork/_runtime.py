@@ -31,7 +31,7 @@ from bartack.runtime.patchwork import _values as values
 from bartack.runtime.patchwork._delegate import SpecMaker, SpecValue, delegate_op
 from bartack.runtime.patchwork._mailboxes import DeliveryValue, MailboxValue
 from bartack.runtime.patchwork._patterns import Written
-from bartack.runtime.patchwork._places import place_of_error
+from bartack.runtime.patchwork._places import own_error, place_of_error
 from bartack.runtime.patchwork._program import Declaration, Function
 from bartack.runtime.patchwork._prompts import WrittenTool
 from bartack.runtime.patchwork._steps import STEPS
@@ -98,6 +98,8 @@ class Runtime:
     truth = staticmethod(values.truth)
     equal = staticmethod(values.equal)
     add = staticmethod(op.add)
+    texts = staticmethod(op.texts)
+    grown = staticmethod(op.grown)
     subtract = staticmethod(op.subtract)
     multiply = staticmethod(op.multiply)
     divide = staticmethod(op.divide)
@@ -115,6 +117,8 @@ class Runtime:
     set_index = staticmethod(op.set_index)
     member = staticmethod(_members.member)
     set_member = staticmethod(_members.set_member)
+    grow_member = staticmethod(_members.grow_member)
+    grow_index = staticmethod(_members.grow_index)
     check = staticmethod(_patterns.check)
     match = staticmethod(_patterns.match)
 
@@ -216,7 +220,7 @@ class Runtime:
         """Apply a function that was handed over by name."""
         if isinstance(function, SpecMaker):
             return self.spec(function.function, argument)
-        assert callable(function)
+        assert callable(function), "call_method() lets only functions through"
         try:
             declaration = self.program.declaration(function)
         except KeyError:
@@ -236,6 +240,7 @@ class Runtime:
 
     def caught(self, error: Exception) -> values.Caught:
         """An error as the program sees it; one that it must not handle goes on."""
+        error = own_error(error)
         if not isinstance(error, BartackError) or isinstance(error, _UNCATCHABLE):
             raise error
         at = place_of_error(error, self.program)
@@ -383,7 +388,10 @@ class Runtime:
             result = None
         except Exception as error:
             self._give_back(error)
-            raise
+            own = own_error(error)
+            if own is error:
+                raise
+            raise own from None
         self.hold(None)
         return result
 

@@ -1,0 +1,206 @@
+"""What a run of the pipeline needs before it is resumed, whoever resumes it: the workspace for itself, its receipts, its settings.
+
+The settings that hold from then on are written to ``settings-HUB.json`` in the run's directory, and every step that looks at the
+workspace takes them from there (``newer_settings``). What was changed, and what cannot be, is said before anything is paid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, cast
+
+import msgspec
+
+from bartack.core import replace_file
+from bartack.errors import BartackError, ConfigError
+from bartack.pipeline._facts import read_order
+from bartack.pipeline._kept import resumed_places
+from bartack.pipeline._lock import hold_workspace
+from bartack.pipeline._receipts import put_receipts_aside, restore_receipts
+from bartack.pipeline._records import PipelineOrder, Settings
+from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
+from bartack.pipeline._standing import Standing
+from bartack.pipeline._steps import note_resume
+from bartack.runtime.operate import CONFIG_FILE, Config, Describe, RunDir, iter_receipts, kept_sets
+
+BEGUN: Final = "it was decided when the run began"
+IN_WORKSPACE: Final = "the run began in the workspace itself, without worktrees"
+BY_AGENT: Final = f"because an agent has changed {CONFIG_FILE} in this run; to change it, resume with --set"
+SECTIONS: Final = (
+    "pipeline",
+    "tests",
+    "review",
+    "spec",
+    "snapshot",
+    "intake",
+    "questions",
+    "parallel",
+    "budget",
+    "redaction",
+)
+MOST_SHOWN: Final = 200
+GUARDED: Final = ("tests", "review")
+"""The sections that say how agents are judged."""
+
+
+@contextmanager
+def owning(
+    run: RunDir,
+    workspace: Path,
+    config: Config,
+    hub: int,
+    say: Callable[[str], object],
+    sets: Sequence[str] = (),
+    *,
+    wait: bool = False,
+) -> Generator[Describe]:
+    """Hold the workspace for a run of the pipeline, and make ready what it needs to be resumed.
+
+    Args:
+        run: The run.
+        workspace: Its workspace.
+        config: The settings as they are now, ``sets`` included.
+        hub: How many times the run will have been started; 1: it is not resumed, but begun.
+        say: Tells people what they should know before anything is paid.
+        sets: Settings that were given for this resume.
+        wait: Whether to wait for another run that works in the workspace.
+
+    Raises:
+        WorkspaceBusyError: Another run works in the workspace.
+        ConfigError: A setting cannot be used.
+    """
+    order = read_order(run.path)
+    shared = order is not None and order.settings.parallel.tasks > 1
+    with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
+        lock.sign(run.id)
+        if hub > 1:
+            for path in put_receipts_aside(run.path):
+                say(f"the receipt of an answer that was set aside is now {path}")
+            for path in restore_receipts(run.path):
+                say(f"{path} was missing and is written again")
+        if hub > 1 and order is not None:
+            settings = _renew_settings(run, order, config, hub, say, sets)
+            for place in resumed_places(run.path, workspace, order.settings):
+                note_resume(place, settings, hub)
+        yield describe_run(run)
+
+
+def describe_run(run: RunDir) -> Describe:
+    """Says how far a run of the pipeline is, from its journal."""
+    standing = Standing(run.path)
+
+    def look() -> dict[str, object]:
+        try:
+            return cast("dict[str, object]", msgspec.to_builtins(standing.read()))
+        except BartackError:
+            # It is for people: whatever is wrong with the journal is told by who runs it.
+            return {}
+
+    return look
+
+
+# Settings.
+
+
+def _renew_settings(
+    run: RunDir,
+    order: PipelineOrder,
+    config: Config,
+    hub: int,
+    say: Callable[[str], object],
+    sets: Sequence[str],
+) -> Settings:
+    """Decide which settings hold from now on, say what is other than people may think, and keep them for the steps."""
+    if config.tests.mode == "command" and not config.tests.argv:
+        raise ConfigError("tests.command", 'tests.mode is "command", and there is none')
+    before = _last_settings(run, order.settings, hub)
+    given = {assignment.partition("=")[0].strip() for assignment in [*kept_sets(run.path), *sets]}
+    guarded = order.settings.parallel.tasks < 2 and _is_changed_by_agents(run)
+    settings = renew_with(order.settings, _guard(order.settings, config, given) if guarded else config)
+    settings = msgspec.structs.replace(settings, hub=hub)
+    for note in _notes(before, settings, config, order, guarded=guarded):
+        say(note)
+    replace_file(settings_file(str(run.path), hub), msgspec.json.encode(settings))
+    return settings
+
+
+def _last_settings(run: RunDir, begun: Settings, hub: int) -> Settings:
+    """The settings that held until now."""
+    for number in range(hub - 1, 1, -1):
+        found = load_settings(str(run.path), number)
+        if found is not None:
+            return found
+    return begun
+
+
+def _is_changed_by_agents(run: RunDir) -> bool:
+    return any(
+        change.path == CONFIG_FILE for receipt in iter_receipts(run.path) for change in receipt.changes
+    )
+
+
+def _guard(begun: Settings, config: Config, given: set[str]) -> Config:
+    """The settings without those of the file that say how agents are judged: an agent may have written them."""
+    guarded = {}
+    for section in GUARDED:
+        now = getattr(config, section)
+        kept = {
+            field.name: getattr(getattr(begun, section), field.name)
+            for field in msgspec.structs.fields(now)
+            if not any(
+                name == f"{section}.{field.name}" or name.startswith(f"{section}.{field.name}.")
+                for name in given
+            )
+        }
+        guarded[section] = msgspec.structs.replace(now, **kept)
+    return msgspec.structs.replace(config, **guarded)
+
+
+def _notes(
+    before: Settings, now: Settings, config: Config, order: PipelineOrder, *, guarded: bool
+) -> Iterator[str]:
+    """What changes from now on, and what stays although the project says otherwise."""
+    for section in SECTIONS:
+        for field in msgspec.structs.fields(getattr(now, section)):
+            was, holds, told = (getattr(getattr(of, section), field.name) for of in (before, now, config))
+            name = f"{section}.{field.encode_name}"
+            if holds != was:
+                yield f"{name} is now {_shown(name, holds)}; it was {_shown(name, was)}"
+            elif told != holds:
+                yield f"{name} stays {_shown(name, holds)}, not {_shown(name, told)}: {_why(section, name, guarded=guarded)}"
+    yield from _other_notes(now, config, order)
+
+
+def _other_notes(now: Settings, config: Config, order: PipelineOrder) -> Iterator[str]:
+    for role, name in now.agents.items():
+        try:
+            chosen = choose_agents(config, [role])[role]  # type: ignore[list-item]  # - roles are what these names are
+        except ConfigError:
+            continue
+        if chosen != name:
+            yield f"the agent for {role} stays {name}, not {chosen}: {BEGUN}"
+    known = {task.id: task for task in config.tasks}
+    for task in order.tasks:
+        told = known.get(task.id)
+        if told is not None and (told.goal, told.title, told.files) != (
+            task.goal,
+            task.title,
+            task.task_files,
+        ):
+            yield f"task {task.id} stays as it was, not as {CONFIG_FILE} has it now: {BEGUN}"
+
+
+def _why(section: str, name: str, *, guarded: bool) -> str:
+    if name == "parallel.tasks":
+        return IN_WORKSPACE
+    return BY_AGENT if guarded and section in GUARDED else BEGUN
+
+
+def _shown(name: str, value: object) -> str:
+    """A setting for people; of variables only the names."""
+    if name == "tests.env" and isinstance(value, dict):
+        value = sorted(cast("dict[str, object]", value))
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"

@@ -1,0 +1,28 @@
+"""The hub of a run of the pipeline that was started from Python: ``python -m bartack.pipeline._serve RUN_DIR WORKSPACE``.
+
+It is the hub of any other run, with what a run of the pipeline needs around it. Its output goes to the run's hub.log.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from bartack.pipeline._resume import owning
+from bartack.runtime.operate import Config, Describe, RunDir, read_state, serve
+
+
+def _around(
+    run: RunDir, workspace: Path, config: Config, sets: Sequence[str]
+) -> AbstractContextManager[Describe]:
+    return owning(run, workspace, config, read_state(run).hub + 1, _say, sets)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(serve(sys.argv[1:], _around))

@@ -1,0 +1,66 @@
+"""What a newcomer does first: the README, then the tutorials, in one directory and exactly as they are written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.docs.test_examples import Program, blocks_of, check_console, check_program
+from tests.newcomer.install import ROOT, Newcomer
+
+PAGES = {
+    "clone": ("README.md", "docs/tutorial/first-patchwork.md", "docs/tutorial/first-team.md"),
+    "wheel": ("README.md", "docs/tutorial/first-patchwork.md"),
+}
+PYTHON_TEAM = """\
+from bartack.runtime import Context, step, worker
+
+
+@step
+def double(n: int) -> int:
+    return 2 * n
+
+
+@worker
+async def main(ctx: Context) -> int:
+    return await double(21)
+"""
+
+
+def follow(page: Path, newcomer: Newcomer) -> None:
+    """Do what a page says: save its files, type its commands, and see what it shows."""
+    for block in blocks_of(page):
+        if isinstance(block, list):
+            check_console(block, newcomer.place, newcomer.environment())
+        elif isinstance(block, Program):
+            check_program(block, newcomer.place)
+        else:
+            newcomer.write(block.prefix_settings()["title"], block.source)
+
+
+@pytest.mark.requirement("first-program-runs-in-a-clone")
+def test_the_readme_and_the_tutorials_work_one_after_the_other(newcomer: Newcomer) -> None:
+    for page in PAGES[newcomer.kind]:
+        follow(ROOT / page, newcomer)
+
+
+@pytest.mark.requirement("first-program-runs-in-a-clone")
+def test_a_program_in_a_clone_never_holds_the_package_itself(newcomer: Newcomer) -> None:
+    newcomer.write("team.py", PYTHON_TEAM)
+
+    done = newcomer.bartack("run", "team.py")
+
+    assert (done.returncode, done.stdout) == (0, "42\n"), done.stderr
+    (run,) = (newcomer.place / ".bartack/runs").glob("run-*")
+    assert [path.name for path in (run / "program").rglob("*.py")] == ["team.py"]
+
+
+def test_the_environments_are_what_they_claim_to_be(newcomer: Newcomer) -> None:
+    asked = "import bartack, sys; print(bartack.__file__); import importlib.util as u; print(u.find_spec('pytest'))"
+
+    done = newcomer.run(str(newcomer.python), "-P", "-c", asked)
+
+    where = newcomer.place / "src" if newcomer.kind == "clone" else newcomer.programs.parent / "lib"
+    (file, pytest_there) = done.stdout.splitlines()
+    assert Path(file).is_relative_to(where)
+    assert pytest_there == "None"

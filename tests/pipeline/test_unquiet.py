@@ -1,0 +1,104 @@
+"""Workspaces that are not still: logs, editors, caches and people change files while an agent reads them.
+
+Only what an agent is known to have changed is held against it. Through the real command line, with real processes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.pipeline.studio import REPORT, Studio
+
+MEDDLES = f"{REPORT}pathlib.Path('README.md').write_text('mine\\n')\nanswer['artifacts'] = [artifact('README.md')]\n"
+LOGS = (
+    "$B run --goal 'do it' > run.log 2>&1",
+    "$B run --goal 'do it' 2>&1 | tee run.log > /dev/null",
+)
+
+
+@pytest.mark.parametrize("line", LOGS, ids=["redirected", "tee"])
+def test_the_terminals_own_log_in_the_workspace_is_nobodys_change(tmp_path: Path, line: str) -> None:
+    studio = Studio(tmp_path, files={"run.log": "of yesterday\n", "SPEC.md": "# Spec\n"})
+
+    done = studio.sh(line)
+
+    log = (studio.place / "run.log").read_text()
+    assert (done.returncode, " completed " in log) == (0, True), log
+    assert studio.calls == ["implement", "review", "update_spec"]
+    assert "run.log" not in studio.transcript
+    receipts = [path.read_text() for path in studio.run_dir.glob("receipts/*/*.json")]
+    assert len(receipts) == 3
+    assert not any('"run.log"' in receipt for receipt in receipts)
+
+
+@pytest.mark.requirement("unclear-changes-are-not-blamed")
+def test_people_editors_and_caches_do_not_fail_a_review(tmp_path: Path) -> None:
+    noise = [".notes.md.swp", "src/__pycache__/a.pyc", ".cache/x", "todo.local", "scratch/mine"]
+    studio = Studio(tmp_path, files={"notes.md": "1\n"})
+    studio.act("review", studio.wait_here())
+    studio.config.write_text(f"[core]\n\texcludesFile = {tmp_path}/ignored\n")
+    (tmp_path / "ignored").write_text("*.local\n")
+    (studio.place / ".git/info").mkdir(exist_ok=True)
+    (studio.place / ".git/info/exclude").write_text("scratch/\n")
+    for name in noise:
+        path = studio.place / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("before\n")
+
+    run = studio.start("run", "--goal", "do it")
+    with studio.meanwhile():
+        for name in noise:
+            (studio.place / name).write_text("during the review\n")
+        (studio.place / ".README.md.swp").write_text("new\n")
+        (studio.place / "README.md").write_text("a person was here\n")
+    told = run.communicate(timeout=60)[1]
+
+    assert run.returncode == 0, told
+    assert [line for line in told.splitlines() if "during the review" in line or "reviewer" in line] == [
+        "main/2.1:task: README.md changed during the review, and the agent did not report it; "
+        "this counts as the change of a person or of another program (review.unclear)"
+    ]
+
+
+@pytest.mark.requirement("review-is-not-paid-twice")
+def test_a_reviewer_that_reports_an_edit_is_refused_and_not_paid_again_for_the_same(tmp_path: Path) -> None:
+    studio = Studio(tmp_path, review=MEDDLES)
+
+    failed = studio.bartack("run", "--goal", "do it")
+    (studio.place / "README.md").write_text("hello\n")
+    resumed = studio.bartack("resume")
+
+    assert failed.returncode == 1
+    assert "the reviewer changed README.md" in failed.stderr
+    assert resumed.returncode == 0, resumed.stderr
+    assert studio.calls == ["implement", "review"]
+
+
+@pytest.mark.requirement("isolated-reviewers-change-nothing")
+def test_an_isolated_reviewer_changes_nothing_that_counts_and_what_it_writes_is_kept(tmp_path: Path) -> None:
+    report = "import os\nos.makedirs('reviews', exist_ok=True)\npathlib.Path('reviews/one.md').write_text('fine\\n')\n"
+    studio = Studio(tmp_path, "[review]\nisolated = true\n", review=f"{MEDDLES}{report}")
+    studio.act("implement", "open('new.txt', 'w').write('work\\n')")
+    seen = f"import shutil\nshutil.copy('new.txt', {str(tmp_path / 'seen')!r})\n"
+    studio.act("review", f"{seen}{MEDDLES}{report}")
+
+    done = studio.bartack("run", "--goal", "do it")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "seen").read_text() == "work\n"
+    assert (studio.place / "README.md").read_text() == "hello\n"
+    assert (studio.place / "reviews/one.md").read_text() == "fine\n"
+    [told] = [line for line in done.stderr.splitlines() if "README.md" in line]
+    kept = studio.place / told.partition(" is kept in ")[2]
+    assert (kept / "README.md").read_text() == "mine\n"
+
+
+def test_isolation_needs_a_repository(tmp_path: Path) -> None:
+    studio = Studio(tmp_path, "[review]\nisolated = true\n")
+    (studio.place / ".git").rename(tmp_path / "elsewhere")
+
+    refused = studio.bartack("run", "--goal", "do it")
+
+    assert refused.returncode == 2
+    assert "review.isolated" in refused.stderr
