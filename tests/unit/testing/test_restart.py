@@ -10,7 +10,7 @@ import pytest
 
 from bartack import Context, ShellResult, step, worker
 from bartack.errors import MailboxClosedError, RestartRefusedError, RunFailedError
-from bartack.runtime import _scheduler
+from bartack.runtime import Worker, _scheduler
 from bartack.runtime._apply import apply_all
 from bartack.runtime._entries import EntryData, WorkerRestarted, WorkerSpawned, decode_entry
 from bartack.runtime._state import State
@@ -210,17 +210,14 @@ async def restarts_while_it_watches(ctx: Context) -> str:
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_a_restart_is_refused_while_something_is_under_way(program: object, reason: str) -> None:
-    assert callable(program)
+def test_a_restart_is_refused_while_something_is_under_way(program: Worker[[], str], reason: str) -> None:
     call = program()
 
     assert run_worker(call).result == f"{call.worker.name} cannot restart: {reason}"
 
 
 @pytest.mark.parametrize("program", [restarts_with_a_child, restarts_with_a_message])
-def test_a_refusal_is_replayed(program: object) -> None:
-    assert callable(program)
-
+def test_a_refusal_is_replayed(program: Worker[[], str]) -> None:
     assert_survives_crashes(program(), at="entries")
 
 
