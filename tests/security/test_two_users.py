@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.security.sites import python_path, readable_python
 from tests.security.users import User
 
 PROGRAM = """\
@@ -193,3 +197,39 @@ def test_a_group_of_the_user_alone_is_no_other_user(owner: User, shared: Path) -
         path.chmod(path.stat().st_mode | 0o020)
 
     assert owner.bartack("status", at=place).returncode == 0
+
+
+@pytest.mark.requirement("one-unreadable-run-is-one-line")
+def test_a_run_that_root_made_with_sudo_is_one_line_for_the_user(owner: User, shared: Path) -> None:
+    place = project(owner, shared / "mine")
+    python = readable_python(owner)
+
+    def bartack(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [python, "-m", "bartack", *words],
+            cwd=place,
+            env={**owner.environment(), **python_path(), **how.pop("variables", {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            **how,
+        )
+
+    user = {"user": owner.uid, "group": owner.uid, "extra_groups": []}
+    assert bartack("run", "team.py", **user).returncode == 3
+    (mine,) = (place / ".bartack/runs").iterdir()
+    assert bartack("run", "team.py", variables={"SUDO_UID": str(owner.uid)}).returncode == 3
+    (roots,) = (path for path in (place / ".bartack/runs").iterdir() if path != mine)
+
+    listed = bartack("status", "--json", **user)
+    answered = bartack("answer", mine.name, "q1", "true", **user)
+    resumed = bartack("resume", **user)
+
+    row = json.loads(listed.stdout)[0]
+    assert (row["run"], row["status"]) == (roots.name, "unreadable")
+    assert "Permission denied" in row["error"]
+    assert answered.returncode == 0, answered.stderr
+    assert (resumed.returncode, resumed.stdout) == (0, "done\n"), resumed.stderr
+    assert f"{roots.name} is left out: " in resumed.stderr

@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from bartack.cli._options import json_option, write_json
-from bartack.cli._runs import complete_run, locate, paint_status, workspace_option
+from bartack.cli._runs import complete_run, locate, paint_status, say, workspace_option
 from bartack.cli._terminal import Screen, human_time, printable
 from bartack.core import SystemClock
-from bartack.errors import HubStoppedError, RunNotActiveError
+from bartack.errors import BartackError, HubStoppedError, RunNotActiveError
 from bartack.runtime.operate import (
     HubClient,
     Process,
@@ -70,6 +70,10 @@ def _look_at_all(runs: list[RunDir]) -> tuple[list[Household], list[HubStoppedEr
             told.append(look_at(run))
         except HubStoppedError as error:
             stopped.append(error)
+        except BartackError as error:
+            if len(runs) == 1:
+                raise
+            say(f"{run.id} is left out: {printable(error.message)}")
     return told, stopped
 
 
