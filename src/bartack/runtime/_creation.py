@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from bartack.agents import ScriptedConfig
-from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, unknown_name
+from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, shield, unknown_name
 from bartack.errors import AgentConfigError
 from bartack.journal import Durability, open_journal
 from bartack.runtime import _entries as e
@@ -170,6 +170,8 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
         check_private(plan.state_dir)
         check_private(runs)
     batch.make_dirs(str(runs))
+    if disk is None:
+        shield(str(plan.state_dir))
     # Whoever made these may not have come to sync them.
     batch.include_dir(str(plan.state_dir))
     batch.include_dir(str(plan.state_dir.parent))
