@@ -217,7 +217,7 @@ def test_a_run_that_root_made_with_sudo_is_one_line_for_the_user(owner: User, sh
             **how,
         )
 
-    user = {"user": owner.uid, "group": owner.uid, "extra_groups": []}
+    user: dict[str, Any] = {"user": owner.uid, "group": owner.uid, "extra_groups": []}
     assert bartack("run", "team.py", **user).returncode == 3
     (mine,) = (place / ".bartack/runs").iterdir()
     assert bartack("run", "team.py", variables={"SUDO_UID": str(owner.uid)}).returncode == 3

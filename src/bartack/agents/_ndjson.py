@@ -372,7 +372,7 @@ class NdjsonCall:
         except OSError as error:
             if is_disk_trouble(error):
                 raise
-            self.talk.start_failed(f"no process can be started now: {error}")
+            self.talk.start_failed(f"no process can be started now: {error.strerror or error}")
             return
         self.talk.attached(self.process.link)
 

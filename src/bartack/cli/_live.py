@@ -6,6 +6,7 @@ else goes to stderr. ``_ask.py`` is the terminal's way to answer questions.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from typing import Final
@@ -150,7 +151,15 @@ def put_event(event: dict[str, object], value: msgspec.Raw | None = None, ref: o
         event["value"] = value
     if ref is not None:
         event["blob"] = ref
-    sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
+    sys.stdout.write(_readable_json(msgspec.json.encode(event).decode()) + "\n")
+
+
+def _readable_json(text: str) -> str:
+    """JSON that stays JSON on stdout: where its encoding lacks letters, they are escaped as JSON does it."""
+    if text.isascii() or (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8":
+        return text
+    # Outside of texts JSON has ASCII characters only.
+    return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
 
 
 class PlainView(View):

@@ -25,6 +25,7 @@ from bartack.runtime._inside import find_enclosing
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import check_telemetry
 from bartack.runtime._layout import RunDir
+from bartack.runtime._machine import check_machine
 from bartack.runtime._order import note_newest
 from bartack.runtime._origin import mark_of
 from bartack.runtime._pinning import pin, read_sources
@@ -105,7 +106,12 @@ def create_run(
 
 
 def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
-    """Find out everything that can keep a run from being made. See ``create_run``."""
+    """Find out everything that can keep a run from being made. See ``create_run``.
+
+    Raises:
+        MachineError: This machine lacks something that every run needs.
+    """
+    check_machine(str(workspace.resolve()), str(config.state_dir(workspace)))
     account = _account(order, workspace, config)
     file, named = find_program(order.program, workspace)
     root = project_root(file, workspace, order.module)

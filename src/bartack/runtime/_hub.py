@@ -8,6 +8,7 @@ keeper runs commands.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -20,12 +21,13 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from bartack.core import Account, is_disk_trouble
-from bartack.errors import BartackError, FrameError, JournalPoisonedError, RunDiskError
+from bartack.errors import AgentStartError, BartackError, FrameError, JournalPoisonedError, RunDiskError
 from bartack.journal import Journal, Veil
 from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._commands import Commands
 from bartack.runtime._core import Core
+from bartack.runtime._crew import START_FAILED
 from bartack.runtime._door import Door, silent
 from bartack.runtime._errors_out import pass_on_errors
 from bartack.runtime._foreign import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
@@ -35,6 +37,7 @@ from bartack.runtime._hub_clock import HubClock
 from bartack.runtime._inside import ZYGOTE
 from bartack.runtime._layout import RunDir
 from bartack.runtime._leftovers import end_leftovers
+from bartack.runtime._machine import check_room
 from bartack.runtime._mirror import Describe, Mirror
 from bartack.runtime._peers import Gatekeeper
 from bartack.runtime._poller import READ, WRITE, Poller, open_poller
@@ -58,7 +61,10 @@ from bartack.supervision import (
     ParentEvent,
     Started,
     StartFailed,
+    files_limit,
     kill_descendants,
+    raise_files,
+    restore_files,
     set_subreaper,
 )
 
@@ -112,6 +118,8 @@ class Hub:
 
     _fence: Fence | None = None
     """Around processes of another user."""
+    _soft_files = 0
+    """How many files this process could open before the hub raised that; its children can open as many."""
 
     def __init__(
         self,
@@ -180,6 +188,7 @@ class Hub:
         Args:
             begin: Tells the core what to begin with: a new run, or one to resume.
         """
+        self._soft_files = raise_files()
         set_subreaper()
         end_leftovers(self._run, self._core.timeouts.limit("lock"), first=self._core.state.hub == 0)
         if self._observer.listens:
@@ -203,6 +212,7 @@ class Hub:
                 self._status = "disk"
             finally:
                 self._close()
+                restore_files(self._soft_files)
         return self._status
 
     def sign_off(self) -> None:
@@ -406,7 +416,8 @@ class Hub:
         env = {**environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
         run = self._core.state.run
         assert run is not None
-        start = partial(ParentClient.start, module, str(self._run.tree_lock), env, run.workspace)
+        tree_lock = str(self._run.tree_lock)
+        start = partial(ParentClient.start, module, tree_lock, env, run.workspace, files=self._soft_files)
         if self._fence is None:
             parent = start()
         else:
@@ -520,8 +531,7 @@ class Hub:
 
     # Processes.
 
-    def _kept(self) -> ParentClient:
-        assert self._keeper is not None
+    def _kept(self) -> ParentClient | None:
         return self._keeper
 
     def _new_token(self) -> int:
@@ -560,7 +570,7 @@ class Hub:
                 self._last_words(token)
                 self._witness.end(token)
                 if path:
-                    self._core.process_gone(path, incarnation, f"start failed: {problem}")
+                    self._core.process_gone(path, incarnation, f"{START_FAILED}{problem}")
             case _:
                 return
 
@@ -605,10 +615,10 @@ class Hub:
         if self._fence is not None:
             self._fence.kill(module)
         now_ns = time.monotonic_ns()
-        admitted = self._deaths[module].admit(now_ns)
+        successor = self._succeed(module) if self._deaths[module].admit(now_ns) else None
         deaths = self._deaths[module].count(now_ns)
-        self._core.parent_died(_PARENTS[module], deaths, PARENT_RESTARTS, restarted=admitted)
-        successor = self._start_parent(module) if admitted else None
+        restarted = successor is not None
+        self._core.parent_died(_PARENTS[module], deaths, PARENT_RESTARTS, restarted=restarted)
         if module == ZYGOTE:
             lost, self._workers = self._workers, {}
             self._pids.clear()
@@ -622,6 +632,18 @@ class Hub:
             for token in self._commands.all_lost():
                 self._core.shell_lost(token)
             self._host.all_lost()
+
+    def _succeed(self, module: str) -> ParentClient | None:
+        """Start a parent program in the place of one that died; ``None`` if the system has nothing left for it."""
+        try:
+            return self._start_parent(module)
+        except OSError as error:
+            if is_disk_trouble(error):
+                raise
+            self._observer.show(
+                "note", "", f"{_PARENTS[module]} cannot be started: {error.strerror or error}"
+            )
+            return None
 
     # Actions.
 
@@ -647,21 +669,46 @@ class Hub:
             self._watch(connection)
 
     def _start_worker(self, action: act.StartWorker) -> None:
-        assert self._zygote is not None
-        ours, theirs = socket.socketpair()
         token = self._new_token()
-        self._workers[token] = (action.path, action.incarnation)
-        slate = Slate.create()
-        self._slates[token] = (self._add(ours, (action.path, action.incarnation)).number, slate)
-        payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
-        env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
-        trace = self._core.trace_of_worker(action.path)
-        if trace:
-            env["TRACEPARENT"] = trace
-        errors = self._witness.begin(token)
-        self._zygote.fork(token, payload, [theirs.fileno(), slate.fileno(), errors], env)
-        os.close(errors)
-        theirs.close()
+        try:
+            with contextlib.ExitStack() as on_failure:
+                self._fork_worker(action, token, on_failure)
+                on_failure.pop_all()
+        except OSError as error:
+            if is_disk_trouble(error):
+                raise
+            problem = f"{START_FAILED}{error.strerror or error}"
+            self._core.process_gone(action.path, action.incarnation, problem)
+        else:
+            self._workers[token] = (action.path, action.incarnation)
+
+    def _fork_worker(self, action: act.StartWorker, token: int, on_failure: contextlib.ExitStack) -> None:
+        """Have the zygote fork a worker; what was opened for it belongs to the hub unless that fails.
+
+        Raises:
+            OSError: The system has no descriptor left, or none that the hub does not need itself.
+        """
+        zygote = self._zygote
+        if zygote is None:
+            raise OSError(errno.ESRCH, "the program that starts workers died too often")
+        with contextlib.ExitStack() as closing:
+            ours, theirs = socket.socketpair()
+            closing.callback(theirs.close)
+            on_failure.callback(ours.close)
+            slate = Slate.create()
+            on_failure.callback(slate.close)
+            errors = self._witness.begin(token)
+            closing.callback(os.close, errors)
+            on_failure.callback(self._witness.end, token)
+            check_room(max(theirs.fileno(), slate.fileno(), errors), files_limit())
+            payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
+            env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
+            trace = self._core.trace_of_worker(action.path)
+            if trace:
+                env["TRACEPARENT"] = trace
+            zygote.fork(token, payload, [theirs.fileno(), slate.fileno(), errors], env)
+            connection = self._add(ours, (action.path, action.incarnation))
+            self._slates[token] = (connection.number, slate)
 
     def _stop_worker(self, action: act.StopWorker) -> None:
         for token, (path, _) in self._workers.items():
@@ -686,7 +733,14 @@ class Hub:
             self._commands.stop(self._keeper, action.token)
 
     def _start_prompt(self, action: act.StartPrompt) -> None:
-        self._prompts.start(action)
+        try:
+            self._prompts.start(action)
+        except (OSError, ValueError) as error:
+            if is_disk_trouble(error):
+                raise
+            problem = getattr(error, "strerror", None) or str(error)
+            name = action.args.agent or self._core.default_agent
+            self._core.prompt_ended(action.token, AgentStartError(name, problem))
 
     def _stop_prompt(self, action: act.StopPrompt) -> None:
         self._prompts.stop(action.token)

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         summarise,
         was_abandoned,
     )
+    from bartack.runtime._machine import FILES_LEAST, workers_room
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
     from bartack.runtime._mirror import Describe, RunFile
     from bartack.runtime._origin import check_own
@@ -119,6 +120,7 @@ __all__ = [
     "CONFIG_FILE",
     "ENDED",
     "EXIT_CODES",
+    "FILES_LEAST",
     "PATCHWORK",
     "TERMINAL",
     "TOGETHER",
@@ -248,6 +250,7 @@ __all__ = [
     "upgrade_file",
     "value_of",
     "was_abandoned",
+    "workers_room",
 ]
 
 _HOMES = {
@@ -315,6 +318,7 @@ _HOMES = {
         "summarise",
         "was_abandoned",
     ),
+    "_machine": ("FILES_LEAST", "workers_room"),
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
     "_mirror": ("Describe", "RunFile"),
     "_origin": ("check_own",),
