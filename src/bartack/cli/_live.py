@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -32,6 +33,7 @@ from bartack.runtime.operate import (
     WorkerEnded,
     WorkerSpawned,
     decode_entry,
+    name_deadlock,
 )
 
 DRAW_S: Final = 0.1
@@ -234,7 +236,8 @@ class TerminalView(View):
         now = time.monotonic()
         if not asking and now - self._drawn_at >= DRAW_S:
             self._drawn_at = now
-            self._board.draw(lambda screen: draw(screen, self.run, state, self.elapsed_s))
+            waits = [] if self._hub is None else self._hub.deadlock
+            self._board.draw(lambda screen: draw(screen, self.run, state, self.elapsed_s, waits))
         super().turn(state)
 
     def close(self) -> None:
@@ -274,7 +277,7 @@ class TerminalView(View):
 # What is drawn.
 
 
-def draw(screen: Screen, run: RunDir, state: State, elapsed_s: float) -> None:
+def draw(screen: Screen, run: RunDir, state: State, elapsed_s: float, waits: Sequence[str] = ()) -> None:
     """The view of a terminal."""
     program = state.run.name if state.run is not None else ""
     head = (
@@ -287,6 +290,8 @@ def draw(screen: Screen, run: RunDir, state: State, elapsed_s: float) -> None:
     width = max((len(row[0]) for row in rows), default=0)
     for line in columns([(name, screen.fit(doing, width + 14), took) for name, doing, took in rows]):
         screen.line(f"  {line}")
+    if waits:
+        screen.line(f"  {screen.paint(screen.fit(name_deadlock(waits), 2), 'yellow')}")
     for text in _rest(state, len(working)):
         screen.line(f"  {screen.paint(screen.fit(text, 2), 'dim')}")
 

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
 from typing import Final, Literal, Protocol
@@ -47,7 +47,7 @@ from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
 from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
-from bartack.runtime._waiting import only_people_can_help
+from bartack.runtime._waiting import describe_deadlock, find_deadlock, only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.runtime._witness import Witness
 from bartack.supervision import (
@@ -64,6 +64,7 @@ from bartack.supervision import (
     files_limit,
     kill_descendants,
     raise_files,
+    read_facts,
     restore_files,
     set_subreaper,
 )
@@ -78,6 +79,8 @@ SWEEP_S: Final = 5.0
 LOOK_S: Final = 1.0
 """How often the hub leaves a sign of life, and looks at what nobody reports."""
 STUCK_S: Final = 30.0
+DEADLOCK_NOTE_S: Final = 10.0
+"""How long all workers wait for each other before the log has it, too."""
 
 
 class Observer(Protocol):
@@ -118,6 +121,9 @@ class Hub:
 
     _fence: Fence | None = None
     """Around processes of another user."""
+    _waits: Sequence[str] = ()
+    """What all workers waited for when the hub looked last, if they waited for each other."""
+    _deadlocked_at = 0.0
     _soft_files = 0
     """How many files this process could open before the hub raised that; its children can open as many."""
 
@@ -238,6 +244,11 @@ class Hub:
         return self._core.state
 
     @property
+    def deadlock(self) -> list[str]:
+        """What each worker waits for, if all wait for each other."""
+        return self._mirror.deadlock
+
+    @property
     def needs_a_person(self) -> bool:
         """Whether a question is open and nobody in the run can go on before it is answered."""
         return only_people_can_help(self._core)
@@ -348,6 +359,7 @@ class Hub:
             if self._door is not None:
                 self._door.look(now)
             self._look_at_slates()
+            self._look_for_deadlock(now)
         self._commands.look(now, self._core.shell_too_large)
         if now - self._swept >= SWEEP_S:
             self._swept = now
@@ -372,6 +384,26 @@ class Hub:
         for number, slate in self._slates.values():
             self._take_slate(number, slate)
             self._turn_end()
+
+    def _look_for_deadlock(self, now: float) -> None:
+        """Report that all workers wait for each other, when two looks have found the same; after some time also in the log."""
+        waits = find_deadlock(self._core)
+        settled, self._waits = waits == self._waits, waits
+        if not settled or not self._is_asleep():
+            waits = []
+        if waits != self._mirror.deadlock:
+            self._mirror.deadlock = waits
+            self._deadlocked_at = now
+            self._transition(act.Transition())
+        elif waits and self._deadlocked_at and now - self._deadlocked_at >= DEADLOCK_NOTE_S:
+            self._deadlocked_at = 0.0
+            self._core.ledger.act(act.Show("note", "", describe_deadlock(waits)))
+            self._turn_end()
+
+    def _is_asleep(self) -> bool:
+        """Whether no worker computes beside its waits."""
+        facts = [read_facts(pid) for pid in self._pids.values()] if self._waits else []
+        return all(one is not None and one.state == "S" for one in facts)
 
     def _look_at(self, action: act.LookAt) -> None:
         peer = self._core.ledger.by_worker.get(action.path)
@@ -409,6 +441,7 @@ class Hub:
         self._door = Door(self._run.listen(group), self._poller, self._add)
         self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
         self._core.foreign.processes = self._processes
+        self._core.foreign.deadlock = lambda: self._mirror.deadlock
 
     def _start_parent(self, module: str) -> ParentClient:
         account = self._account

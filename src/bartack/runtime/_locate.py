@@ -176,6 +176,7 @@ class RunSummary(msgspec.Struct, omit_defaults=True):
     updated_at: str
     pid: int = 0
     questions: list[str] = []
+    deadlock: list[str] = []
     error: str = ""
     project: str = ""
 
@@ -241,6 +242,7 @@ def _summary_of(file: RunFile, *, pid: int) -> RunSummary:
         updated_at=file.updated_at,
         pid=pid,
         questions=file.questions,
+        deadlock=file.deadlock if pid else [],
         error=file.error,
         project=file.project,
     )

@@ -113,6 +113,7 @@ if TYPE_CHECKING:
     from bartack.runtime._transcript_facts import cut_line
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
+    from bartack.runtime._waiting import name_deadlock
     from bartack.runtime._worker_state import OpenStep, Value, Worker
     from bartack.runtime.patchwork import Survey, compile_file, survey, upgrade_file
 
@@ -233,6 +234,7 @@ __all__ = [
     "load_receipt",
     "lost_lines",
     "manifest_path",
+    "name_deadlock",
     "open_letters",
     "parse_step",
     "pinned_files",
@@ -357,6 +359,7 @@ _HOMES = {
     "_again": ("SetAside", "last_answer", "set_aside"),
     "_update": ("update_program",),
     "_step_search": ("find_step",),
+    "_waiting": ("name_deadlock",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
 }
