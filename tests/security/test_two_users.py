@@ -233,3 +233,39 @@ def test_a_run_that_root_made_with_sudo_is_one_line_for_the_user(owner: User, sh
     assert answered.returncode == 0, answered.stderr
     assert (resumed.returncode, resumed.stdout) == (0, "done\n"), resumed.stderr
     assert f"{roots.name} is left out: " in resumed.stderr
+
+
+CROWD = """\
+from bartack import worker
+
+
+@worker
+async def child(ctx, n: int):
+    return await ctx.mailbox.never.receive(timeout_s=2.0)
+
+
+@worker
+async def main(ctx, n: int):
+    got = await ctx.delegate([child(i) for i in range(n)], on_failure="collect")
+    return sorted({outcome.error.kind for outcome in got})
+"""
+
+
+@pytest.mark.requirement("unstartable-workers-fail-alone")
+def test_workers_beyond_the_limit_of_processes_fail_by_themselves(owner: User, shared: Path) -> None:
+    place = project(owner, shared / "mine")
+    (place / "crowd.py").write_text(CROWD, "utf-8")
+
+    def limited(count: int, *words: str) -> subprocess.CompletedProcess[str]:
+        return owner.act("prlimit", f"--nproc={count}", sys.executable, "-m", "bartack", *words, at=place)
+
+    done = limited(14, "run", "crowd.py:main", "--", "20")
+    refused = limited(4, "run", "crowd.py:main", "--", "1")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, ["ReceiveTimeoutError", "WorkerStartError"]), (
+        done.stderr
+    )
+    assert "start failed: no process can be forked" in done.stderr
+    assert refused.returncode == 2
+    assert "error[BT350]: a run is not possible here: only" in refused.stderr
+    assert len(list((place / ".bartack/runs").iterdir())) == 1

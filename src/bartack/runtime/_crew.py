@@ -584,8 +584,11 @@ class CrewDesk:
             next_start=0 if given_up else self._office.now_us() + round(delay_s * 1e6),
         )
         self._office.ledger.record((crashed, NO_VALUE))
-        then = "it is given up" if given_up else "it goes on where it was"
-        what = reason if reason.startswith(START_FAILED) else f"crashed ({reason})"
+        then = "it goes on where it was"
+        what = f"crashed ({reason})"
+        if reason.startswith(START_FAILED):
+            what, then = reason, "it is tried again"
+        then = "it is given up" if given_up else then
         self._office.ledger.act_later(Show("note", worker.path, f"{what}; {then}"))
         if body is not None:
             count = worker.crashes.get((p, n), 0)

@@ -7,7 +7,7 @@ import sys
 from typing import Final
 
 from bartack.errors import MachineError
-from bartack.supervision import find_flaw, most_files
+from bartack.supervision import find_flaw, most_files, processes_left
 
 FILES_KEPT: Final = 64
 """So many descriptors no worker, command, agent or stranger gets: a hub needs them for its own files."""
@@ -18,8 +18,10 @@ FILES_OF_WORKER: Final = 3
 FILES_LEAST: Final = 2 * FILES_KEPT
 """A run is refused with fewer."""
 
-EXHAUSTED: Final = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
-"""The system has no process, no memory or no descriptor left."""
+PROCESSES_LEAST: Final = 8
+"""The helpers of a hub with their guardians, one worker and one command."""
+_COUNTED: Final = 1024
+"""A larger limit of processes is not looked at: to count the processes would take longer than the start of a run should."""
 
 
 def check_machine(*paths: str) -> None:
@@ -39,6 +41,10 @@ def check_machine(*paths: str) -> None:
     if most < FILES_LEAST:
         action = f"Raise the hard limit to {FILES_LEAST} or more (ulimit -Hn, or LimitNOFILE of a service)."
         raise MachineError(f"this process may open {most} files at most", action)
+    bound = processes_left(count_below=_COUNTED)
+    if bound is not None and bound.left < PROCESSES_LEAST:
+        action = "Raise the limit (ulimit -u, TasksMax of a service, --pids-limit of a container), or end other programs."
+        raise MachineError(f"only {bound.left} more processes may be started: {bound.source}", action)
     for path in paths:
         if not _is_text(path):
             problem = (

@@ -62,11 +62,19 @@ class Bound(NamedTuple):
     source: str
 
 
-def processes_left(own: str = _OWN, cgroups: str = _CGROUPS) -> Bound | None:
-    """How many more processes this user, or the control group of this process, may start; ``None`` if nothing limits them."""
+def processes_left(
+    own: str = _OWN, cgroups: str = _CGROUPS, *, count_below: int = _UNLIMITED
+) -> Bound | None:
+    """How many more processes this user, or the control group of this process, may start; ``None`` if nothing limits them.
+
+    Args:
+        own: Where the groups of this process are named.
+        cgroups: Where control groups are mounted.
+        count_below: A limit of the user that is not below this is taken for none: to count all processes takes time.
+    """
     found = list(_group_bounds(own, cgroups, "pids", ("pids.max", "pids.current")))
     limit = _finite(resource.getrlimit(resource.RLIMIT_NPROC)[0])
-    if limit < _UNLIMITED and os.geteuid() != 0:
+    if limit < count_below and os.geteuid() != 0:
         found.append(
             Bound(max(limit - _count_own(), 0), f"the limit of processes of this user, {limit} (ulimit -u)")
         )
