@@ -55,6 +55,7 @@
     │   ├── QuestionAnsweredError        BT324
     │   ├── QuestionNotFoundError        BT325
     │   ├── LimitExceededError           BT326
+    │   │   └── WorkerLimitError         BT352
     │   ├── FrameError                   BT327
     │   ├── PeerRefusedError             BT328
     │   ├── UnknownRequestError          BT329
@@ -69,7 +70,9 @@
     │   ├── HubStoppedError              BT342
     │   ├── ForeignRunError              BT340
     │   ├── RunAsError                   BT341
-    │   └── RestartRefusedError          BT349
+    │   ├── RestartRefusedError          BT349
+    │   ├── MachineError                 BT350
+    │   └── WorkerStartError             BT351
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -1026,6 +1029,45 @@ class RestartRefusedError(RunError):
         self.worker = worker
         self.reason = reason
         super().__init__(f"{worker} cannot restart: {reason}")
+
+
+class MachineError(RunError):
+    """This machine, or this process as it was started, lacks something that every run needs. No run was made or changed."""
+
+    code = "BT350"
+    remedy = "Do what the message says, then repeat the command; 'bartack doctor' checks everything that a run needs."
+
+    def __init__(self, problem: str, action: str) -> None:
+        self.problem = problem
+        self.action = action
+        super().__init__(f"a run is not possible here: {problem}. {action}")
+
+
+class WorkerStartError(RunError):
+    """The process of a worker could not be started, not even after some more attempts."""
+
+    code = "BT351"
+    retryable = True
+    remedy = (
+        "Raise the limit that the message names (ulimit -n for files, ulimit -u for processes, the memory of a container), or give "
+        "delegate a limit so that fewer workers run at a time. Then resume."
+    )
+
+    def __init__(self, worker: str, attempts: int, problem: str) -> None:
+        self.worker = worker
+        self.attempts = attempts
+        self.problem = problem
+        super().__init__(f"{worker} could not be started in {attempts} attempts: {problem}")
+
+
+class WorkerLimitError(LimitExceededError):
+    """A program asked for more workers at a time, or for more levels of workers below each other, than its run may have."""
+
+    code = "BT352"
+    remedy = (
+        "Give delegate a limit, so that fewer workers run at a time, and see that a worker does not start itself without end. "
+        "The bounds are the settings workers.max and workers.max_depth, and the files that a process may open (ulimit -n)."
+    )
 
 
 class MessagingError(BartackError):

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[2] / "src/bartack"
 STARTERS = {
     "cli/_doctor.py",
     "cli/_doctor_project.py",
-    "cli/_init.py",
+    "core/_git_shield.py",
     "pipeline/_git.py",
     "pipeline/_listing.py",
 }

@@ -34,7 +34,11 @@ CHECKS = [
     "python",
     "platform",
     "pidfd",
+    "/proc",
     "cgroup",
+    "files",
+    "processes",
+    "memory",
     "umask",
     "git",
     "terminal",
@@ -83,7 +87,7 @@ def test_a_directory_that_cannot_hold_runs_fails(call: Call, tmp_path: Path, nam
 
     assert shown.returncode == 1
     assert f"  fail  directory  {tmp_path}/{name} {problem}\n" in shown.stdout
-    assert shown.stdout.endswith("1 of 10 checks failed: Bartack cannot work like this.\n")
+    assert shown.stdout.endswith("1 of 14 checks failed: Bartack cannot work like this.\n")
     assert shown.stderr == ""
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.security.sites import python_path, readable_python
 from tests.security.users import User
 
 PROGRAM = """\
@@ -193,3 +197,75 @@ def test_a_group_of_the_user_alone_is_no_other_user(owner: User, shared: Path) -
         path.chmod(path.stat().st_mode | 0o020)
 
     assert owner.bartack("status", at=place).returncode == 0
+
+
+@pytest.mark.requirement("one-unreadable-run-is-one-line")
+def test_a_run_that_root_made_with_sudo_is_one_line_for_the_user(owner: User, shared: Path) -> None:
+    place = project(owner, shared / "mine")
+    python = readable_python(owner)
+
+    def bartack(*words: str, **how: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [python, "-m", "bartack", *words],
+            cwd=place,
+            env={**owner.environment(), **python_path(), **how.pop("variables", {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            **how,
+        )
+
+    user: dict[str, Any] = {"user": owner.uid, "group": owner.uid, "extra_groups": []}
+    assert bartack("run", "team.py", **user).returncode == 3
+    (mine,) = (place / ".bartack/runs").iterdir()
+    assert bartack("run", "team.py", variables={"SUDO_UID": str(owner.uid)}).returncode == 3
+    (roots,) = (path for path in (place / ".bartack/runs").iterdir() if path != mine)
+
+    listed = bartack("status", "--json", **user)
+    answered = bartack("answer", mine.name, "q1", "true", **user)
+    resumed = bartack("resume", **user)
+
+    row = json.loads(listed.stdout)[0]
+    assert (row["run"], row["status"]) == (roots.name, "unreadable")
+    assert "Permission denied" in row["error"]
+    assert answered.returncode == 0, answered.stderr
+    assert (resumed.returncode, resumed.stdout) == (0, "done\n"), resumed.stderr
+    assert f"{roots.name} is left out: " in resumed.stderr
+
+
+CROWD = """\
+from bartack import worker
+
+
+@worker
+async def child(ctx, n: int):
+    return await ctx.mailbox.never.receive(timeout_s=2.0)
+
+
+@worker
+async def main(ctx, n: int):
+    got = await ctx.delegate([child(i) for i in range(n)], on_failure="collect")
+    return sorted({outcome.error.kind for outcome in got})
+"""
+
+
+@pytest.mark.requirement("unstartable-workers-fail-alone")
+def test_workers_beyond_the_limit_of_processes_fail_by_themselves(owner: User, shared: Path) -> None:
+    place = project(owner, shared / "mine")
+    (place / "crowd.py").write_text(CROWD, "utf-8")
+
+    def limited(count: int, *words: str) -> subprocess.CompletedProcess[str]:
+        return owner.act("prlimit", f"--nproc={count}", sys.executable, "-m", "bartack", *words, at=place)
+
+    done = limited(14, "run", "crowd.py:main", "--", "20")
+    refused = limited(4, "run", "crowd.py:main", "--", "1")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, ["ReceiveTimeoutError", "WorkerStartError"]), (
+        done.stderr
+    )
+    assert "start failed: no process can be forked" in done.stderr
+    assert refused.returncode == 2
+    assert "error[BT350]: a run is not possible here: only" in refused.stderr
+    assert len(list((place / ".bartack/runs").iterdir())) == 1

@@ -372,7 +372,7 @@ class NdjsonCall:
         except OSError as error:
             if is_disk_trouble(error):
                 raise
-            self.talk.start_failed(f"no process can be started now: {error}")
+            self.talk.start_failed(f"no process can be started now: {error.strerror or error}")
             return
         self.talk.attached(self.process.link)
 
@@ -395,6 +395,19 @@ class NdjsonCall:
         if total_size(self.request, artifacts) <= AT_ONCE:
             self._judged(verify_artifacts(self.request, artifacts, max_bytes=most))
             return
+        try:
+            self._judge_aside(artifacts, most)
+        except (OSError, RuntimeError):
+            # The system has no descriptor or no thread left: everything else waits meanwhile.
+            self._judged(verify_artifacts(self.request, artifacts, max_bytes=most))
+
+    def _judge_aside(self, artifacts: list[Artifact], most: int) -> None:
+        """Look at large files in a thread.
+
+        Raises:
+            OSError: No descriptor is left.
+            RuntimeError: No thread can be started.
+        """
         ready, done = os.pipe()
         found: list[Verdict] = []
 
@@ -411,7 +424,13 @@ class NdjsonCall:
         looking = threading.Thread(  # bartack: allow[unsupervised_thread] its pipe tells when it is through
             target=look, daemon=True
         )
-        looking.start()
+        try:
+            looking.start()
+        except RuntimeError:
+            self._agent.host.unwatch(ready)
+            os.close(ready)
+            os.close(done)
+            raise
 
     def _judged(self, verdict: Verdict) -> None:
         self.talk.judged(verdict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Final, Protocol
 
 from bartack.agents._files import Complaints
@@ -107,14 +107,12 @@ class AgentProcess:
         """It does not read, so it is not read either."""
         self._stop_at: float | None = None
         self._stopping = False
-        theirs_in, self._stdin = _pipe(ours=1)
-        self._stdout, theirs_out = _pipe(ours=0)
-        self._stderr, theirs_err = _pipe(ours=0)
-        try:
+        with ExitStack() as theirs, ExitStack() as on_failure:
+            theirs_in, self._stdin = _pipe(theirs, on_failure, ours=1)
+            theirs_out, self._stdout = _pipe(theirs, on_failure, ours=0)
+            theirs_err, self._stderr = _pipe(theirs, on_failure, ours=0)
             self.number = host.start(self, argv, cwd, env, (theirs_in, theirs_out, theirs_err))
-        finally:
-            for fd in (theirs_in, theirs_out, theirs_err):
-                os.close(fd)
+            on_failure.pop_all()
         host.watch(self._stdout, self._read_lines)
         host.watch(self._stderr, self._read_complaints)
 
@@ -278,10 +276,13 @@ class AgentProcess:
         return self._host.clock.monotonic_ns() / 1e9
 
 
-def _pipe(*, ours: int) -> tuple[int, int]:
+def _pipe(theirs: ExitStack, on_failure: ExitStack, *, ours: int) -> tuple[int, int]:
+    """The end of the process, closed with the first stack, and ours, closed with the second one."""
     ends = os.pipe2(os.O_CLOEXEC) if hasattr(os, "pipe2") else os.pipe()
+    theirs.callback(os.close, ends[1 - ours])
+    on_failure.callback(os.close, ends[ours])
     os.set_blocking(ends[ours], False)
-    return ends
+    return ends[1 - ours], ends[ours]
 
 
 def _read(fd: int) -> bytes | None:

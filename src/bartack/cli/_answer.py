@@ -17,14 +17,22 @@ from bartack.cli._runs import (
     complete_run,
     load_value,
     locate,
+    note_unreadable,
     open_questions,
     say,
     workspace_option,
 )
-from bartack.cli._terminal import Screen, printable_lines
-from bartack.errors import QuestionNotFoundError, RunNotActiveError, TypeMismatchError, UsageError
+from bartack.cli._terminal import Screen, printable, printable_lines
+from bartack.errors import (
+    BartackError,
+    QuestionNotFoundError,
+    RunNotActiveError,
+    TypeMismatchError,
+    UsageError,
+)
 from bartack.runtime.operate import (
     ENDED,
+    UNREADABLE,
     AskArgs,
     HubClient,
     Request,
@@ -36,6 +44,9 @@ from bartack.runtime.operate import (
     read_state,
     summarise,
 )
+
+Asked = tuple[RunDir, QuestionFacts]
+"""An open question, and the run that asks it."""
 
 _KINDS: Final = {"bool": "yes or no", "int": "a whole number", "float": "a number", "json": "JSON"}
 
@@ -60,22 +71,33 @@ def answer(
     found = locate(run, workspace)
     state = read_state(found)
     if question is None:
-        _list([found], as_json=as_json)
+        _list(_questions_of(found), as_json=as_json)
     elif value is None:
         raise UsageError("bartack answer", f"what is the answer to {question}?")
     else:
         _answer(found, state, question, value, as_json=as_json)
 
 
-def _asking(workspace: Path) -> list[RunDir]:
-    found = [(run, summarise(run)) for run in list_runs(workspace)]
-    return [
-        run for run, summary in found if summary.questions and summary.status not in ENDED - {"interrupted"}
-    ]
+def _asking(workspace: Path) -> list[Asked]:
+    """The open questions of all runs; of runs that cannot be read, why not."""
+    asked: list[Asked] = []
+    for run in list_runs(workspace):
+        summary = summarise(run)
+        if summary.status == UNREADABLE:
+            note_unreadable(summary)
+        elif summary.questions and summary.status not in ENDED - {"interrupted"}:
+            try:
+                asked += _questions_of(run)
+            except BartackError as error:
+                say(f"{run.id} is left out: {printable(error.message)}")
+    return asked
 
 
-def _list(runs: list[RunDir], *, as_json: bool) -> None:
-    asked = [(run, question) for run in runs for question in open_questions(run, read_state(run))]
+def _questions_of(run: RunDir) -> list[Asked]:
+    return [(run, question) for question in open_questions(run, read_state(run))]
+
+
+def _list(asked: list[Asked], *, as_json: bool) -> None:
     if as_json:
         write_json([{"run": run.id, **msgspec.to_builtins(question)} for run, question in asked])
         return

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,12 +18,22 @@ import click
 import msgspec
 
 from bartack.cli._clean_trees import clear_trees, count_trees, write_cleared
+from bartack.cli._exit import Exit
 from bartack.cli._options import json_option, write_json
-from bartack.cli._runs import ago, complete_run, locate, paint_status, say, workspace_option
-from bartack.cli._terminal import Screen, human_size
-from bartack.errors import ForeignRunError, UntrustedError, UsageError
+from bartack.cli._runs import (
+    ago,
+    complete_run,
+    locate,
+    note_unreadable,
+    paint_status,
+    say,
+    workspace_option,
+)
+from bartack.cli._terminal import Screen, human_size, printable
+from bartack.errors import BartackError, ForeignRunError, UntrustedError, UsageError
 from bartack.runtime.operate import (
     TERMINAL,
+    UNREADABLE,
     RunDir,
     RunSummary,
     check_own,
@@ -69,7 +81,7 @@ def clean(
     dry_run: bool,
     yes: bool,
     as_json: bool,
-) -> None:
+) -> Exit:
     """Delete runs that are completed or cancelled: all of the workspace, or the named ones.
 
     A run that failed or was interrupted can still be resumed and is left alone, unless it is named and --unfinished is given.
@@ -83,7 +95,7 @@ def clean(
     chosen = _choose(runs, workspace, unfinished=unfinished)
     before = None if age is None else datetime.now(UTC) - parse_age(age)
     doomed = [
-        (run, Doomed(run.id, summary.status, summary.updated_at, _size(run.path), count_trees(run)))
+        (run, Doomed(run.id, summary.status, summary.updated_at, _size(run.path), _count_trees(run)))
         for run, summary in chosen
         if before is None or _is_older(summary.updated_at, before)
     ]
@@ -93,16 +105,40 @@ def clean(
     what = "the worktrees of " if worktrees else ""
     agreed = bool(doomed) and not dry_run and (yes or _ask(what, len(doomed), as_json=as_json))
     cleared: dict[str, Cleared] = {}
+    failed: dict[str, str] = {}
     if agreed:
-        cleared = {run.id: found for run, _ in doomed if (found := clear_trees(run)) is not None}
         for run, _ in doomed:
-            if not worktrees and not (run.id in cleared and cleared[run.id].kept):
-                delete_run(run)
+            with _noting(run, failed):
+                _remove(run, cleared, only_trees=worktrees)
     if as_json:
-        runs = msgspec.to_builtins([facts for _, facts in doomed])
-        write_json({"deleted": agreed, "runs": runs, "worktrees": msgspec.to_builtins(cleared)})
+        shown = msgspec.to_builtins([facts for _, facts in doomed])
+        parts = {"worktrees": msgspec.to_builtins(cleared), "failed": failed}
+        write_json({"deleted": agreed, "runs": shown, **parts})
     else:
         write_cleared(Screen(sys.stdout), cleared)
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _remove(run: RunDir, cleared: dict[str, Cleared], *, only_trees: bool) -> None:
+    """Delete a run and its worktrees, as far as nothing is lost."""
+    found = clear_trees(run)
+    if found is not None:
+        cleared[run.id] = found
+    if not only_trees and not (found is not None and found.kept):
+        delete_run(run)
+
+
+@contextmanager
+def _noting(run: RunDir, failed: dict[str, str]) -> Generator[None]:
+    """What is wrong with one run is reported, and the next one is deleted all the same."""
+    try:
+        yield
+    except BartackError as error:
+        failed[run.id] = error.message
+    except OSError as error:
+        failed[run.id] = f"{error.filename or run.path}: {error.strerror or error}"
+    if run.id in failed:
+        say(f"{run.id} is not deleted: {printable(failed[run.id])}")
 
 
 def parse_age(text: str) -> timedelta:
@@ -120,6 +156,9 @@ def parse_age(text: str) -> timedelta:
 def _choose(names: tuple[str, ...], workspace: str, *, unfinished: bool) -> list[tuple[RunDir, RunSummary]]:
     if not names:
         found = [(run, summarise(run)) for run in list_runs(Path(workspace))]
+        for _, summary in found:
+            if summary.status == UNREADABLE:
+                note_unreadable(summary)
         ended = [(run, summary) for run, summary in found if summary.status in TERMINAL]
         return [(run, summary) for run, summary in ended if _is_own(run)]
     chosen = [(run, summarise(run)) for run in {name: locate(name, workspace) for name in names}.values()]
@@ -140,7 +179,20 @@ def _is_own(run: RunDir) -> bool:
     except (ForeignRunError, UntrustedError) as error:
         say(f"{run.id} is left alone: {error.message}")
         return False
+    except OSError as error:
+        say(
+            f"{run.id} is left alone: {printable(f'{error.filename or run.path}: {error.strerror or error}')}"
+        )
+        return False
     return True
+
+
+def _count_trees(run: RunDir) -> int:
+    """How many worktrees a run has; none where they cannot be looked at, which is reported when they are to be removed."""
+    try:
+        return count_trees(run)
+    except OSError:
+        return 0
 
 
 def _is_older(updated_at: str, before: datetime) -> bool:
@@ -151,9 +203,12 @@ def _is_older(updated_at: str, before: datetime) -> bool:
 
 
 def _size(path: Path) -> int:
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(path) for name in names
-    )
+    size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(folder, name)).st_size
+    return size
 
 
 def _write(screen: Screen, doomed: list[Doomed]) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 
 import click
 
+from bartack.cli._doctor_limits import check_files, check_memory, check_proc, check_processes
 from bartack.cli._exit import Exit
 from bartack.cli._finding import Finding, Level
 from bartack.cli._options import json_option, write_json
@@ -292,7 +293,11 @@ MACHINE_CHECKS: tuple[Callable[[], Finding], ...] = (
     check_python,
     check_platform,
     check_pidfd,
+    check_proc,
     check_cgroup,
+    check_files,
+    check_processes,
+    check_memory,
     check_umask,
     check_git,
     check_terminal,

@@ -18,7 +18,9 @@ from bartack.pipeline import check_repository, count_trees, has_trees, missing_t
 from bartack.runtime.operate import (
     CONFIG_FILE,
     TERMINAL,
+    UNREADABLE,
     Config,
+    RunDir,
     SettingProblem,
     list_runs,
     load_config,
@@ -45,7 +47,7 @@ def examine_project(workspace: Path, *, live: bool = False) -> list[Finding]:
         *check_spec(config, workspace),
         *check_ignored(config, workspace),
         *check_worktrees(config, workspace),
-        check_runs(workspace),
+        *check_runs(workspace),
     ]
 
 
@@ -138,7 +140,7 @@ def check_worktrees(config: Config, workspace: Path) -> list[Finding]:
         except GitError as error:
             found.append(Finding("worktrees", "fail", printable(error.problem), error.remedy))
     ended = [run for run in list_runs(workspace) if has_trees(run.path) and summarise(run).status in TERMINAL]
-    left = [run.id for run in ended if count_trees(run.path)]
+    left = [run.id for run in ended if _has_readable_trees(run)]
     if left:
         told = f"runs that have ended still have worktrees: {', '.join(left[:3])}"
         remedy = "bartack clean --worktrees saves what is in them first."
@@ -146,14 +148,33 @@ def check_worktrees(config: Config, workspace: Path) -> list[Finding]:
     return found
 
 
-def check_runs(workspace: Path) -> Finding:
-    """Whether runs wait for somebody."""
-    left = [summary for run in list_runs(workspace) if (summary := summarise(run)).status in _WAITING]
+def _has_readable_trees(run: RunDir) -> bool:
+    try:
+        return count_trees(run.path) > 0
+    except OSError:
+        return False
+
+
+def check_runs(workspace: Path) -> list[Finding]:
+    """Whether runs cannot be read, or wait to be answered or resumed."""
+    found = [summarise(run) for run in list_runs(workspace)]
+    findings = [
+        Finding(
+            "runs", "warn", printable(f"{summary.run} cannot be read: {summary.error}"), _UNREADABLE_REMEDY
+        )
+        for summary in found
+        if summary.status == UNREADABLE
+    ]
+    left = [summary for summary in found if summary.status in _WAITING]
     if left:
         told = ", ".join(f"{summary.run} {summary.status}" for summary in left[:3])
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-        return Finding("runs", "warn", f"{told}{more}", "bartack status shows them, bartack resume goes on.")
-    return Finding("runs", "ok", "no run waits for anybody")
+        remedy = "bartack status shows them, bartack resume continues one."
+        findings.append(Finding("runs", "warn", f"{told}{more}", remedy))
+    return findings or [Finding("runs", "ok", "no run waits to be answered or resumed")]
 
 
-_WAITING: Final = frozenset({"interrupted", "failed", "waiting", "unreadable"})
+_UNREADABLE_REMEDY: Final = (
+    "Commands leave it out, and all other runs work. Read it as its owner, or with the version that wrote it."
+)
+_WAITING: Final = frozenset({"interrupted", "failed", "waiting"})

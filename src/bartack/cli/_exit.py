@@ -51,6 +51,7 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
     errors.UntrustedError: Exit.USAGE,
     errors.ForeignRunError: Exit.USAGE,
     errors.RunAsError: Exit.USAGE,
+    errors.MachineError: Exit.USAGE,
     errors.UnknownCodeError: Exit.NOT_FOUND,
     errors.EventNotFoundError: Exit.NOT_FOUND,
     errors.TokenScopeError: Exit.USAGE,

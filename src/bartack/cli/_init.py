@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -14,12 +13,11 @@ import click
 
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
-from bartack.core import check_private, find_git, git_command, git_environment, make_private, replace_file
+from bartack.core import check_private, make_private, make_repository, replace_file
 from bartack.errors import UsageError
 from bartack.runtime.operate import CONFIG_FILE
 
 IGNORED: Final = ".bartack/"
-GIT_TIMEOUT_S: Final = 30.0
 SHARED_MODE: Final = 0o644
 """Permissions of files that belong to the project: for its owner to write, whatever the umask is."""
 AGENTS: Final = ("claude", "codex", "gemini")
@@ -113,17 +111,8 @@ def _keep_out_of_git(place: Path) -> list[str]:
     folder = place / ".bartack"
     check_private(folder)
     make_private(folder)
-    git = find_git()
-    if git is not None and not (folder / ".git").exists():
-        made = subprocess.run(  # noqa: S603 - fixed words
-            git_command(git, ["init", "--quiet", str(folder)]),
-            env=git_environment(),
-            capture_output=True,
-            timeout=GIT_TIMEOUT_S,
-            check=False,
-        )
-        if made.returncode == 0:
-            done.append(".bartack/ is a repository of its own: 'git clean' spares it")
+    if not (folder / ".git").exists() and make_repository(str(folder)):
+        done.append(".bartack/ is a repository of its own: 'git clean' spares it")
     return done
 
 

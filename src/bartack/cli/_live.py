@@ -6,8 +6,10 @@ else goes to stderr. ``_ask.py`` is the terminal's way to answer questions.
 
 from __future__ import annotations
 
+import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -31,6 +33,7 @@ from bartack.runtime.operate import (
     WorkerEnded,
     WorkerSpawned,
     decode_entry,
+    name_deadlock,
 )
 
 DRAW_S: Final = 0.1
@@ -150,7 +153,15 @@ def put_event(event: dict[str, object], value: msgspec.Raw | None = None, ref: o
         event["value"] = value
     if ref is not None:
         event["blob"] = ref
-    sys.stdout.write(msgspec.json.encode(event).decode() + "\n")
+    sys.stdout.write(_readable_json(msgspec.json.encode(event).decode()) + "\n")
+
+
+def _readable_json(text: str) -> str:
+    """JSON that stays JSON on stdout: where its encoding lacks letters, they are escaped as JSON does it."""
+    if text.isascii() or (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8":
+        return text
+    # Outside of texts JSON has ASCII characters only.
+    return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
 
 
 class PlainView(View):
@@ -225,7 +236,8 @@ class TerminalView(View):
         now = time.monotonic()
         if not asking and now - self._drawn_at >= DRAW_S:
             self._drawn_at = now
-            self._board.draw(lambda screen: draw(screen, self.run, state, self.elapsed_s))
+            waits = [] if self._hub is None else self._hub.deadlock
+            self._board.draw(lambda screen: draw(screen, self.run, state, self.elapsed_s, waits))
         super().turn(state)
 
     def close(self) -> None:
@@ -265,7 +277,7 @@ class TerminalView(View):
 # What is drawn.
 
 
-def draw(screen: Screen, run: RunDir, state: State, elapsed_s: float) -> None:
+def draw(screen: Screen, run: RunDir, state: State, elapsed_s: float, waits: Sequence[str] = ()) -> None:
     """The view of a terminal."""
     program = state.run.name if state.run is not None else ""
     head = (
@@ -278,6 +290,8 @@ def draw(screen: Screen, run: RunDir, state: State, elapsed_s: float) -> None:
     width = max((len(row[0]) for row in rows), default=0)
     for line in columns([(name, screen.fit(doing, width + 14), took) for name, doing, took in rows]):
         screen.line(f"  {line}")
+    if waits:
+        screen.line(f"  {screen.paint(screen.fit(name_deadlock(waits), 2), 'yellow')}")
     for text in _rest(state, len(working)):
         screen.line(f"  {screen.paint(screen.fit(text, 2), 'dim')}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +11,11 @@ import click
 import msgspec
 
 from bartack.cli._options import json_option, write_json
-from bartack.cli._runs import complete_run, locate, paint_status, workspace_option
+from bartack.cli._runs import complete_run, locate, paint_status, say, workspace_option
+from bartack.cli._status import write_deadlock
 from bartack.cli._terminal import Screen, human_time, printable
 from bartack.core import SystemClock
-from bartack.errors import HubStoppedError, RunNotActiveError
+from bartack.errors import BartackError, HubStoppedError, RunNotActiveError
 from bartack.runtime.operate import (
     HubClient,
     Process,
@@ -34,6 +36,7 @@ class Household(NamedTuple):
     status: str
     active: bool
     processes: list[Process]
+    deadlock: Sequence[str] = ()
 
 
 @click.command(short_help="Show the processes of a run as a tree.")
@@ -70,6 +73,10 @@ def _look_at_all(runs: list[RunDir]) -> tuple[list[Household], list[HubStoppedEr
             told.append(look_at(run))
         except HubStoppedError as error:
             stopped.append(error)
+        except BartackError as error:
+            if len(runs) == 1:
+                raise
+            say(f"{run.id} is left out: {printable(error.message)}")
     return told, stopped
 
 
@@ -77,9 +84,9 @@ def look_at(run: RunDir) -> Household:
     """The processes of a run, told by its hub; of one without a hub, what the journal tells of its workers."""
     try:
         with HubClient(run) as hub:
-            status = msgspec.json.decode(hub.ask("state"), type=RunFacts).status
+            facts = msgspec.json.decode(hub.ask("state"), type=RunFacts)
             processes = msgspec.json.decode(hub.ask("ps"), type=list[Process])
-            return Household(run, status, active=True, processes=processes)
+            return Household(run, facts.status, active=True, processes=processes, deadlock=facts.deadlock)
     except RunNotActiveError:
         return _from_journal(run)
 
@@ -103,6 +110,7 @@ def _facts(household: Household) -> dict[str, object]:
         "status": household.status,
         "active": household.active,
         "processes": msgspec.to_builtins(household.processes),
+        **({"deadlock": list(household.deadlock)} if household.deadlock else {}),
     }
 
 
@@ -119,6 +127,8 @@ def _write(screen: Screen, household: Household) -> None:
         above = _above(process, known)
         below.setdefault(above, []).append(process)
     screen.listing([_row(screen, stem, process, now_us) for stem, process in _tree(below, "", "")])
+    if household.deadlock:
+        write_deadlock(screen, household.run.id, household.deadlock)
 
 
 def _tree(below: dict[str, list[Process]], name: str, stem: str) -> list[tuple[str, Process]]:

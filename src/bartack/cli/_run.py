@@ -17,7 +17,16 @@ from bartack.cli._failure import write_failure
 from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
-from bartack.cli._runs import complete_run, load_value, locate, open_questions, pretty, say, workspace_option
+from bartack.cli._runs import (
+    complete_run,
+    load_value,
+    locate,
+    note_unreadable,
+    open_questions,
+    pretty,
+    say,
+    workspace_option,
+)
 from bartack.cli._terminal import Colour, Screen, human_time, listed, printable, printable_lines
 from bartack.cli._wish import PIPELINE, Wish, set_option, wish_options
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
@@ -27,6 +36,7 @@ from bartack.runtime.operate import (
     PATCHWORK,
     TERMINAL,
     TOGETHER,
+    UNREADABLE,
     AskArgs,
     Config,
     Describe,
@@ -307,7 +317,10 @@ def _is_given(option: str) -> bool:
 def _newest(workspace: Path) -> RunDir:
     """The newest run that is not over; one that somebody runs only if there is no other."""
     left = [(run, summarise(run)) for run in list_runs(workspace)]
-    open_runs = [(run, found) for run, found in left if found.status not in TERMINAL]
+    for _, found in left:
+        if found.status == UNREADABLE:
+            note_unreadable(found)
+    open_runs = [(run, found) for run, found in left if found.status not in {*TERMINAL, UNREADABLE}]
     resumable = [
         run
         for run, found in open_runs

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from bartack.cli._options import workspace_option as workspace_option  # noqa: PLC0414 - the commands about runs take it from here
-from bartack.cli._terminal import Screen, Style, human_time
+from bartack.cli._terminal import Screen, Style, human_time, printable
 from bartack.core import RealDisk
 from bartack.errors import BartackError, RunNotFoundError, UsageError
 from bartack.journal import FileBlobs, open_reader
@@ -20,10 +20,12 @@ from bartack.runtime.operate import (
     AskArgs,
     Chronicle,
     RunDir,
+    RunSummary,
     State,
     Value,
     find_run,
     list_runs,
+    summarise,
     value_of,
 )
 
@@ -66,12 +68,29 @@ def locate(asked: str, workspace: str) -> RunDir:
         UsageError: There are several.
     """
     try:
-        return find_run(asked, Path(workspace))
+        found = find_run(asked, Path(workspace))
     except RunNotFoundError as error:
         if error.near:
             command = click.get_current_context().command_path
             raise UsageError(command, f"{asked!r} begins several runs: {', '.join(error.near)}") from None
         raise
+    if asked == "latest":
+        _note_newer(found, Path(workspace))
+    return found
+
+
+def _note_newer(found: RunDir, workspace: Path) -> None:
+    """Report the runs that are newer than the latest one that can be read."""
+    for run in list_runs(workspace):
+        if run.id == found.id:
+            return
+        note_unreadable(summarise(run))
+
+
+def note_unreadable(summary: RunSummary) -> None:
+    """Report a run that is left out of what a command does with all others."""
+    reason = summary.error.splitlines()[0] if summary.error else "it cannot be read"
+    say(f"{summary.run} is left out: {printable(reason)}")
 
 
 def read_chronicle(run: RunDir, newest: int | None = None) -> Chronicle:

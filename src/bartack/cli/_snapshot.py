@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Final
@@ -113,7 +114,7 @@ def _files(named: str, workspace: Path) -> list[FileEntry]:
         raise UsageError("bartack snapshot diff", f"{named!r} is neither a manifest nor the id of a snapshot")
     for run in list_runs(workspace):
         kept = run.path / "snapshots" / f"{named}.manifest.json"
-        if kept.is_file():
+        if os.path.isfile(kept):
             return read_manifest(kept)[1]
     raise RunNotFoundError("", wanted=f"that has kept {named}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ from bartack.runtime.operate import (
     is_active,
     is_stopped,
     list_runs,
+    name_deadlock,
     read_state,
     status_of,
     summarise,
@@ -100,6 +102,8 @@ class RunFacts(msgspec.Struct):
     questions: list[QuestionFacts]
     mailboxes: dict[str, MailboxFacts]
     failure: ErrorData | None
+    deadlock: list[str]
+    """What each worker waits for, if all wait for each other."""
     pipeline: Progress | None = None
     """How far it is, if it is a run of the pipeline."""
 
@@ -160,6 +164,8 @@ def program_name(program: str) -> str:
 def _remark(summary: RunSummary) -> str:
     if summary.questions and summary.status not in ENDED - {"interrupted"}:
         return f"waits for an answer: {', '.join(summary.questions)}"
+    if summary.deadlock:
+        return name_deadlock(summary.deadlock)
     return printable(summary.error.splitlines()[0]) if summary.error else ""
 
 
@@ -171,11 +177,12 @@ def facts_of(run: RunDir, state: State | None = None) -> RunFacts:
     state = state or read_state(run)
     assert state.run is not None
     active = is_active(run)
+    summary = summarise(run) if active else None
     return RunFacts(
         run=run.id,
         dir=str(run.path),
         status=status_of(run, state, active=active),
-        pid=summarise(run).pid if active else 0,
+        pid=0 if summary is None else summary.pid,
         program=state.run.program,
         worker=state.run.name,
         project=state.run.project,
@@ -189,6 +196,7 @@ def facts_of(run: RunDir, state: State | None = None) -> RunFacts:
         questions=open_questions(run, state),
         mailboxes=_mailboxes(state),
         failure=None if state.failure is None else state.failure.error,
+        deadlock=[] if summary is None else summary.deadlock,
         pipeline=_progress(run, state),
     )
 
@@ -232,6 +240,8 @@ def show_run(screen: Screen, run: RunDir) -> None:
     if facts.pipeline is not None:
         _write_progress(screen, facts.pipeline)
     _write_workers(screen, facts)
+    if facts.deadlock:
+        write_deadlock(screen, facts.run, facts.deadlock)
     if facts.questions:
         _write_questions(screen, facts)
     full = {name: box for name, box in facts.mailboxes.items() if box.queued or box.scheduled or box.held}
@@ -282,6 +292,12 @@ def _write_workers(screen: Screen, facts: RunFacts) -> None:
             for worker in facts.workers
         ]
     )
+
+
+def write_deadlock(screen: Screen, run_id: str, waits: Sequence[str]) -> None:
+    """Report that no worker of a run can continue by itself, and what continues one."""
+    screen.line(f"  {screen.paint(name_deadlock(waits).capitalize(), 'yellow')}; a message continues it:")
+    screen.line(f"    bartack mailbox send {run_id} MAILBOX VALUE")
 
 
 def _write_progress(screen: Screen, progress: Progress) -> None:

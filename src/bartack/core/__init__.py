@@ -13,6 +13,7 @@ from bartack.core._facts import FileFacts
 from bartack.core._files import naming, open_private, replace_file, write_file, write_in_place
 from bartack.core._flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
 from bartack.core._git import GIT_SETTINGS, find_git, git_command, git_environment
+from bartack.core._git_shield import make_repository, shield
 from bartack.core._ids import RunId, claim_run_dir, moment_of, new_run_id, new_token, parse_run_id
 from bartack.core._json import canonical
 from bartack.core._paths import open_below, safe_join
@@ -78,6 +79,7 @@ __all__ = [
     "list_trusted",
     "make_own_folder",
     "make_private",
+    "make_repository",
     "moment_of",
     "naming",
     "new_run_id",
@@ -89,6 +91,7 @@ __all__ = [
     "remove_trusted",
     "replace_file",
     "safe_join",
+    "shield",
     "socket_place",
     "trusted_owners",
     "unknown_name",

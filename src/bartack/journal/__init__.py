@@ -20,7 +20,7 @@ from bartack.journal._contract import (
 from bartack.journal._file import FileJournal, open_journal
 from bartack.journal._group import AsyncAppender, GroupCommit
 from bartack.journal._memory import MemoryJournal, MemoryReader, MemoryStore
-from bartack.journal._reader import FileReader, open_reader
+from bartack.journal._reader import FileReader, check_beginning, open_reader
 from bartack.journal._shared import DROP, RUN_GROUPS, SHARED_DIR, SHARED_FILE, open_blobs, share
 from bartack.journal._veil import Secrets, Veil, find_secrets, is_veiled
 from bartack.journal._verify import JournalDamage, JournalReport, check_kept, collect_blobs, verify_journal
@@ -52,6 +52,7 @@ __all__ = [
     "Recovery",
     "Secrets",
     "Veil",
+    "check_beginning",
     "check_kept",
     "collect_blobs",
     "find_secrets",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -30,6 +31,8 @@ from bartack.journal._veil import Veil
 
 SEARCHED: Final = 1 << 20
 """How much is searched at once."""
+BEGINNING: Final = 4096
+"""The first line of a journal, which names its format, is shorter than this."""
 
 
 def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
@@ -39,8 +42,16 @@ def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
     # A journal that is named as such may be named by a link; one inside a directory is never reached through one.
     found = inside if disk.exists(inside) else os.path.realpath(given) if os.path.islink(given) else given
     if not disk.exists(found):
+        with access(given):
+            _check_reachable(inside)
         raise JournalNotFoundError(given)
     return found
+
+
+def _check_reachable(path: str) -> None:
+    """Raise if the operating system does not report whether a file is there."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.lstat(path)
 
 
 def open_file(path: str, disk: Disk) -> int:
@@ -54,6 +65,26 @@ def open_file(path: str, disk: Disk) -> int:
             disk.close(fd)
             raise JournalNotFoundError(path)
     return fd
+
+
+def check_beginning(path: str | os.PathLike[str], *, disk: Disk | None = None) -> None:
+    """Raise unless the journal in a directory, or a journal file, begins as one that this version reads. The rest is not read.
+
+    Raises:
+        JournalNotFoundError: There is none.
+        JournalFormatError: A newer version wrote it.
+        JournalCorruptError: It does not begin as a journal does.
+        FileAccessError: The operating system refused.
+    """
+    disk = disk or RealDisk()
+    file = find_journal(path, disk)
+    fd = open_file(file, disk)
+    try:
+        with access(file):
+            head = disk.read(fd, BEGINNING, 0)
+    finally:
+        disk.close(fd)
+    check_first(file, head.split(b"\n", 1)[0])
 
 
 def open_reader(

@@ -27,7 +27,9 @@ REVIEW: Final = "+review-"
 def list_trees(trees: Trees) -> list[str]:
     """The names of the worktrees that a run has, the result last."""
     folder = Path(trees.path(RESULT)).parent
-    names = [path.name for path in folder.iterdir() if (path / ".git").is_file()] if folder.is_dir() else []
+    names = (
+        [path.name for path in folder.iterdir() if os.path.isfile(path / ".git")] if folder.is_dir() else []
+    )
     return sorted((name for name in names if LEFT not in name), key=lambda name: (name == RESULT, name))
 
 

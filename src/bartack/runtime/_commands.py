@@ -13,6 +13,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Final, Literal
 
 import msgspec
@@ -25,10 +26,11 @@ from bartack.runtime._foreign import PARENT_OF_COMMANDS, Process
 from bartack.runtime._kept import ASIDE, cut_front
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import StartShell
+from bartack.runtime._machine import check_room
 from bartack.runtime._state import State
 from bartack.runtime._steps import ShellArgs
 from bartack.runtime._worker_state import Value
-from bartack.supervision import Exited, Gone, ParentClient, ParentEvent, Started, StartFailed
+from bartack.supervision import Exited, Gone, ParentClient, ParentEvent, Started, StartFailed, files_limit
 from bartack.supervision.forms import CAPTURE_LIMIT, LIMIT_SIGNAL, pack_form, plain_of, start_status
 
 GRACE_S: Final = 5.0
@@ -127,7 +129,7 @@ class Commands:
         """Start commands.
 
         Raises:
-            OSError: The files for their output could not be made.
+            OSError: The files for their output could not be made, or a word of them cannot be given to a program.
         """
         run = self._state.run
         assert run is not None
@@ -143,22 +145,21 @@ class Commands:
         }
         if action.trace:
             env["TRACEPARENT"] = action.trace
-        stdin = self._input(action.stdin, journal)
-        running = _Running(action, self._file(), self._file(), secret)
-        number = self._new_token()
-        self._running[number] = running
+        cwd = os.path.join(run.workspace, action.args.cwd)
+        with ExitStack() as opened, ExitStack() as on_failure:
+            stdin = self._input(action.stdin, journal, opened)
+            stdout, stderr = self._file(on_failure), self._file(on_failure)
+            number = self._new_token()
+            if action.args.form is not None and plain is None:
+                marks = {name: env[name] for name in ("BARTACK_WORKER", "BARTACK_STEP")}
+                keeper.fork(number, pack_form(action.args.form, cwd, env), [stdout, stderr], marks)
+            else:
+                pipeline = action.args.pipeline if plain is None else [plain.argv]
+                keeper.exec(number, pipeline, cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
+            on_failure.pop_all()
+        running = self._running[number] = _Running(action, stdout, stderr, secret)
         self._numbers[action.token] = number
         self.patience_s = min(self.patience_s, running.patience_s)
-        cwd = os.path.join(run.workspace, action.args.cwd)
-        if action.args.form is not None and plain is None:
-            marks = {name: env[name] for name in ("BARTACK_WORKER", "BARTACK_STEP")}
-            payload = pack_form(action.args.form, cwd, env)
-            keeper.fork(number, payload, [running.stdout, running.stderr], marks)
-            return
-        pipeline = action.args.pipeline if plain is None else [plain.argv]
-        keeper.exec(number, pipeline, cwd, env, stdin=stdin, stdout=running.stdout, stderr=running.stderr)
-        if stdin is not None:
-            os.close(stdin)
 
     def stop(self, keeper: ParentClient, token: int) -> None:
         """End commands with everything they started: first asked, then killed."""
@@ -214,7 +215,8 @@ class Commands:
 
     def refused(self, error: BartackError | OSError) -> ShellEnd:
         """How commands end that could not be started."""
-        return ShellEnd(NOT_STARTED, problem=str(error))
+        problem = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        return ShellEnd(NOT_STARTED, problem=problem, errno=getattr(error, "errno", None) or 0)
 
     def all_lost(self) -> list[int]:
         """The keeper died, and everything below it: which commands are gone."""
@@ -270,20 +272,24 @@ class Commands:
         os.close(running.stdout)
         os.close(running.stderr)
 
-    def _file(self) -> int:
+    def _file(self, owner: ExitStack) -> int:
+        """A file without a name that is closed with ``owner``."""
         with tempfile.TemporaryFile(dir=self._run.path) as file:
             if self._account is not None:
                 # A command may open it again, as /dev/stdout.
                 os.fchown(file.fileno(), self._account.uid, -1)
-            return os.dup(file.fileno())
+            fd = os.dup(file.fileno())
+            owner.callback(os.close, fd)
+        check_room(fd, files_limit())
+        return fd
 
-    def _input(self, value: Value, journal: Journal) -> int | None:
+    def _input(self, value: Value, journal: Journal, owner: ExitStack) -> int | None:
         if value.raw is None and value.ref is None:
             return None
         encoded = (
             bytes(value.raw) if value.raw is not None else journal.get_blob(value.ref) if value.ref else b'""'
         )
-        fd = self._file()
+        fd = self._file(owner)
         os.write(fd, base64.b64decode(msgspec.json.decode(encoded, type=str)))
         os.lseek(fd, 0, os.SEEK_SET)
         return fd

@@ -56,6 +56,7 @@ from bartack.runtime._config_sections import (
     TaskConfig,
     TestsConfig,
     TranscriptConfig,
+    WorkersConfig,
 )
 from bartack.runtime._config_variables import find_overrides, find_strays
 from bartack.runtime._office import Bounds
@@ -79,6 +80,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
     project: ProjectConfig = ProjectConfig()
     agents: AgentsConfig = msgspec.field(default_factory=AgentsConfig)
     protocol: ProtocolConfig = msgspec.field(default_factory=ProtocolConfig)
+    workers: WorkersConfig = WorkersConfig()
     budget: BudgetConfig = BudgetConfig()
     pipeline: PipelineConfig = PipelineConfig()
     tests: TestsConfig = TestsConfig()
@@ -152,6 +154,7 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, rename={"directory": "s
 SECTIONS: Final[dict[str, type[msgspec.Struct]]] = {
     "project": ProjectConfig,
     "protocol": ProtocolConfig,
+    "workers": WorkersConfig,
     "budget": BudgetConfig,
     "pipeline": PipelineConfig,
     "tests": TestsConfig,

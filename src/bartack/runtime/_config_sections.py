@@ -93,6 +93,18 @@ class TranscriptConfig(Section, frozen=True):
     color: Literal["auto", "always", "never"] = "auto"
 
 
+class WorkersConfig(Section, frozen=True):
+    """The section ``workers``: bounds of what a program may start, so that one that starts itself without end is an error.
+
+    Attributes:
+        max: So many workers may run at a time.
+        max_depth: So many may be below each other: the first one, one that it started, and so on.
+    """
+
+    max: Many = 2000
+    max_depth: Many = 64
+
+
 class BudgetConfig(Section, frozen=True):
     """The section ``budget``: what a run may use, all agents together. ``None``: as much as it wants.
 

@@ -15,6 +15,9 @@ from bartack.core import Clock
 from bartack.errors import (
     AgentError,
     BartackError,
+    InternalError,
+    JournalClosedError,
+    JournalPoisonedError,
     OutcomeUnknownError,
     ReplayMismatchError,
     ResumeRefusedError,
@@ -169,6 +172,11 @@ class Core:
             "fail": self._fail,
         }
 
+    @property
+    def default_agent(self) -> str:
+        """The agent that is asked when none is named."""
+        return self._office.settings.agent
+
     # Life of the hub.
 
     def start(self, dead_us: int = 0, unknown: UnknownDecision | None = None) -> None:
@@ -247,10 +255,29 @@ class Core:
         return self.foreign.join(peer) if peer is not None else None
 
     def frame(self, number: int, frame: f.ToHub) -> None:
-        """A peer said something."""
+        """A peer said something. What is wrong with it concerns that peer, or fails the session; it never ends the hub."""
         peer = self.ledger.peers.get(number)
         if peer is None:
             return
+        try:
+            self._take(peer, frame)
+        except (JournalPoisonedError, JournalClosedError, OSError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the boundary between one process and the hub: it is reported as its failure
+            self._refuse(peer, frame, error)
+
+    def _refuse(self, peer: Peer, frame: f.ToHub, error: Exception) -> None:
+        """A peer said something that no handler can take, most likely because its memory is spoilt."""
+        known = (
+            error if isinstance(error, BartackError) else InternalError(f"{type(error).__name__}: {error}")
+        )
+        worker = peer.worker
+        if worker is not None:
+            self.crew.fail_session(worker, describe(known, worker.path), None)
+        elif isinstance(frame, f.Ask):
+            self.ledger.say(peer, f.Refusal(i=frame.i, e=describe(known)))
+
+    def _take(self, peer: Peer, frame: f.ToHub) -> None:
         worker = peer.worker
         if worker is None:
             if isinstance(frame, f.Ask):

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from bartack.agents import ScriptedConfig
-from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, unknown_name
+from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, shield, unknown_name
 from bartack.errors import AgentConfigError
 from bartack.journal import Durability, open_journal
 from bartack.runtime import _entries as e
@@ -25,6 +25,7 @@ from bartack.runtime._inside import find_enclosing
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import check_telemetry
 from bartack.runtime._layout import RunDir
+from bartack.runtime._machine import check_machine
 from bartack.runtime._order import note_newest
 from bartack.runtime._origin import mark_of
 from bartack.runtime._pinning import pin, read_sources
@@ -105,7 +106,12 @@ def create_run(
 
 
 def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
-    """Find out everything that can keep a run from being made. See ``create_run``."""
+    """Find out everything that can keep a run from being made. See ``create_run``.
+
+    Raises:
+        MachineError: This machine lacks something that every run needs.
+    """
+    check_machine(str(workspace.resolve()), str(config.state_dir(workspace)))
     account = _account(order, workspace, config)
     file, named = find_program(order.program, workspace)
     root = project_root(file, workspace, order.module)
@@ -170,6 +176,8 @@ def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
         check_private(plan.state_dir)
         check_private(runs)
     batch.make_dirs(str(runs))
+    if disk is None:
+        shield(str(plan.state_dir))
     # Whoever made these may not have come to sync them.
     batch.include_dir(str(plan.state_dir))
     batch.include_dir(str(plan.state_dir.parent))

@@ -24,6 +24,8 @@ from bartack.errors import (
     StepCancelledError,
     StepCrashedError,
     WorkerError,
+    WorkerLimitError,
+    WorkerStartError,
 )
 from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
@@ -52,6 +54,9 @@ WORKER_RESTARTS: Final = RestartPolicy(limit=3, backoff=CHILD_BACKOFF, free=1)
 
 STARTING_AT_ONCE: Final = 16
 """How many processes may be on their way to their hello. More at a time are not faster, and each waits for all others."""
+
+START_FAILED: Final = "start failed: "
+"""How the reason begins for which a worker's process is gone that never was."""
 
 LAST_WORDS_S: Final = 1.0
 _ABORTS: Final = frozenset({"SessionFailedError", "StepCancelledError", "LinkedExitError", "WorkerError"})
@@ -152,6 +157,7 @@ class CrewDesk:
         if not args.workers:
             self._office.finish(worker, step, [])
             return
+        self._check_bounds(worker, min(len(args.workers), args.limit or len(args.workers)))
         self._spawn(step, args, limit)
         self.resume_delegate(worker, worker.open[step.p, step.n])
         self._launch_children(step.p, step.n)
@@ -159,6 +165,7 @@ class CrewDesk:
     def spawn(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Start a worker and go on."""
         args = self._office.decode(step.a, s.DelegateArgs)
+        self._check_bounds(worker, 1)
         path = f"{step.p}/{step.n}:{_name(args.workers[0])}"
         call = _decode_calls(self._office.ledger.load(step.v, step.ref))[0]
         child = e.WorkerSpawned(
@@ -396,6 +403,21 @@ class CrewDesk:
 
     # Inside.
 
+    def _check_bounds(self, worker: Worker, more: int) -> None:
+        """Raise unless a worker may start so many others.
+
+        Raises:
+            WorkerLimitError: There would be too many at a time, or too many below each other.
+        """
+        bounds = self._office.settings.workers
+        if len(self.ancestors(worker)) + 2 > bounds.max_depth:
+            raise WorkerLimitError("levels of workers below each other (workers.max_depth)", bounds.max_depth)
+        if len(self.alive) + more > bounds.max:
+            raise WorkerLimitError("workers at a time (workers.max)", bounds.max)
+        room = self._office.settings.workers_room
+        if len(self.alive) + more > room:
+            raise WorkerLimitError("workers at a time (each needs files, see ulimit -n)", room)
+
     def _spawn(self, step: f.Step, args: s.DelegateArgs, limit: float) -> None:
         calls = _decode_calls(self._office.ledger.load(step.v, step.ref))
         started = e.StepStarted(
@@ -562,8 +584,12 @@ class CrewDesk:
             next_start=0 if given_up else self._office.now_us() + round(delay_s * 1e6),
         )
         self._office.ledger.record((crashed, NO_VALUE))
-        then = "it is given up" if given_up else "it goes on where it was"
-        self._office.ledger.act_later(Show("note", worker.path, f"crashed ({reason}); {then}"))
+        then = "it goes on where it was"
+        what = f"crashed ({reason})"
+        if reason.startswith(START_FAILED):
+            what, then = reason, "it is tried again"
+        then = "it is given up" if given_up else then
+        self._office.ledger.act_later(Show("note", worker.path, f"{what}; {then}"))
         if body is not None:
             count = worker.crashes.get((p, n), 0)
             if body.once:
@@ -571,8 +597,7 @@ class CrewDesk:
             elif count >= (body.max_crashes or WORKER_RESTARTS.limit):
                 self._office.ledger.fail_open(worker, body, StepCrashedError(f"{p}:{n}", count, reason))
         elif given_up:
-            error = StepCrashedError(f"{worker.path} (between steps)", worker.crashes_in_a_row, reason)
-            self._give_up(worker, describe(error, worker.path))
+            self._give_up(worker, describe(_crash_error(worker, reason), worker.path))
         return delay_s
 
     def _give_up(self, worker: Worker, error: f.ErrorData) -> None:
@@ -873,6 +898,13 @@ class CrewDesk:
         numbers = [peer.awaited.pop((step.p, step.n), None) for step in opened]
         error = _worker_error(failure.worker, failure.error)
         return [f.Refusal(i=number, e=error) for number in numbers if number is not None]
+
+
+def _crash_error(worker: Worker, reason: str) -> BartackError:
+    """Why a worker is given up that crashed between steps, or could not be started at all."""
+    if reason.startswith(START_FAILED):
+        return WorkerStartError(worker.path, worker.crashes_in_a_row, reason.removeprefix(START_FAILED))
+    return StepCrashedError(f"{worker.path} (between steps)", worker.crashes_in_a_row, reason)
 
 
 def _name(worker: str) -> str:

@@ -63,12 +63,15 @@ class Digests:
     def add(self, secrets: Secrets) -> None:
         """Keep the digests of these, too. It is done beside what the caller does; ``close`` waits for it."""
         if secrets.hidden:
-            self._thread = (
-                threading.Thread(  # bartack: allow[unsupervised_thread] it ends by itself; close waits
-                    target=self._add, args=(secrets,), name="digests", daemon=True
-                )
+            thread = threading.Thread(  # bartack: allow[unsupervised_thread] it ends by itself; close waits
+                target=self._add, args=(secrets,), name="digests", daemon=True
             )
-            self._thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                self._add(secrets)  # the system has no thread left
+            else:
+                self._thread = thread
 
     def close(self) -> None:
         """What was to be added is in the file."""

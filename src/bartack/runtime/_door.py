@@ -6,8 +6,10 @@ import socket
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from bartack.runtime._machine import check_room
 from bartack.runtime._poller import READ, Poller
 from bartack.runtime._wire import Connection
+from bartack.supervision import files_limit
 
 PAUSE_S: Final = 1.0
 """How long the door stays shut when nobody can be let in: the listener would be ready all the time."""
@@ -47,6 +49,11 @@ class Door:
             self._poller.unregister(self._listener)
             self._shut = True
             self._open_at = 0.0
+            return
+        try:
+            check_room(sock.fileno(), files_limit())
+        except OSError:
+            sock.close()  # the hub needs what is left for its own files
             return
         self._admit(sock)
 

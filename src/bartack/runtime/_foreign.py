@@ -103,6 +103,8 @@ class RunFacts(msgspec.Struct):
     questions: list[str]
     spent_usd: float
     hub: int
+    deadlock: list[str] = []
+    """What each worker waits for, if all wait for each other."""
 
 
 class Process(msgspec.Struct, omit_defaults=True):
@@ -152,6 +154,8 @@ class ForeignDesk:
         self._letters = letters
         self.on_interrupt: Callable[[], None] = lambda: None
         self.processes: Callable[[], list[Process]] = list
+        self.deadlock: Callable[[], list[str]] = list
+        """What each worker waits for, if all wait for each other."""
         """The processes that the hub has, its workers with nothing but their paths."""
         self._handlers: Mapping[str, Callable[[Peer, f.Ask, Request], None]] = {
             "send": self._send,
@@ -376,6 +380,7 @@ class ForeignDesk:
             questions=list(state.questions),
             spent_usd=state.spent_usd,
             hub=state.hub,
+            deadlock=self.deadlock(),
         )
         self._say(peer, ask, facts)
 

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import selectors
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from bartack.core import Account, Clock
+from bartack.runtime._machine import check_room
 from bartack.runtime._poller import READ, WRITE, Poller
-from bartack.supervision import Exited, Gone, ParentClient, ParentDied, ParentEvent, Started, StartFailed
+from bartack.supervision import (
+    Exited,
+    Gone,
+    ParentClient,
+    ParentDied,
+    ParentEvent,
+    Started,
+    StartFailed,
+    files_limit,
+)
 
 if TYPE_CHECKING:
     from bartack.agents import AgentProcess
@@ -23,7 +34,7 @@ class HubHost:
     def __init__(
         self,
         poller: Poller,
-        keeper: Callable[[], ParentClient],
+        keeper: Callable[[], ParentClient | None],
         new_token: Callable[[], int],
         show: Show,
         clock: Clock,
@@ -53,22 +64,30 @@ class HubHost:
     ) -> int:
         """See ``Host.start``."""
         number = self._new_token()
-        self._owners[number] = owner
+        check_room(max(fds), files_limit())
         if self._account is not None:
             # The agent may open them again, as /dev/stdin.
             for fd in fds:
                 os.fchown(fd, self._account.uid, -1)
         stdin, stdout, stderr = fds
-        self._keeper().exec(number, [argv], cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
+        keeper = self._keeper()
+        if keeper is None:
+            raise OSError(errno.ESRCH, "the program that runs commands died too often")
+        keeper.exec(number, [argv], cwd, env, stdin=stdin, stdout=stdout, stderr=stderr)
+        self._owners[number] = owner
         return number
 
     def stop(self, number: int, grace_s: float) -> None:
         """See ``Host.stop``."""
-        self._keeper().stop(number, grace_s)
+        keeper = self._keeper()
+        if keeper is not None:
+            keeper.stop(number, grace_s)
 
     def sweep(self, number: int) -> None:
         """See ``Host.sweep``."""
-        self._keeper().sweep(number)
+        keeper = self._keeper()
+        if keeper is not None:
+            keeper.sweep(number)
 
     def watch(self, fd: int, ready: Callable[[], None], *, write: bool = False) -> None:
         """See ``Host.watch``."""
@@ -111,6 +130,9 @@ class HubHost:
     def pump(self, timeout_s: float) -> None:
         """Wait for agents and their keeper, and for nobody else: the run is over."""
         keeper = self._keeper()
+        if keeper is None:
+            self.all_lost()
+            return
         with selectors.DefaultSelector() as selector:
             selector.register(keeper, READ)
             for fd, (events, ready) in self._watched.items():

@@ -8,11 +8,12 @@ keeper runs commands.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import FrameType
 from typing import Final, Literal, Protocol
@@ -20,12 +21,13 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from bartack.core import Account, is_disk_trouble
-from bartack.errors import BartackError, FrameError, JournalPoisonedError, RunDiskError
+from bartack.errors import AgentStartError, BartackError, FrameError, JournalPoisonedError, RunDiskError
 from bartack.journal import Journal, Veil
 from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._commands import Commands
 from bartack.runtime._core import Core
+from bartack.runtime._crew import START_FAILED
 from bartack.runtime._door import Door, silent
 from bartack.runtime._errors_out import pass_on_errors
 from bartack.runtime._foreign import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
@@ -35,6 +37,7 @@ from bartack.runtime._hub_clock import HubClock
 from bartack.runtime._inside import ZYGOTE
 from bartack.runtime._layout import RunDir
 from bartack.runtime._leftovers import end_leftovers
+from bartack.runtime._machine import check_room
 from bartack.runtime._mirror import Describe, Mirror
 from bartack.runtime._peers import Gatekeeper
 from bartack.runtime._poller import READ, WRITE, Poller, open_poller
@@ -44,7 +47,7 @@ from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
 from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
-from bartack.runtime._waiting import only_people_can_help
+from bartack.runtime._waiting import describe_deadlock, find_deadlock, only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.runtime._witness import Witness
 from bartack.supervision import (
@@ -58,7 +61,11 @@ from bartack.supervision import (
     ParentEvent,
     Started,
     StartFailed,
+    files_limit,
     kill_descendants,
+    raise_files,
+    read_facts,
+    restore_files,
     set_subreaper,
 )
 
@@ -72,6 +79,8 @@ SWEEP_S: Final = 5.0
 LOOK_S: Final = 1.0
 """How often the hub leaves a sign of life, and looks at what nobody reports."""
 STUCK_S: Final = 30.0
+DEADLOCK_NOTE_S: Final = 10.0
+"""How long all workers wait for each other before the log has it, too."""
 
 
 class Observer(Protocol):
@@ -112,6 +121,11 @@ class Hub:
 
     _fence: Fence | None = None
     """Around processes of another user."""
+    _waits: Sequence[str] = ()
+    """What all workers waited for when the hub looked last, if they waited for each other."""
+    _deadlocked_at = 0.0
+    _soft_files = 0
+    """How many files this process could open before the hub raised that; its children can open as many."""
 
     def __init__(
         self,
@@ -180,6 +194,7 @@ class Hub:
         Args:
             begin: Tells the core what to begin with: a new run, or one to resume.
         """
+        self._soft_files = raise_files()
         set_subreaper()
         end_leftovers(self._run, self._core.timeouts.limit("lock"), first=self._core.state.hub == 0)
         if self._observer.listens:
@@ -203,6 +218,7 @@ class Hub:
                 self._status = "disk"
             finally:
                 self._close()
+                restore_files(self._soft_files)
         return self._status
 
     def sign_off(self) -> None:
@@ -226,6 +242,11 @@ class Hub:
     def state(self) -> State:
         """The state of the run."""
         return self._core.state
+
+    @property
+    def deadlock(self) -> list[str]:
+        """What each worker waits for, if all wait for each other."""
+        return self._mirror.deadlock
 
     @property
     def needs_a_person(self) -> bool:
@@ -338,6 +359,7 @@ class Hub:
             if self._door is not None:
                 self._door.look(now)
             self._look_at_slates()
+            self._look_for_deadlock(now)
         self._commands.look(now, self._core.shell_too_large)
         if now - self._swept >= SWEEP_S:
             self._swept = now
@@ -362,6 +384,26 @@ class Hub:
         for number, slate in self._slates.values():
             self._take_slate(number, slate)
             self._turn_end()
+
+    def _look_for_deadlock(self, now: float) -> None:
+        """Report that all workers wait for each other, when two looks have found the same; after some time also in the log."""
+        waits = find_deadlock(self._core)
+        settled, self._waits = waits == self._waits, waits
+        if not settled or not self._is_asleep():
+            waits = []
+        if waits != self._mirror.deadlock:
+            self._mirror.deadlock = waits
+            self._deadlocked_at = now
+            self._transition(act.Transition())
+        elif waits and self._deadlocked_at and now - self._deadlocked_at >= DEADLOCK_NOTE_S:
+            self._deadlocked_at = 0.0
+            self._core.ledger.act(act.Show("note", "", describe_deadlock(waits)))
+            self._turn_end()
+
+    def _is_asleep(self) -> bool:
+        """Whether no worker computes beside its waits."""
+        facts = [read_facts(pid) for pid in self._pids.values()] if self._waits else []
+        return all(one is not None and one.state == "S" for one in facts)
 
     def _look_at(self, action: act.LookAt) -> None:
         peer = self._core.ledger.by_worker.get(action.path)
@@ -399,6 +441,7 @@ class Hub:
         self._door = Door(self._run.listen(group), self._poller, self._add)
         self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
         self._core.foreign.processes = self._processes
+        self._core.foreign.deadlock = lambda: self._mirror.deadlock
 
     def _start_parent(self, module: str) -> ParentClient:
         account = self._account
@@ -406,7 +449,8 @@ class Hub:
         env = {**environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
         run = self._core.state.run
         assert run is not None
-        start = partial(ParentClient.start, module, str(self._run.tree_lock), env, run.workspace)
+        tree_lock = str(self._run.tree_lock)
+        start = partial(ParentClient.start, module, tree_lock, env, run.workspace, files=self._soft_files)
         if self._fence is None:
             parent = start()
         else:
@@ -520,8 +564,7 @@ class Hub:
 
     # Processes.
 
-    def _kept(self) -> ParentClient:
-        assert self._keeper is not None
+    def _kept(self) -> ParentClient | None:
         return self._keeper
 
     def _new_token(self) -> int:
@@ -560,7 +603,7 @@ class Hub:
                 self._last_words(token)
                 self._witness.end(token)
                 if path:
-                    self._core.process_gone(path, incarnation, f"start failed: {problem}")
+                    self._core.process_gone(path, incarnation, f"{START_FAILED}{problem}")
             case _:
                 return
 
@@ -605,10 +648,10 @@ class Hub:
         if self._fence is not None:
             self._fence.kill(module)
         now_ns = time.monotonic_ns()
-        admitted = self._deaths[module].admit(now_ns)
+        successor = self._succeed(module) if self._deaths[module].admit(now_ns) else None
         deaths = self._deaths[module].count(now_ns)
-        self._core.parent_died(_PARENTS[module], deaths, PARENT_RESTARTS, restarted=admitted)
-        successor = self._start_parent(module) if admitted else None
+        restarted = successor is not None
+        self._core.parent_died(_PARENTS[module], deaths, PARENT_RESTARTS, restarted=restarted)
         if module == ZYGOTE:
             lost, self._workers = self._workers, {}
             self._pids.clear()
@@ -622,6 +665,18 @@ class Hub:
             for token in self._commands.all_lost():
                 self._core.shell_lost(token)
             self._host.all_lost()
+
+    def _succeed(self, module: str) -> ParentClient | None:
+        """Start a parent program in the place of one that died; ``None`` if the system has nothing left for it."""
+        try:
+            return self._start_parent(module)
+        except OSError as error:
+            if is_disk_trouble(error):
+                raise
+            self._observer.show(
+                "note", "", f"{_PARENTS[module]} cannot be started: {error.strerror or error}"
+            )
+            return None
 
     # Actions.
 
@@ -647,21 +702,46 @@ class Hub:
             self._watch(connection)
 
     def _start_worker(self, action: act.StartWorker) -> None:
-        assert self._zygote is not None
-        ours, theirs = socket.socketpair()
         token = self._new_token()
-        self._workers[token] = (action.path, action.incarnation)
-        slate = Slate.create()
-        self._slates[token] = (self._add(ours, (action.path, action.incarnation)).number, slate)
-        payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
-        env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
-        trace = self._core.trace_of_worker(action.path)
-        if trace:
-            env["TRACEPARENT"] = trace
-        errors = self._witness.begin(token)
-        self._zygote.fork(token, payload, [theirs.fileno(), slate.fileno(), errors], env)
-        os.close(errors)
-        theirs.close()
+        try:
+            with contextlib.ExitStack() as on_failure:
+                self._fork_worker(action, token, on_failure)
+                on_failure.pop_all()
+        except OSError as error:
+            if is_disk_trouble(error):
+                raise
+            problem = f"{START_FAILED}{error.strerror or error}"
+            self._core.process_gone(action.path, action.incarnation, problem)
+        else:
+            self._workers[token] = (action.path, action.incarnation)
+
+    def _fork_worker(self, action: act.StartWorker, token: int, on_failure: contextlib.ExitStack) -> None:
+        """Have the zygote fork a worker; what was opened for it belongs to the hub unless that fails.
+
+        Raises:
+            OSError: The system has no descriptor left, or none that the hub does not need itself.
+        """
+        zygote = self._zygote
+        if zygote is None:
+            raise OSError(errno.ESRCH, "the program that starts workers died too often")
+        with contextlib.ExitStack() as closing:
+            ours, theirs = socket.socketpair()
+            closing.callback(theirs.close)
+            on_failure.callback(ours.close)
+            slate = Slate.create()
+            on_failure.callback(slate.close)
+            errors = self._witness.begin(token)
+            closing.callback(os.close, errors)
+            on_failure.callback(self._witness.end, token)
+            check_room(max(theirs.fileno(), slate.fileno(), errors), files_limit())
+            payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
+            env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
+            trace = self._core.trace_of_worker(action.path)
+            if trace:
+                env["TRACEPARENT"] = trace
+            zygote.fork(token, payload, [theirs.fileno(), slate.fileno(), errors], env)
+            connection = self._add(ours, (action.path, action.incarnation))
+            self._slates[token] = (connection.number, slate)
 
     def _stop_worker(self, action: act.StopWorker) -> None:
         for token, (path, _) in self._workers.items():
@@ -686,7 +766,14 @@ class Hub:
             self._commands.stop(self._keeper, action.token)
 
     def _start_prompt(self, action: act.StartPrompt) -> None:
-        self._prompts.start(action)
+        try:
+            self._prompts.start(action)
+        except (OSError, ValueError) as error:
+            if is_disk_trouble(error):
+                raise
+            problem = getattr(error, "strerror", None) or str(error)
+            name = action.args.agent or self._core.default_agent
+            self._core.prompt_ended(action.token, AgentStartError(name, problem))
 
     def _stop_prompt(self, action: act.StopPrompt) -> None:
         self._prompts.stop(action.token)

@@ -27,6 +27,7 @@ from bartack.runtime._inside import check_may_drive
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
 from bartack.runtime._locate import TERMINAL
+from bartack.runtime._machine import check_machine, workers_room
 from bartack.runtime._mirror import Describe, known_seq
 from bartack.runtime._office import Settings
 from bartack.runtime._origin import check_own
@@ -40,6 +41,7 @@ from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._units import Caps
 from bartack.runtime._veils import open_veil
 from bartack.runtime._worker_state import NO_VALUE
+from bartack.supervision import most_files
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 EXIT_CODES = {
@@ -99,11 +101,13 @@ def drive(
         BlobMissingError: A large value of it is missing; nothing was executed or changed.
         BlobCorruptError: A large value of it is damaged; nothing was executed or changed.
         HubStoppedError: Another process runs it and is stopped.
+        MachineError: This machine lacks something that every run needs; nothing was executed or changed.
         ResumeRefusedError: It has ended for good, or needs a decision first.
         PeerRefusedError: This process belongs to a run that may not resume it.
         ForeignRunError: It came from elsewhere, and is not trusted.
         UntrustedError: Another user can change it.
     """
+    check_machine(str(run.path), workspace or "")
     check_own(run)
     check_telemetry(config)
     if config.telemetry.otel:
@@ -247,6 +251,8 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
         questions=config.questions,
         prompt_limits=config.agents.prompt_limits,
         secrets=config.redaction.rule,
+        workers=config.workers,
+        workers_room=workers_room(most_files()),
     )
 
 

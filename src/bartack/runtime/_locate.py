@@ -9,8 +9,8 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.core import check_private, check_settings
-from bartack.errors import BartackError, RunNotFoundError
-from bartack.journal import open_reader
+from bartack.errors import BartackError, FileAccessError, RunNotFoundError
+from bartack.journal import check_beginning, open_reader
 from bartack.runtime._apply import apply_all
 from bartack.runtime._config import find_state_dir, find_workspace
 from bartack.runtime._config_problem import CONFIG_FILE
@@ -24,6 +24,12 @@ Status = Literal["running", "waiting", "failed", "completed", "cancelled", "abor
 
 ENDED: Final[frozenset[str]] = frozenset({"completed", "failed", "cancelled", "aborted", "interrupted"})
 TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled", "aborted"})
+UNREADABLE: Final = "unreadable"
+"""The status of a run in a list that this user or this version cannot read."""
+
+_JOURNAL: Final = "journal.ndjson"
+_LEFT_BY_HUBS: Final = frozenset({"run.json", "lock.tree", "hub.log", "transcript.txt", ".failed"})
+"""Files that a run has once a process has run it. A directory with one of them and without a journal was deleted in part."""
 
 
 def runs_dir(workspace: Path) -> Path:
@@ -50,16 +56,64 @@ def check_place(workspace: Path) -> None:
 
 
 def list_runs(workspace: Path) -> list[RunDir]:
-    """The runs of a workspace in the order of their creation, the newest first."""
+    """The runs of a workspace in the order of their creation, the newest first; also those that cannot be read.
+
+    Raises:
+        FileAccessError: The directory of the runs cannot be read.
+    """
     folder = runs_dir(workspace)
-    if not folder.is_dir():
+    try:
+        found = [name for name in os.listdir(folder) if name.startswith("run-")]
+    except (FileNotFoundError, NotADirectoryError):
         return []
-    names = newest_first(folder, (name for name in os.listdir(folder) if name.startswith("run-")))
-    return [RunDir(folder / name) for name in names if (folder / name / "journal.ndjson").exists()]
+    except OSError as error:
+        raise FileAccessError(str(folder), error.strerror or str(error)) from error
+    return [RunDir(folder / name) for name in newest_first(folder, found) if _is_run(folder / name)]
+
+
+def _is_run(place: Path) -> bool:
+    """Whether a directory holds a run, or what is left of one. One that is being made has no journal yet."""
+    try:
+        os.lstat(place / _JOURNAL)
+    except NotADirectoryError:
+        return False
+    except FileNotFoundError:
+        return _is_left(place)
+    except OSError:
+        return True  # the directory of another user: ``summarise`` says so
+    return True
+
+
+def _is_left(place: Path) -> bool:
+    try:
+        return not _LEFT_BY_HUBS.isdisjoint(os.listdir(place))
+    except OSError:
+        return False
+
+
+def check_readable(run: RunDir) -> None:
+    """Raise unless a run may be read by this user and this version. How far its journal is intact is found by reading it.
+
+    Raises:
+        UntrustedError: Another user can change it.
+        JournalError: Its journal is missing, or a newer version wrote it.
+        FileAccessError: The operating system refused.
+    """
+    check_private(run.path)
+    check_beginning(run.path)
+
+
+def is_readable(run: RunDir) -> bool:
+    """Whether ``check_readable`` has no objection."""
+    try:
+        check_readable(run)
+    except BartackError:
+        return False
+    return True
 
 
 def find_run(asked: str | os.PathLike[str], workspace: Path) -> RunDir:
-    """The run that is meant: an id, a unique beginning of one, ``latest``, or a directory.
+    """The run that is meant: an id, a unique beginning of one, ``latest`` (the newest that can be read), or a directory.
 
     Raises:
         RunNotFoundError: There is none, or more than one.
@@ -73,12 +127,12 @@ def find_run(asked: str | os.PathLike[str], workspace: Path) -> RunDir:
 def _find_run(asked: str | os.PathLike[str], workspace: Path) -> RunDir:
     text = os.fspath(asked)
     if os.sep in text or text in {".", ".."}:
-        if (Path(text) / "journal.ndjson").exists():
+        if _is_run(Path(text)):
             return RunDir(text)
         raise RunNotFoundError(text)
     runs = list_runs(workspace)
     if text == "latest" and runs:
-        return runs[0]
+        return next((run for run in runs if is_readable(run)), runs[0])
     exact = [run for run in runs if run.id == text]
     found = exact or [run for run in runs if run.id.startswith(text) or run.id.startswith(f"run-{text}")]
     if len(found) != 1:
@@ -122,6 +176,7 @@ class RunSummary(msgspec.Struct, omit_defaults=True):
     updated_at: str
     pid: int = 0
     questions: list[str] = []
+    deadlock: list[str] = []
     error: str = ""
     project: str = ""
 
@@ -136,10 +191,25 @@ def was_abandoned(run: RunDir) -> bool:
 
 
 def summarise(run: RunDir) -> RunSummary:
-    """What run.json says of a run, corrected by whether somebody runs it.
+    """What run.json says of a run, corrected by whether a process runs it. Never raises for what is wrong with one run.
 
-    Of a run whose hub was killed the journal is asked: it may have ended before run.json said so.
+    Of a run whose hub was killed the journal is asked: it may have ended before run.json said so. A run that cannot be read has
+    the status ``unreadable`` and its reason as the error.
     """
+    try:
+        check_readable(run)
+        return _summarise(run)
+    except BartackError as problem:
+        return _unreadable(run, problem.message)
+    except OSError as error:
+        return _unreadable(run, f"{error.filename or run.path}: {error.strerror or error}")
+
+
+def _unreadable(run: RunDir, reason: str) -> RunSummary:
+    return RunSummary(run.id, UNREADABLE, "", "", "", "", error=reason)
+
+
+def _summarise(run: RunDir) -> RunSummary:
     try:
         file = msgspec.json.decode(run.mirror.read_bytes(), type=RunFile)
     except (OSError, msgspec.DecodeError):
@@ -172,16 +242,14 @@ def _summary_of(file: RunFile, *, pid: int) -> RunSummary:
         updated_at=file.updated_at,
         pid=pid,
         questions=file.questions,
+        deadlock=file.deadlock if pid else [],
         error=file.error,
         project=file.project,
     )
 
 
 def _summarise_journal(run: RunDir) -> RunSummary:
-    try:
-        state = read_state(run)
-    except BartackError as problem:
-        return RunSummary(run.id, "unreadable", "", "", "", "", error=problem.message)
+    state = read_state(run)
     assert state.run is not None
     error = "" if state.failure is None else describe_failure(state.failure)
     return RunSummary(run.id, status_of(run, state), state.run.name, state.run.program, "", "", error=error)

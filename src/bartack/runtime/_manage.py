@@ -11,6 +11,7 @@ import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -51,6 +52,9 @@ from bartack.supervision import take_tree_lock
 
 STOP_WAIT_S: Final = 10.0
 """How long to wait for a run that was told to stop; it goes on stopping behind that."""
+
+_DELETED: Final = ".deleted-"
+"""How the name of a directory begins that was a run and is being deleted."""
 
 SKIPPED: Final = "fork.skipped"
 """Stands in a forked journal where the original had an entry of its engine, so that every entry keeps its place."""
@@ -131,12 +135,20 @@ def delete_run(run: RunDir) -> None:
     check_own(run)
     lock = take_tree_lock(str(run.tree_lock), 0.0)
     try:
-        # First out of the way, then away: nobody ever meets half a run.
-        doomed = run.path.with_name(f".deleted-{run.id}")
+        # First out of the way, then away: no other command ever meets half a run.
+        doomed = run.path.with_name(f"{_DELETED}{run.id}")
         os.rename(run.path, doomed)
         shutil.rmtree(doomed)
     finally:
         os.close(lock)
+    _delete_left(run.path.parent)
+
+
+def _delete_left(runs: Path) -> None:
+    """Delete what earlier deletions left that were killed or refused."""
+    for name in os.listdir(runs):
+        if name.startswith(_DELETED):
+            shutil.rmtree(runs / name, ignore_errors=True)
 
 
 # Forking.

@@ -58,6 +58,8 @@ class RunFile(msgspec.Struct, omit_defaults=True):
     resumes: int = 0
     """How often it went on after a hub had left it."""
     questions: list[str] = []
+    deadlock: list[str] = []
+    """What each worker waits for, while all wait for each other."""
     error: str = ""
     budget: RunBudget | None = None
     """Money, if agents have cost some."""
@@ -87,6 +89,8 @@ class Mirror:
         self._veil = veil or Veil(Secrets({}, ()))
         self._run = run
         self._state = state
+        self.deadlock: list[str] = []
+        """What each worker waits for, while all wait for each other."""
         self._transcript = (
             FactTranscript(run.path, run.transcript)
             if tells_facts(state.run)
@@ -144,6 +148,7 @@ class Mirror:
             pid=os.getpid() if active else 0,
             ended_at="" if self._state.ended is None else _iso(self._state.last_at),
             resumes=max(self._state.hub - 1, 0),
+            deadlock=self.deadlock if active else [],
             questions=list(self._state.questions),
             error="" if failure is None else describe_failure(failure),
             budget=self._budget(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -11,7 +12,7 @@ from bartack.errors import BartackError, FrameError
 from bartack.messaging import CAPACITY, MAX_BYTES, LetterPolicy, Overflow
 from bartack.runtime import _frames as f
 from bartack.runtime._clockwork import Clockwork
-from bartack.runtime._config_sections import QuestionsConfig
+from bartack.runtime._config_sections import QuestionsConfig, WorkersConfig
 from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
 from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._ledger import Ledger, Peer, describe
@@ -45,6 +46,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     questions: QuestionsConfig = QuestionsConfig()
     prompt_limits: dict[str, float] = {}
     """How long a prompt may take, by agent, where the settings of one say."""
+    workers: WorkersConfig = WorkersConfig()
+    workers_room: int = sys.maxsize
+    """How many workers at a time the limit of open files lets the hub have."""
     secrets: SecretRule = SecretRule()
     """Which variables are secrets, where an output is kept without them."""
 

@@ -43,7 +43,7 @@ from bartack.runtime._inbox import leave_answer, leave_message
 from bartack.runtime._inside import check_may_drive
 from bartack.runtime._launch import check_resumable
 from bartack.runtime._layout import RunDir
-from bartack.runtime._locate import ENDED, Status, find_run, list_runs, read_state, status_of
+from bartack.runtime._locate import ENDED, Status, find_run, is_readable, list_runs, read_state, status_of
 from bartack.runtime._manage import cancel_run, fail_run, fork_run
 from bartack.runtime._mirror import RunFile, known_seq
 from bartack.runtime._origin import check_own
@@ -145,8 +145,8 @@ class Run:
 
     @classmethod
     def list(cls, workspace: str | os.PathLike[str] = ".") -> list[Run]:
-        """The runs of a workspace, the newest first."""
-        return [cls(run) for run in list_runs(Path(workspace))]
+        """The runs of a workspace that can be read, the newest first. ``bartack status`` names the others with the reason."""
+        return [cls(run) for run in list_runs(Path(workspace)) if is_readable(run)]
 
     @property
     def id(self) -> str:

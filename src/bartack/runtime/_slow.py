@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -42,8 +43,10 @@ class SlowWatch:
 
     def start(self) -> None:
         """Begin to look; the thread ends with ``stop``, or with the process."""
-        # Not a `threading.Thread`: that one waits until it runs, and the start of a worker with it.
-        _thread.start_new_thread(self._look, ())  # bartack: allow[unsupervised_thread] stop ends it
+        # Not a `threading.Thread`: that one waits until it runs, and the start of a worker with it. Where the system has no thread
+        # left, the worker does without the report.
+        with suppress(RuntimeError):
+            _thread.start_new_thread(self._look, ())  # bartack: allow[unsupervised_thread] stop ends it
 
     def stop(self) -> None:
         """Look no more."""

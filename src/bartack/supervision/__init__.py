@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from bartack.supervision._fence import Fence
     from bartack.supervision._guarded import run_guarded
     from bartack.supervision._guardian import parse_guarded
+    from bartack.supervision._limits import (
+        Bound,
+        files_limit,
+        memory_left,
+        most_files,
+        processes_left,
+        raise_files,
+        restore_files,
+    )
     from bartack.supervision._line import read_line
     from bartack.supervision._lock import take_tree_lock
     from bartack.supervision._memory import count_oom_kills
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from bartack.supervision._spec import CHILD_BACKOFF, ChildSpec, SupervisorSpec
     from bartack.supervision._supervisor import ChildCounts, Supervisor
     from bartack.supervision._system import (
+        find_flaw,
         iter_open_files,
         iter_outputs,
         iter_processes,
@@ -60,6 +70,7 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
+    "Bound": "_limits",
     "CHILD_BACKOFF": "_spec",
     "ChildCounts": "_supervisor",
     "ChildInfo": "_core",
@@ -93,20 +104,27 @@ _HOMES = {
     "count_oom_kills": "_memory",
     "creators_stack": "_monitors",
     "descendants": "_tree",
+    "files_limit": "_limits",
     "find_by_environment": "_tree",
+    "find_flaw": "_system",
     "is_in_ground": "_cgroup",
     "iter_open_files": "_system",
     "iter_outputs": "_system",
     "iter_processes": "_system",
     "kill_descendants": "_tree",
     "kill_tree": "_tree",
+    "memory_left": "_limits",
     "monitor": "_watching",
+    "most_files": "_limits",
     "parse_guarded": "_guardian",
     "probe_cgroups": "_cgroup_probe",
+    "processes_left": "_limits",
+    "raise_files": "_limits",
     "read_command": "_system",
     "read_environment": "_system",
     "read_facts": "_system",
     "read_line": "_line",
+    "restore_files": "_limits",
     "run_guarded": "_guarded",
     "run_parent": "_parent",
     "set_death_signal": "_system",
@@ -117,6 +135,7 @@ _HOMES = {
 __all__ = [
     "CHILD_BACKOFF",
     "KEEPER",
+    "Bound",
     "ChildCounts",
     "ChildInfo",
     "ChildSpec",
@@ -148,20 +167,27 @@ __all__ = [
     "count_oom_kills",
     "creators_stack",
     "descendants",
+    "files_limit",
     "find_by_environment",
+    "find_flaw",
     "is_in_ground",
     "iter_open_files",
     "iter_outputs",
     "iter_processes",
     "kill_descendants",
     "kill_tree",
+    "memory_left",
     "monitor",
+    "most_files",
     "parse_guarded",
     "probe_cgroups",
+    "processes_left",
+    "raise_files",
     "read_command",
     "read_environment",
     "read_facts",
     "read_line",
+    "restore_files",
     "run_guarded",
     "run_parent",
     "set_death_signal",

@@ -11,13 +11,16 @@ import select
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from bartack.core import Account
+from bartack.supervision._encoding import encode_word
 from bartack.supervision._guardian import GRACE_S, guarded
+from bartack.supervision._limits import ORIGINAL
 from bartack.supervision._spawn import SLOT
 from bartack.supervision._system import system
 from bartack.supervision._tree import KILL_TIMEOUT_S
@@ -71,6 +74,7 @@ class ParentClient:
         stdout: int | None = None,
         stderr: int | None = None,
         account: Account | None = None,
+        files: int | None = None,
     ) -> ParentClient:
         """Start a parent program in a session of its own, with an environment of its own.
 
@@ -84,19 +88,24 @@ class ParentClient:
             stdout: Where its output and that of forked children goes; inherited without it. Its input is empty.
             stderr: The same for errors.
             account: The user that it runs as, with all that it starts; the caller must be root then.
+            files: How many files its children may open, if the caller has raised that for itself.
+
+        Raises:
+            OSError: The system has no process or no descriptor left for it.
         """
         import subprocess  # noqa: PLC0415 - parent programs import this package too, and fork faster without it
 
         ours, theirs = socket.socketpair()
         fd = theirs.fileno()
         command = guarded("parent", lock_tree, module, str(fd))
-        with theirs:
+        with ExitStack() as on_failure, theirs:
+            on_failure.callback(ours.close)
             process = subprocess.Popen(  # bartack: allow[unsupervised_process] it ends when its socket does  # noqa: S603 - our own interpreter and module
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env={**env, SLOT: " " * _SLOT_BYTES},
+                env={**env, SLOT: " " * _SLOT_BYTES, **({} if files is None else {ORIGINAL: str(files)})},
                 cwd=cwd,
                 pass_fds=[fd],
                 start_new_session=True,
@@ -104,6 +113,7 @@ class ParentClient:
                 group=None if account is None else account.gid,
                 extra_groups=None if account is None else account.groups,
             )
+            on_failure.pop_all()
         return cls(process, ours)
 
     @property
@@ -144,12 +154,15 @@ class ParentClient:
 
         The words are given to the programs as they are. A program without a slash is looked for in the ``PATH`` of ``env``.
         What is not given of the descriptors is the null device.
+
+        Raises:
+            OSError: A word, a variable or the directory cannot be given to a program, or no descriptor is left.
         """
-        words = [[os.fsencode(word) for word in argv] for argv in pipeline]
+        words = [[encode_word(word) for word in argv] for argv in pipeline]
         given = [fd for fd in (stdin, stdout, stderr) if fd is not None]
         places = iter(range(len(given)))
         first, second, third = (-1 if fd is None else next(places) for fd in (stdin, stdout, stderr))
-        self._channel.send(Exec(token, words, os.fsencode(cwd), _encode(env), (first, second, third)), given)
+        self._channel.send(Exec(token, words, encode_word(cwd), _encode(env), (first, second, third)), given)
 
     def signal(self, token: int, number: int) -> None:
         """Signal the child's own processes, not what they have started."""
@@ -236,4 +249,4 @@ class ParentClient:
 
 
 def _encode(env: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(os.fsencode(name), os.fsencode(value)) for name, value in env.items()]
+    return [(encode_word(name), encode_word(value)) for name, value in env.items()]

@@ -49,6 +49,11 @@ def set_death_signal(number: int) -> bool:
     return False
 
 
+def find_flaw() -> str:
+    """Why processes cannot be supervised here; empty if they can."""
+    return ""
+
+
 def fork_into(group: int) -> int:
     """There are no control groups, so there is no ``group`` to be born in."""
     raise OSError(errno.ENOSYS, f"{os.strerror(errno.ENOSYS)}: {group}")

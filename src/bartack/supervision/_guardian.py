@@ -37,6 +37,8 @@ Kind = Literal["parent", "plain"]
 
 EXIT_OWNER_DEAD: Final = 3
 EXIT_RUN_GONE: Final = 4
+EXIT_EXHAUSTED: Final = 5
+"""The system has no process left."""
 
 NO_LOCK: Final = -1
 
@@ -195,7 +197,11 @@ def _guard(owner: int, lock: int, grace_s: float) -> int:
     guardian = os.getpid()
     system.set_subreaper()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    child = os.fork()  # bartack: allow[unsupervised_process] this process guards it
+    try:
+        child = os.fork()  # bartack: allow[unsupervised_process] this process guards it
+    except OSError as error:
+        sys.stderr.write(f"bartack: no process can be forked: {error.strerror}\n")
+        sys.exit(EXIT_EXHAUSTED)
     if child:
         # Only the program's own end of its descriptors counts for the processes that wait for their closing.
         for first, last in ((3, lock), (max(lock + 1, 3), _DESCRIPTORS)):

@@ -69,6 +69,13 @@ def set_death_signal(number: int) -> bool:
     return bool(_prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0) == 0)
 
 
+def find_flaw(proc: str = PROC) -> str:
+    """Why processes cannot be supervised here; empty if they can."""
+    if read_facts(os.getpid(), proc) is None:
+        return f"{proc} is not mounted, or does not show this process"
+    return ""
+
+
 class _CloneArguments(ctypes.Structure):
     _fields_ = [
         (name, ctypes.c_uint64)

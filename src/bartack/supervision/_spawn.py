@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple, NoReturn
 
 from bartack.supervision._cgroup import Cgroup
+from bartack.supervision._limits import ORIGINAL, raise_files
 from bartack.supervision._system import system
 
 Entry = Callable[[bytes, list[int]], int]
@@ -54,7 +55,7 @@ class Home(NamedTuple):
 
     pid: int
     soft_limit: int
-    """How many descriptors a process could open before the parent program raised the limit for itself."""
+    """How many descriptors a process could open before the hub or the parent program raised the limit for itself."""
     slot: tuple[int, int] | None
     ignored: tuple[int, ...]
     """The signals the parent program ignores; a program it executes shall not."""
@@ -69,12 +70,10 @@ class Plan(NamedTuple):
 
 def open_home() -> Home:
     """Take note of what children need, and raise the limit of descriptors for this process."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    # The system may have a lower limit of its own; then the one we have still stands.
-    with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    given = os.environ.pop(ORIGINAL, "")
+    soft = raise_files()
     ignored = tuple(number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN)
-    return Home(os.getpid(), soft, system.find_slot(SLOT), ignored)
+    return Home(os.getpid(), int(given) if given.isdigit() else soft, system.find_slot(SLOT), ignored)
 
 
 def check_single_thread() -> None:

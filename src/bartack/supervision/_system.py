@@ -9,6 +9,7 @@ if sys.platform == "linux":
 else:
     from bartack.supervision import _darwin as system
 
+find_flaw = system.find_flaw
 iter_open_files = system.iter_open_files
 iter_outputs = system.iter_outputs
 iter_processes = system.iter_processes
@@ -19,6 +20,7 @@ set_death_signal = system.set_death_signal
 set_subreaper = system.set_subreaper
 
 __all__ = [
+    "find_flaw",
     "iter_open_files",
     "iter_outputs",
     "iter_processes",

@@ -144,6 +144,13 @@ class ParentDied(msgspec.Struct, frozen=True, tag="died"):
 ParentEvent = ParentReady | Started | StartFailed | Exited | Gone | ParentDied
 
 
+class FrameTooLargeError(OSError, ValueError):
+    """A frame is longer, or has more descriptors, than any that is sent. Nothing was sent of it."""
+
+    def __init__(self, size: int, fds: int) -> None:
+        super().__init__(errno.E2BIG, f"a frame of {size} bytes with {fds} descriptors is too large")
+
+
 class Received(NamedTuple, Generic[In]):
     """One message with its descriptors."""
 
@@ -192,7 +199,7 @@ class Channel(Generic[In]):
         """
         body = self._encoder.encode((len(fds), message))
         if len(body) > FRAME_LIMIT or len(fds) > FDS_LIMIT:
-            raise ValueError(f"a frame of {len(body)} bytes with {len(fds)} descriptors is too large")
+            raise FrameTooLargeError(len(body), len(fds))
         data = _LENGTH.pack(len(body)) + body
         sent = 0 if self._outgoing else self._transmit(data, fds)
         if sent < len(data) and not self._broken:
@@ -223,10 +230,19 @@ class Channel(Generic[In]):
             return 0
 
     def receive(self) -> list[Received[In]]:
-        """Every message that has arrived; ``alive`` is false afterwards if there will be no more."""
-        while self.alive and self._fill():
-            pass
-        return self._take_frames()
+        """Every message that has arrived; ``alive`` is false afterwards if there will be no more.
+
+        With many descriptors only the first ones: all at once might be more than this process may have open, and then the kernel
+        drops some. The socket stays readable for the rest.
+        """
+        taken: list[Received[In]] = []
+        held = 0
+        while self.alive and held < FDS_LIMIT and self._fill():
+            if self._fds:
+                found = self._take_frames()
+                held += sum(len(received.fds) for received in found)
+                taken += found
+        return [*taken, *self._take_frames()]
 
     def _fill(self) -> bool:
         """Read once; tell whether there may be more."""

@@ -62,15 +62,19 @@ if TYPE_CHECKING:
     from bartack.runtime._locate import (
         ENDED,
         TERMINAL,
+        UNREADABLE,
         RunSummary,
         check_place,
+        check_readable,
         find_run,
+        is_readable,
         list_runs,
         read_state,
         status_of,
         summarise,
         was_abandoned,
     )
+    from bartack.runtime._machine import FILES_LEAST, workers_room
     from bartack.runtime._manage import cancel_run, delete_run, fail_run, fork_run
     from bartack.runtime._mirror import Describe, RunFile
     from bartack.runtime._origin import check_own
@@ -109,6 +113,7 @@ if TYPE_CHECKING:
     from bartack.runtime._transcript_facts import cut_line
     from bartack.runtime._update import update_program
     from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
+    from bartack.runtime._waiting import name_deadlock
     from bartack.runtime._worker_state import OpenStep, Value, Worker
     from bartack.runtime.patchwork import Survey, compile_file, survey, upgrade_file
 
@@ -116,9 +121,11 @@ __all__ = [
     "CONFIG_FILE",
     "ENDED",
     "EXIT_CODES",
+    "FILES_LEAST",
     "PATCHWORK",
     "TERMINAL",
     "TOGETHER",
+    "UNREADABLE",
     "Answered",
     "AskArgs",
     "Attempt",
@@ -190,6 +197,7 @@ __all__ = [
     "check_answer",
     "check_own",
     "check_place",
+    "check_readable",
     "check_resumed",
     "check_run_as",
     "check_telemetry",
@@ -211,6 +219,7 @@ __all__ = [
     "fork_run",
     "has_facts",
     "is_active",
+    "is_readable",
     "is_stopped",
     "iter_receipts",
     "iter_snapshots",
@@ -225,6 +234,7 @@ __all__ = [
     "load_receipt",
     "lost_lines",
     "manifest_path",
+    "name_deadlock",
     "open_letters",
     "parse_step",
     "pinned_files",
@@ -242,6 +252,7 @@ __all__ = [
     "upgrade_file",
     "value_of",
     "was_abandoned",
+    "workers_room",
 ]
 
 _HOMES = {
@@ -297,15 +308,19 @@ _HOMES = {
     "_locate": (
         "ENDED",
         "TERMINAL",
+        "UNREADABLE",
         "RunSummary",
         "check_place",
+        "check_readable",
         "find_run",
+        "is_readable",
         "list_runs",
         "read_state",
         "status_of",
         "summarise",
         "was_abandoned",
     ),
+    "_machine": ("FILES_LEAST", "workers_room"),
     "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
     "_mirror": ("Describe", "RunFile"),
     "_origin": ("check_own",),
@@ -344,6 +359,7 @@ _HOMES = {
     "_again": ("SetAside", "last_answer", "set_aside"),
     "_update": ("update_program",),
     "_step_search": ("find_step",),
+    "_waiting": ("name_deadlock",),
     "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
     "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
 }

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
+from bartack.supervision._encoding import encode_word
 from bartack.supervision._spawn import EXIT_INTERNAL, StartError, plan_command
 from bartack.supervision._system import system
 from bartack.supervision.forms._form import (
@@ -73,9 +74,13 @@ _decode: Final = msgspec.msgpack.Decoder(_Order).decode
 
 
 def pack_form(form: Form, cwd: str, env: Mapping[str, str]) -> bytes:
-    """What ``form_main`` has to be given to execute a form in a directory, with ``env`` as all of its environment."""
-    pairs = [(os.fsencode(name), os.fsencode(value)) for name, value in env.items()]
-    return _encode(_Order(form, os.fsencode(cwd), pairs))
+    """What ``form_main`` has to be given to execute a form in a directory, with ``env`` as all of its environment.
+
+    Raises:
+        OSError: A variable or the directory cannot be given to a program.
+    """
+    pairs = [(encode_word(name), encode_word(value)) for name, value in env.items()]
+    return _encode(_Order(form, encode_word(cwd), pairs))
 
 
 def form_main(payload: bytes, fds: list[int]) -> int:
@@ -178,9 +183,9 @@ class Interpreter:
         argv: list[bytes] = []
         env = self._env
         if isinstance(command, SimpleCommand):
-            own = {os.fsencode(name): self._one(word) for name, word in command.env}
+            own = {_word(name): self._one(word) for name, word in command.env}
             env = {**env, **own} if own else env
-            argv = [os.fsencode(text) for word in command.words for text in expand(self._pieces(word))]
+            argv = [_word(text) for word in command.words for text in expand(self._pieces(word))]
         places: list[tuple[int, str, bytes | int]] = [
             (place.fd, "=", place.source)
             if isinstance(place, Duplicate)
@@ -191,7 +196,7 @@ class Interpreter:
 
     def _one(self, word: Word) -> bytes:
         """A word that stands for one text, whatever names there are."""
-        return os.fsencode("".join(text for text, _ in self._pieces(word)))
+        return _word("".join(text for text, _ in self._pieces(word)))
 
     def _pieces(self, word: Word) -> list[Piece]:
         pieces: list[Piece] = []
@@ -438,6 +443,15 @@ def _exit_code(status: int) -> int:
 def _end_by(number: signal.Signals) -> None:
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def _word(text: str) -> bytes:
+    """A word as a program gets it; a form with one that has no bytes is given up."""
+    try:
+        return encode_word(text)
+    except OSError as error:
+        _complain(error.strerror or str(error))
+        raise _AbortedError(_FILE_FAILED) from None
 
 
 def _complain(problem: str) -> None:
