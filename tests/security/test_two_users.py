@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -229,7 +230,7 @@ def test_a_run_that_root_made_with_sudo_is_one_line_for_the_user(owner: User, sh
 
     row = json.loads(listed.stdout)[0]
     assert (row["run"], row["status"]) == (roots.name, "unreadable")
-    assert "Permission denied" in row["error"]
+    assert os.strerror(errno.EACCES) in row["error"]
     assert answered.returncode == 0, answered.stderr
     assert (resumed.returncode, resumed.stdout) == (0, "done\n"), resumed.stderr
     assert f"{roots.name} is left out: " in resumed.stderr

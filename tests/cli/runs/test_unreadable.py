@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -156,7 +157,7 @@ def test_a_run_that_cannot_be_deleted_does_not_keep_the_others(
 
     def refusing(source: Path, target: Path) -> None:
         if Path(source).name == other.id:
-            raise PermissionError(13, "Permission denied", str(source))
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(source))
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", refusing)
@@ -215,7 +216,7 @@ def test_files_without_permission_concern_one_run_only(damaged: Story, tmp_path:
 
     (row,) = (row for row in json.loads(listed.stdout) if row["run"] == damaged.id)
     if name != "run.json":  # that one is made of the journal
-        assert (row["status"], "Permission denied" in row["error"]) == ("unreadable", True)
+        assert (row["status"], os.strerror(errno.EACCES) in row["error"]) == ("unreadable", True)
     assert answered.returncode == 0, answered.stderr
     assert (resumed.returncode, resumed.stdout) == (0, "published\n"), resumed.stderr
     assert (cleaned.returncode, mine.exists()) == (0, False), cleaned.stderr
