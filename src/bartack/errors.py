@@ -68,7 +68,8 @@
     │   ├── SecretMissingError           BT339
     │   ├── HubStoppedError              BT342
     │   ├── ForeignRunError              BT340
-    │   └── RunAsError                   BT341
+    │   ├── RunAsError                   BT341
+    │   └── ForgottenAwaitError          BT346
     ├── MessagingError                   BT400
     │   ├── MessageValueError            BT401   (also ValueError)
     │   ├── TypeMismatchError            BT402   (also ValueError)
@@ -586,6 +587,20 @@ class ForeignAwaitError(RunError):
         self.what = what
         self.where = where
         super().__init__(f"{where}: a worker cannot await {what}")
+
+
+class ForgottenAwaitError(RunError):
+    """A worker called a step, a member of ctx, another worker or a helper of its own without 'await'. The call did nothing."""
+
+    code = "BT346"
+    remedy = (
+        "Write 'await' in front of the call. Then run the program anew, or continue this run with 'bartack resume RUN --update'."
+    )
+
+    def __init__(self, what: str, where: str) -> None:
+        self.what = what
+        self.where = where
+        super().__init__(f"{where}: {what} was never awaited, so it did not happen")
 
 
 class WorkerDefinitionError(RunError, TypeError):

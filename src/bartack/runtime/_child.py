@@ -34,6 +34,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
 from bartack.runtime._exceptions import describe_error, is_own
+from bartack.runtime._forgotten import ORIGIN_DEPTH
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._slate import Slate
 from bartack.runtime._slow import SlowWatch
@@ -229,6 +230,7 @@ class WorkerProcess:
     def _perform(self, worker: Worker[..., object], scheduler: Scheduler) -> f.Result | f.Failed:
         welcome = self._welcome
         data = self._blobs.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
+        sys.set_coroutine_origin_tracking_depth(ORIGIN_DEPTH)
         coroutine = call_worker(worker, scheduler, data)
         if self._out is not None:
             self._out.scheduler = scheduler

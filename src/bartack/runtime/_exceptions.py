@@ -26,7 +26,7 @@ from bartack.runtime._values import plain_or_repr
 
 E = TypeVar("E", bound=BaseException)
 
-_OWN_CODE: Final = tuple(
+OWN_CODE: Final = tuple(
     os.path.dirname(os.path.dirname(place)) + os.sep
     for place in (os.path.abspath(__file__), os.path.realpath(__file__))
 )
@@ -189,7 +189,7 @@ def _function_name(code: CodeType) -> str:
 
 def is_own(file: str) -> bool:
     """Whether a source file is part of Bartack."""
-    return file.startswith(_OWN_CODE)
+    return file.startswith(OWN_CODE)
 
 
 # Back.

@@ -191,6 +191,7 @@ def _as_tuple(op: StepOp[list[object]]) -> StepOp[object]:
     def decode_tuple(data: Buffer) -> tuple[object, ...]:
         return tuple(decode(data))
 
+    op.replace()
     return StepOp(op.step, op.args, decode_tuple, about=op.about, value=op.value)
 
 

@@ -15,9 +15,11 @@ in through ``take`` and go out through ``send``.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Final, Protocol, cast
+from types import CodeType, FrameType
+from typing import Final, NoReturn, Protocol, cast
 
 import msgspec
 
@@ -25,6 +27,7 @@ from bartack.core import is_disk_trouble
 from bartack.errors import (
     BartackError,
     ForeignAwaitError,
+    ForgottenAwaitError,
     LimitExceededError,
     MessageTooLargeError,
     NestedStepError,
@@ -34,8 +37,9 @@ from bartack.errors import (
 )
 from bartack.journal import INLINE_LIMIT, BlobRef
 from bartack.runtime import _frames as f
-from bartack.runtime._exceptions import describe_error, mark_origin, revive_error, revive_failure
+from bartack.runtime._exceptions import describe_error, is_own, mark_origin, revive_error, revive_failure
 from bartack.runtime._fingerprint import Fingerprints
+from bartack.runtime._forgotten import is_forgotten, watch_coroutines
 from bartack.runtime._links import DEADLINE
 from bartack.runtime._op import (
     AnyBranch,
@@ -51,8 +55,9 @@ from bartack.runtime._op import (
     StepOp,
     WorkOp,
     here,
+    place_of,
 )
-from bartack.runtime._poison import Guard, place_of_await
+from bartack.runtime._poison import Guard, place_of_await, place_of_frame
 from bartack.runtime._recollection import (
     Deadline,
     Deed,
@@ -151,6 +156,7 @@ class Scheduler:
         self._prints = Fingerprints(facts.run_dir, facts.workspace, environ)
         self.guard = Guard(self._die)
         """What keeps asyncio out of the worker's thread."""
+        watch_coroutines()
         self._main: AnyBranch | None = None
         self._current: AnyBranch
         self._branches: dict[str, AnyBranch] = {}
@@ -349,6 +355,30 @@ class Scheduler:
                 self._memory.add_leaving(deadline, note)
             else:
                 self.say(note)
+
+    # Forgotten awaits; see ``Watcher``.
+
+    def drop(self, op: Counted[object], frame: FrameType) -> None:
+        """See ``Watcher.drop``."""
+        made = op.made
+        if made is None or self.forget(op.words, place_of(made), made[0], frame):
+            return
+        if not is_own(frame.f_code.co_filename):
+            file, _, line = place_of(made).rpartition(":")
+            warnings.warn_explicit(f"{op.words} was never awaited", RuntimeWarning, file, int(line))
+
+    def refuse_use(self, op: Counted[object]) -> NoReturn:
+        """See ``Watcher.refuse_use``."""
+        self._die(ForgottenAwaitError(op.words, place_of_frame(sys._getframe(1))))  # noqa: SLF001 - the only way to see who uses it
+
+    def forget(self, what: str, where: str, maker: CodeType | None, frame: FrameType) -> bool:
+        """See ``Watcher.forget``."""
+        if self.fatal is not None or self._failure is not None or self.say is _say_nothing:
+            return True  # whatever is left undone now, that is not why
+        if not is_forgotten(frame, maker, _RUN):
+            return False
+        self.fatal = ForgottenAwaitError(what, where or place_of_frame(frame))
+        return True
 
     # For those who execute steps here.
 
@@ -741,9 +771,12 @@ class Scheduler:
                 f"{self.facts.path}: {MANY_STEPS} steps so far; workers that do less start faster\n"
             )
 
-    def _die(self, error: ForeignAwaitError) -> None:
+    def _die(self, error: BartackError) -> NoReturn:
         self.fatal = self.fatal or error
         raise FatalError(error)
+
+
+_RUN: Final = Scheduler._run.__code__  # noqa: SLF001 - of a class of this module
 
 
 def _say_nothing(frame: f.Frame) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 from msgspec import inspect as shapes
 
-from bartack.errors import MessageTooLargeError, MessageValueError, TypeMismatchError
+from bartack.errors import BartackError, MessageTooLargeError, MessageValueError, TypeMismatchError
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -30,6 +30,16 @@ MAX_VALUE: Final = 16 * 1024 * 1024
 DEEPEST: Final = 128
 
 Buffer = bytes | bytearray | memoryview | msgspec.Raw
+
+
+class Unawaited:
+    """Something that has no value before it is awaited."""
+
+    __slots__ = ()
+
+    def not_awaited(self) -> BartackError:
+        """What is wrong with using it as a value."""
+        raise NotImplementedError
 
 
 class UnsupportedTypeError(TypeError):
@@ -192,6 +202,10 @@ def _find_check(kind: type[object]) -> _Check:
         return _check_fields(names)
 
     def refuse(value: object, depth: int) -> None:
+        if isinstance(value, Unawaited):
+            raise value.not_awaited()
+        if isinstance(value, types.CoroutineType):
+            raise _Unsound(f"a coroutine that was never awaited ({value.__qualname__})")
         raise _Unsound(_name_of(kind))
 
     return refuse
