@@ -593,9 +593,7 @@ class ForgottenAwaitError(RunError):
     """A worker called a step, a member of ctx, another worker or a helper of its own without 'await'. The call did nothing."""
 
     code = "BT346"
-    remedy = (
-        "Write 'await' in front of the call. Then run the program anew, or continue this run with 'bartack resume RUN --update'."
-    )
+    remedy = "Write 'await' in front of the call. Then run the program anew, or continue with 'bartack resume RUN --update'."
 
     def __init__(self, what: str, where: str) -> None:
         self.what = what
@@ -1609,7 +1607,7 @@ class IndexRangeError(PatchworkError):
 
 
 class ProgramFaultError(PatchworkError):
-    """A Patchwork program has errors, so it was not run. No run was made."""
+    """A program, in Patchwork or in Python, has errors that are found without running it. Nothing was run."""
 
     code = "BT606"
     remedy = "Correct what is reported; 'bartack check FILE' says it again."

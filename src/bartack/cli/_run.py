@@ -92,8 +92,8 @@ def run(
 ) -> Exit:
     """Run a program in Patchwork (.pw) or Python (.py): the worker 'main' of FILE, its only one, or the one that is named.
 
-    A Patchwork program is checked first; one with errors is not run. It may also consist of statements, and NAME may be a fun, a
-    skill or Trait.method.
+    A program is checked first, as by 'bartack check': warnings are shown, and a program with errors is not run. A Patchwork
+    program may also consist of statements, and NAME may be a fun, a skill or Trait.method.
 
     Without FILE the tasks of bartack.toml, or a goal, go through the pipeline: agents implement, test, review and keep the spec
     true. Every agent that may be needed is looked at before any is paid for.
@@ -114,9 +114,14 @@ def run(
     config = load_config(place, wish.sets)
     order = Order(program=_from_here(program), worker=_together(program, workers), argv=list(args))
     order.input, order.no_input, order.run_as = _read_input(given), wish.no_input, run_as or ""
-    made = create_run(order, place, config, wish.sets)
+    made = create_run(order, place, config, wish.sets, _warn)
     view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
+
+
+def _warn(warnings: str) -> None:
+    """Show what the check of a program has found, without keeping it from running."""
+    say(warnings.rstrip())
 
 
 def _refuse_pipeline(run_as: str | None) -> None:

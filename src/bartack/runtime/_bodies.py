@@ -179,6 +179,11 @@ class BodyOp(WorkOp[T_co]):
         self.kwargs = kwargs
         self.result: Codec[object] = result
 
+    @property
+    def words(self) -> str:
+        """See ``Counted.words``."""
+        return f"step {self.about}"
+
 
 class FileOp(WorkOp[None]):
     """A change of a file. It is short, and always executed right where the scheduler is."""

@@ -18,6 +18,7 @@ import msgspec
 
 from bartack.errors import ForgottenAwaitError, TypeMismatchError
 from bartack.runtime._bodies import BodyOp, BodyOptions, Retry
+from bartack.runtime._exceptions import shown_place
 from bartack.runtime._op import AnyOp, StepOp, here, outside_worker
 from bartack.runtime._steps import CallArgs, DelegateArgs
 from bartack.runtime._values import (
@@ -294,8 +295,7 @@ class WorkerCall(Unawaited, Generic[R_co]):
 
     def not_awaited(self) -> ForgottenAwaitError:
         """See ``Unawaited.not_awaited``."""
-        file, line = self._place
-        return ForgottenAwaitError(f"the worker {self.worker.name}", f"{file}:{line}")
+        return ForgottenAwaitError(f"the worker {self.worker.name}", shown_place(*self._place))
 
     def __await__(self) -> Generator[AnyOp, object, R_co]:
         """Run it as a child and wait for its result."""
@@ -326,7 +326,7 @@ class WorkerCall(Unawaited, Generic[R_co]):
             frame = sys._getframe(1)  # noqa: SLF001 - the only way to see where it was thrown away
             # Which code has made it is not known; if it was another one, there is the warning.
             if here.scheduler is not None and here.scheduler.forget(
-                f"the worker {self.worker.name}", f"{file}:{line}", None, frame
+                f"the worker {self.worker.name}", shown_place(file, line), None, frame
             ):
                 return
             warnings.warn_explicit(

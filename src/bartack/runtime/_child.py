@@ -33,7 +33,7 @@ from bartack.journal import Secrets, Veil, open_blobs
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
-from bartack.runtime._exceptions import describe_error, is_own
+from bartack.runtime._exceptions import describe_error, is_own, name_sources
 from bartack.runtime._forgotten import ORIGIN_DEPTH
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._slate import Slate
@@ -325,6 +325,7 @@ def prepare_imports(program: str, root: str, folder: str = "") -> None:
     real_root = os.path.realpath(root)
     kept = [path for path in sys.path if path and not _is_project(_real_place(path), real_root)]
     sys.path[:] = [os.path.normpath(os.path.join(program, folder)), program, *kept]
+    name_sources(program, root)
     sys.meta_path.insert(0, PinnedFinder(os.path.realpath(program), real_root))
     # A directory that was looked into tells by its time that it has changed; one that was not there cannot.
     for path in [path for path, finder in sys.path_importer_cache.items() if finder is None]:

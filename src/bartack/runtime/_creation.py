@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from bartack.runtime._order import note_newest
 from bartack.runtime._origin import mark_of
 from bartack.runtime._pinning import pin, read_sources
 from bartack.runtime._program import Inquiry, find_program, project_root
+from bartack.runtime._program_check import check_sources
 from bartack.runtime._run_as import check_account, open_account, share_run
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._veils import open_veil
@@ -59,6 +60,7 @@ class Plan:
         durability: What an acknowledged entry survives.
         sets: Settings that were given for this run.
         config: The settings of the workspace, which say what is secret.
+        warnings: What the check of the program has to say; nothing of it keeps the program from running.
     """
 
     sources: dict[str, bytes]
@@ -68,9 +70,16 @@ class Plan:
     durability: Durability
     sets: Sequence[str]
     config: Config = field(default_factory=Config)
+    warnings: str = ""
 
 
-def create_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> RunDir:
+def create_run(
+    order: Order,
+    workspace: Path,
+    config: Config,
+    sets: Sequence[str] = (),
+    warn: Callable[[str], None] | None = None,
+) -> RunDir:
     """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
 
     Args:
@@ -78,15 +87,20 @@ def create_run(order: Order, workspace: Path, config: Config, sets: Sequence[str
         workspace: Where its commands and relative paths are.
         config: The settings of the workspace.
         sets: Settings in ``config`` that were given for this run; a resume has them, too.
+        warn: Called with what the check of the program has to say, if it has.
 
     Raises:
         ProgramImportError: The program cannot run; no run was made.
+        ProgramFaultError: The program has errors; no run was made.
         UsageError: The arguments do not fit; no run was made.
         AgentConfigError: An agent that it may ask cannot be used; no run was made.
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
     """
-    return make_run(plan_run(order, workspace, config, sets))
+    plan = plan_run(order, workspace, config, sets)
+    if warn is not None and plan.warnings:
+        warn(plan.warnings)
+    return make_run(plan)
 
 
 def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
@@ -96,6 +110,8 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
     root = project_root(file, workspace)
     inquiry = Inquiry(str(file), str(root), order.worker or named, order.argv, order.input, order.call)
     finding = probe(inquiry, workspace, account)
+    sources = read_sources(finding.files, root, account)
+    warnings = check_sources(sources, root) or finding.warnings
     _check_agents(finding.agents, config, workspace)
     check_telemetry(config)
     inside = find_enclosing(os.getpid())
@@ -118,13 +134,14 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
         run_uid=0 if account is None else account.uid,
     )
     return Plan(
-        sources=read_sources(finding.files, root, account),
+        sources=sources,
         created=created,
         arguments=msgspec.json.encode(finding.call or CallArgs()),
         state_dir=config.state_dir(workspace).absolute(),
         durability=config.durability,
         sets=sets,
         config=config,
+        warnings=warnings,
     )
 
 

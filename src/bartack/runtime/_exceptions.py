@@ -192,6 +192,29 @@ def is_own(file: str) -> bool:
     return file.startswith(OWN_CODE)
 
 
+class _Sources:
+    """Where the program of this process is kept, and where people edit it."""
+
+    kept = ""
+    root = ""
+
+
+_sources: Final = _Sources()
+
+
+def name_sources(kept: str, root: str) -> None:
+    """From now on places in the copy of a program that a run keeps are shown as places in its source."""
+    _sources.kept = os.path.join(kept, "")
+    _sources.root = root
+
+
+def shown_place(file: str, line: int) -> str:
+    """File and line for people: of the source, also if it is a copy of it that runs."""
+    if _sources.kept and file.startswith(_sources.kept):
+        file = os.path.join(_sources.root, file.removeprefix(_sources.kept))
+    return f"{_sound(file)}:{line}"
+
+
 # Back.
 
 

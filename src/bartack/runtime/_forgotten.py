@@ -1,8 +1,8 @@
 """Tells a forgotten ``await`` from a call that was lost to an exception.
 
 Something that is made to be awaited and is thrown away instead has not happened. If the program threw it away, that is a mistake,
-and the worker fails with its place. If an exception did (the second of two calls failed, and the first one was still to be awaited),
-the program may handle that exception, and there is only the warning that Python gives for coroutines, too.
+and the worker fails with its place. If an exception did (the second of two calls failed before the first one was awaited), the
+program may handle that exception, and there is only the warning that Python gives for coroutines, too.
 
 What throws a thing away shows in the instruction at which it died: an exception unwinds at the instruction that raised it, and
 frames that a traceback kept alive die at the end of the handler.
@@ -18,7 +18,7 @@ from dis import opmap, opname
 from types import CodeType, CoroutineType, FrameType
 from typing import Any, Final, cast
 
-from bartack.runtime._exceptions import is_own
+from bartack.runtime._exceptions import is_own, shown_place
 from bartack.runtime._op import here
 
 ORIGIN_DEPTH: Final = 2
@@ -113,7 +113,7 @@ def _report(coroutine: CoroutineType[Any, Any, Any]) -> None:
     what = _OWN_NAMES.get(name, name) if is_own(coroutine.cr_code.co_filename) else name
     origin = [place for place in coroutine.cr_origin or () if not is_own(place[0])]
     same = bool(origin) and origin[0][2] == frame.f_code.co_name and origin[0][0] == frame.f_code.co_filename
-    where = f"{origin[0][0]}:{origin[0][1]}" if origin else ""
+    where = shown_place(origin[0][0], origin[0][1]) if origin else ""
     maker = frame.f_code if same or not origin else coroutine.cr_code
     if not scheduler.forget(f"{what}()", where, maker, frame):
         _hook.before(coroutine)

@@ -20,7 +20,7 @@ from bartack.errors import (
     NotInWorkerError,
     StepCancelledError,
 )
-from bartack.runtime._exceptions import OWN_CODE
+from bartack.runtime._exceptions import OWN_CODE, shown_place
 from bartack.runtime._values import Buffer, Unawaited
 
 T_co = TypeVar("T_co", covariant=True)
@@ -46,7 +46,7 @@ def place_of(made: Made) -> str:
     """File and line of a call."""
     code, instruction = made
     line = next((line for start, end, line in code.co_lines() if start <= instruction < end), None)
-    return f"{code.co_filename}:{line or code.co_firstlineno}"
+    return shown_place(code.co_filename, line or code.co_firstlineno)
 
 
 # Branches.

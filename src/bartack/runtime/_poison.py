@@ -15,7 +15,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Final, cast
 
 from bartack.errors import ForeignAwaitError
-from bartack.runtime._exceptions import is_own
+from bartack.runtime._exceptions import is_own, shown_place
 
 _LIBRARIES: Final = tuple(
     {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
@@ -123,7 +123,7 @@ def place_of_frame(frame: FrameType | None) -> str:
     while frame is not None and not _is_program(frame.f_code):
         frame = frame.f_back
     found = frame or first
-    return "?" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
+    return "?" if found is None else shown_place(found.f_code.co_filename, found.f_lineno)
 
 
 def place_of_await(coroutine: Coroutine[object, object, object]) -> str:
@@ -133,7 +133,7 @@ def place_of_await(coroutine: Coroutine[object, object, object]) -> str:
     while inner is not None:
         frame = _frame_of(inner)
         if frame is not None and (place == "?" or _is_program(frame.f_code)):
-            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            place = shown_place(frame.f_code.co_filename, frame.f_lineno)
         inner = _awaited_by(inner)
     return place
 

@@ -43,6 +43,8 @@ class Finding(msgspec.Struct, omit_defaults=True):
     usage: str = ""
     agents: list[str] = []
     """The agents that it may ask, as far as that can be seen; empty names stand for the default one."""
+    warnings: str = ""
+    """What its check has to say, as people read it."""
     problem: str = ""
     is_usage: bool = False
 
