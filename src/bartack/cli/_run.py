@@ -13,7 +13,7 @@ import msgspec
 
 from bartack.cli._answer import expected
 from bartack.cli._exit import Exit
-from bartack.cli._failure import write_failure
+from bartack.cli._failure import known_error, needs_update, write_failure
 from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
@@ -288,8 +288,22 @@ def _newest(workspace: Path) -> RunDir:
     open_runs = [(run, status) for run, status in left if status not in TERMINAL]
     resumable = [run for run, status in open_runs if status in {"interrupted", "failed"}]
     if not open_runs:
-        raise RunNotFoundError("", wanted="to resume")
-    return resumable[0] if resumable else open_runs[0][0]
+        raise _nothing_to_resume(left)
+    chosen = resumable[0] if resumable else open_runs[0][0]
+    newest, status = left[0]
+    if status in TERMINAL:
+        say(f"{newest.id}, the newest run, is {status}; resuming {chosen.id}")
+    return chosen
+
+
+def _nothing_to_resume(runs: list[tuple[RunDir, str]]) -> RunNotFoundError:
+    """Says of the newest run that it is over, if there is one."""
+    if not runs:
+        return RunNotFoundError("", wanted="to resume")
+    newest, status = runs[0]
+    error = RunNotFoundError("", wanted=f"to resume: the newest one, {newest.id}, is {status}")
+    error.remedy = f"'bartack show {newest.id}' shows how it ended; 'bartack run' starts a new one."
+    return error
 
 
 def _decision(text: str) -> UnknownDecision:
@@ -363,6 +377,9 @@ def _put_result(run: RunDir, state: State, status: str, code: Exit) -> None:
     if status == "failed" and state.failure is not None:
         event["worker"] = state.failure.worker
         event["error"] = msgspec.to_builtins(state.failure.error)
+        known = known_error(state.failure.error)
+        if known is not None:
+            event["help"] = known.remedy
     if status == "waiting":
         event["questions"] = msgspec.to_builtins(open_questions(run, state))
     put_event(event)
@@ -381,6 +398,8 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
             if any(worker.in_doubt for worker in state.workers.values()):
                 screen.line("  look whether that step happened, then decide:")
                 screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
+            elif state.failure is not None and needs_update(state.failure.error):
+                screen.line(f"  after the program is changed: bartack resume {run.id} --update")
             else:
                 _write_hint(screen, run, "when the cause is gone")
         case "cancelled" | "aborted":

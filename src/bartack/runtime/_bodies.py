@@ -461,7 +461,7 @@ class Bodies:
             return  # it was cancelled because the session failed, and that is not an outcome
         if error is None:
             try:
-                data = op.result.encode(value, f"the result of {op.options.name}")
+                data = op.result.encode(value, f"the result of {op.options.name}", op.function)
             except BartackError as unfit:
                 error = unfit
             else:

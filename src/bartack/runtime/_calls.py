@@ -18,8 +18,8 @@ import msgspec
 
 from bartack.errors import ForgottenAwaitError, TypeMismatchError
 from bartack.runtime._bodies import BodyOp, BodyOptions, Retry
-from bartack.runtime._exceptions import shown_place
 from bartack.runtime._op import AnyOp, StepOp, here, outside_worker
+from bartack.runtime._source_places import shown_place
 from bartack.runtime._steps import CallArgs, DelegateArgs
 from bartack.runtime._values import (
     ATOMS,

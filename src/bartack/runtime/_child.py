@@ -33,11 +33,12 @@ from bartack.journal import Secrets, Veil, open_blobs
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
-from bartack.runtime._exceptions import describe_error, is_own, name_sources
+from bartack.runtime._exceptions import describe_error
 from bartack.runtime._forgotten import ORIGIN_DEPTH
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._slate import Slate
 from bartack.runtime._slow import SlowWatch
+from bartack.runtime._source_places import is_own, name_sources
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._worker import find_worker, trust_definitions

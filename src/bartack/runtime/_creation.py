@@ -17,7 +17,7 @@ import msgspec
 
 from bartack.agents import ScriptedConfig
 from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, unknown_name
-from bartack.errors import AgentConfigError
+from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Durability, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._config import Config, write_sets
@@ -94,6 +94,7 @@ def create_run(
         ProgramFaultError: The program has errors; no run was made.
         UsageError: The arguments do not fit; no run was made.
         AgentConfigError: An agent that it may ask cannot be used; no run was made.
+        ScriptError: The script of a scripted agent cannot be used; no run was made.
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
     """
@@ -205,4 +206,5 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
         raise AgentConfigError(unknown[0], flaw.problem)
     for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted)):
         if not report.usable:
-            raise AgentConfigError(report.name, "; ".join(report.problems))
+            kind = ScriptError if report.name in scripted else AgentConfigError
+            raise kind(report.name, "; ".join(report.problems))

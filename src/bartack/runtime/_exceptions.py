@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import linecache
-import os
 import re
 from itertools import islice
 from types import CodeType, TracebackType
@@ -21,15 +20,11 @@ from bartack.errors import BartackError, BroadcastError, DeliveryError, SessionF
 from bartack.messaging import BroadcastResult, SendOutcome
 from bartack.runtime._exception_state import MAX_TEXT, cut, find_object, remake, take_state
 from bartack.runtime._frames import PATCHWORK, ErrorData, ErrorState, StackLine
+from bartack.runtime._source_places import is_own, sound
 from bartack.runtime._values import plain_or_repr
 
 E = TypeVar("E", bound=BaseException)
 
-OWN_CODE: Final = tuple(
-    os.path.dirname(os.path.dirname(place)) + os.sep
-    for place in (os.path.abspath(__file__), os.path.realpath(__file__))
-)
-"""Where Bartack is: as frames name it, and without links."""
 _MARK: Final = "__bartack_outcome__"
 _WITH_RESULT: Final = (DeliveryError, BroadcastError)
 _MAX_STACK: Final = 50
@@ -77,14 +72,9 @@ def _describe(error: BaseException, worker: str, causes: int) -> ErrorData:
 
 def _text_of(error: BaseException) -> str:
     try:
-        return _sound(str(error)[:MAX_TEXT])
+        return sound(str(error)[:MAX_TEXT])
     except Exception:  # noqa: BLE001 - somebody's own __str__ must not hide the error
         return type(error).__name__
-
-
-def _sound(text: str) -> str:
-    """Text as it can travel: a name of a file that is no UTF-8 comes with half characters in it."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _arguments_of(error: BaseException) -> list[object] | None:
@@ -152,7 +142,7 @@ def _stack_line(trace: TracebackType, code: CodeType, sources: dict[str, list[by
     else:
         line, column, width = trace.tb_lineno, 0, 0
     text = _source_line(file, line, sources) or linecache.getline(file, line, trace.tb_frame.f_globals)
-    return StackLine(_sound(file), line, _function_name(code), text.strip(), column, width)
+    return StackLine(sound(file), line, _function_name(code), text.strip(), column, width)
 
 
 def _source_line(file: str, line: int, sources: dict[str, list[bytes]]) -> str:
@@ -192,34 +182,6 @@ def _function_name(code: CodeType) -> str:
     if not code.co_filename.endswith(PATCHWORK):
         return code.co_name
     return re.sub(r"^pw\d*_", "", code.co_qualname.partition(".<locals>")[0])
-
-
-def is_own(file: str) -> bool:
-    """Whether a source file is part of Bartack."""
-    return file.startswith(OWN_CODE)
-
-
-class _Sources:
-    """Where the program of this process is kept, and where people edit it."""
-
-    kept = ""
-    root = ""
-
-
-_sources: Final = _Sources()
-
-
-def name_sources(kept: str, root: str) -> None:
-    """From now on places in the copy of a program that a run keeps are shown as places in its source."""
-    _sources.kept = os.path.join(kept, "")
-    _sources.root = root
-
-
-def shown_place(file: str, line: int) -> str:
-    """File and line for people: of the source, also if it is a copy of it that runs."""
-    if _sources.kept and file.startswith(_sources.kept):
-        file = os.path.join(_sources.root, file.removeprefix(_sources.kept))
-    return f"{_sound(file)}:{line}"
 
 
 # Back.

@@ -18,8 +18,8 @@ from dis import opmap, opname
 from types import CodeType, CoroutineType, FrameType
 from typing import Any, Final, cast
 
-from bartack.runtime._exceptions import is_own, shown_place
 from bartack.runtime._op import here
+from bartack.runtime._source_places import is_own, shown_place
 
 ORIGIN_DEPTH: Final = 2
 """Enough to see who called a coroutine of ``ctx``."""

@@ -20,7 +20,7 @@ from bartack.errors import (
     NotInWorkerError,
     StepCancelledError,
 )
-from bartack.runtime._exceptions import OWN_CODE, shown_place
+from bartack.runtime._source_places import OWN_CODE, shown_place
 from bartack.runtime._values import Buffer, Unawaited
 
 T_co = TypeVar("T_co", covariant=True)

@@ -22,8 +22,9 @@ import msgspec
 
 from bartack._version import __version__
 from bartack.errors import BartackError, ProgramImportError, TypeMismatchError, UsageError
-from bartack.runtime._exceptions import is_own
+from bartack.runtime._exceptions import describe_error
 from bartack.runtime._program import Finding, Inquiry
+from bartack.runtime._source_places import is_own
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._values import codec
 from bartack.runtime._worker import Worker
@@ -40,7 +41,9 @@ def main() -> int:
     try:
         finding = inspect_program(inquiry)
     except BartackError as error:
-        finding = Finding(problem=error.message, is_usage=isinstance(error, UsageError))
+        finding = Finding(
+            problem=error.message, is_usage=isinstance(error, UsageError), error=describe_error(error)
+        )
     try:
         _write_all(answer, msgspec.json.encode(finding))
     except BrokenPipeError:
@@ -94,8 +97,8 @@ def import_program(file: str, root: str) -> object:
     sys.modules[path.stem] = module
     try:
         spec.loader.exec_module(module)
-    except BartackError as error:
-        raise ProgramImportError(file, error.message) from error
+    except BartackError:
+        raise  # it names its place, and has its own remedy
     except BaseException as error:
         last = traceback.extract_tb(error.__traceback__)[-1:]
         where = f" ({last[0].filename}:{last[0].lineno})" if last else ""

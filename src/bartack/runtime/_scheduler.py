@@ -37,7 +37,7 @@ from bartack.errors import (
 )
 from bartack.journal import INLINE_LIMIT, BlobRef
 from bartack.runtime import _frames as f
-from bartack.runtime._exceptions import describe_error, is_own, mark_origin, revive_error, revive_failure
+from bartack.runtime._exceptions import describe_error, mark_origin, revive_error, revive_failure
 from bartack.runtime._fingerprint import Fingerprints
 from bartack.runtime._forgotten import is_forgotten, watch_coroutines
 from bartack.runtime._links import DEADLINE
@@ -66,8 +66,10 @@ from bartack.runtime._recollection import (
     describe_deed,
     describe_past,
     fits,
+    place_of_deed,
 )
 from bartack.runtime._senses import RealSenses, Senses
+from bartack.runtime._source_places import is_own
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._toolbox import PromptOp, ToolBranch, hold, prompt_of
 from bartack.runtime._values import Buffer, encode
@@ -746,7 +748,15 @@ class Scheduler:
 
     def _differ(self, past: f.Past, deed: Deed | None) -> None:
         asked = self._asked_instead(past) if deed is None else describe_deed(deed)
-        self.fatal = ReplayMismatchError(self.facts.path, f"{past.p}:{past.n}", describe_past(past), asked)
+        branch = self._branches.get(past.p)
+        op = branch.op if branch is not None else None
+        if deed is None and isinstance(op, Counted):
+            deed = op
+        where = "" if deed is None else place_of_deed(deed)
+        if not where and branch is not None:
+            where = place_of_await(branch.coroutine).removeprefix("?")
+        step = f"{past.p}:{past.n}"
+        self.fatal = ReplayMismatchError(self.facts.path, step, describe_past(past), asked, where)
 
     def _asked_instead(self, past: f.Past) -> str:
         """What a branch asks for that has not come to a recorded step."""

@@ -69,7 +69,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
             first = report.differences[0]
             if not first.recorded:
                 raise ResumeRefusedError(run.id, f"the program does not fit its history: {first.message}")
-            raise ReplayMismatchError(first.worker, first.step, first.recorded, first.asked)
+            raise ReplayMismatchError(first.worker, first.step, first.recorded, first.asked, first.where)
         pinned = e.ProgramPinned(
             program=str(file), root=str(root), environment=finding.environment, waiting=waiting
         )

@@ -284,5 +284,7 @@ def assert_replays(
         report = check_replay(run, pinned, str(root), folder, created.seed, str(workspace))
     for difference in report.differences:
         asked = difference.asked or difference.message
-        raise ReplayMismatchError(difference.worker, difference.step, difference.recorded, asked)
+        raise ReplayMismatchError(
+            difference.worker, difference.step, difference.recorded, asked, difference.where
+        )
     return report
