@@ -70,6 +70,7 @@
     │   ├── HubStoppedError              BT342
     │   ├── ForeignRunError              BT340
     │   ├── RunAsError                   BT341
+    │   ├── ForgottenAwaitError          BT346
     │   ├── RestartRefusedError          BT349
     │   ├── MachineError                 BT350
     │   └── WorkerStartError             BT351
@@ -183,6 +184,8 @@ facts, without its constructor being called again.
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import ClassVar, Self
 
 
@@ -191,7 +194,8 @@ class BartackError(Exception):
 
     code: ClassVar[str] = "BT100"
     retryable: ClassVar[bool] = False
-    remedy: ClassVar[str] = "Read the message; it names the cause and the place."
+    remedy: str = "Read the message; it names the cause and the place."
+    """What to do. One error may have another remedy than its class, if its facts call for it."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -244,8 +248,27 @@ class CanonicalJsonError(BartackError, ValueError):
         super().__init__(f"{place}: {problem}")
 
 
+_FULL = "Make room on the disk that holds the path, then repeat the command, or resume the run."
+_FILES = "Raise the limit of open files ('ulimit -n'), or let fewer workers run at a time, then repeat the command."
+_FILE_REMEDIES = {
+    os.strerror(errno.ENOSPC): _FULL,
+    os.strerror(errno.EDQUOT): _FULL,
+    os.strerror(errno.EFBIG): _FULL,
+    os.strerror(errno.EMFILE): _FILES,
+    os.strerror(errno.ENFILE): _FILES,
+    os.strerror(
+        errno.EROFS
+    ): "Mount the file system that holds the path for writing, or give a path elsewhere.",
+    os.strerror(errno.EIO): "Check the disk that holds the path, and the system's log.",
+    os.strerror(errno.ENOMEM): "Give the machine more memory, or let fewer workers run at a time.",
+}
+
+
 class FileAccessError(BartackError):
-    """The operating system refused to read or write a file."""
+    """The operating system refused to read or write a file.
+
+    If the disk is full, there are too many open files, or the disk is broken, the error itself says what to do about that.
+    """
 
     code = "BT104"
     remedy = "Check that the path exists, is of the right kind, and that you may read or write it."
@@ -253,6 +276,8 @@ class FileAccessError(BartackError):
     def __init__(self, path: str, reason: str) -> None:
         self.path = path
         self.reason = reason
+        if reason in _FILE_REMEDIES:
+            self.remedy = _FILE_REMEDIES[reason]
         super().__init__(f"{path}: {reason}")
 
 
@@ -520,15 +545,20 @@ class RunNotFinishedError(RunError):
         super().__init__(f"{run_id} is {status} and has no result yet")
 
 
+_OVER = frozenset({"completed", "cancelled", "aborted"})
+
+
 class RunNotActiveError(RunError):
     """No process runs this run, and what was asked needs one."""
 
     code = "BT304"
-    remedy = "'bartack resume RUN' lets it go on."
+    remedy = "Resume the run with 'bartack resume RUN'. A run that has ended for good is shown by 'bartack show RUN'."
 
     def __init__(self, run_id: str, status: str) -> None:
         self.run_id = run_id
         self.status = status
+        if status in _OVER:
+            self.remedy = f"The run has ended for good. 'bartack show {run_id}' shows how; 'bartack run' starts a new one."
         super().__init__(f"{run_id} is not active ({status})")
 
 
@@ -568,16 +598,22 @@ class ReplayMismatchError(RunError):
 
     code = "BT307"
     remedy = (
-        "Between two steps a worker must do the same thing each time: no clock, randomness, files or environment but through "
-        "ctx. If the program was edited, only what comes behind the last finished step may change."
+        "Change the program so that it asks for the recorded steps in their order, then 'bartack resume RUN --update'. Between two "
+        "steps a worker must do the same each time: clock, randomness, files and environment only through ctx. To go another way "
+        "after a recorded step: 'bartack fork RUN --at STEP --update'."
     )
 
-    def __init__(self, worker: str, step: str, recorded: str, asked: str) -> None:
+    def __init__(self, worker: str, step: str, recorded: str, asked: str, where: str = "") -> None:
         self.worker = worker
         self.step = step
         self.recorded = recorded
         self.asked = asked
-        super().__init__(f"{worker}, step {step}: the journal has {recorded}, the program asks for {asked}")
+        self.where = where
+        place = f" at {where}" if where else ""
+        instead = "the same with other arguments" if recorded == asked else asked
+        super().__init__(
+            f"{worker}, step {step}: the journal has {recorded}, the program asks for {instead}{place}"
+        )
 
 
 class ForeignAwaitError(RunError):
@@ -590,6 +626,18 @@ class ForeignAwaitError(RunError):
         self.what = what
         self.where = where
         super().__init__(f"{where}: a worker cannot await {what}")
+
+
+class ForgottenAwaitError(RunError):
+    """A worker called a step, a member of ctx, another worker or a helper of its own without 'await'. The call did nothing."""
+
+    code = "BT346"
+    remedy = "Write 'await' in front of the call. Then run the program anew, or continue with 'bartack resume RUN --update'."
+
+    def __init__(self, what: str, where: str) -> None:
+        self.what = what
+        self.where = where
+        super().__init__(f"{where}: {what} was never awaited, so it did not happen")
 
 
 class WorkerDefinitionError(RunError, TypeError):
@@ -1078,15 +1126,23 @@ class MessagingError(BartackError):
 
 
 class MessageValueError(MessagingError, ValueError):
-    """A value cannot travel: it is none of the types that do."""
+    """A value cannot be serialised: it, or something in it, is of a type that has no JSON form."""
 
     code = "BT401"
     remedy = "Send JSON values, dataclasses, Structs, aware datetimes and the other types of the value table in the docs."
 
-    def __init__(self, place: str, problem: str) -> None:
+    def __init__(self, place: str, problem: str, what: str = "", where: str = "") -> None:
         self.place = place
         self.problem = problem
-        super().__init__(f"{place}: {problem}")
+        self.what = what
+        self.where = where
+        super().__init__(f"{_about_value(what, where)}{place}: {problem}")
+
+
+def _about_value(what: str, where: str) -> str:
+    """What comes before the place inside a value: which one it is, and where in the program."""
+    named = f"{what} cannot be serialised: " if what else ""
+    return f"{where}: {named}" if where else named
 
 
 class TypeMismatchError(MessagingError, ValueError):
@@ -1095,11 +1151,14 @@ class TypeMismatchError(MessagingError, ValueError):
     code = "BT402"
     remedy = "Correct the annotation, or what is sent."
 
-    def __init__(self, place: str, expected: str, found: str) -> None:
+    def __init__(self, place: str, expected: str, found: str, what: str = "", where: str = "") -> None:
         self.place = place
         self.expected = expected
         self.found = found
-        super().__init__(f"{place}: expected {expected}, found {found}")
+        self.what = what
+        self.where = where
+        named = f"{what}: " if what else ""
+        super().__init__(f"{where}: {named}{place}: expected {expected}, found {found}".removeprefix(": "))
 
 
 class MessageTooLargeError(MessagingError):
@@ -1292,14 +1351,14 @@ class AgentConfigError(AgentError):
     """An agent is not configured, or not as it must be."""
 
     code = "BT801"
-    remedy = "Name the agent in bartack.toml, or give one that is there."
+    remedy = "Correct the agent's section in bartack.toml, or name an agent that it has; 'bartack agents doctor' checks them."
 
 
 class ScriptError(AgentError):
     """The script of a scripted agent has no reply to a prompt, or cannot be read."""
 
     code = "BT802"
-    remedy = "Add a rule that matches the prompt to the script."
+    remedy = "Correct the script that the message names, or its path in bartack.toml; add a rule for a prompt that none matches."
 
 
 class ReplyInvalidError(AgentError):
@@ -1485,7 +1544,7 @@ class TreeLockedError(SupervisionError):
 
     code = "BT501"
     retryable = True
-    remedy = "Wait for them to end. 'bartack doctor --orphans' names them."
+    remedy = "Wait until they have ended, then repeat the command. 'fuser' with the path in the message names them."
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -1652,7 +1711,7 @@ class IndexRangeError(PatchworkError):
 
 
 class ProgramFaultError(PatchworkError):
-    """A Patchwork program has errors, so it was not run. No run was made."""
+    """A program, in Patchwork or in Python, has errors that are found without running it. Nothing was run."""
 
     code = "BT606"
     remedy = "Correct what is reported; 'bartack check FILE' says it again."

@@ -72,6 +72,8 @@ async def workers(ctx: Context) -> None:
     assert_type(await ctx.delegate((scout("a"), clerk())), tuple[list[Finding], bool])
     assert_type(await ctx.delegate((clerk(), clerk(), scout("a"))), tuple[bool, bool, list[Finding]])
     assert_type(await ctx.delegate([clerk()], on_failure="collect", limit=2), list[Outcome[bool]])
+    assert_type(await ctx.delegate(clerk()), bool)
+    assert_type(await ctx.delegate(clerk(), on_failure="collect"), Outcome[bool])
     handle = await ctx.spawn(clerk("a"))
     assert_type(handle, Handle[bool])
     assert_type(await handle, bool)

@@ -160,7 +160,7 @@ def _report_text(error: BartackError) -> None:
 def _report_json(error: BartackError, code: Exit) -> None:
     import json  # noqa: PLC0415 - most command lines end without it
 
-    facts = {name: value for name, value in vars(error).items() if name != "message"}
+    facts = {name: value for name, value in vars(error).items() if name not in {"message", "remedy"}}
     shown = {
         "code": error.code,
         "name": type(error).__name__,

@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from bartack.cli._runs import short_path
 from bartack.cli._terminal import Screen, printable
-from bartack.runtime.operate import ErrorData, RunDir, StackLine, State
+from bartack.errors import (
+    BartackError,
+    ForeignAwaitError,
+    ForgottenAwaitError,
+    MessageTooLargeError,
+    MessageValueError,
+    NestedStepError,
+    NotInWorkerError,
+    ProgramNotPinnedError,
+    ReplayMismatchError,
+    TypeMismatchError,
+    WorkerDefinitionError,
+)
+from bartack.runtime.operate import ErrorData, RunDir, StackLine, State, revive_error
 
 SHOWN_FRAMES = 12
 """More lines of a traceback than these are left out in the middle."""
+
+
+_OWN_ERRORS = f"{BartackError.__module__}:"
+
+_OF_THE_PROGRAM = (
+    ForeignAwaitError,
+    ForgottenAwaitError,
+    MessageTooLargeError,
+    MessageValueError,
+    NestedStepError,
+    NotInWorkerError,
+    ProgramNotPinnedError,
+    ReplayMismatchError,
+    TypeMismatchError,
+    WorkerDefinitionError,
+)
+"""Errors that a resume of the same program meets again."""
 
 
 def error_name(error: ErrorData) -> str:
@@ -110,3 +143,25 @@ def write_failure(screen: Screen, run: RunDir, state: State) -> None:
     FailureText(screen, run, root).write(failure.error)
     if state.suppressed:
         screen.line(f"  and {state.suppressed} more failed after it")
+    known = known_error(failure.error)
+    if known is not None:
+        remedy = re.sub(r"\bRUN\b", run.id, known.remedy)
+        screen.line(f"  {screen.paint('help', 'bold')}: {printable(remedy)}")
+        screen.line(f"  {screen.paint('more', 'bold')}: bartack explain {known.code}")
+
+
+def known_error(data: ErrorData) -> BartackError | None:
+    """The error of Bartack that a failure is, or that it came from; ``None`` if the program raised one of its own."""
+    cause: ErrorData | None = data
+    while cause is not None:
+        if cause.code and cause.type.startswith(_OWN_ERRORS):
+            # Only this one: what caused it may be of a class of the program, which nobody imports here.
+            error = revive_error(msgspec.structs.replace(cause, cause=None))
+            return error if isinstance(error, BartackError) else None
+        cause = cause.cause
+    return None
+
+
+def needs_update(data: ErrorData) -> bool:
+    """Whether the program has to be changed: a resume of the same one fails in the same place."""
+    return isinstance(known_error(data), _OF_THE_PROGRAM)

@@ -13,7 +13,7 @@ import msgspec
 
 from bartack.cli._answer import expected
 from bartack.cli._exit import Exit
-from bartack.cli._failure import write_failure
+from bartack.cli._failure import known_error, needs_update, write_failure
 from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
@@ -42,6 +42,7 @@ from bartack.runtime.operate import (
     Describe,
     Order,
     RunDir,
+    RunSummary,
     State,
     UnknownDecision,
     Value,
@@ -105,8 +106,8 @@ def run(
 ) -> Exit:
     """Run a program in Patchwork (.pw) or Python (.py): the worker 'main' of FILE, its only one, or the one that is named.
 
-    A Patchwork program is checked first; one with errors is not run. It may also consist of statements, and NAME may be a fun, a
-    skill or Trait.method.
+    A program is checked first, as by 'bartack check': warnings are shown, and a program with errors is not run. A Patchwork
+    program may also consist of statements, and NAME may be a fun, a skill or Trait.method.
 
     Without FILE the tasks of bartack.toml, or a goal, go through the pipeline: agents implement, test, review and keep the spec
     true. Every agent that may be needed is looked at before any is paid for.
@@ -127,9 +128,14 @@ def run(
     config = load_config(place, wish.sets)
     order = Order(program=_from_here(program), worker=_together(program, workers), argv=list(args))
     order.input, order.no_input, order.run_as = _read_input(given), wish.no_input, run_as or ""
-    made = create_run(order, place, config, wish.sets, note=lambda text: say(printable(text)))
+    made = create_run(order, place, config, wish.sets, note=lambda text: say(printable(text)), warn=_warn)
     view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
+
+
+def _warn(warnings: str) -> None:
+    """Show what the check of a program has found, without keeping it from running."""
+    say(warnings.rstrip())
 
 
 def _refuse_pipeline(run_as: str | None) -> None:
@@ -327,8 +333,23 @@ def _newest(workspace: Path) -> RunDir:
         if found.status in {"interrupted", "failed"} or (found.status == "waiting" and not found.pid)
     ]
     if not open_runs:
-        raise RunNotFoundError("", wanted="to resume")
-    return resumable[0] if resumable else open_runs[0][0]
+        raise _nothing_to_resume(left)
+    chosen = resumable[0] if resumable else open_runs[0][0]
+    newest, found = left[0]
+    if found.status in TERMINAL:
+        say(f"{newest.id}, the newest run, is {found.status}; resuming {chosen.id}")
+    return chosen
+
+
+def _nothing_to_resume(runs: list[tuple[RunDir, RunSummary]]) -> RunNotFoundError:
+    """Says of the newest run that it is over, if there is one."""
+    over = [(run, found.status) for run, found in runs if found.status in TERMINAL]
+    if not over:
+        return RunNotFoundError("", wanted="to resume")
+    newest, status = over[0]
+    error = RunNotFoundError("", wanted=f"to resume: the newest one, {newest.id}, is {status}")
+    error.remedy = f"'bartack show {newest.id}' shows how it ended; 'bartack run' starts a new one."
+    return error
 
 
 def _decision(text: str) -> UnknownDecision:
@@ -402,6 +423,9 @@ def _put_result(run: RunDir, state: State, status: str, code: Exit) -> None:
     if status == "failed" and state.failure is not None:
         event["worker"] = state.failure.worker
         event["error"] = msgspec.to_builtins(state.failure.error)
+        known = known_error(state.failure.error)
+        if known is not None:
+            event["help"] = known.remedy
     if status == "waiting":
         event["questions"] = msgspec.to_builtins(open_questions(run, state))
     put_event(event)
@@ -420,6 +444,8 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
             if any(worker.in_doubt for worker in state.workers.values()):
                 screen.line("  look whether that step happened, then decide:")
                 screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
+            elif state.failure is not None and needs_update(state.failure.error):
+                screen.line(f"  after the program is changed: bartack resume {run.id} --update")
             else:
                 _write_hint(screen, run, "when the cause is gone")
                 _write_way_out(screen, run, state)

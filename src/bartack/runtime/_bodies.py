@@ -179,6 +179,11 @@ class BodyOp(WorkOp[T_co]):
         self.kwargs = kwargs
         self.result: Codec[object] = result
 
+    @property
+    def words(self) -> str:
+        """See ``Counted.words``."""
+        return f"step {self.about}"
+
 
 class FileOp(WorkOp[None]):
     """A change of a file. It is short, and always executed right where the scheduler is."""
@@ -456,7 +461,7 @@ class Bodies:
             return  # it was cancelled because the session failed, and that is not an outcome
         if error is None:
             try:
-                data = op.result.encode(value, f"the result of {op.options.name}")
+                data = op.result.encode(value, f"the result of {op.options.name}", op.function)
             except BartackError as unfit:
                 error = unfit
             else:

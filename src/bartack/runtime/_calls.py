@@ -16,11 +16,22 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, cast
 
 import msgspec
 
-from bartack.errors import TypeMismatchError
+from bartack.errors import ForgottenAwaitError, TypeMismatchError
 from bartack.runtime._bodies import BodyOp, BodyOptions, Retry
 from bartack.runtime._op import AnyOp, StepOp, here, outside_worker
+from bartack.runtime._source_places import shown_place
 from bartack.runtime._steps import CallArgs, DelegateArgs
-from bartack.runtime._values import ATOMS, PLAIN, Buffer, Codec, codec, encode, encode_atoms, object_schema
+from bartack.runtime._values import (
+    ATOMS,
+    PLAIN,
+    Buffer,
+    Codec,
+    Unawaited,
+    codec,
+    encode,
+    encode_atoms,
+    object_schema,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -252,7 +263,7 @@ class Worker(Generic[P, R_co]):
         return f"<worker {self.ref}>"
 
 
-class WorkerCall(Generic[R_co]):
+class WorkerCall(Unawaited, Generic[R_co]):
     """A worker with its arguments, to be awaited, delegated, spawned or run. It cannot be changed."""
 
     __slots__ = ("_place", "_used", "args", "kwargs", "worker")
@@ -282,6 +293,10 @@ class WorkerCall(Generic[R_co]):
         object.__setattr__(self, "_used", True)
         return self.worker.shape.encode(self.args, self.kwargs, f"the arguments of {self.worker.name}")
 
+    def not_awaited(self) -> ForgottenAwaitError:
+        """See ``Unawaited.not_awaited``."""
+        return ForgottenAwaitError(f"the worker {self.worker.name}", shown_place(*self._place))
+
     def __await__(self) -> Generator[AnyOp, object, R_co]:
         """Run it as a child and wait for its result."""
         if here.scheduler is None:
@@ -308,6 +323,12 @@ class WorkerCall(Generic[R_co]):
     def __del__(self) -> None:
         if not self._used and not sys.is_finalizing():
             file, line = self._place
+            frame = sys._getframe(1)  # noqa: SLF001 - the only way to see where it was thrown away
+            # Which code has made it is not known; if it was another one, there is the warning.
+            if here.scheduler is not None and here.scheduler.forget(
+                f"the worker {self.worker.name}", shown_place(file, line), None, frame
+            ):
+                return
             warnings.warn_explicit(
                 f"{self.worker.name}(…) was described and never run; await it or delegate it",
                 RuntimeWarning,

@@ -34,10 +34,12 @@ from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
 from bartack.runtime._exceptions import describe_error
+from bartack.runtime._forgotten import ORIGIN_DEPTH
 from bartack.runtime._project import Project, is_below
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._slate import Slate
 from bartack.runtime._slow import SlowWatch
+from bartack.runtime._source_places import name_sources
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._worker import find_worker, trust_definitions
@@ -229,6 +231,7 @@ class WorkerProcess:
     def _perform(self, worker: Worker[..., object], scheduler: Scheduler) -> f.Result | f.Failed:
         welcome = self._welcome
         data = self._blobs.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
+        sys.set_coroutine_origin_tracking_depth(ORIGIN_DEPTH)
         coroutine = call_worker(worker, scheduler, data)
         if self._out is not None:
             self._out.scheduler = scheduler
@@ -333,6 +336,7 @@ def prepare_imports(program: str, root: str, folder: str = "", paths: Sequence[s
     beside = os.path.normpath(os.path.join(program, folder))
     # The directory of a file in a package is the last: what is in it must not hide modules of Python.
     sys.path[:] = [*own, *others, *([] if beside in own else [beside])]
+    name_sources(program, root)
     sys.meta_path.insert(0, PinnedFinder(os.path.realpath(program), project))
     # A directory that was looked into tells by its time that it has changed; one that was not there cannot.
     for path in [path for path, finder in sys.path_importer_cache.items() if finder is None]:

@@ -51,7 +51,7 @@ from bartack.runtime._office import Office, Settings
 from bartack.runtime._questions import QuestionDesk
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
-from bartack.runtime._steps import CLEANUP
+from bartack.runtime._steps import CLEANUP, in_words
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import TalkWaits, ToolCall
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
@@ -445,7 +445,7 @@ class Core:
     def _again(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep) -> None:
         """A restarted worker asks for a step that is under way already, or was when the hub before this one died."""
         if (known.step, known.fp) != (step.step, step.fp):
-            recorded, asked = f"{known.step} {known.about}".strip(), f"{step.step} {step.about}".strip()
+            recorded, asked = in_words(known.step, known.about), in_words(step.step, step.about)
             mismatch = ReplayMismatchError(worker.path, f"{step.p}:{step.n}", recorded, asked)
             self.crew.fail_session(worker, describe(mismatch, worker.path), None)
         elif known.abort is not None or step.cancelled:

@@ -17,7 +17,7 @@ import msgspec
 
 from bartack.agents import ScriptedConfig
 from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, shield, unknown_name
-from bartack.errors import AgentConfigError
+from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Durability, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._config import Config, write_sets
@@ -30,6 +30,7 @@ from bartack.runtime._order import note_newest
 from bartack.runtime._origin import mark_of
 from bartack.runtime._pinning import pin, read_sources
 from bartack.runtime._program import Inquiry, find_program, project_root
+from bartack.runtime._program_check import check_sources
 from bartack.runtime._run_as import check_account, open_account, share_run
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._veils import open_veil
@@ -63,6 +64,7 @@ class Plan:
         sets: Settings that were given for this run.
         config: The settings of the workspace, which say what is secret.
         notes: What a person should know of the program.
+        warnings: What the check of the program has to say; nothing of it keeps the program from running.
     """
 
     sources: dict[str, bytes]
@@ -73,6 +75,7 @@ class Plan:
     sets: Sequence[str]
     config: Config = field(default_factory=Config)
     notes: Sequence[str] = ()
+    warnings: str = ""
 
 
 def create_run(
@@ -81,6 +84,7 @@ def create_run(
     config: Config,
     sets: Sequence[str] = (),
     note: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> RunDir:
     """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
 
@@ -90,11 +94,14 @@ def create_run(
         config: The settings of the workspace.
         sets: Settings in ``config`` that were given for this run; a resume has them, too.
         note: Takes what a person should know of the program before it runs.
+        warn: Called with what the check of the program has to say, if it has.
 
     Raises:
         ProgramImportError: The program cannot run; no run was made.
+        ProgramFaultError: The program has errors; no run was made.
         UsageError: The arguments do not fit; no run was made.
         AgentConfigError: An agent that it may ask cannot be used; no run was made.
+        ScriptError: The script of a scripted agent cannot be used; no run was made.
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
     """
@@ -102,6 +109,8 @@ def create_run(
     if note is not None:
         for text in plan.notes:
             note(text)
+    if warn is not None and plan.warnings:
+        warn(plan.warnings)
     return make_run(plan)
 
 
@@ -119,6 +128,8 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
         str(file), str(root), order.worker or named, order.argv, order.input, order.call, order.module
     )
     finding = probe(inquiry, workspace, account)
+    sources = read_sources(finding.files, root, account)
+    warnings = check_sources(sources, root) or finding.warnings
     _check_agents(finding.agents, config, workspace)
     check_telemetry(config)
     inside = find_enclosing(os.getpid())
@@ -142,7 +153,7 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
         paths=finding.paths,
     )
     return Plan(
-        sources=read_sources(finding.files, root, account),
+        sources=sources,
         created=created,
         arguments=msgspec.json.encode(finding.call or CallArgs()),
         state_dir=config.state_dir(workspace).absolute(),
@@ -153,6 +164,7 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
             f"the data files of {one.path} are not kept with the run: {one.reason}"
             for one in finding.left_out
         ],
+        warnings=warnings,
     )
 
 
@@ -218,4 +230,5 @@ def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
         raise AgentConfigError(unknown[0], flaw.problem)
     for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted), probe=True):
         if not report.usable:
-            raise AgentConfigError(report.name, "; ".join(report.problems))
+            kind = ScriptError if report.name in scripted else AgentConfigError
+            raise kind(report.name, "; ".join(report.problems))

@@ -1,18 +1,15 @@
 """Exceptions on their way through sockets and the journal, there and back.
 
-An error of Bartack comes back as itself with all its facts. So does any other exception whose class can be imported and made of
-its arguments again; the rest becomes a ``StepError`` that says what it was. An exception that is the outcome of a step remembers
-which one, so that a failure can be led back to it.
+An error of Bartack comes back as itself with all its facts. So does any other exception whose class can be imported
+(``_exception_state.py``); the rest becomes a ``StepError`` that says what it was. An exception that is the outcome of a step
+remembers which one, so that a failure can be led back to it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import linecache
-import os
 import re
-import sys
 from itertools import islice
 from types import CodeType, TracebackType
 from typing import Final, TypeVar, cast
@@ -21,22 +18,17 @@ import msgspec
 
 from bartack.errors import BartackError, BroadcastError, DeliveryError, SessionFailedError, StepError
 from bartack.messaging import BroadcastResult, SendOutcome
-from bartack.runtime._frames import PATCHWORK, ErrorData, StackLine
+from bartack.runtime._exception_state import MAX_TEXT, cut, find_object, remake, take_state
+from bartack.runtime._frames import PATCHWORK, ErrorData, ErrorState, StackLine
+from bartack.runtime._source_places import is_own, sound
 from bartack.runtime._values import plain_or_repr
 
 E = TypeVar("E", bound=BaseException)
 
-_OWN_CODE: Final = tuple(
-    os.path.dirname(os.path.dirname(place)) + os.sep
-    for place in (os.path.abspath(__file__), os.path.realpath(__file__))
-)
-"""Where Bartack is: as frames name it, and without links."""
 _MARK: Final = "__bartack_outcome__"
 _WITH_RESULT: Final = (DeliveryError, BroadcastError)
 _MAX_STACK: Final = 50
 _MAX_CAUSES: Final = 10
-_MAX_TEXT: Final = 16 * 1024
-"""The longest text of an error, and about the most that each of its facts may take."""
 
 
 class _Outcome:
@@ -62,12 +54,16 @@ def _describe(error: BaseException, worker: str, causes: int) -> ErrorData:
     before = _outcome_of(error)
     first = before.data if before is not None else None
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    facts, state = (
+        _facts_of(error) if isinstance(error, BartackError) else _facts_and_state_of(error, worker, causes)
+    )
     return ErrorData(
         type=f"{kind.__module__}:{kind.__qualname__}",
         message=_text_of(error),
         code=error.code if isinstance(error, BartackError) else "",
         args=_arguments_of(error),
-        facts=_facts_of(error),
+        facts=facts,
+        state=state,
         worker=(first.worker if first is not None else "") or worker,
         stack=[*stack_of(error.__traceback__), *(first.stack if first is not None else ())][-_MAX_STACK:],
         cause=_describe(cause, worker, causes - 1) if cause is not None and causes else None,
@@ -76,14 +72,9 @@ def _describe(error: BaseException, worker: str, causes: int) -> ErrorData:
 
 def _text_of(error: BaseException) -> str:
     try:
-        return _sound(str(error)[:_MAX_TEXT])
+        return sound(str(error)[:MAX_TEXT])
     except Exception:  # noqa: BLE001 - somebody's own __str__ must not hide the error
         return type(error).__name__
-
-
-def _sound(text: str) -> str:
-    """Text as it can travel: a name of a file that is no UTF-8 comes with half characters in it."""
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _arguments_of(error: BaseException) -> list[object] | None:
@@ -91,13 +82,8 @@ def _arguments_of(error: BaseException) -> list[object] | None:
     arguments: list[object] = list(error.args)
     if isinstance(error, OSError) and len(arguments) == 2 and isinstance(error.filename, str):
         arguments.append(error.filename)
-    copied = [_cut(plain_or_repr(argument)) for argument in arguments]
+    copied = [cut(plain_or_repr(argument)) for argument in arguments]
     return copied if all(map(_is_same, arguments, copied)) else None
-
-
-def _cut(value: object) -> object:
-    text = value if isinstance(value, str) else repr(value)
-    return value if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…"
 
 
 def _is_same(value: object, copied: object) -> bool:
@@ -105,19 +91,30 @@ def _is_same(value: object, copied: object) -> bool:
     return type(value) is type(copied) and value == copied
 
 
-def _facts_of(error: BaseException) -> dict[str, object]:
+def _facts_and_state_of(
+    error: BaseException, worker: str, causes: int
+) -> tuple[dict[str, object], ErrorState]:
+    facts: dict[str, object] = {}
+
+    def describe(inner: BaseException) -> ErrorData:
+        return _describe(inner, worker, max(causes - 1, 0))
+
+    return facts, take_state(error, facts, _MARK, describe)
+
+
+def _facts_of(error: BartackError) -> tuple[dict[str, object], None]:
     """Its attributes; those that are no JSON, or too long, by what ``repr`` says of them, and listed."""
     facts: dict[str, object] = {}
     changed: list[str] = []
     attributes = cast("dict[str, object]", getattr(error, "__dict__", {}))
     for name, value in attributes.items():
         if not name.startswith("_"):
-            facts[name] = copied = _cut(plain_or_repr(value))
+            facts[name] = copied = cut(plain_or_repr(value))
             if isinstance(copied, str) and copied != value:
                 changed.append(name)
     if changed:
         facts["not_json"] = changed
-    return facts
+    return facts, None
 
 
 def stack_of(trace: TracebackType | None) -> list[StackLine]:
@@ -145,7 +142,7 @@ def _stack_line(trace: TracebackType, code: CodeType, sources: dict[str, list[by
     else:
         line, column, width = trace.tb_lineno, 0, 0
     text = _source_line(file, line, sources) or linecache.getline(file, line, trace.tb_frame.f_globals)
-    return StackLine(_sound(file), line, _function_name(code), text.strip(), column, width)
+    return StackLine(sound(file), line, _function_name(code), text.strip(), column, width)
 
 
 def _source_line(file: str, line: int, sources: dict[str, list[bytes]]) -> str:
@@ -187,11 +184,6 @@ def _function_name(code: CodeType) -> str:
     return re.sub(r"^pw\d*_", "", code.co_qualname.partition(".<locals>")[0])
 
 
-def is_own(file: str) -> bool:
-    """Whether a source file is part of Bartack."""
-    return file.startswith(_OWN_CODE)
-
-
 # Back.
 
 
@@ -199,8 +191,8 @@ def revive_error(data: ErrorData, step: tuple[str, int] | None = None) -> Except
     """The exception that was described; ``step`` is the one whose outcome it is."""
     error = _remake(data)
     if data.cause is not None:
-        error.__cause__ = revive_error(data.cause)
-    setattr(error, _MARK, _Outcome(step, data))
+        object.__setattr__(error, "__cause__", revive_error(data.cause))
+    object.__setattr__(error, _MARK, _Outcome(step, data))  # an exception may be a frozen dataclass
     return error
 
 
@@ -218,6 +210,8 @@ def _remake(data: ErrorData) -> Exception:
     found = _find_class(data.type)
     if found is not None and issubclass(found, BartackError):
         return _remake_own(found, data)
+    if found is not None and data.state is not None:
+        return remake(found, data, revive_error) or _stand_in(data)
     if found is not None and data.args is not None:
         try:
             error = found(*data.args)
@@ -252,11 +246,8 @@ def _stand_in(data: ErrorData) -> StepError:
 
 
 def _find_class(name: str) -> type[Exception] | None:
-    module, _, qualified = name.partition(":")
     try:
-        found: object = sys.modules.get(module) or importlib.import_module(module)
-        for part in qualified.split("."):
-            found = getattr(found, part)
+        found = find_object(name)
     except Exception:  # noqa: BLE001 - importing a module of somebody else: whatever it raises, the class is not to be had
         return None
     return found if isinstance(found, type) and issubclass(found, Exception) else None
@@ -268,7 +259,7 @@ def _find_class(name: str) -> type[Exception] | None:
 def mark_origin(error: E, step: tuple[str, int]) -> E:
     """Remember that an exception is the outcome of a step."""
     before = _outcome_of(error)
-    setattr(error, _MARK, _Outcome(step, before.data if before is not None else None))
+    object.__setattr__(error, _MARK, _Outcome(step, before.data if before is not None else None))
     return error
 
 

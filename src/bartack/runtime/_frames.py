@@ -67,6 +67,23 @@ class ErrorData(msgspec.Struct, omit_defaults=True):
     """Path of the worker it was first raised in."""
     stack: list[StackLine] = []
     cause: ErrorData | None = None
+    state: ErrorState | None = None
+    """What else an exception that is not of Bartack is made of; earlier versions did not keep it."""
+
+
+class ErrorState(msgspec.Struct, omit_defaults=True):
+    """What an exception of somebody's own class is made of, beside its facts."""
+
+    args: list[object] = []
+    """Its ``args``, as JSON or as text."""
+    hidden: dict[str, object] = {}
+    """Attributes that are not for people: their names begin with ``_``."""
+    kinds: dict[str, str] = {}
+    """``module:QualifiedName`` of values that were not plain JSON, by the name of the attribute or the number of the argument."""
+    errors: list[ErrorData] = []
+    """The exceptions of a group."""
+    lost: list[str] = []
+    """Used while it is made: the values that are there as text only."""
 
 
 class StackLine(msgspec.Struct, omit_defaults=True):

@@ -73,6 +73,22 @@ class WorkerMembers(Members):
     @overload
     def delegate(
         self,
+        calls: WorkerCall[T],
+        *,
+        on_failure: Literal["fail"] = "fail",
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[T]: ...
+    @overload
+    def delegate(
+        self,
+        calls: WorkerCall[T],
+        *,
+        on_failure: Literal["collect"],
+        **options: Unpack[DelegateOptions],
+    ) -> StepOp[Outcome[T]]: ...
+    @overload
+    def delegate(
+        self,
         calls: tuple[WorkerCall[T1]],
         *,
         on_failure: Literal["fail"] = "fail",
@@ -129,28 +145,30 @@ class WorkerMembers(Members):
     def delegate(
         self, calls: object, *, on_failure: OnFailure = "fail", **options: Unpack[DelegateOptions]
     ) -> StepOp[object]:
-        """Run workers side by side and wait for all of them.
+        """Run workers side by side and wait for all of them; or run one.
 
         Args:
-            calls: The workers with their arguments.
+            calls: The workers with their arguments, or one.
             on_failure: ``fail``: the first failure fails the session. ``collect``: failures are values.
             options: See ``DelegateOptions``.
 
         Returns:
-            Their results in order; a tuple for a tuple.
+            Their results in order, a tuple for a tuple; the result of the only one for one.
 
         Raises:
             WorkerError: One of them failed, and with it the session.
         """
         self._scheduler.check_here("ctx.delegate")
         check_options(options, DelegateOptions)
-        described = _calls(calls)
+        single = isinstance(calls, WorkerCall)
+        described = _calls([calls] if single else calls)
         timeout_s = limit_here(self._scheduler, "delegate", options.get("timeout_s"))
         limit = options.get("limit")
-        if on_failure == "collect":
-            return _collecting_op(described, timeout_s, limit)
-        op = delegate_op(described, "fail", timeout_s, limit)
-        return _as_tuple(op) if isinstance(calls, tuple) else op
+        collect = on_failure == "collect"
+        op = (_collecting_op if collect else _plain_op)(described, timeout_s, limit)
+        if single:
+            return _as(_the_only_one, op)
+        return _as(tuple, op) if isinstance(calls, tuple) and not collect else op
 
     @overload
     def spawn(self, call: WorkerCall[T], *, on_failure: Literal["fail"] = "fail") -> StepOp[Handle[T]]: ...
@@ -176,8 +194,8 @@ class WorkerMembers(Members):
 
 
 def _calls(calls: object) -> list[WorkerCall[object]]:
-    if isinstance(calls, WorkerCall) or not isinstance(calls, Iterable):
-        raise TypeError("delegate takes a list or tuple of workers with their arguments")
+    if not isinstance(calls, Iterable):
+        raise TypeError("delegate takes a worker with its arguments, or a list or tuple of such")
     described = list(cast("Iterable[object]", calls))
     for call in described:
         if not isinstance(call, WorkerCall):
@@ -185,19 +203,32 @@ def _calls(calls: object) -> list[WorkerCall[object]]:
     return cast("list[WorkerCall[object]]", described)
 
 
-def _as_tuple(op: StepOp[list[object]]) -> StepOp[object]:
+def _the_only_one(results: Iterable[object]) -> object:
+    [result] = results
+    return result
+
+
+def _as(convert: Callable[[list[object]], object], op: StepOp[list[object]]) -> StepOp[object]:
+    """A step with the same results in another form."""
     decode = op.decode
 
-    def decode_tuple(data: Buffer) -> tuple[object, ...]:
-        return tuple(decode(data))
+    def decode_and_convert(data: Buffer) -> object:
+        return convert(decode(data))
 
-    return StepOp(op.step, op.args, decode_tuple, about=op.about, value=op.value)
+    op.replace()
+    return StepOp(op.step, op.args, decode_and_convert, about=op.about, value=op.value)
+
+
+def _plain_op(
+    calls: list[WorkerCall[object]], timeout_s: float | None, limit: int | None
+) -> StepOp[list[object]]:
+    return delegate_op(calls, "fail", timeout_s, limit)
 
 
 def _collecting_op(
     calls: list[WorkerCall[object]], timeout_s: float | None, limit: int | None
-) -> StepOp[object]:
-    def decode(data: Buffer) -> list[Outcome[object]]:
+) -> StepOp[list[object]]:
+    def decode(data: Buffer) -> list[object]:
         return [_outcome(call, one) for call, one in zip(calls, _decode_list(data), strict=True)]
 
     args, value, about = describe_calls(calls, "collect", timeout_s, limit)

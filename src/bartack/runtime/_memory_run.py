@@ -25,6 +25,7 @@ from bartack.runtime._calls import Worker
 from bartack.runtime._core import UnknownDecision, check_decided
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._exceptions import describe_error
+from bartack.runtime._forgotten import origins_noted
 from bartack.runtime._memory_hub import MemoryHub, MortalJournal
 from bartack.runtime._office import Settings
 from bartack.runtime._prompts import Prompts
@@ -110,7 +111,8 @@ class MemoryWorker:
     def take_news(self) -> None:
         """Bodies have ended."""
         if self._bodies is not None:
-            self._bodies.take_news()
+            with origins_noted():
+                self._bodies.take_news()
             self._report()
 
     def kill(self) -> None:
@@ -129,7 +131,8 @@ class MemoryWorker:
         if self._dead:
             return
         try:
-            self._take(frame)
+            with origins_noted():
+                self._take(frame)
             self._report()
         except Exception as error:  # noqa: BLE001 - the boundary of the process: whatever stops the worker is reported
             self._say_end(f.Failed(e=describe_error(error, self.path)))

@@ -7,12 +7,21 @@ place in the worker's history and, sooner or later, its outcome. Here is only wh
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from types import CodeType, FrameType
+from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
 
-from bartack.errors import BartackError, NestedStepError, NotInWorkerError, StepCancelledError
-from bartack.runtime._values import Buffer
+from bartack.errors import (
+    BartackError,
+    ForgottenAwaitError,
+    NestedStepError,
+    NotInWorkerError,
+    StepCancelledError,
+)
+from bartack.runtime._source_places import OWN_CODE, shown_place
+from bartack.runtime._values import Buffer, Unawaited
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -21,6 +30,9 @@ _TWICE: Final = "cannot await the same call twice"
 Reply = tuple[object, BaseException | None]
 """What a branch goes on with: a value, or an exception to raise."""
 
+Made = tuple[CodeType, int]
+"""Where something was made: the code, and the instruction in it."""
+
 
 class FatalError(BaseException):
     """Carries an error through code that catches ``Exception``: the program must not handle it."""
@@ -28,6 +40,13 @@ class FatalError(BaseException):
     def __init__(self, error: BartackError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def place_of(made: Made) -> str:
+    """File and line of a call."""
+    code, instruction = made
+    line = next((line for start, end, line in code.co_lines() if start <= instruction < end), None)
+    return shown_place(code.co_filename, line or code.co_firstlineno)
 
 
 # Branches.
@@ -138,8 +157,14 @@ class BranchWait(LocalOp[object]):
         return None, StepCancelledError(reason)
 
 
-class Counted(Op[T_co]):
-    """A step: it has a number, a fingerprint and a recorded outcome."""
+class Counted(Op[T_co], Unawaited):
+    """A step: it has a number, a fingerprint and a recorded outcome.
+
+    A program that uses it, or throws it away, without having awaited it has forgotten to do so.
+    """
+
+    made: Made | None = None
+    """The call that made it."""
 
     p = ""
     """The path of its branch, since it was awaited; so are its number and its fingerprint."""
@@ -171,6 +196,12 @@ class Counted(Op[T_co]):
         self.site = site
         self.value = value
         """A payload, encoded by itself because it may be long."""
+        # The frame itself is not kept: it would keep its variables alive, and this is one of them.
+        frame: FrameType | None = _frame(2)
+        while frame is not None and frame.f_code.co_filename.startswith(OWN_CODE):
+            frame = frame.f_back
+        if frame is not None:
+            self.made = frame.f_code, frame.f_lasti
 
     def __await__(self) -> Generator[AnyOp, Any, T_co]:
         """Hand it to the scheduler, wait for the outcome, and decode that."""
@@ -178,6 +209,54 @@ class Counted(Op[T_co]):
             raise RuntimeError(_TWICE)
         self._awaited = True
         return self.decode((yield self))
+
+    # Not awaited.
+
+    @property
+    def words(self) -> str:
+        """What it is, in a few words."""
+        return f"{self.step} {self.about}".rstrip()
+
+    def not_awaited(self) -> ForgottenAwaitError:
+        """See ``Unawaited.not_awaited``."""
+        return ForgottenAwaitError(self.words, "?" if self.made is None else place_of(self.made))
+
+    def replace(self) -> None:
+        """Another operation takes its place: that one is to be awaited."""
+        self._awaited = True
+
+    def __del__(self) -> None:
+        if not self._awaited:
+            scheduler = here.scheduler
+            if scheduler is not None:
+                scheduler.drop(self, _frame(1))
+
+    def __bool__(self) -> bool:
+        self._refuse_use()
+        return True
+
+    def __str__(self) -> str:
+        self._refuse_use()
+        return repr(self)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Op):
+            self._refuse_use()
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __iter__(self) -> NoReturn:
+        self._refuse_use()
+        raise TypeError(f"{type(self).__name__!r} object is not iterable")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        advice = "" if self._awaited or name.startswith("__") else "; it is not awaited"
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+
+    def _refuse_use(self) -> None:
+        if not self._awaited and here.scheduler is not None:
+            here.scheduler.refuse_use(self)
 
 
 class StepOp(Counted[T_co]):
@@ -226,8 +305,38 @@ class WorkOp(Counted[T_co]):
 # Who runs here.
 
 
+class Watcher(Protocol):
+    """Learns what becomes of operations that are not awaited."""
+
+    def drop(self, op: Counted[object], frame: FrameType) -> None:
+        """One was thrown away; ``frame`` is where it died."""
+        ...
+
+    def refuse_use(self, op: Counted[object]) -> None:
+        """One was used as if it were its outcome.
+
+        Raises:
+            FatalError: Always.
+        """
+        ...
+
+    def forget(self, what: str, where: str, maker: CodeType | None, frame: FrameType) -> bool:
+        """Something else was thrown away; returns whether there is no more to say about it.
+
+        Args:
+            what: A few words for it.
+            where: File and line at which it was made; empty if that is where it died.
+            maker: The code that made it.
+            frame: Where it died.
+        """
+        ...
+
+
+_frame: Final = sys._getframe  # noqa: SLF001 - the only way to say where something was made
+
+
 class _Here(threading.local):
-    scheduler: object | None = None
+    scheduler: Watcher | None = None
     body: str = ""
 
 

@@ -7,19 +7,13 @@ library and below ``except Exception``, learns at once and with its line what is
 from __future__ import annotations
 
 import importlib.machinery
-import os
 import sys
-import sysconfig
 from collections.abc import Callable, Coroutine, Sequence
-from types import CodeType, FrameType, ModuleType
+from types import FrameType, ModuleType
 from typing import Final, cast
 
 from bartack.errors import ForeignAwaitError
-from bartack.runtime._exceptions import is_own
-
-_LIBRARIES: Final = tuple(
-    {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
+from bartack.runtime._source_places import is_program, shown_place
 
 _EVENTS: Final = "asyncio.events"
 
@@ -120,10 +114,10 @@ class _ImportWatch:
 def place_of_frame(frame: FrameType | None) -> str:
     """File and line of the program that called into a library."""
     first = frame
-    while frame is not None and not _is_program(frame.f_code):
+    while frame is not None and not is_program(frame.f_code):
         frame = frame.f_back
     found = frame or first
-    return "?" if found is None else f"{found.f_code.co_filename}:{found.f_lineno}"
+    return "?" if found is None else shown_place(found.f_code.co_filename, found.f_lineno)
 
 
 def place_of_await(coroutine: Coroutine[object, object, object]) -> str:
@@ -132,8 +126,8 @@ def place_of_await(coroutine: Coroutine[object, object, object]) -> str:
     inner: object = coroutine
     while inner is not None:
         frame = _frame_of(inner)
-        if frame is not None and (place == "?" or _is_program(frame.f_code)):
-            place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        if frame is not None and (place == "?" or is_program(frame.f_code)):
+            place = shown_place(frame.f_code.co_filename, frame.f_lineno)
         inner = _awaited_by(inner)
     return place
 
@@ -152,8 +146,3 @@ def _awaited_by(thing: object) -> object:
         if inner is not None:
             return inner
     return None
-
-
-def _is_program(code: CodeType) -> bool:
-    file = code.co_filename
-    return not is_own(file) and not file.startswith(_LIBRARIES) and not file.startswith("<")

@@ -15,6 +15,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
+
 from bartack.errors import (
     DeadlineExceededError,
     HubStoppedError,
@@ -30,6 +32,7 @@ LOOK_S: Final = 0.05
 """How often to look whether a stopped hub continues; the system does not report it."""
 
 _STOPPED: Final = frozenset("Tt")
+_OVER: Final = frozenset({"completed", "cancelled", "aborted"})
 _CREDENTIALS: Final = struct.Struct("3i")
 _MAC_LEVEL: Final = 0
 _MAC_PEER_PID: Final = 2
@@ -87,7 +90,20 @@ def _connect(run: RunDir, limit_s: float) -> socket.socket | None:
     except (BlockingIOError, TimeoutError):
         return None
     except OSError:
-        raise RunNotActiveError(run.id, "nobody runs it") from None
+        raise RunNotActiveError(run.id, _ended_as(run) or "no process runs it") from None
+
+
+def _ended_as(run: RunDir) -> str:
+    """How a run has ended for good, as its files say it; empty if it has not."""
+    try:
+        status = msgspec.json.decode(run.mirror.read_bytes(), type=_Status).status
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return status if status in _OVER else ""
+
+
+class _Status(msgspec.Struct):
+    status: str = ""
 
 
 def check_continues(run: RunDir, pid: int, wait_s: float, asked: str = "") -> None:

@@ -24,10 +24,11 @@ import msgspec
 
 from bartack._version import __version__
 from bartack.errors import BartackError, ProgramImportError, TypeMismatchError, UsageError
-from bartack.runtime._exceptions import is_own
+from bartack.runtime._exceptions import describe_error
 from bartack.runtime._imports import Closure, find_data, is_from_packages
 from bartack.runtime._program import Finding, Inquiry, Kept, NotKept, Taken
 from bartack.runtime._project import INIT, Module, Project, main_module
+from bartack.runtime._source_places import is_own
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._values import codec
 from bartack.runtime._worker import Worker
@@ -43,7 +44,9 @@ def main() -> int:
     try:
         finding = inspect_program(inquiry)
     except BartackError as error:
-        finding = Finding(problem=error.message, is_usage=isinstance(error, UsageError))
+        finding = Finding(
+            problem=error.message, is_usage=isinstance(error, UsageError), error=describe_error(error)
+        )
     try:
         _write_all(answer, msgspec.json.encode(finding))
     except BrokenPipeError:
@@ -112,6 +115,8 @@ def import_program(file: str, root: str, own: Module) -> object:
     try:
         is_packaged = "." in own.name or Path(file).name == INIT
         module = importlib.import_module(own.name) if is_packaged else _execute(file, own.name)
+    except BartackError:
+        raise  # it names its place, and has its own remedy
     except BaseException as error:
         raise _import_error(file, error) from error
     other = module.__file__ or ""
@@ -132,8 +137,6 @@ def _execute(file: str, name: str) -> ModuleType:
 
 
 def _import_error(file: str, error: BaseException) -> ProgramImportError:
-    if isinstance(error, BartackError):
-        return ProgramImportError(file, error.message.removeprefix(f"{file}: "))
     last = traceback.extract_tb(error.__traceback__)[-1:]
     where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
     return ProgramImportError(file, f"{type(error).__name__}: {error}{where}")

@@ -12,7 +12,8 @@ from bartack.core import Account
 from bartack.errors import ProgramImportError, UsageError
 from bartack.runtime._config_problem import CONFIG_FILE
 from bartack.runtime._errors_out import errors_passed_on
-from bartack.runtime._frames import PATCHWORK
+from bartack.runtime._exceptions import revive_error
+from bartack.runtime._frames import PATCHWORK, ErrorData
 from bartack.runtime._project import project_of, with_absolute_path
 from bartack.runtime._steps import CallArgs
 from bartack.supervision import run_guarded
@@ -77,8 +78,12 @@ class Finding(msgspec.Struct, omit_defaults=True):
     usage: str = ""
     agents: list[str] = []
     """The agents that it may ask, as far as that can be seen; empty names stand for the default one."""
+    warnings: str = ""
+    """What its check has to say, as people read it."""
     problem: str = ""
     is_usage: bool = False
+    error: ErrorData | None = None
+    """The problem, as the error that it is."""
 
 
 def find_program(program: str, workspace: Path) -> tuple[Path, str]:
@@ -120,6 +125,7 @@ def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = No
 
     Raises:
         ProgramImportError: It cannot run.
+        WorkerDefinitionError: It defines a worker or a step that cannot be one.
         UsageError: The arguments do not fit.
     """
     environ = os.environ if account is None else account.environment(os.environ)
@@ -143,8 +149,14 @@ def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = No
     if finding.problem:
         if finding.is_usage:
             raise UsageError(Path(inquiry.file).name, finding.problem)
+        if finding.error is not None and not _is_import_error(finding.error):
+            raise revive_error(finding.error)
         raise ProgramImportError(inquiry.file, finding.problem.removeprefix(f"{inquiry.file}: "))
     return finding
+
+
+def _is_import_error(error: ErrorData) -> bool:
+    return error.code == ProgramImportError.code
 
 
 def differences(files: list[str], root: Path, pinned: Path) -> list[str]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from bartack.errors import DeadlineExceededError
 from bartack.runtime import _frames as f
 from bartack.runtime._exceptions import mark_origin
-from bartack.runtime._op import AnyBranch, Counted, Scope
+from bartack.runtime._op import AnyBranch, Counted, Scope, place_of
+from bartack.runtime._steps import in_words
 
 Key = tuple[str, int]
 
@@ -101,13 +102,18 @@ def fits(deed: Deed, past: f.Past) -> bool:
 
 def describe_deed(deed: Deed) -> str:
     """What the program did, in a few words."""
-    step, about = _kind_and_subject(deed)
-    return _in_words(step, about, deed.fp)
+    return in_words(*_kind_and_subject(deed))
 
 
 def describe_past(past: f.Past) -> str:
     """What was recorded, in a few words."""
-    return _in_words(past.step, past.about, past.fp)
+    return in_words(past.step, past.about)
+
+
+def place_of_deed(deed: Deed) -> str:
+    """File and line of the call in the program, if they are known."""
+    made = deed.made if isinstance(deed, Counted) else None
+    return "" if made is None else place_of(made)
 
 
 def _kind_and_subject(deed: Deed) -> tuple[str, str]:
@@ -118,7 +124,3 @@ def _kind_and_subject(deed: Deed) -> tuple[str, str]:
     if isinstance(deed, f.Out):
         return deed.channel, deed.text[:60]
     return deed.step, deed.about
-
-
-def _in_words(step: str, about: str, fp: str) -> str:
-    return " ".join(part for part in (step, about, f"[{fp[:8]}]" if fp else "") if part)

@@ -40,6 +40,7 @@ class Difference(msgspec.Struct, frozen=True):
     step: str = ""
     recorded: str = ""
     asked: str = ""
+    where: str = ""
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
@@ -182,7 +183,7 @@ def _replay_worker(
         return Difference(worker.path, error.message)
     fatal = scheduler.fatal
     if isinstance(fatal, ReplayMismatchError):
-        return Difference(worker.path, fatal.message, fatal.step, fatal.recorded, fatal.asked)
+        return Difference(worker.path, fatal.message, fatal.step, fatal.recorded, fatal.asked, fatal.where)
     return None if fatal is None else Difference(worker.path, fatal.message)
 
 

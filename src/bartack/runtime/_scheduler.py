@@ -15,9 +15,11 @@ in through ``take`` and go out through ``send``.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Final, Protocol, cast
+from types import CodeType, FrameType
+from typing import Final, NoReturn, Protocol, cast
 
 import msgspec
 
@@ -25,6 +27,7 @@ from bartack.core import is_disk_trouble
 from bartack.errors import (
     BartackError,
     ForeignAwaitError,
+    ForgottenAwaitError,
     LimitExceededError,
     MessageTooLargeError,
     NestedStepError,
@@ -37,6 +40,7 @@ from bartack.journal import INLINE_LIMIT, BlobRef
 from bartack.runtime import _frames as f
 from bartack.runtime._exceptions import describe_error, mark_origin, revive_error, revive_failure
 from bartack.runtime._fingerprint import Fingerprints
+from bartack.runtime._forgotten import is_forgotten, watch_coroutines
 from bartack.runtime._links import DEADLINE
 from bartack.runtime._op import (
     AnyBranch,
@@ -52,8 +56,9 @@ from bartack.runtime._op import (
     StepOp,
     WorkOp,
     here,
+    place_of,
 )
-from bartack.runtime._poison import Guard, place_of_await
+from bartack.runtime._poison import Guard, place_of_await, place_of_frame
 from bartack.runtime._recollection import (
     Deadline,
     Deed,
@@ -62,8 +67,10 @@ from bartack.runtime._recollection import (
     describe_deed,
     describe_past,
     fits,
+    place_of_deed,
 )
 from bartack.runtime._senses import RealSenses, Senses
+from bartack.runtime._source_places import is_own
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._toolbox import PromptOp, ToolBranch, hold, prompt_of
 from bartack.runtime._values import Buffer, encode
@@ -154,6 +161,7 @@ class Scheduler:
         self._prints = Fingerprints(facts.run_dir, facts.workspace, environ)
         self.guard = Guard(self._die)
         """What keeps asyncio out of the worker's thread."""
+        watch_coroutines()
         self._main: AnyBranch | None = None
         self._current: AnyBranch
         self._branches: dict[str, AnyBranch] = {}
@@ -369,6 +377,30 @@ class Scheduler:
                 self._memory.add_leaving(deadline, note)
             else:
                 self.say(note)
+
+    # Forgotten awaits; see ``Watcher``.
+
+    def drop(self, op: Counted[object], frame: FrameType) -> None:
+        """See ``Watcher.drop``."""
+        made = op.made
+        if made is None or self.forget(op.words, place_of(made), made[0], frame):
+            return
+        if not is_own(frame.f_code.co_filename):
+            file, _, line = place_of(made).rpartition(":")
+            warnings.warn_explicit(f"{op.words} was never awaited", RuntimeWarning, file, int(line))
+
+    def refuse_use(self, op: Counted[object]) -> NoReturn:
+        """See ``Watcher.refuse_use``."""
+        self._die(ForgottenAwaitError(op.words, place_of_frame(sys._getframe(1))))  # noqa: SLF001 - the only way to see who uses it
+
+    def forget(self, what: str, where: str, maker: CodeType | None, frame: FrameType) -> bool:
+        """See ``Watcher.forget``."""
+        if self.fatal is not None or self._failure is not None or self.say is _say_nothing:
+            return True  # whatever is left undone now, that is not why
+        if not is_forgotten(frame, maker, _RUN):
+            return False
+        self.fatal = ForgottenAwaitError(what, where or place_of_frame(frame))
+        return True
 
     # For those who execute steps here.
 
@@ -736,7 +768,15 @@ class Scheduler:
 
     def _differ(self, past: f.Past, deed: Deed | None) -> None:
         asked = self._asked_instead(past) if deed is None else describe_deed(deed)
-        self.fatal = ReplayMismatchError(self.facts.path, f"{past.p}:{past.n}", describe_past(past), asked)
+        branch = self._branches.get(past.p)
+        op = branch.op if branch is not None else None
+        if deed is None and isinstance(op, Counted):
+            deed = op
+        where = "" if deed is None else place_of_deed(deed)
+        if not where and branch is not None:
+            where = place_of_await(branch.coroutine).removeprefix("?")
+        step = f"{past.p}:{past.n}"
+        self.fatal = ReplayMismatchError(self.facts.path, step, describe_past(past), asked, where)
 
     def _asked_instead(self, past: f.Past) -> str:
         """What a branch asks for that has not come to a recorded step."""
@@ -762,9 +802,12 @@ class Scheduler:
                 "which is faster to resume\n"
             )
 
-    def _die(self, error: ForeignAwaitError) -> None:
+    def _die(self, error: BartackError) -> NoReturn:
         self.fatal = self.fatal or error
         raise FatalError(error)
+
+
+_RUN: Final = Scheduler._run.__code__  # noqa: SLF001 - of a class of this module
 
 
 def _say_nothing(frame: f.Frame) -> None:

@@ -66,6 +66,46 @@ CLEANUP: Final = frozenset({"shell", "write", "append", "print", "log", *HARMLES
 BODIES: Final = frozenset({"body", "write", "append"})
 """Steps that are executed in the worker's own process."""
 
+_WORDS: Final = {
+    "append": "an append to the file",
+    "ask": "the question",
+    "body": "the step",
+    "delegate": "a delegate to",
+    "down": "a wait for the end of",
+    "env": "the variable",
+    "exists": "a look for the file",
+    "join": "a wait for the worker",
+    "list": "a list of the files",
+    "log": "the log line",
+    "now": "the time",
+    "print": "the output",
+    "random": "a random number",
+    "read": "a read of the file",
+    "read_bytes": "a read of the file",
+    "receive": "a receive from the mailbox",
+    "returned": "the end of a tool",
+    "send": "a send to the mailbox",
+    "shell": "the command",
+    "sleep": "a sleep of",
+    "spawn": "a start of the worker",
+    "think": "the prompt",
+    "timeout": "a deadline of",
+    "tool": "a call of the tool",
+    "uuid": "a UUID",
+    "write": "a write of the file",
+}
+_NAMED: Final = frozenset({"body", "delegate", "join", "sleep", "spawn", "timeout"})
+"""What these are about needs no quotes."""
+
+
+def in_words(step: str, about: str) -> str:
+    """A step as people call it."""
+    words = _WORDS.get(step, step)
+    if not about:
+        return words
+    return f"{words} {about}" if step in _NAMED else f"{words} {about!r}"
+
+
 OnFailure = Literal["fail", "collect"]
 
 

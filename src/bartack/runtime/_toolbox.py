@@ -43,6 +43,7 @@ class PromptOp(StepOp[T_co]):
 
     def __init__(self, op: StepOp[T_co], tools: dict[str, Tool]) -> None:
         super().__init__(op.step, op.args, op.decode, about=op.about, written=op.written)
+        op.replace()
         self.tools = tools
         self.running: AnyBranch | None = None
         """The call that runs."""

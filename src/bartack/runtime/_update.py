@@ -15,6 +15,7 @@ from bartack.runtime._layout import RunDir
 from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import finish_update, prepare_update, read_sources
 from bartack.runtime._program import Finding, Inquiry, project_root
+from bartack.runtime._program_check import check_sources
 from bartack.runtime._replay import Difference, check_replay
 from bartack.runtime._run_as import account_of, share_run, share_tree
 from bartack.runtime._steps import CallArgs
@@ -30,6 +31,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
     Raises:
         ReplayMismatchError: The program asks for other steps than the journal has; the run keeps the program it had.
         ProgramImportError: The program cannot be imported; the run keeps the program it had.
+        ProgramFaultError: The program has errors; the run keeps the program it had.
         JournalLockedError: Somebody runs the run.
         JournalLostError: Its journal has lost acknowledged entries; nothing was changed.
         HubStoppedError: A process runs the run and is stopped.
@@ -50,6 +52,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
         folder = os.path.relpath(file.parent, root)
         sources = read_sources(finding.files, root, account)
+        check_sources(sources, root)
         _keep_module_name(module, finding, os.path.join(folder, file.name), sources)
         finish_update(run.path, state.next_program)
         waiting = prepare_update(run.path, sources, journal.fence)
@@ -79,7 +82,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
 def _refusal(run_id: str, first: Difference) -> BartackError:
     if not first.recorded:
         return ResumeRefusedError(run_id, f"the program does not fit its history: {first.message}")
-    return ReplayMismatchError(first.worker, first.step, first.recorded, first.asked)
+    return ReplayMismatchError(first.worker, first.step, first.recorded, first.asked, first.where)
 
 
 def _keep_module_name(recorded: str, finding: Finding, file: str, sources: dict[str, bytes]) -> None:

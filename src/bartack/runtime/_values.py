@@ -22,14 +22,26 @@ from typing import Any, Final, Generic, TypeVar, cast
 import msgspec
 from msgspec import inspect as shapes
 
-from bartack.errors import MessageTooLargeError, MessageValueError, TypeMismatchError
+from bartack.errors import BartackError, MessageTooLargeError, MessageValueError, TypeMismatchError
+from bartack.runtime._source_places import place_of_caller, place_of_function
 
 T_co = TypeVar("T_co", covariant=True)
 
+_ANY: Final = "a value"
 MAX_VALUE: Final = 16 * 1024 * 1024
 DEEPEST: Final = 128
 
 Buffer = bytes | bytearray | memoryview | msgspec.Raw
+
+
+class Unawaited:
+    """Something that has no value before it is awaited."""
+
+    __slots__ = ()
+
+    def not_awaited(self) -> BartackError:
+        """What is wrong with using it as a value."""
+        raise NotImplementedError
 
 
 class UnsupportedTypeError(TypeError):
@@ -192,6 +204,10 @@ def _find_check(kind: type[object]) -> _Check:
         return _check_fields(names)
 
     def refuse(value: object, depth: int) -> None:
+        if isinstance(value, Unawaited):
+            raise value.not_awaited()
+        if isinstance(value, types.CoroutineType):
+            raise _Unsound(f"a coroutine that was never awaited ({value.__qualname__})")
         raise _Unsound(_name_of(kind))
 
     return refuse
@@ -214,8 +230,13 @@ def _encode_hook(value: object) -> object:
 _encode = msgspec.json.Encoder(enc_hook=_encode_hook).encode
 
 
-def encode(value: object, what: str = "a value") -> bytes:
+def encode(value: object, what: str = "", of: Callable[..., object] | None = None) -> bytes:
     """A value as JSON.
+
+    Args:
+        value: The value.
+        what: What it is, for messages.
+        of: The function that returned it; without it, the place in a message is that of the caller.
 
     Raises:
         MessageValueError: It, or something in it, cannot travel; the error names the place.
@@ -226,14 +247,20 @@ def encode(value: object, what: str = "a value") -> bytes:
         check(value, 0)
         data = _encode(value)
     except _Unsound as unsound:
-        raise MessageValueError(f"${unsound.place}", unsound.problem) from None
+        raise MessageValueError(f"${unsound.place}", unsound.problem, what, _where(of)) from None
     except _TooLarge as large:
-        raise MessageTooLargeError(what, large.size, MAX_VALUE) from None
+        raise MessageTooLargeError(what or _ANY, large.size, MAX_VALUE) from None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise MessageValueError("$", str(error)) from None
+        if isinstance(error, BartackError):
+            raise
+        raise MessageValueError("$", str(error), what, _where(of)) from None
     if len(data) > MAX_VALUE:
-        raise MessageTooLargeError(what, len(data), MAX_VALUE)
+        raise MessageTooLargeError(what or _ANY, len(data), MAX_VALUE)
     return data
+
+
+def _where(of: Callable[..., object] | None) -> str:
+    return place_of_caller() if of is None else place_of_function(of)
 
 
 def plain_or_repr(value: object) -> object:
@@ -287,24 +314,28 @@ class Codec(Generic[T_co]):
         except msgspec.DecodeError as error:
             raise self._mismatch(str(error)) from None
 
-    def encode(self, value: object, what: str = "a value") -> bytes:
-        """A value as JSON, after a look whether it will come back.
+    def encode(self, value: object, what: str = "", of: Callable[..., object] | None = None) -> bytes:
+        """A value as JSON, after a look whether it will come back. For the arguments see ``encode``.
 
         Raises:
             MessageValueError: It, or something in it, cannot travel.
             MessageTooLargeError: It takes more than 16 MiB.
             TypeMismatchError: It is not what the annotation says.
         """
-        data = encode(value, what)
+        data = encode(value, what, of)
         if type(value) not in self.atoms and self is not PLAIN:
-            self.decode(data)
+            try:
+                self._decode(data)
+            except msgspec.DecodeError as error:
+                raise self._mismatch(str(error), what, _where(of)) from None
         return data
 
-    def _mismatch(self, text: str) -> TypeMismatchError:
+    def _mismatch(self, text: str, what: str = "", where: str = "") -> TypeMismatchError:
         found = _MISMATCH.fullmatch(text)
         assert found is not None
         expected = found["expected"] or self.name
-        return TypeMismatchError(found["place"] or "$", expected, found["found"] or found["other"])
+        actual = found["found"] or found["other"]
+        return TypeMismatchError(found["place"] or "$", expected, actual, what, where)
 
 
 ATOMS: Final = (str, int, float, bool, type(None))

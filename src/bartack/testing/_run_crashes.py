@@ -288,5 +288,7 @@ def assert_replays(
         )
     for difference in report.differences:
         asked = difference.asked or difference.message
-        raise ReplayMismatchError(difference.worker, difference.step, difference.recorded, asked)
+        raise ReplayMismatchError(
+            difference.worker, difference.step, difference.recorded, asked, difference.where
+        )
     return report

@@ -206,7 +206,7 @@ def test_an_edited_program_that_does_not_fit_changes_nothing(bartack: Call) -> N
     done = bartack("resume")
 
     assert refused.returncode == 1
-    assert "the journal has shell" in refused.stderr
+    assert "the journal has the command" in refused.stderr
     assert (done.returncode, done.stdout) == (0, "told 36\ndone\n"), done.stderr
     assert "steps.pw has changed since" in done.stderr
 

@@ -62,10 +62,6 @@ async def counter(ctx: Context, *, upto: int = 3) -> list[int]:
     return list(range(upto))
 
 
-USED = scout("a")
-USED.encode()
-
-
 def asked(hub: FakeHub, place: int = 0) -> dict[str, object]:
     """What the hub was asked in a step."""
     return msgspec.json.decode(hub.said(f.Step)[place].a, type=dict[str, object])
@@ -181,7 +177,7 @@ NONSENSE: list[tuple[Call, str]] = [
     (lambda ctx: ctx.pipe([]), "needs the name of a program"),
     (lambda ctx: ctx.shell("ls", cwdd="x"), "unexpected keyword argument 'cwdd'"),
     (lambda ctx: ctx.think("x", tols=()), "unexpected keyword argument 'tols'"),
-    (lambda ctx: ctx.delegate(USED), "a list or tuple of workers"),
+    (lambda ctx: ctx.delegate(5), "a worker with its arguments, or a list"),
     (lambda ctx: ctx.delegate([5]), "5 is no worker"),
     (lambda ctx: ctx.delegate([], limits=1), "unexpected keyword argument 'limits'"),
     (lambda ctx: ctx.trap("yes"), "True or False, not 'yes'"),

@@ -40,13 +40,6 @@ class QuotaError(Exception):
         self.retry_after: float | None = None
 
 
-class PickyError(Exception):
-    """Cannot be made of its arguments again."""
-
-    def __init__(self, first: str, second: str) -> None:
-        super().__init__(f"{first} and {second}")
-
-
 class Outer:
     class InnerError(Exception):
         pass
@@ -121,9 +114,7 @@ def test_what_cannot_be_made_again_becomes_a_step_error() -> None:
         pass
 
     for error, kind in [
-        (PickyError("a", "b"), "PickyError"),
         (LocalError("x"), f"{LocalError.__qualname__}"),
-        (ValueError({1, 2}), "ValueError"),
         (SystemExit(3), "SystemExit"),
     ]:
         back = travel(error)
@@ -135,11 +126,11 @@ def test_what_cannot_be_made_again_becomes_a_step_error() -> None:
 
 def test_facts_that_are_no_json_stand_as_their_repr_and_are_listed() -> None:
     error = QuotaError("a")
-    error.__dict__["connection"] = {1}
+    error.__dict__["connection"] = print
 
     back = travel(error)
 
-    assert back.__dict__["connection"] == "{1}"
+    assert back.__dict__["connection"] == "<built-in function print>"
     assert back.__dict__["not_json"] == ["connection"]
 
 

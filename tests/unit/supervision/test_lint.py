@@ -74,6 +74,11 @@ BAD = [
     ("nondeterminism", "@worker\nasync def w(ctx: Context):\n    return open('f').read()"),
     ("nondeterminism", "@worker\nasync def w(ctx: Context):\n    await asyncio.sleep(1)"),
     ("nondeterminism", "@worker\nasync def w(ctx: Context):\n    return [os.listdir('.') for _ in x]"),
+    ("forgotten_await", "@worker\nasync def w(ctx: Context):\n    ctx.sleep(1)"),
+    (
+        "caught_failure",
+        "@worker\nasync def w(ctx: Context):\n    try:\n        await w()\n    except Exception:\n        pass",
+    ),
     (
         "swallowed_cancel",
         "async def f():\n    try:\n        await g()\n    except BaseException:\n        pass",

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         WorkerSpawned,
         decode_entry,
     )
+    from bartack.runtime._exceptions import revive_error
     from bartack.runtime._foreign import Process, Request, RunFacts, describe_worker
     from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
@@ -242,6 +243,7 @@ __all__ = [
     "read_settings",
     "read_state",
     "read_transcript",
+    "revive_error",
     "serve",
     "set_aside",
     "snapshot_id",
@@ -298,6 +300,7 @@ _HOMES = {
         "decode_entry",
     ),
     "_foreign": ("Process", "Request", "RunFacts", "describe_worker"),
+    "_exceptions": ("revive_error",),
     "_frames": ("PATCHWORK", "TOGETHER", "ErrorData", "StackLine"),
     "_hub": ("Hub", "Observer"),
     "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),

@@ -38,9 +38,9 @@ class PatchworkCodec(Codec[object]):
         """See ``Codec.decode``."""
         return decoded(data)
 
-    def encode(self, value: object, what: str = "a value") -> bytes:
+    def encode(self, value: object, what: str = "", of: Callable[..., object] | None = None) -> bytes:
         """See ``Codec.encode``."""
-        return encode(plain(value), what)
+        return encode(plain(value), what, of)
 
 
 _RESULT: Final = PatchworkCodec()

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
-from bartack.runtime._op import AnyOp, Op, here
+from bartack.runtime._op import AnyOp, Op, Watcher, here
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class Fiber(Generator[AnyOp, object, object]):
         self._go.acquire()  # bartack: allow[wait_without_deadline] nobody has it yet
         self._back.acquire()  # bartack: allow[wait_without_deadline] nobody has it yet
         self._ended = False
-        self._owner: tuple[object | None, str] = (None, "")
+        self._owner: tuple[Watcher | None, str] = (None, "")
         self._inward: tuple[object, BaseException | None] = (None, None)
         self._op: AnyOp | None = None
         self._result: object = None

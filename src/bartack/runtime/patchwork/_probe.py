@@ -42,8 +42,14 @@ def inspect_patchwork(inquiry: Inquiry) -> Finding:
         files=files,
         kept=[Kept(file, "module") for file in files],
         environment={"python": platform.python_version(), "bartack": __version__},
+        warnings=_warnings(checked),
         agents=sorted({name for module in checked.program.modules for name in _agents(module.syntax, "")}),
     )
+
+
+def _warnings(checked: Checked) -> str:
+    found = [one for one in checked.diagnostics if one.severity == "warning"]
+    return report(checked, found) if found else ""
 
 
 def _agents(node: tree.Node, agent: str) -> Iterator[str]:

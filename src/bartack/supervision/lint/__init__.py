@@ -1,10 +1,11 @@
 """Finds what supervision cannot see in Python files: tasks nobody awaits, processes nobody ends, waits without a limit."""
 
 from bartack.supervision.lint._check import check_text
-from bartack.supervision.lint._finding import TYPES, Finding, Report, Totals
+from bartack.supervision.lint._finding import OF_PROGRAMS, TYPES, Finding, Report, Totals
 from bartack.supervision.lint._paths import check_file, check_python, python_files
 
 __all__ = [
+    "OF_PROGRAMS",
     "TYPES",
     "Finding",
     "Report",

@@ -7,17 +7,19 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
+from bartack.supervision.lint._awaits import find_caught, find_forgotten
+from bartack.supervision.lint._code import WorkerCode
+from bartack.supervision.lint._determinism import find_nondeterminism
 from bartack.supervision.lint._file import File, Function
-from bartack.supervision.lint._finding import TYPES, Finding
+from bartack.supervision.lint._finding import ERRORS, TYPES, Finding, Severity
+from bartack.supervision.lint._hit import Hit
 from bartack.supervision.lint._names import last_name
 from bartack.supervision.lint._rules import (
     HTTPX,
     LOOP_TASKS,
     MONITORS,
-    NONDETERMINISTIC,
-    NONDETERMINISTIC_MODULES,
     PROCESSES,
     SPAWN,
     TASKS,
@@ -33,29 +35,26 @@ _CANCELLATIONS: Final = frozenset(
 )
 
 
-class Hit(NamedTuple):
-    """A place that a rule found."""
-
-    node: ast.expr | ast.ExceptHandler
-    type: str
-    message: str
-    suggestion: str
-
-
 def check_text(text: str, file: str) -> list[Finding]:
     """Everything that is to be found in the text of a file, sorted by line."""
     try:
         tree = ast.parse(text, file)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
-        return [Finding(file, line, 1, "file_error", f"this is no Python: {error}", "")]
+        return [Finding(file, line, 1, "file_error", f"this is no Python: {error}", "", "error")]
     allowed, complaints = _read_allowed(text, file)
     found = [
-        Finding(file, hit.node.lineno, hit.node.col_offset + 1, hit.type, hit.message, hit.suggestion)
-        for hit in _look(File(tree))
+        _finding(file, hit)
+        for hit in _look(File(tree), file)
         if hit.type not in allowed.get(hit.node.lineno, set())
     ]
     return sorted([*found, *complaints])
+
+
+def _finding(file: str, hit: Hit) -> Finding:
+    severity: Severity = "error" if hit.type in ERRORS else "warning"
+    node = hit.node
+    return Finding(file, node.lineno, node.col_offset + 1, hit.type, hit.message, hit.suggestion, severity)
 
 
 def _read_allowed(text: str, file: str) -> tuple[dict[int, set[str]], list[Finding]]:
@@ -92,14 +91,16 @@ def _comments(text: str) -> Iterator[tuple[int, int, str]]:
         return  # what cannot be read has been told
 
 
-def _look(file: File) -> Iterator[Hit]:
+def _look(file: File, path: str) -> Iterator[Hit]:
     for node in ast.walk(file.tree):
         if isinstance(node, ast.Call):
             yield from _look_at_call(file, node)
         elif isinstance(node, ast.Try):
             yield from _swallowed(file, node)
-        elif isinstance(node, Function) and file.is_decorated(node, "worker"):
-            yield from _nondeterminism(file, node)
+    code = WorkerCode(file, path)
+    yield from find_forgotten(code)
+    yield from find_caught(code)
+    yield from find_nondeterminism(code)
 
 
 def _look_at_call(file: File, call: ast.Call) -> Iterator[Hit]:
@@ -274,25 +275,3 @@ def _catches_cancellation(file: File, handler: ast.ExceptHandler) -> bool:
         if isinstance(node, ast.Name) and node.id == "BaseException":
             return True
     return False
-
-
-# Workers.
-
-
-def _nondeterminism(file: File, worker: Function) -> Iterator[Hit]:
-    for statement in worker.body:
-        for node in _inside(statement):
-            if isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Load):
-                yield from _look_at_name(file, node)
-
-
-def _look_at_name(file: File, node: ast.Attribute | ast.Name) -> Iterator[Hit]:
-    full = file.names.resolve(node)
-    if not full and isinstance(node, ast.Name) and node.id in {"open", "input"}:
-        full = node.id
-    instead = NONDETERMINISTIC.get(full)
-    if instead is None and "." in full:
-        instead = NONDETERMINISTIC_MODULES.get(full.partition(".")[0])
-    if instead is None or isinstance(file.parent(node), ast.Attribute):
-        return
-    yield Hit(node, "nondeterminism", f"{full} is another one when the worker is replayed", f"use {instead}")

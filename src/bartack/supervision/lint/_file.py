@@ -45,6 +45,10 @@ class File:
             yield found
             node = found
 
+    def above_node(self, node: ast.AST) -> ast.AST | None:
+        """What a node is directly in."""
+        return self._above.get(node)
+
     def parent(self, node: ast.AST) -> ast.AST:
         """What a node is directly in; a name for the result is looked through."""
         found = self._above[node]
@@ -85,6 +89,10 @@ class File:
         }
         plain = all(isinstance(target, ast.Name) for target in _targets(parent))
         return plain and used.isdisjoint(names)
+
+    def is_decorated_worker(self, node: ast.AST) -> bool:
+        """Whether a node is the function of a worker."""
+        return isinstance(node, Function) and self.is_decorated(node, "worker")
 
     def is_decorated(self, function: Function, name: str) -> bool:
         """Whether a function is, say, a worker: by its decorator's full name."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,11 +17,21 @@ TYPES: Final = {
     "wait_without_deadline": "a wait that may last forever",
     "missing_cleanup": "a monitor that is not taken away",
     "nondeterminism": "a worker that would not replay",
+    "forgotten_await": "a call that is never awaited",
+    "caught_failure": "a failure of a worker that cannot be caught",
     "swallowed_cancel": "a cancellation that is not passed on",
     "file_error": "a file that cannot be read as Python",
     "allow_without_reason": "a finding that is silenced without saying why",
 }
 """Everything that can be found."""
+
+Severity = Literal["error", "warning"]
+
+ERRORS: Final = frozenset({"forgotten_await", "file_error"})
+"""Findings with which a program is not run; it runs with the others."""
+
+OF_PROGRAMS: Final = frozenset({*ERRORS, "nondeterminism", "caught_failure", "swallowed_cancel"})
+"""Findings about the program itself, which ``bartack run`` shows; the others are about the code around it."""
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):
@@ -33,6 +43,7 @@ class Finding(msgspec.Struct, frozen=True, order=True):
     type: str
     message: str
     suggestion: str
+    severity: Severity = "warning"
 
 
 class Totals(msgspec.Struct):

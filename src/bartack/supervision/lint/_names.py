@@ -13,9 +13,10 @@ class Names:
         for node in ast.walk(tree):
             if isinstance(node, ast.Import):
                 self._add_modules(node)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            elif isinstance(node, ast.ImportFrom):
+                module = "." * node.level + (node.module or "")
                 for alias in node.names:
-                    self._known[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+                    self._known[alias.asname or alias.name] = f"{module}.{alias.name}"
 
     def _add_modules(self, node: ast.Import) -> None:
         for alias in node.names:

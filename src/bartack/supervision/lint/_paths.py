@@ -46,7 +46,7 @@ def check_file(path: Path) -> list[Finding]:
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        return [Finding(str(path), 1, 1, "file_error", f"this cannot be read: {problem}", "")]
+        return [Finding(str(path), 1, 1, "file_error", f"this cannot be read: {problem}", "", "error")]
     return check_text(text, str(path))
 
 
