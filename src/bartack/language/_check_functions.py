@@ -114,7 +114,27 @@ def _old_self(walk: Walk, call: tree.Call, first: tree.SelfValue, *, worker: boo
 
 def check_freely(walk: Walk, arguments: Sequence[tree.Expression]) -> list[Type]:
     """Check arguments of which nothing is expected."""
-    return [walk.expression(argument) for argument in arguments]
+    named = given_by_name(walk, arguments)
+    return [ANY if argument in named else walk.expression(argument) for argument in arguments]
+
+
+def given_by_name(walk: Walk, arguments: Sequence[tree.Expression]) -> list[tree.Expression]:
+    """The arguments of the form `name=value`, where no such variable exists: the first is reported."""
+    named = [
+        argument
+        for argument in arguments
+        if isinstance(argument, tree.Assign)
+        and argument.operator.symbol == "="
+        and isinstance(argument.target, tree.Name)
+        and walk.find(argument.target.name) is None
+    ]
+    for argument in named:
+        if argument is named[0]:
+            text = "arguments are given by their position, not by name"
+            shown = walk.module.source[argument.value.span].partition("\n")[0][:30]
+            walk.report("PW120", text, argument.target, helps=(f"write `{shown}` in its place",))
+        walk.expression(argument.value)
+    return list(named)
 
 
 def check_arguments(
@@ -129,7 +149,11 @@ def check_arguments(
         helps = (f"write `{name}({_parameters_text(signature)})`",) if _is_named(signature) else ()
         walk.report("PW140", text, call, secondary=secondary, helps=helps)
     kinds: list[Type] = []
+    named = given_by_name(walk, call.arguments)
     for position, argument in enumerate(call.arguments):
+        if argument in named:
+            kinds.append(ANY)
+            continue
         parameter = signature.expected(position)
         expected = parameter.type if parameter is not None else ANY
         kind = walk.expression(argument, None if expected is ANY else expected)

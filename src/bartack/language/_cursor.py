@@ -57,6 +57,7 @@ ADVICE = {
     "//": ("a comment begins with `#`; a quotient without its fraction is `floor(a / b)`",),
     "/*": ("a comment begins with `#`",),
     ";": ("elements are separated by `,`",),
+    "if": ("there is no `a if c else b`; write `if c { … } else { … }` as a statement",),
 }
 """What is usually meant by a token that stands in a wrong place."""
 TEXT_OPENERS = frozenset({'"', "'", "$(", "($", "think", "ask"})

@@ -35,8 +35,13 @@ OTHER_STATEMENTS = {
     **dict.fromkeys(("class", "struct", "interface"), "there is no `{}`; use objects, `type` and `fun`"),
     **dict.fromkeys(("do", "loop", "until", "repeat"), "there is no `{}`; use `while` or `for`"),
     "async": "leave `async` out; all waiting is implicit",
-    "new": "leave `new` out; any value can be thrown, and objects are written `{{ … }}`",
-    "finally": "there is no `finally`; what must be done in any case stands behind the `catch`",
+    "finally": "there is no `finally`; do it behind the `try`, and in `catch e {{ … throw e }}` for errors that pass on",
+    **dict.fromkeys(("del", "delete"), 'there is no `{}`; a copy without a key is `without(o, "key")`'),
+    "with": "there is no `with`; files are read by `read(path)` and written by `write(path, value)`",
+    **dict.fromkeys(
+        ("yield", "global", "nonlocal"), "there is no `{}`; values go through parameters and `return`"
+    ),
+    **dict.fromkeys(("go", "defer"), "there is no `{}`; workers run side by side in `self.delegate([…])`"),
     "unless": "there is no `unless`; use `if !…`",
     "public": "write `export`",
 }
@@ -59,6 +64,12 @@ OTHER_NAMES = {
     "str": 'to make text of a value write `string(…)` or `"${…}"`',
     **dict.fromkeys(("float", "parseInt", "parseFloat"), "to make a number of text write `number(…)`"),
     "JSON": "write `json(…)`: it reads text, and writes any other value",
+    "pass": "leave `pass` out; an empty body is `{ }`",
+    **dict.fromkeys(
+        ("Error", "Exception", "ValueError", "RuntimeError"), 'any value can be thrown: `throw "…"`'
+    ),
+    **dict.fromkeys(("isinstance", "type_of"), 'the kind of a value is `typeof(x) == "array"`'),
+    "lambda": "there are no functions without a name; declare a `fun` and hand over its name",
     "input": "to ask a person write `ask { … }`",
     **dict.fromkeys(("prompt", "llm", "agent"), "to ask an agent write `think { … }`"),
     "open": "files are read by `read(path)` and written by `write(path, value)`",

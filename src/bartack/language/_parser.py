@@ -17,13 +17,18 @@ from bartack.language import _tree as tree
 from bartack.language._cursor import NEXT_DECLARATION, WORD, Brackets, TooDeep
 from bartack.language._depth import make_room
 from bartack.language._diagnostics import Diagnostic, Fix, diagnose, settle
-from bartack.language._near import OTHER_WORDS
+from bartack.language._near import OTHER_TYPES, OTHER_WORDS, nearest
 from bartack.language._parser_statement import StatementParser
 from bartack.language._source import MAX_BYTES, Source, Span, Undecodable, decode, faults_of
+from bartack.language._types import BUILT_IN
 
 OLD_WORKER = re.compile(rf"[ \t]+{WORD}[ \t]*\(")
 FILE_PATH = re.compile(rf"(\./|(?:\.\./)+)((?:{WORD}/)*)")
 MOST_PARAMETERS = 100
+BODY_FOLLOWS = re.compile(rf"[ \t]+{WORD}[ \t]*\([^()\n]{{0,200}}\)[^\n{{]{{0,80}}\{{")
+"""What stands behind the word of a declaration on its line."""
+TYPE_PARAMETERS = re.compile(rf"<[ \t]*{WORD}(?:[ \t]*,[ \t]*{WORD}){{0,20}}[ \t]*>")
+NAME = re.compile(WORD)
 
 
 class Parsed(NamedTuple):
@@ -157,7 +162,20 @@ class Parser(StatementParser):
             self.unexpected("a declaration", *self.advice())
             self.kind = "fun"
             return self.declaration()
-        return self.statement()
+        return self.misspelled() or self.statement()
+
+    def misspelled(self) -> tree.Unit | None:
+        """Read a declaration whose word is misspelled, and say so; none when no declaration is meant."""
+        if self.kind != "name" or not BODY_FOLLOWS.match(self.text, self.end):
+            return None
+        meant = nearest(self.value, ("worker", "skill", "fun"))
+        if meant is None:
+            return None
+        fix = Fix(self.start, self.end, meant)
+        message = f"expected a declaration, found `{self.value}`"
+        self.fail("PW105", message, helps=(f"did you mean `{meant}`?",), fix=fix)
+        self.kind = meant
+        return self.declaration()
 
     def is_old_worker(self) -> bool:
         """Whether a worker is declared here by an old word."""
@@ -255,11 +273,13 @@ class Parser(StatementParser):
             self.say("PW290", f"`{spelled}` is an old word; write `worker`", self.start, self.end, fix=fix)
         self.advance()
         name = self.identifier(f"the name of the {word}")
+        self.type_parameters = self.no_type_parameters() if self.kind == "<" else frozenset()
         parameters = self.parameters(f"{word} {name.name or 'name'}")
         result = None
         if self.kind == ":":
             self.advance()
             result = self.type()
+        self.type_parameters = frozenset()
         body = self.block(f"the head of the {word}", before.start)
         kind = cast('Literal["worker", "skill", "fun"]', word)
         start, doc, annotations, export, default = before
@@ -267,6 +287,16 @@ class Parser(StatementParser):
         return tree.Declaration(
             start, end, kind, name, parameters, result, body, annotations, export, default, doc, spelled
         )
+
+    def no_type_parameters(self) -> frozenset[str]:
+        """Report type parameters, and go past them; gives their names."""
+        matched = TYPE_PARAMETERS.match(self.text, self.start)
+        if not matched:
+            return frozenset()
+        help_ = f"there are no type parameters; leave `{matched[0]}` out and write `any`, or no type"
+        self.fail("PW105", "expected `(`, found `<`", span=Span(*matched.span()), helps=(help_,))
+        self.resume(matched.end())
+        return frozenset(NAME.findall(matched[0]))
 
     def parameters(self, head: str) -> tree.Parameters:
         """Read the parameters of a declaration in their parentheses."""
@@ -280,7 +310,7 @@ class Parser(StatementParser):
         follows = self.follows(")")
         while follows:
             items.append(self.parameter())
-            follows = self.more(")")
+            follows = self.more(")") or (self.kind == "name" and not self.newline)
         self.leave(state)
         end = self.close("(", start, "`,` or `)`")
         if len(items) > MOST_PARAMETERS:
@@ -289,12 +319,23 @@ class Parser(StatementParser):
 
     def parameter(self) -> tree.Parameter:
         """Read `name: type = default`."""
+        if self.kind == "...":
+            self.unexpected(
+                "a parameter", "a function takes as many arguments as it has parameters; take an array"
+            )
+            self.advance()
         name = self.identifier("a parameter")
-        if self.kind == "name" and not self.newline:
-            self.unexpected("`,` or `)`", f"a type stands behind the name: `{self.value}: {name.name}`")
-            name = self.identifier("a parameter")
         found: tree.Type | None = None
         default: tree.Expression | None = None
+        if self.kind == "name" and not self.newline:
+            if is_type_name(name.name):
+                self.unexpected("`,` or `)`", f"a type stands behind the name: `{self.value}: {name.name}`")
+                name = self.identifier("a parameter")
+            elif is_type_name(self.value):
+                self.unexpected("`:`", f"a type stands behind `:`; write `{name.name}: {self.value}`")
+                found = self.type()
+            else:
+                self.unexpected("`,` or `)`", "parameters are separated by `,`; a type stands behind `:`")
         if self.kind == ":":
             self.advance()
             found = self.type()
@@ -475,3 +516,8 @@ class Parser(StatementParser):
 
 
 DECLARATIONS = frozenset({"import", "@", "export", "default", "worker", "skill", "fun", "trait"})
+
+
+def is_type_name(name: str) -> bool:
+    """Whether a word surely names a type: one of the language, of another language, or one with a capital."""
+    return name in BUILT_IN or name in OTHER_TYPES or name[:1].isupper()

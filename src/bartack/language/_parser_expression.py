@@ -13,7 +13,7 @@ from typing import Literal, cast
 from bartack.language import _tree as tree
 from bartack.language._cursor import BAD, DECLARATION_WORDS, WORD, cut
 from bartack.language._diagnostics import Fix
-from bartack.language._parser_type import TypeParser
+from bartack.language._parser_habits import BY_POSITION, SPREAD, HabitParser
 from bartack.language._source import Span
 
 FILTER, OR, AND, COMPARE, RANGE, ADD, MULTIPLY = range(1, 8)
@@ -31,7 +31,7 @@ LEVELS = {
 ASSIGNMENTS = frozenset({"=", "+=", "-=", "*=", "/=", "%=", "||=", "&&="})
 WORD_LEVELS = {"and": AND, "or": OR}
 """Operators that are words in other languages."""
-OTHER_PREFIXES = frozenset({"not", "f", "r", "b", "u", "F", "R", "B", "U", "rf", "fr"})
+OTHER_PREFIXES = frozenset({"not", "new", "lambda", "f", "r", "b", "u", "F", "R", "B", "U", "rf", "fr"})
 """What stands before a value, or before a string, in other languages."""
 PREFIXES = frozenset({"!", "-", "await"})
 READERS = frozenset({"json", "cat", "read"})
@@ -44,7 +44,7 @@ OPERAND_WORDS = frozenset({"true", "false", "self"})
 Level = tuple[int, list[tree.Expression], list[tree.Operator]]
 
 
-class ExpressionParser(TypeParser):
+class ExpressionParser(HabitParser):
     """Reads expressions."""
 
     def expression(self, *, whole: bool = False) -> tree.Expression:
@@ -53,7 +53,7 @@ class ExpressionParser(TypeParser):
             return self.throw()
         operand = self.operand()
         level = self.level(whole=whole)
-        if level < 0 and self.kind != "=>":
+        if level < 0 and self.kind not in {"=>", ":"}:
             return operand
         stack: list[Level] = []
         while level > 0:
@@ -69,6 +69,8 @@ class ExpressionParser(TypeParser):
         operand = self.reduced(stack, operand, 0)
         if self.kind == "=>":
             return self.nameless_function(operand.start)
+        if self.is_walrus() and isinstance(operand, tree.Name):
+            return tree.Error(operand.start, self.walrus(operand.name).end)
         return self.assignment(operand) if level == 0 else operand
 
     def level(self, *, whole: bool) -> int:
@@ -80,6 +82,8 @@ class ExpressionParser(TypeParser):
                 return -1
             if kind in ASSIGNMENTS:
                 return COMPARE if self.equality and kind == "=" else 0
+            if self.is_habit_level():
+                return COMPARE
             return WORD_LEVELS.get(self.value, -1) if kind == "name" else -1
         if self.newline and not self.free and level not in {OR, AND}:
             return -1
@@ -88,7 +92,10 @@ class ExpressionParser(TypeParser):
     def operator(self) -> tree.Operator:
         """Read the operator here."""
         start, end, symbol = self.start, self.end, self.kind
-        if symbol == "=":
+        habit = self.habit_operator()
+        if habit is not None:
+            symbol, end = habit, self.end
+        elif symbol == "=":
             fix = Fix(start, end, "==")
             self.say("PW200", "`=` in a condition compares; write `==`", start, end, fix=fix)
             symbol = "=="
@@ -284,6 +291,10 @@ class ExpressionParser(TypeParser):
         """Report a name that stands before a value in other languages; none when it is just a name."""
         if name == "not":
             return self.word_not() if self.kind in OPERANDS and not self.newline else None
+        if name in {"new", "lambda"}:
+            if self.kind != "name" or self.newline:
+                return None
+            return self.new_value(start) if name == "new" else self.lambda_value(start)
         return self.lettered_string(start) if self.kind in {'"', "'"} and self.start == end else None
 
     def lettered_string(self, start: int) -> tree.Error:
@@ -349,12 +360,14 @@ class ExpressionParser(TypeParser):
         broken = self.newline
         elements: list[tree.Expression | tree.Spread] = []
         follows = self.follows("]")
+        comprised = False
         while follows:
             elements.append(self.spread() if self.kind == "..." else self.expression())
+            comprised = comprised or self.comprehension("]")
             follows = self.more("]")
         self.leave(state)
         end = self.close("[", start, "`,` or `]`")
-        return tree.Array(start, end, tuple(elements), broken)
+        return tree.Error(start, end) if comprised else tree.Array(start, end, tuple(elements), broken)
 
     def spread(self) -> tree.Spread:
         """Read `...value`."""
@@ -370,15 +383,17 @@ class ExpressionParser(TypeParser):
         broken = self.newline
         fields: list[tree.ObjectField | tree.Spread] = []
         follows = self.follows("}")
+        comprised = False
         while follows:
             field = self.spread() if self.kind == "..." else self.object_field()
             if field is None:
                 break
             fields.append(field)
+            comprised = comprised or self.comprehension("}")
             follows = self.more("}")
         self.leave(state)
         end = self.close("{", start, "`,` or `}`")
-        return tree.Object(start, end, tuple(fields), broken)
+        return tree.Error(start, end) if comprised else tree.Object(start, end, tuple(fields), broken)
 
     def object_field(self) -> tree.ObjectField | None:
         """Read `key: value` or a lone `name`."""
@@ -458,11 +473,18 @@ class ExpressionParser(TypeParser):
 
     def argument(self, *, told: bool) -> tree.Expression:
         """Read an argument; one that is given by name is reported, unless that has been `told`."""
+        if self.kind == "...":
+            self.unexpected("an argument", SPREAD)
+            self.advance()
+            value = self.expression()
+            return tree.Error(value.start, value.end)
         value = self.expression()
+        if self.comprehension(")"):
+            return tree.Error(value.start, self.before)
         if self.kind != ":" or not isinstance(value, tree.Name):
             return value
         if not told:
-            self.unexpected("`,` or `)`", "arguments are given by their position, not by name")
+            self.unexpected("`,` or `)`", BY_POSITION)
         self.advance()
         return tree.Error(value.start, self.expression().end)
 
@@ -470,7 +492,7 @@ class ExpressionParser(TypeParser):
         """Read `[index]`."""
         start = self.start
         state = self.enter("]", free=True)
-        value = self.expression()
+        value = self.slice(None if self.kind == ":" else self.expression())
         self.leave(state)
         return tree.Index(start, self.close("[", start), value)
 

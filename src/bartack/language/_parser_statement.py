@@ -11,12 +11,15 @@ from bartack.language._cursor import DECLARATION_WORDS, WORD, Brackets, cut
 from bartack.language._diagnostics import Fix, Secondary
 from bartack.language._near import OTHER_STATEMENTS, OTHER_WORDS
 from bartack.language._parser_expression import NAME_ADJACENT, ExpressionParser
+from bartack.language._parser_habits import CHOICE
 from bartack.language._parser_text import UNCLOSED
 from bartack.language._source import Span
 
 INDENTATION = re.compile(r"[ \t]{0,200}")
 BRACE_FOLLOWS = re.compile(r"(?:[ \t\r\n]+|#[^\n]*\n)*\{")
 CATCH_FOLLOWS = re.compile(rf"[ \t]*(?:{WORD}[ \t]*)?\{{")
+CHOICE_FOLLOWS = re.compile(r"if\b[^\n{]{1,200}\belse\b")
+WALRUS_FOLLOWS = re.compile(r"[ \t]*:=")
 ENDS = re.compile(r"[ \t\r]*(?:[\n;}#]|\Z)")
 ARGUMENT_KINDS = frozenset({"name", "number", '"', "'", "$", "bad", "."})
 ROUNDED = re.compile(rf"\([ \t]*({WORD})[ \t]*\)")
@@ -191,6 +194,8 @@ class StatementParser(ExpressionParser):
         word = _first_word(statement)
         if word in OTHER_STATEMENTS:
             return (OTHER_STATEMENTS[word].format(word),)
+        if self.kind == "if" and CHOICE_FOLLOWS.match(self.text, self.start):
+            return (CHOICE,)
         if (
             self.kind in STATEMENTS
             or self.text.endswith("}", 0, statement.end)
@@ -213,6 +218,8 @@ class StatementParser(ExpressionParser):
         read = STATEMENTS.get(self.kind)
         if read is not None:
             return read(self)
+        if self.kind == "name" and WALRUS_FOLLOWS.match(self.text, self.end):
+            return self.walrus_statement()
         if self.kind == "name":
             contextual = CONTEXTUAL.get(self.value)
             if contextual is not None:
@@ -220,6 +227,13 @@ class StatementParser(ExpressionParser):
                 if found is not None:
                     return found
         return self.expression_statement()
+
+    def walrus_statement(self) -> tree.Statement:
+        """Report `name := value`, and read it as the declaration of a variable."""
+        name = self.identifier()
+        value = self.walrus(name.name)
+        pattern = tree.Binding(name.start, name.end, name, None)
+        return tree.Var(name.start, max(value.end, self.before), pattern, value)
 
     def expression_statement(self) -> tree.Statement:
         """Read an expression, or a write to a file."""
@@ -428,12 +442,22 @@ class StatementParser(ExpressionParser):
         if rounded and self.kind == ")":
             self.advance()
         handler = self.block("`catch`", start)
+        self.skip_finally()
         return tree.Try(start, handler.end, body, name, handler)
+
+    def skip_finally(self) -> None:
+        """Report a `finally` behind a `catch`, and go past it."""
+        if self.kind == "name" and self.value == "finally" and BRACE_FOLLOWS.match(self.text, self.end):
+            self.unexpected("the end of the statement", OTHER_STATEMENTS["finally"].format("finally"))
+            self.advance()
+            self.block("`finally`")
 
     def no_catch(self) -> tree.Error:
         """Report a `try` without its `catch`; goes past a `finally`."""
         start, is_finally = self.before, self.kind == "name" and self.value == "finally"
-        help_ = OTHER_STATEMENTS["finally"] if is_finally else "a `try` has its `catch { … }`"
+        help_ = (
+            OTHER_STATEMENTS["finally"].format("finally") if is_finally else "a `try` has its `catch { … }`"
+        )
         self.unexpected("`catch`", help_)
         if is_finally and BRACE_FOLLOWS.match(self.text, self.end):
             self.advance()

@@ -9,6 +9,7 @@ from bartack.language import _tree as tree
 from bartack.language._cursor import BAD, CLOSERS, WORD
 from bartack.language._diagnostics import Fix
 from bartack.language._parser_shell import ShellParser
+from bartack.language._source import Span
 
 
 class TypeParser(ShellParser):
@@ -85,20 +86,43 @@ class TypeParser(ShellParser):
 
     # Types
 
+    type_parameters: frozenset[str] = frozenset()
+    """What a declaration calls its type parameters, which have been reported."""
+
     def type(self) -> tree.Type:
         """Read a type."""
         start = self.start
         leading = self.kind == "|"
         if leading:
             self.advance()
-        members = [self.single_type()]
+        members = [self.habitual(self.single_type())]
         while self.kind == "|":
             self.advance()
-            members.append(self.single_type())
+            members.append(self.habitual(self.single_type()))
         if len(members) == 1 and not leading:
             return members[0]
         start = min(start, members[0].start)
         return tree.UnionType(start, members[-1].end, tuple(members), leading)
+
+    def habitual(self, found: tree.Type) -> tree.Type:
+        """Report what other languages write behind a type, `int?` and `int[]`, and go past it."""
+        written = self.text[found.start : found.end]
+        while not self.newline and self.start == self.before and found.end > found.start:
+            if self.kind == "?":
+                help_ = f"a type that may be null is written `{written} | null`"
+                self.fail("PW111", "`?` has no meaning here", helps=(help_,))
+                null = tree.LiteralType(self.start, self.end, None)
+                self.advance()
+                found = tree.UnionType(found.start, null.end, (found, null), False)
+            elif self.text.startswith("[]", self.start):
+                help_ = f"an array is written `[{written}]`"
+                span = Span(self.start, self.start + 2)
+                self.fail("PW105", "expected the end of the type, found `[]`", span=span, helps=(help_,))
+                self.resume(self.start + 2)
+                found = tree.ArrayType(found.start, span.end, found)
+            else:
+                break
+        return found
 
     def single_type(self) -> tree.Type:
         """Read a type that is no union."""
@@ -139,6 +163,9 @@ class TypeParser(ShellParser):
         if self.value == "null":
             self.advance()
             return tree.LiteralType(start, end, None)
+        if self.value in self.type_parameters:
+            self.advance()
+            return tree.Error(start, end)
         names = [self.identifier()]
         while self.kind == ".":
             self.advance()
