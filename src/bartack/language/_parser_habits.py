@@ -16,6 +16,7 @@ COMPREHENSION = "there are no comprehensions; write `xs.map(f)` or `xs.filter(f)
 CHOICE = "there is no `a if c else b`; write `if c { … } else { … }` as a statement"
 BY_POSITION = "arguments are given by their position, not by name"
 INCLUDES = "write `xs.includes(x)`, or `has(o, key)` for a key of an object"
+NOT_INCLUDES = "write `!xs.includes(x)`, or `!has(o, key)` for a key of an object"
 NEW = 'leave `new` out; any value can be thrown, as in `throw "…"`, and objects are written `{ … }`'
 NO_LAMBDA = "there are no functions without a name; declare a `fun` and hand over its name"
 SLICE = "a part of an array or text is written `xs.slice(from, to)`, without the element at `to`"
