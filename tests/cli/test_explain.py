@@ -29,6 +29,10 @@ def test_every_code_is_explained(call: Call, kind: type[BartackError]) -> None:
         ("PW120", "PW120  error\n\nWhat it means\n  In a Patchwork program: a name that is not defined.\n"),
         ("pw201", "`# pw: ignore[CODE]`"),
         ("PW294", "`bartack fmt --upgrade`"),
+        (
+            "PW200",
+            'Wrong\n  var count = 1\n  if count = 1 { print("one") }\n\nRight\n  var count = 1\n  if count == 1 {',
+        ),
     ],
 )
 def test_a_code_of_a_patchwork_program_is_explained(call: Call, asked: str, told: str) -> None:
@@ -36,6 +40,13 @@ def test_a_code_of_a_patchwork_program_is_explained(call: Call, asked: str, told
 
     assert shown.returncode == 0
     assert told in shown.stdout
+
+
+def test_programs_of_a_code_are_there_for_programs_too(call: Call) -> None:
+    shown = json.loads(call("explain", "PW155", "--json").stdout)
+
+    assert shown["wrong"] == "$ cd src; make\n"
+    assert shown["right"] == "$ cd src && make\n"
 
 
 def test_an_unknown_code_of_a_patchwork_program_is_answered_with_near_ones(call: Call) -> None:

@@ -110,6 +110,32 @@ def test_old_spellings_are_replaced_only_when_that_is_asked_for(call: Call, proj
     assert (project / "a.pw").read_text() == "import ./lib\n\nworker a() {\n    lib.look(1)\n}\n"
 
 
+def test_an_upgrade_keeps_comments_where_they_are(call: Call, project: Path) -> None:
+    old = "worker w(n) {\n    return n\n}\n\ntask main() {\n    await task w(1),  # first\n        w(2)\n}\n"
+    (project / "a.pw").write_text(old)
+
+    shown = call("fmt", "--upgrade", "a.pw")
+
+    text = (project / "a.pw").read_text()
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "worker main() {" in text
+    assert "self.delegate(" in text
+    assert "w(1),  # first" in text
+
+
+def test_an_upgrade_says_what_stays_old_and_why(call: Call, project: Path) -> None:
+    (project / "a.pw").write_text("task main() {\n    var a = 1\n    return await # odd\n        a\n}\n")
+
+    shown = call("fmt", "--upgrade", "a.pw")
+
+    assert (project / "a.pw").read_text().startswith("worker main() {\n")
+    assert shown.returncode == 0
+    assert shown.stderr == (
+        "a.pw:3: not upgraded: `await` before an expression does nothing; leave it out (PW294): "
+        "a comment stands inside of it; move the comment, then upgrade again\n"
+    )
+
+
 def test_programs_get_one_object_a_file(call: Call, project: Path) -> None:
     (project / "a.pw").write_text(UGLY)
     (project / "b.pw").write_text(BROKEN)

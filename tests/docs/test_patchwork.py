@@ -7,9 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from bartack.language import CATALOGUE, tree
+from bartack.errors import iter_errors
+from bartack.language import CATALOGUE, tree, types
 from bartack.language import _library as library
+from bartack.language._cursor import LONGEST_NAME
+from bartack.language._diagnostics import MOST_SHOWN
+from bartack.language._parser import MOST_PARAMETERS
+from bartack.language._source import MAX_BYTES
 from bartack.language._types import ARRAY, DELIVERY, MAILBOX, RESULT, SESSION, STRING
+from bartack.runtime._values import DEEPEST, MAX_VALUE
+from bartack.runtime.patchwork._members import LONGEST_TEXT
+from bartack.runtime.patchwork._operators import LONGEST_RANGE
+from bartack.runtime.patchwork._runtime import DEEPEST_CALL
+from bartack.supervision.forms import CAPTURE_LIMIT
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/patchwork.md").read_text(encoding="utf-8")
 
@@ -52,3 +62,80 @@ def test_every_keyword_is_on_the_page() -> None:
 
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     assert f"Nesting {tree.MAX_DEPTH} deep" in PAGE
+    assert f"a file {MAX_BYTES // 1024**2} MiB" in PAGE
+    assert f"{MOST_PARAMETERS} parameters; names {LONGEST_NAME} characters; {MOST_SHOWN} diagnostics" in PAGE
+    assert f"{DEEPEST_CALL} calls deep; a range of {LONGEST_RANGE:,} elements" in PAGE
+    assert (
+        f"{types.DEEPEST:,} levels where a type is asked of them; a string of {LONGEST_TEXT:,} characters"
+        in PAGE
+    )
+    assert f"{DEEPEST} levels; {MAX_VALUE // 1024**2} MiB" in PAGE
+    assert f"{CAPTURE_LIMIT // 1024**2} MiB of captured output" in PAGE
+
+
+ELSEWHERE = {
+    # What all of a kind have in common; thrown are the others.
+    "BartackError",
+    "RunError",
+    "MessagingError",
+    "PatchworkError",
+    "AgentError",
+    "SupervisionError",
+    "JournalError",
+    # Programs in Python, and tests.
+    "ForeignAwaitError",
+    "WorkerDefinitionError",
+    "NotInWorkerError",
+    "NestedStepError",
+    "DeadlockError",
+    "ShellNotScriptedError",
+    # Before a program runs, or when it is resumed.
+    "ProgramFaultError",
+    "ProgramImportError",
+    "ProgramNotPinnedError",
+    "WorkspaceError",
+    "ResumeRefusedError",
+    "RunDiskError",
+    "ForeignRunError",
+    "RunAsError",
+    "MailboxConfigError",
+    "ConfigError",
+    "UntrustedError",
+    # Commands and other processes that look at a run.
+    "RunNotFoundError",
+    "RunFailedError",
+    "RunNotFinishedError",
+    "RunNotActiveError",
+    "QuestionAnsweredError",
+    "QuestionNotFoundError",
+    "StepNotFoundError",
+    "DeadLetterNotFoundError",
+    "DeadLetterFilterError",
+    "FrameError",
+    "PeerRefusedError",
+    "UnknownRequestError",
+    "HubStoppedError",
+    "RunIdError",
+    "CanonicalJsonError",
+}
+"""Errors of the first hundreds and of agents that no Patchwork program meets."""
+
+
+@pytest.mark.requirement("language-is-documented")
+def test_every_kind_of_error_that_a_program_meets_is_on_the_page() -> None:
+    met = {
+        kind.__name__
+        for kind in iter_errors()
+        if int(kind.code.removeprefix("BT")) // 100 in {1, 3, 4, 6, 8} or kind.__name__.startswith("Monitor")
+    }
+
+    assert met - named("Errors") - ELSEWHERE == set()
+    assert named("Errors") & ELSEWHERE == set()
+    assert {name for name in ELSEWHERE if name not in {kind.__name__ for kind in iter_errors()}} == set()
+
+
+def test_spread_is_on_the_page() -> None:
+    values = PAGE.split("\n## Values\n")[1].split("\n## ")[0]
+
+    assert "`[...xs, 1]`" in values
+    assert "`{ ...o, a: 1 }`" in values

@@ -117,14 +117,14 @@ def _list_all(*, as_json: bool) -> None:
 
 
 def _show_diagnostic(code: str, *, as_json: bool) -> None:
-    from bartack.language import CATALOGUE  # noqa: PLC0415 - only these codes need it
+    from bartack.language import CATALOGUE, examples  # noqa: PLC0415 - only these codes need it
 
     if code not in CATALOGUE:
         near = [known for known in CATALOGUE if known.startswith(code[:4])]
         raise UnknownCodeError(code, tuple(near[:3]))
     severity, title = CATALOGUE[code].severity, CATALOGUE[code].title
     if as_json:
-        write_json({"code": code, "severity": severity, "meaning": title})
+        write_json({"code": code, "severity": severity, "meaning": title, **examples()[code]._asdict()})
         return
     screen = Screen(sys.stdout)
     screen.line(f"{screen.paint(code, 'cyan')}  {screen.paint(severity, 'bold')}")
@@ -135,6 +135,11 @@ def _show_diagnostic(code: str, *, as_json: bool) -> None:
         screen.line()
         screen.line(screen.paint(heading, "bold"))
         screen.paragraph(text)
+    for heading, program in (("Wrong", examples()[code].wrong), ("Right", examples()[code].right)):
+        screen.line()
+        screen.line(screen.paint(heading, "bold"))
+        for line in program.splitlines():
+            screen.line(f"  {line}".rstrip())
 
 
 _WHAT_TO_DO = {

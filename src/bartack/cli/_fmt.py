@@ -18,7 +18,7 @@ from bartack.cli._exit import Exit
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, printable
 from bartack.core import write_file
-from bartack.language import Diagnostic, Source, reformat, render_all, to_json, upgrade
+from bartack.language import Diagnostic, LeftOld, Source, Upgraded, reformat, render_all, to_json, upgraded
 from bartack.runtime.operate import upgrade_file
 
 Status = Literal["unchanged", "changed", "errors", "left alone"]
@@ -32,6 +32,8 @@ class Outcome(NamedTuple):
     before: str
     after: str
     diagnostics: tuple[Diagnostic, ...] = ()
+    old: tuple[LeftOld, ...] = ()
+    """What could not be upgraded."""
 
 
 @click.command(short_help="Give programs their canonical form.")
@@ -58,6 +60,7 @@ def fmt(paths: tuple[str, ...], *, check: bool, diff: bool, upgrades: bool, as_j
         if outcome.status == "changed" and not (check or diff):
             _write(file, outcome.after)
         _tell(outcome, diff=diff, as_json=as_json, would=check or diff)
+        _tell_old(outcome)
     return Exit.FAILED if failed or (check and changed) else Exit.OK
 
 
@@ -82,6 +85,7 @@ def _filtered(outcome: Outcome, *, check: bool, diff: bool, as_json: bool) -> Ex
         _tell(outcome, diff=diff, as_json=as_json, would=True)
     if outcome.status != "errors" and not (as_json or check or diff):
         sys.stdout.write(outcome.after)
+    _tell_old(outcome)
     return Exit.FAILED if failed or (check and changed) else Exit.OK
 
 
@@ -92,12 +96,18 @@ def _formatted(name: str, data: bytes, *, upgrades: bool, file: Path | None = No
     errors = tuple(one for one in done.parsed.diagnostics if one.severity == "error")
     if errors:
         return Outcome(name, "errors", text, text, errors)
+    old: tuple[LeftOld, ...] = ()
     if upgrades:
-        done = reformat(upgrade_file(file, text) if file else upgrade(text, name), name)
+        done = reformat(_upgraded(file, name, text).text, name)
+        old = _upgraded(file, name, done.text).left
     if done.kept:
-        return Outcome(name, "left alone", text, text)
+        return Outcome(name, "left alone", text, text, old=old)
     status: Status = "unchanged" if done.text.encode() == data else "changed"
-    return Outcome(name, status, data.decode(), done.text)
+    return Outcome(name, status, data.decode(), done.text, old=old)
+
+
+def _upgraded(file: Path | None, name: str, text: str) -> Upgraded:
+    return upgrade_file(file, text) if file else upgraded(text, name)
 
 
 def _write(file: Path, text: str) -> None:
@@ -117,6 +127,16 @@ def _tell(outcome: Outcome, *, diff: bool, as_json: bool, would: bool) -> None:
         sys.stdout.writelines(_difference(outcome))
     elif outcome.status == "changed":
         sys.stdout.write(f"would format {outcome.name}\n" if would else f"formatted {outcome.name}\n")
+
+
+def _tell_old(outcome: Outcome) -> None:
+    """Say which old spellings are left, and why."""
+    source = Source(outcome.after, outcome.name)
+    for one, why in outcome.old:
+        line = source.place(one.span.start).line
+        sys.stderr.write(
+            f"{printable(outcome.name)}:{line}: not upgraded: {one.message} ({one.code}): {why}\n"
+        )
 
 
 def _report(outcome: Outcome) -> None:

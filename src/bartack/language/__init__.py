@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     )
     from bartack.language._docs import Doc, read_doc
     from bartack.language._entry import find_entry
-    from bartack.language._format import Formatted, format, reformat, upgrade  # noqa: A004 - its door
+    from bartack.language._examples import Example, examples
+    from bartack.language._format import (
+        Formatted,
+        LeftOld,
+        Upgraded,
+        format,  # noqa: A004 - its door
+        reformat,
+        upgrade,
+        upgraded,
+    )
     from bartack.language._modules import Loader, NotLoaded
     from bartack.language._parser import Parsed, parse
     from bartack.language._program import Checked, CheckedModule, Declared, EntryPoint, Program
@@ -45,8 +54,10 @@ __all__ = [
     "Diagnostic",
     "Doc",
     "EntryPoint",
+    "Example",
     "Fix",
     "Formatted",
+    "LeftOld",
     "Loader",
     "NotLoaded",
     "Parsed",
@@ -56,8 +67,10 @@ __all__ = [
     "Severity",
     "Source",
     "Span",
+    "Upgraded",
     "check",
     "compile_program",
+    "examples",
     "find_entry",
     "format",
     "has_errors",
@@ -74,6 +87,7 @@ __all__ = [
     "tree_json",
     "types",
     "upgrade",
+    "upgraded",
 ]
 
 _HOMES: Final = {
@@ -98,11 +112,18 @@ _HOMES: Final = {
         "read_doc",
     ),
     "_entry": ("find_entry",),
+    "_examples": (
+        "Example",
+        "examples",
+    ),
     "_format": (
         "Formatted",
+        "LeftOld",
+        "Upgraded",
         "format",
         "reformat",
         "upgrade",
+        "upgraded",
     ),
     "_modules": (
         "Loader",

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from bartack.language import _tree as tree
 from bartack.language._check_functions import check_freely, function_named
 from bartack.language._check_members import check_options
-from bartack.language._check_results import Delegated
 from bartack.language._check_walk import Walk, is_known, may_be
 from bartack.language._library import DELEGATE_OPTIONS
 from bartack.language._program import Builtin, Called, Declared
+from bartack.language._scope import Delegated
 from bartack.language._types import ANY, ARRAY, OBJECT, SPEC, ArrayOf, Type, describe, join
 
 

@@ -7,34 +7,15 @@ bodies are walked, `check_results` reports when all of them are known.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
-
-import msgspec
 
 from bartack.language import _tree as tree
+from bartack.language._check_walk import Walk
 from bartack.language._diagnostics import Secondary
 from bartack.language._library import TAKES_FUNCTION
 from bartack.language._program import Builtin, Called, Declared
+from bartack.language._scope import Delegated, ResultUse
 from bartack.language._source import Span
 from bartack.language._types import NULL, describe, overlap
-
-if TYPE_CHECKING:
-    from bartack.language._check_walk import Walk
-
-
-class ResultUse(msgspec.Struct, frozen=True, eq=False):
-    """A place where results are used: of one function, or of several workers of which at least one must return one."""
-
-    callees: tuple[Declared, ...]
-    span: Span
-
-
-class Delegated(msgspec.Struct, frozen=True, eq=False):
-    """The workers of a delegate, None for one that is not known; `exact` when each runs once, in this order."""
-
-    callees: tuple[Declared | None, ...]
-    exact: bool
-
 
 # While bodies are walked
 

@@ -14,11 +14,10 @@ from typing import Any, TypeAlias, cast
 
 from bartack.language import _tree as tree
 from bartack.language._check_mail import MailUse
-from bartack.language._check_results import Delegated, ResultUse
 from bartack.language._diagnostics import Diagnostic, Fix, Secondary, diagnose
 from bartack.language._near import OTHER_NAMES, OTHER_WORDS, nearest
 from bartack.language._program import Builtin, CheckedModule, DeclaredType, Local, Symbol
-from bartack.language._scope import BUILTINS, Body, ModuleScope, Scope, Undefined, World
+from bartack.language._scope import BUILTINS, Body, Delegated, ModuleScope, ResultUse, Scope, Undefined, World
 from bartack.language._source import Span
 from bartack.language._types import (
     ANY,

@@ -87,16 +87,60 @@ def upgrade(text: str, name: str, loader: Loader | None = None) -> str:
     Some of it only other modules can tell; without a `loader` there are none. Never raises. A text with syntax errors comes
     back as it is.
     """
+    return upgraded(text, name, loader).text
+
+
+class LeftOld(NamedTuple):
+    """An old spelling that stays as it is, and why."""
+
+    diagnostic: Diagnostic
+    why: str
+
+
+class Upgraded(NamedTuple):
+    """A text in the modern spelling, as far as that is possible."""
+
+    text: str
+    left: tuple[LeftOld, ...]
+    """What stays old, with its place in `text`."""
+
+
+def upgraded(text: str, name: str, loader: Loader | None = None) -> Upgraded:
+    """Upgrade a text; tells more than `upgrade`."""
     before = parse(text, name)
     if has_errors(before.diagnostics):
-        return text
+        return Upgraded(text, ())
     done = before.source.text
     for _ in range(MOST_ROUNDS):
-        better = _fixed(done, _said(done, name, loader))
+        better = _better(before, done, tuple(_said(done, name, loader)))
         if better == done:
             break
         done = better
-    return done if agree(before, parse(done, name)) else text
+    if done == before.source.text:
+        done = text
+    comments = parse(done, name).tree.comments
+    old = (one for one in _said(done, name, loader) if one.code in UPGRADES)
+    return Upgraded(done, tuple(LeftOld(one, _why(one, comments)) for one in old))
+
+
+def _why(one: Diagnostic, comments: tuple[tree.Comment, ...]) -> str:
+    """Why an old spelling stays."""
+    start, end, _ = one.fix or (*one.span, "")
+    if any(start <= comment.start < end for comment in comments):
+        return "a comment stands inside of it; move the comment, then upgrade again"
+    return "the change would alter the program; write it yourself"
+
+
+def _better(before: Parsed, text: str, said: tuple[Diagnostic, ...]) -> str:
+    """The text with all fixes, or with those that leave the program as it is."""
+    done = _fixed(text, said)
+    if done == text or agree(before, parse(done, before.source.name)):
+        return done
+    for one in said:
+        alone = _fixed(text, (one,))
+        if alone != text and agree(before, parse(alone, before.source.name)):
+            return alone
+    return text
 
 
 def _said(text: str, name: str, loader: Loader | None) -> Iterable[Diagnostic]:

@@ -10,6 +10,7 @@ the next declaration, whichever comes first.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
 
@@ -19,7 +20,7 @@ from bartack.language._depth import make_room
 from bartack.language._diagnostics import Diagnostic, Fix, diagnose, settle
 from bartack.language._near import OTHER_TYPES, OTHER_WORDS, nearest
 from bartack.language._parser_statement import StatementParser
-from bartack.language._source import MAX_BYTES, Source, Span, Undecodable, decode, faults_of
+from bartack.language._source import DIRECTIONS, MAX_BYTES, Source, Span, Undecodable, decode, faults_of
 from bartack.language._types import BUILT_IN
 
 OLD_WORKER = re.compile(rf"[ \t]+{WORD}[ \t]*\(")
@@ -64,7 +65,27 @@ def parse(text: str | bytes, name: str) -> Parsed:
     source = Source(read, name)
     parser = Parser(source)
     module = parser.module()
+    if not source.text.isascii():
+        parser.found.extend(_hidden_directions(source, parser.found))
     return Parsed(module, settle(parser.found, source, module), source)
+
+
+def _hidden_directions(source: Source, found: list[Diagnostic]) -> list[Diagnostic]:
+    """Report characters that change the direction of text, wherever they stand: also in text and in comments."""
+    known = {one.span.start for one in found if one.code == "PW101"}
+    return [
+        diagnose(
+            "PW101",
+            f"unexpected character `U+{ord(run[0][0]):04X}` ({unicodedata.name(run[0][0]).lower()})",
+            source.name,
+            Span(*run.span()),
+            helps=(
+                f"it reorders what people read; leave it out, or write `\\u{{{ord(run[0][0]):X}}}` in a string",
+            ),
+        )
+        for run in DIRECTIONS.finditer(source.text)
+        if known.isdisjoint(range(*run.span()))
+    ]
 
 
 def _unreadable(code: str, message: str, name: str) -> Parsed:

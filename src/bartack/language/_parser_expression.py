@@ -545,14 +545,26 @@ class ExpressionParser(HabitParser):
     def modern_delegate(self, start: int, spelled: str, calls: tree.Array) -> tree.Expression:
         """The tree of `self.delegate([…])` for an old spelling, with its note."""
         end = calls.end
-        texts = (self.modern_call(call) for call in calls.elements)
-        fix = Fix(start, end, f"self.delegate([{', '.join(texts)}])")
+        fix = Fix(start, end, f"self.delegate([{self.modern_calls(calls, spelled)}])")
         message = f"`{spelled.removesuffix('()')}` is an old spelling; write `self.delegate([…])`"
         self.say("PW292", message, start, end, fix=fix)
         member = tree.Member(start, calls.start, tree.Identifier(start, calls.start, "delegate"))
         call = tree.Call(calls.start, end, (calls,), None, calls.broken)
         old = cast('Literal["await task", "await task()", "spawn"]', spelled)
         return tree.Chain(start, end, tree.SelfValue(start, start), (member, call), old)
+
+    def modern_calls(self, calls: tree.Array, spelled: str) -> str:
+        """The text of all calls, with what stands between them: comments stay where they are."""
+        if not calls.elements:
+            return ""
+        rounded = spelled != "await task"
+        at, end = (calls.start + 1, calls.end - 1) if rounded else (calls.elements[0].start, calls.end)
+        pieces: list[str] = []
+        for call in calls.elements:
+            pieces += [self.text[at : call.start], self.modern_call(call)]
+            at = call.end
+        text = "".join((*pieces, self.text[at:end]))
+        return text if "\n" in text else text.strip().removesuffix(",")
 
     def modern_call(self, call: tree.Node) -> str:
         """The text of a call without an old first argument `self`."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from bartack.language._diagnostics import MOST_SHOWN, Diagnostic
-from bartack.language._source import Place, Source, Span
+from bartack.language._source import DIRECTIONS, Place, Source, Span
 
 WIDEST = 160
 TAB = "    "
@@ -244,6 +244,8 @@ def _cell(character: str) -> str:
     """What is shown for a character."""
     if character == "\t":
         return TAB
+    if DIRECTIONS.match(character):
+        return "\ufffd"
     return character if character.isprintable() or _width(character) == 0 else "\ufffd"
 
 

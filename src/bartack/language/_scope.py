@@ -21,6 +21,7 @@ from bartack.language._program import (
     Namespace,
     Symbol,
 )
+from bartack.language._source import Span
 from bartack.language._types import Type
 
 BUILTINS = {name: Builtin(name) for name in NAMES}
@@ -142,6 +143,20 @@ class Undefined(msgspec.Struct, eq=False):
     in_shell: bool
     near: str | None
     more: int = 0
+
+
+class ResultUse(msgspec.Struct, frozen=True, eq=False):
+    """A place where results are used: of one function, or of several workers of which at least one must return one."""
+
+    callees: tuple[Declared, ...]
+    span: Span
+
+
+class Delegated(msgspec.Struct, frozen=True, eq=False):
+    """The workers of a delegate, None for one that is not known; `exact` when each runs once, in this order."""
+
+    callees: tuple[Declared | None, ...]
+    exact: bool
 
 
 class Body(msgspec.Struct, eq=False):

@@ -6,11 +6,14 @@ count from 1, and a column counts code points too. Read `_diagnostics.py` next.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from functools import cached_property
 from typing import NamedTuple
 
 MAX_BYTES = 4 * 1024 * 1024
+DIRECTIONS = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]+")
+"""Characters that change the direction of the text around them: what people read is then not what is run."""
 
 
 class Span(NamedTuple):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from bartack.language import upgrade
+from bartack.language import Upgraded, upgraded
 from bartack.runtime._program import project_root
 from bartack.runtime.patchwork._build import DiskLoader
 
 
-def upgrade_file(file: Path, text: str) -> str:
-    """`text` in the modern spelling, as the text of `file` in its project."""
+def upgrade_file(file: Path, text: str) -> Upgraded:
+    """`text` in the modern spelling, as the text of `file` in its project, and what stays old."""
     file = Path(os.path.abspath(file))
     root = project_root(file, file.parent)
-    return upgrade(text, file.relative_to(root).as_posix(), DiskLoader(root))
+    return upgraded(text, file.relative_to(root).as_posix(), DiskLoader(root))
