@@ -19,6 +19,7 @@ from bartack.core._json import canonical
 from bartack.core._paths import open_below, safe_join
 from bartack.core._redact import Redactor, SecretRule, is_secret_name
 from bartack.core._sockets import SOCKET_LIMIT, clear_sockets, is_own_socket, make_own_folder, socket_place
+from bartack.core._state_dir import StateDir
 from bartack.core._trust import (
     TrustedDirectory,
     add_trusted,
@@ -51,6 +52,7 @@ __all__ = [
     "Redactor",
     "RunId",
     "SecretRule",
+    "StateDir",
     "SystemClock",
     "TrustedDirectory",
     "Watch",

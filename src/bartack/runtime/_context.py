@@ -63,7 +63,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
     def __init__(self, scheduler: Scheduler, worker: Worker[..., object] | None = None) -> None:
         super().__init__(scheduler)
         self._worker = worker
-        self._files = files.Files(scheduler.facts.workspace)
+        self._files = files.Files(scheduler.facts.workspace, scheduler.facts.run_dir)
         self.path = scheduler.facts.path
         self.mailbox = Mailroom(scheduler)
         self.session = SessionView(scheduler, self.mailbox)

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bartack.core import RealDisk, is_secret_name, write_file, write_in_place
+from bartack.core import RealDisk, StateDir, is_secret_name, write_file, write_in_place
 from bartack.errors import BartackError, FileAccessError
 from bartack.runtime._bodies import FileOp
 from bartack.runtime._op import NoteOp
@@ -52,8 +52,9 @@ _decode_offset: Final = msgspec.json.Decoder(_Recorded).decode
 class Files:
     """The files of a workspace, as steps."""
 
-    def __init__(self, workspace: str) -> None:
+    def __init__(self, workspace: str, run_dir: str = "") -> None:
         self._workspace = workspace
+        self._state_dir = StateDir(run_dir, workspace)
         self._umask = _read_umask()
 
     # Reading.
@@ -81,10 +82,11 @@ class Files:
         return _note("exists", name, lambda: os.path.exists(self._path(name)), _FLAG)
 
     def list(self, pattern: str) -> NoteOp[list[str]]:
-        """The paths that match a pattern, sorted."""
+        """The paths that match a pattern, sorted; without the directory of the runs, unless the pattern names it."""
 
         def run() -> list[str]:
-            found = sorted(glob.glob(pattern, root_dir=self._workspace, recursive=True))
+            matched = glob.glob(pattern, root_dir=self._workspace, recursive=True)
+            found = sorted(self._state_dir.without(pattern, matched))
             for name in found:
                 if not name.isascii():
                     _check_name(name)
@@ -122,16 +124,25 @@ class Files:
     def _path(self, name: str) -> str:
         return os.path.join(self._workspace, name)
 
+    def _access(self, name: str, do: Callable[[], T]) -> T:
+        try:
+            return do()
+        except (OSError, ValueError) as error:
+            if isinstance(error, BartackError):
+                raise
+            reason = getattr(error, "strerror", None) or str(error)
+            raise FileAccessError(name, reason + self._state_dir.note(name)) from None
+
     def _load(self, name: str) -> bytes:
         def load() -> bytes:
             with open(self._path(name), "rb") as file:
                 return file.read()
 
-        return _access(name, load)
+        return self._access(name, load)
 
     def _size(self, name: str) -> int:
         try:
-            return _access(name, lambda: os.stat(self._path(name)).st_size)
+            return self._access(name, lambda: os.stat(self._path(name)).st_size)
         except FileAccessError:
             return 0
 
@@ -141,7 +152,7 @@ class Files:
             _make_folder(os.path.dirname(target))
             write_file(target, content, mode=_NEW_FILE & ~self._umask)
 
-        _access(name, replace)
+        self._access(name, replace)
 
     def _write_at(self, name: str, offset: int, content: bytes) -> None:
         target = self._path(name)
@@ -161,7 +172,7 @@ class Files:
                 # It may be new, and then its name is not durable yet.
                 RealDisk().sync_dir(os.path.dirname(target))
 
-        _access(name, write)
+        self._access(name, write)
 
 
 def _is_regular(path: str) -> bool:
@@ -209,15 +220,6 @@ def _check_name(name: str) -> None:
     shown = os.fsencode(name).decode(errors="replace")
     if shown != name:
         raise FileAccessError(shown, "its name is not UTF-8")
-
-
-def _access(name: str, do: Callable[[], T]) -> T:
-    try:
-        return do()
-    except (OSError, ValueError) as error:
-        if isinstance(error, BartackError):
-            raise
-        raise FileAccessError(name, getattr(error, "strerror", None) or str(error)) from None
 
 
 def _written(name: str, content: bytes) -> bytes:

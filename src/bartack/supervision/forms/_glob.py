@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from bartack.core import StateDir
+
 _ACTIVE: Final = frozenset("*?[")
 
 Piece = tuple[str, bool]
@@ -27,13 +29,19 @@ class _Name(NamedTuple):
     pattern: str = ""
 
 
-def expand(pieces: Iterable[Piece]) -> list[str]:
-    """The paths that a word stands for; the word itself if it stands for none."""
+def expand(pieces: Iterable[Piece], run_dir: str = "") -> list[str]:
+    """The paths that a word stands for; the word itself if it stands for none.
+
+    The directory that holds the run in ``run_dir`` is left out, unless the word names it.
+    """
     known = list(pieces)
     text = "".join(piece for piece, _ in known)
     if all(exact or _ACTIVE.isdisjoint(piece) for piece, exact in known):
         return [text]
-    return sorted(set(_walk("", _names(known)))) or [text]
+    found = sorted(set(_walk("", _names(known))))
+    if run_dir and found:
+        found = StateDir(run_dir, os.getcwd()).without(text, found)
+    return found or [text]
 
 
 def _names(pieces: Iterable[Piece]) -> list[_Name]:

@@ -185,7 +185,7 @@ class Interpreter:
         if isinstance(command, SimpleCommand):
             own = {_word(name): self._one(word) for name, word in command.env}
             env = {**env, **own} if own else env
-            argv = [_word(text) for word in command.words for text in expand(self._pieces(word))]
+            argv = [_word(text) for word in command.words for text in self._expand(word)]
         places: list[tuple[int, str, bytes | int]] = [
             (place.fd, "=", place.source)
             if isinstance(place, Duplicate)
@@ -193,6 +193,10 @@ class Interpreter:
             for place in command.redirects
         ]
         return _Ready(command, argv, env, places)
+
+    def _expand(self, word: Word) -> list[str]:
+        """The texts that a word stands for."""
+        return expand(self._pieces(word), os.fsdecode(self._env.get(b"BARTACK_RUN_DIR", b"")))
 
     def _one(self, word: Word) -> bytes:
         """A word that stands for one text, whatever names there are."""
