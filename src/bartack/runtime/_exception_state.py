@@ -15,7 +15,6 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from bartack.errors import BartackError
 from bartack.runtime._frames import ErrorData, ErrorState
 from bartack.runtime._values import UnsupportedTypeError, codec, encode, plain_or_repr
 
@@ -48,9 +47,10 @@ def _is_mangled(name: str) -> bool:
 def take_state(error: BaseException, facts: dict[str, object], mark: str, describe: Describe) -> ErrorState:
     """What is needed to make an exception again, beside its facts: those lose what is to come back as something else."""
     state = ErrorState()
-    arguments = list(error.args)
-    if isinstance(error, BaseExceptionGroup):
-        state.errors = [describe(inner) for inner in error.exceptions]
+    arguments: list[object] = list(error.args)
+    inner = _exceptions_in(error)
+    if inner:
+        state.errors = [describe(one) for one in inner]
         arguments = arguments[:1]
     if isinstance(error, OSError) and len(arguments) == 2 and isinstance(error.filename, str):
         arguments.append(error.filename)
@@ -67,6 +67,12 @@ def take_state(error: BaseException, facts: dict[str, object], mark: str, descri
         facts["not_json"] = changed
     state.lost = []
     return state
+
+
+def _exceptions_in(error: BaseException) -> tuple[BaseException, ...]:
+    """The exceptions of a group."""
+    inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+    return inner if isinstance(error, BaseExceptionGroup) else ()
 
 
 def _take(value: object, name: str, state: ErrorState) -> object:
@@ -89,13 +95,17 @@ def _with_kind(value: object) -> tuple[object, str] | None:
         plain: object = msgspec.json.decode(data)
         if len(data) > MAX_TEXT:
             return None
-        if type(plain) is kind and bool(plain == value):
+        if _is_same(plain, value):
             return plain, ""
         name = f"{kind.__module__}:{kind.__qualname__}"
         back = _bring_back(plain, name)
-        return (plain, name) if type(back) is kind and bool(back == value) else None
+        return (plain, name) if _is_same(back, value) else None
     except Exception:  # noqa: BLE001 - values of somebody else's: whatever they raise, they cannot be compared or encoded
         return None
+
+
+def _is_same(one: object, other: object) -> bool:
+    return type(one) is type(other) and bool(one == other)
 
 
 def cut(value: object) -> object:
@@ -154,7 +164,11 @@ def _with_text(error: Exception, text: str) -> Exception:
         str(error)
     except Exception:  # noqa: BLE001 - somebody's own __str__
         kind = type(error)
-        names = {"__str__": lambda _: text, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
+
+        def read(self: object) -> str:
+            return text
+
+        names = {"__str__": read, "__module__": kind.__module__, "__qualname__": kind.__qualname__}
         try:
             error.__class__ = type(kind.__name__, (kind,), names)
         except TypeError:
@@ -174,11 +188,12 @@ def _restored(value: object, name: str, state: ErrorState) -> object:
 
 def _bring_back(plain: object, kind: str) -> object:
     found = find_object(kind)
-    if not isinstance(found, type) or issubclass(found, BartackError):
+    if not isinstance(found, type):
         raise UnsupportedTypeError(kind)
-    if found in _SETS:
-        return found(cast("list[object]", plain))
-    return codec(found).decode(msgspec.json.encode(plain))
+    if found is set or found is frozenset:
+        elements = cast("list[object]", plain)
+        return set(elements) if found is set else frozenset(elements)
+    return codec(cast("object", found)).decode(msgspec.json.encode(plain))
 
 
 def find_object(name: str) -> object:

@@ -78,11 +78,12 @@ def watch_coroutines() -> None:
 
     Python tells of them by a function of ``warnings``. Outside of workers it does what it always did.
     """
-    before = cast("Callable[[object], None] | None", vars(warnings).get("_warn_unawaited_coroutine"))
+    module = cast("dict[str, Callable[..., None]]", vars(warnings))
+    before = module.get("_warn_unawaited_coroutine")
     if before is None or before is _report:
         return
     _hook.before = before
-    vars(warnings)["_warn_unawaited_coroutine"] = _report
+    module["_warn_unawaited_coroutine"] = _report
 
 
 @contextmanager
@@ -97,7 +98,7 @@ def origins_noted() -> Generator[None]:
 
 
 class _Hook:
-    before: Callable[[object], None]
+    before: Callable[..., None]
 
 
 _hook: Final = _Hook()

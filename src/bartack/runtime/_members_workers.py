@@ -160,13 +160,12 @@ class WorkerMembers(Members):
         """
         self._scheduler.check_here("ctx.delegate")
         check_options(options, DelegateOptions)
-        single = isinstance(calls, WorkerCall)
-        described = _calls([calls] if single else calls)
+        described = _calls(calls)
         timeout_s = limit_here(self._scheduler, "delegate", options.get("timeout_s"))
         limit = options.get("limit")
         collect = on_failure == "collect"
         op = (_collecting_op if collect else _plain_op)(described, timeout_s, limit)
-        if single:
+        if isinstance(calls, WorkerCall):
             return _as(_the_only_one, op)
         return _as(tuple, op) if isinstance(calls, tuple) and not collect else op
 
@@ -194,6 +193,8 @@ class WorkerMembers(Members):
 
 
 def _calls(calls: object) -> list[WorkerCall[object]]:
+    if isinstance(calls, WorkerCall):
+        return [cast("WorkerCall[object]", calls)]
     if not isinstance(calls, Iterable):
         raise TypeError("delegate takes a worker with its arguments, or a list or tuple of such")
     described = list(cast("Iterable[object]", calls))

@@ -56,19 +56,19 @@ async def drops_message(ctx: Context) -> str:
 
 @worker
 async def drops_gather(ctx: Context) -> str:
-    ctx.gather(save("a"), save("b"))  # type: ignore[unused-coroutine] # here
+    ctx.gather(save("a"), save("b"))  # type: ignore[unused-coroutine] # - here
     return "done"
 
 
 @worker
 async def drops_failure(ctx: Context) -> str:
-    ctx.fail("stop everything")  # type: ignore[unused-coroutine] # here
+    ctx.fail("stop everything")  # type: ignore[unused-coroutine] # - here
     return "done"
 
 
 @worker
 async def drops_helper(ctx: Context) -> str:
-    helper(ctx)  # type: ignore[unused-coroutine] # here
+    helper(ctx)  # type: ignore[unused-coroutine] # - here
     return "done"
 
 
@@ -183,7 +183,7 @@ FORGETFUL: list[tuple[Worker[[], object], str]] = [
 ]
 
 
-def line_of(function: Callable[..., object], mark: str = "# here") -> int:
+def line_of(function: Callable[..., object], mark: str = " here") -> int:
     """The line of a function's source with the mark."""
     lines, first = inspect.getsourcelines(function)
     return first + next(index for index, line in enumerate(lines) if mark in line)
