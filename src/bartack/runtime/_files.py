@@ -212,6 +212,8 @@ def _check_name(name: str) -> None:
 
 
 def _access(name: str, do: Callable[[], T]) -> T:
+    if "\0" in name:  # each version of Python says this in other words
+        raise FileAccessError(name, "its name has a NUL character in it")
     try:
         return do()
     except (OSError, ValueError) as error:
