@@ -125,6 +125,8 @@ class Files:
         return os.path.join(self._workspace, name)
 
     def _access(self, name: str, do: Callable[[], T]) -> T:
+        if "\0" in name:  # each version of Python says this in other words
+            raise FileAccessError(name, "its name has a NUL character in it")
         try:
             return do()
         except (OSError, ValueError) as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -53,7 +55,7 @@ def test_patterns_leave_the_directory_of_runs_out(
         '["bartack.toml","data","data/a.txt","main.pw"]',
         "1",
         " ".join(seen),
-        f"{state}/none.txt: No such file or directory; Bartack keeps its runs in {state}, which state_dir in bartack.toml can move",
-        "none.txt: No such file or directory",
+        f"{state}/none.txt: {os.strerror(errno.ENOENT)}; Bartack keeps its runs in {state}, which state_dir in bartack.toml can move",
+        f"none.txt: {os.strerror(errno.ENOENT)}",
         "false",
     ]

@@ -701,7 +701,7 @@ def test_files_are_read_below_the_workspace(hub: FakeHub, tmp_path: Path) -> Non
         ("nowhere.txt", os.strerror(errno.ENOENT)),
         (".", os.strerror(errno.EISDIR)),
         ("bad.txt", "not UTF-8"),
-        ("a\0b", "null byte"),
+        ("a\0b", "a NUL character"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_named(hub: FakeHub, tmp_path: Path, path: str, reason: str) -> None:
