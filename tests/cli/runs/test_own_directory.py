@@ -55,7 +55,8 @@ def test_patterns_leave_the_directory_of_runs_out(
         '["bartack.toml","data","data/a.txt","main.pw"]',
         "1",
         " ".join(seen),
-        f"{state}/none.txt: {os.strerror(errno.ENOENT)}; Bartack keeps its runs in {state}, which state_dir in bartack.toml can move",
+        f"{state}/none.txt: {os.strerror(errno.ENOENT)}; Bartack keeps its runs in {state},"
+        " which state_dir in bartack.toml can move",
         f"none.txt: {os.strerror(errno.ENOENT)}",
         "false",
     ]
