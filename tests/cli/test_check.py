@@ -106,7 +106,7 @@ def test_a_diagnostic_of_a_shared_module_is_shown_once(call: Call, project: Path
 
 
 def test_what_one_program_sends_and_another_receives_is_not_reported(call: Call, project: Path) -> None:
-    send = "worker w() { self.session.mailbox.tasks.send(1) }\n"
+    send = "worker w() { self.session.mailbox.tasks.send(1); return 1 }\n"
     receive = "import ./lib\n\nworker main() { lib.w(); print(self.session.mailbox.tasks.receive()) }\n"
     _write(project, lib=send, one=receive, two="import ./lib\n\nprint(lib.w())\n")
 

@@ -84,6 +84,7 @@ ELSEWHERE = {
     "JournalError",
     # Programs in Python, and tests.
     "ForeignAwaitError",
+    "ForgottenAwaitError",
     "WorkerDefinitionError",
     "NotInWorkerError",
     "NestedStepError",
@@ -94,6 +95,7 @@ ELSEWHERE = {
     "ProgramImportError",
     "ProgramNotPinnedError",
     "WorkspaceError",
+    "MachineError",
     "ResumeRefusedError",
     "RunDiskError",
     "ForeignRunError",

@@ -270,6 +270,17 @@ print(f)
 #### right
 fun double(n) { return n * 2 }
 print([1, 2].map(double))
+#### PW138
+fun again(n) { restart(n + 1) }
+worker main(n: int = 0) {
+    if n < 3 { again(n) }
+    return n
+}
+#### right
+worker main(n: int = 0) {
+    if n < 3 { restart(n + 1) }
+    return n
+}
 #### PW140
 fun add(a, b) { return a + b }
 print(add(1))

@@ -112,15 +112,12 @@ def delegate_op(specs: Sequence[SpecValue], options: object, *, single: bool = F
     Raises:
         TypeMismatchError: An option is unknown, or has a wrong value.
     """
-    given = options_of(options, "delegate()", _OPTIONS)
-    on_failure = _on_failure(given.get("on_failure"))
-    timeout = given.get("timeout_ms")
-    limit = given.get("limit")
+    on_failure, timeout_s, limit = check_delegate_options(options)
     args = DelegateArgs(
         workers=[spec.worker.ref for spec in specs],
         on_failure=on_failure,
-        timeout_s=None if timeout is None else milliseconds(timeout, "the option timeout_ms of delegate()"),
-        limit=None if limit is None else _positive(limit),
+        timeout_s=timeout_s,
+        limit=limit,
         single=single,
     )
     calls = [
@@ -137,6 +134,21 @@ def delegate_op(specs: Sequence[SpecValue], options: object, *, single: bool = F
         about=names,
         value=b"[" + b",".join(calls) + b"]",
         written=written,
+    )
+
+
+def check_delegate_options(options: object) -> tuple[OnFailure, float | None, int | None]:
+    """The options ``on_failure``, ``timeout_ms`` in seconds, and ``limit``.
+
+    Raises:
+        TypeMismatchError: An option is unknown, or has a wrong value.
+    """
+    given = options_of(options, "delegate()", _OPTIONS)
+    timeout, limit = given.get("timeout_ms"), given.get("limit")
+    return (
+        _on_failure(given.get("on_failure")),
+        None if timeout is None else milliseconds(timeout, "the option timeout_ms of delegate()"),
+        None if limit is None else _positive(limit),
     )
 
 

@@ -28,7 +28,7 @@ from bartack.runtime._values import plain_or_repr
 from bartack.runtime.patchwork import _commands, _fiber, _library, _members, _patterns, _prompts
 from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork import _values as values
-from bartack.runtime.patchwork._delegate import SpecMaker, SpecValue, delegate_op
+from bartack.runtime.patchwork._delegate import SpecMaker, SpecValue, check_delegate_options, delegate_op
 from bartack.runtime.patchwork._mailboxes import DeliveryValue, MailboxValue
 from bartack.runtime.patchwork._patterns import Written
 from bartack.runtime.patchwork._places import own_error, place_of_error
@@ -213,8 +213,10 @@ class Runtime:
             if not isinstance(spec, SpecValue):
                 raise values.mismatch(f"delegate()[{place}]", "a worker with its arguments", spec)
             given.append(spec)
-        operation = delegate_op(given, options)
-        return self.perform(operation) if given else []
+        if not given:
+            check_delegate_options(options)
+            return []
+        return self.perform(delegate_op(given, options))
 
     def _apply(self, function: object, argument: object) -> object:
         """Apply a function that was handed over by name."""
