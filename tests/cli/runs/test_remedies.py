@@ -187,7 +187,7 @@ def test_a_full_disk_is_not_taken_for_a_wrong_path() -> None:
         )
 
     assert ended.returncode == 6
-    assert "error[BT104]: input or output: No space left on device" in ended.stderr
+    assert f"error[BT104]: input or output: {os.strerror(errno.ENOSPC)}" in ended.stderr
     assert "help: Make room on the disk" in ended.stderr
 
 
