@@ -36,6 +36,7 @@ _OWN_NAMES: Final = {
     "gather_outcomes": "ctx.gather",
     "Context.fail": "ctx.fail",
     "Context.abort": "ctx.abort",
+    "Context.restart": "ctx.restart",
 }
 
 

@@ -266,6 +266,8 @@ CTX_AWAITED: Final = frozenset(
         "read",
         "read_bytes",
         "register",
+        "restart",
+        "restart_step",
         "send_supervised",
         "shell",
         "sleep",
