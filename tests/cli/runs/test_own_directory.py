@@ -50,13 +50,13 @@ def test_patterns_leave_the_directory_of_runs_out(
     assert done.returncode == 0, done.stderr
     seen = [".hidden"] if hidden else ["bartack.toml", "data", "main.pw"]
     shown = done.stdout.splitlines()
+    missing = os.strerror(errno.ENOENT)
     assert shown == [
         str(seen).replace("'", '"').replace(", ", ","),
         '["bartack.toml","data","data/a.txt","main.pw"]',
         "1",
         " ".join(seen),
-        f"{state}/none.txt: {os.strerror(errno.ENOENT)}; Bartack keeps its runs in {state},"
-        " which state_dir in bartack.toml can move",
-        f"none.txt: {os.strerror(errno.ENOENT)}",
+        f"{state}/none.txt: {missing}; Bartack keeps its runs in {state}, which state_dir in bartack.toml can move",
+        f"none.txt: {missing}",
         "false",
     ]
