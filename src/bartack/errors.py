@@ -2106,13 +2106,11 @@ class ReadOnlyViolationError(PipelineError):
         "again, with the files as they are. With 'review.isolated' a reviewer has a worktree of its own."
     )
 
-    def __init__(self, task: str, paths: str, *, certain: bool = True) -> None:
+    def __init__(self, task: str, paths: str, who: str = "the reviewer") -> None:
         self.task = task
         self.paths = paths
-        told = (
-            f"the reviewer changed {paths}" if certain else f"{paths} changed while an agent only had to read"
-        )
-        super().__init__(f"task {task}: {told}")
+        self.who = who
+        super().__init__(f"task {task}: {who} changed {paths}")
 
 
 class SpecEditError(PipelineError):

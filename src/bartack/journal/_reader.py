@@ -6,9 +6,9 @@ can take back go through the owner instead.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 from typing import Final, Self
@@ -50,8 +50,12 @@ def find_journal(path: str | os.PathLike[str], disk: Disk) -> str:
 
 def _check_reachable(path: str) -> None:
     """Raise if the operating system does not report whether a file is there."""
-    with suppress(FileNotFoundError, NotADirectoryError):
+    try:
         os.lstat(path)
+    except OSError as error:
+        # None of these leaves a doubt: no file can be there.
+        if error.errno not in {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}:
+            raise
 
 
 def open_file(path: str, disk: Disk) -> int:

@@ -617,7 +617,9 @@ def _error_of(stop: Stop) -> BartackError:
         case "read_only_violation":
             error: BartackError = ReadOnlyViolationError(stop.task_id, stop.problem)
         case "unclear_change":
-            error = ReadOnlyViolationError(stop.task_id, stop.problem, certain=False)
+            error = ReadOnlyViolationError(
+                stop.task_id, stop.problem, "an agent that only reads, or another program,"
+            )
         case "spec_edit":
             error = SpecEditError(stop.task_id, stop.problem, stop.detail)
         case "invalid_reply":

@@ -65,7 +65,9 @@ def leave_out_others(
     left = [change for change in changes if _text(change.path) in own or not NOISE.match(change.path)]
     if not left:
         return left
-    others = _opened(place, left, _callers(place)) | (_ignored(place, left) if source == "git" else set())
+    others = _opened(place, left, _callers(place))
+    if source == "git":
+        others |= _ignored(place, left)
     return [change for change in left if _text(change.path) in own or change.path not in others]
 
 
