@@ -47,6 +47,11 @@ OTHER_STATEMENTS = {
 }
 """Statements of other languages, and what is done here."""
 
+OWN_TYPES = frozenset(
+    {"string", "number", "float", "int", "bool", "boolean", "null", "void", "any", "object", "array"}
+)
+"""All names of the types that every program has; `_types.py` says what they mean."""
+
 OTHER_TYPES = {
     **dict.fromkeys(("list", "List", "Array", "vector"), "[T]"),
     **dict.fromkeys(("dict", "map", "Map", "Record", "hash"), "object<T>"),

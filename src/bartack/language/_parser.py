@@ -18,10 +18,9 @@ from bartack.language import _tree as tree
 from bartack.language._cursor import NEXT_DECLARATION, WORD, Brackets, TooDeep
 from bartack.language._depth import make_room
 from bartack.language._diagnostics import Diagnostic, Fix, diagnose, settle
-from bartack.language._near import OTHER_TYPES, OTHER_WORDS, nearest
+from bartack.language._near import OTHER_TYPES, OTHER_WORDS, OWN_TYPES, nearest
 from bartack.language._parser_statement import StatementParser
 from bartack.language._source import DIRECTIONS, MAX_BYTES, Source, Span, Undecodable, decode, faults_of
-from bartack.language._types import BUILT_IN
 
 OLD_WORKER = re.compile(rf"[ \t]+{WORD}[ \t]*\(")
 FILE_PATH = re.compile(rf"(\./|(?:\.\./)+)((?:{WORD}/)*)")
@@ -541,4 +540,4 @@ DECLARATIONS = frozenset({"import", "@", "export", "default", "worker", "skill",
 
 def is_type_name(name: str) -> bool:
     """Whether a word surely names a type: one of the language, of another language, or one with a capital."""
-    return name in BUILT_IN or name in OTHER_TYPES or name[:1].isupper()
+    return name in OWN_TYPES or name in OTHER_TYPES or name[:1].isupper()

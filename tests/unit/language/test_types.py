@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bartack.language import check, schema, tree
+from bartack.language._near import OWN_TYPES
 from bartack.language._types import (
     ANY,
     ARRAY,
     BOOL,
+    BUILT_IN,
     INT,
     MAILBOX,
     NULL,
@@ -455,3 +457,7 @@ def test_pruning_keeps_a_value_acceptable(kind: Type, value: object) -> None:
 def test_every_type_can_be_written_down(kind: Type) -> None:
     assert describe(kind)
     assert isinstance(schema(kind), dict)
+
+
+def test_the_parser_knows_the_names_of_all_built_in_types() -> None:
+    assert set(BUILT_IN) == OWN_TYPES
