@@ -1,7 +1,7 @@
 """What every kind of agent promises: a request in, events meanwhile, a result or an error out.
 
 A call never blocks its caller: ``Agent.start`` returns at once, and ``done`` is called once, in a later turn of the loop that the
-agent was given. Kinds are registered in ``_kinds.py``.
+agent was given. Kinds are listed in ``_config.py``.
 """
 
 from __future__ import annotations
