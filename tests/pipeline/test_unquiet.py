@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.pipeline.studio import REPORT, Studio
+from tests.unit.pipeline.repository import git
 
 MEDDLES = f"{REPORT}pathlib.Path('README.md').write_text('mine\\n')\nanswer['artifacts'] = [artifact('README.md')]\n"
 LOGS = (
@@ -104,3 +105,49 @@ def test_isolation_needs_a_repository(tmp_path: Path) -> None:
 
     assert refused.returncode == 2
     assert "review.isolated" in refused.stderr
+
+
+TWO_TASKS = '[parallel]\ntasks = 2\nmerge = "{merge}"\n[[tasks]]\nid = "one"\ngoal = "do"\n[[tasks]]\nid = "two"\ngoal = "do"\n'
+WRITES = "import pathlib\npathlib.Path(command['task_id'] + '.txt').write_text('done\\n')\n"
+LOGGED = (
+    "$B run > par.log 2>&1",
+    "$B run 2>&1 | tee logs/par.log > /dev/null",
+    "exec 3>> README.md; echo more >&3; $B run",
+)
+
+
+@pytest.mark.requirement("terminal-output-is-not-in-the-base")
+@pytest.mark.parametrize("line", LOGGED, ids=["redirected", "tee", "tracked"])
+def test_the_terminals_own_log_is_not_part_of_what_tasks_side_by_side_begin_with(
+    tmp_path: Path, line: str
+) -> None:
+    studio = Studio(
+        tmp_path,
+        TWO_TASKS.format(merge="fast-forward"),
+        {"logs/.keep": "", "README.md": "hello\n"},
+        implement=WRITES,
+    )
+    (studio.place / ".README.md.swp").write_text("an editor is open\n")
+
+    done = studio.sh(line)
+
+    log = "".join(path.read_text() for path in studio.place.rglob("par.log")) + done.stderr
+    assert (done.returncode, "your branch is at the work of all tasks" in log) == (0, True), log
+    assert git(studio.place, "log", "--format=%s", "main").splitlines()[-1] == "first"
+    assert "What was not committed" not in git(studio.place, "log", "--format=%s", "--all")
+    tracked = git(studio.place, "ls-files").splitlines()
+    assert {"one.txt", "two.txt"} <= set(tracked)
+    assert not {"par.log", "logs/par.log", ".README.md.swp"} & set(tracked)
+
+
+def test_own_changes_are_still_part_of_what_tasks_side_by_side_begin_with(tmp_path: Path) -> None:
+    studio = Studio(tmp_path, TWO_TASKS.format(merge="branch"), implement=WRITES)
+    (studio.place / "mine.txt").write_text("mine\n")
+
+    done = studio.sh("$B run > par.log 2>&1")
+
+    assert done.returncode == 0, (studio.place / "par.log").read_text()
+    result = f"bartack/{studio.run_dir.name}/result"
+    names = git(studio.place, "ls-tree", "-r", "--name-only", result).splitlines()
+    assert {"mine.txt", "one.txt", "two.txt"} <= set(names)
+    assert "par.log" not in names

@@ -71,6 +71,23 @@ def leave_out_others(
     return [change for change in left if _text(change.path) in own or change.path not in others]
 
 
+def find_unwanted(git: Git, run_dir: str) -> list[str]:
+    """Uncommitted files that are not the user's work, seen from the top: what the terminal writes, and what editors and caches leave.
+
+    Args:
+        git: Git in a work tree.
+        run_dir: The run: its hub, the processes above it and those of its terminal count as the terminal.
+    """
+    told = git.done("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").out
+    items = [(item[:2], item[3:]) for item in told.split(b"\0") if item and not item.endswith(b"/")]
+    if not items:
+        return []
+    noise = {path for state, path in items if state == b"??" and NOISE.match(path)}
+    place = Place(run_dir=run_dir, workspace=git("rev-parse", "--show-toplevel"))
+    changes = [Change(path, "modified", None) for _, path in items if path not in noise]
+    return [os.fsdecode(path) for path in sorted(noise | _opened(place, changes, _callers(place)))]
+
+
 def blame(place: Place, changes: list[Change], own: Collection[str], attempts: Iterable[Attempt]) -> Blame:
     """Which of the changes that count an agent has made for certain, and which ones it may have made.
 

@@ -20,6 +20,7 @@ from bartack.errors import GitError, WorktreeError
 from bartack.pipeline._git import Git, check_version
 from bartack.pipeline._left_out import find_unborn, leaving_out
 from bartack.pipeline._records import Base, Delivered, Merged
+from bartack.pipeline._whose import find_unwanted
 
 RESULT: Final = "result"
 """The branch and the worktree in which the work of all tasks comes together."""
@@ -156,7 +157,7 @@ class Trees:
     def write_tree(self, git: Git, name: str) -> tuple[str, list[bytes]]:
         """Everything that git would commit in a work tree, and the repositories in it of which it would only commit a name.
 
-        An index of our own is used for it; the user's is copied, not touched.
+        Without what the terminal is writing, and what editors and caches leave: see ``find_unwanted``. An index of our own is used for it; the user's is copied, not touched.
 
         Args:
             git: Git in that work tree.
@@ -170,8 +171,11 @@ class Trees:
             shutil.copyfile(os.path.join(git.place, git("rev-parse", "--git-path", "index")), index)
         env = {"GIT_INDEX_FILE": index}
         try:
-            without = [*self._state_dir(), *leaving_out(find_unborn(git, self.state_dir))]
-            git("add", "--all", "--", *_everything(), *without, **env)
+            unwanted = [*find_unborn(git, self.state_dir), *find_unwanted(git, self.run_dir)]
+            paths = [*_everything(), *self._state_dir(), *leaving_out(unwanted)]
+            # They are too many for a command line where caches are not ignored.
+            given = b"".join(os.fsencode(path) + b"\0" for path in paths)
+            git.done("add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", given=given, env=env)
             staged = git.done("ls-files", "-z", "--stage", env=env).out.split(b"\0")
             links = [item.partition(b"\t")[2] for item in staged if item.startswith(_GITLINK)]
             return git("write-tree", **env), links
