@@ -44,6 +44,41 @@ def instruct(using: Settings | None = None, *, yes: bool = False) -> PipelineOrd
 APPROVALS = {"Which plan*": "1", "Which tasks*": "all"}
 
 
+def proposes_under(name: str, *tasks: object) -> Reply:
+    payload = {"plan_candidates": [{"path": "docs/plan.md"}], name: list(tasks)}
+    return {"events": [{"type": "orchestration.proposed_tasks", "payload": payload}]}
+
+
+@pytest.mark.requirement("empty-proposals-are-refused")
+@pytest.mark.parametrize("yes", [False, True])
+@pytest.mark.parametrize("name", ["tasks", "derived_tasks"])
+def test_a_proposal_without_a_task_is_refused_and_asked_again(tmp_path: Path, name: str, yes: bool) -> None:
+    tasks = [{"id": "one", "title": "One"}] if name == "tasks" else []
+    replies = [proposes_under(name, *tasks), proposes("one")]
+    team = Team(tmp_path, {"intake": replies}, files=FILES, answers=APPROVALS)
+
+    run = team.run(instruct(yes=yes))
+
+    assert statuses(run) == [("one", "done")]
+    refused = team.commands[1]
+    assert refused.retry is not None
+    assert (refused.action, refused.retry.code) == ("intake", "invalid_reply")
+    assert "there is no task in derived_tasks" in refused.retry.message
+    assert ("'tasks' is not a member of a proposal" in refused.retry.message) == (name == "tasks")
+
+
+def test_an_agent_that_only_sends_empty_proposals_fails_and_nothing_is_asked(tmp_path: Path) -> None:
+    team = Team(
+        tmp_path, {"intake": [{"times": 0, **proposes_under("tasks")}]}, files=FILES, answers=APPROVALS
+    )
+
+    run = team.run(instruct())
+
+    assert run.error is not None
+    assert "there is no task in derived_tasks" in str(run.error)
+    assert not [step for step in run.steps if step.kind == "ask"]
+
+
 @pytest.mark.requirement("intake-is-decided-by-people")
 def test_a_person_approves_a_plan_and_its_tasks(tmp_path: Path) -> None:
     answers = {"Which plan*": "2", "Which tasks*": "2, 1"}

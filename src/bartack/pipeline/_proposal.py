@@ -35,6 +35,8 @@ def proposal_problem(payload: Mapping[str, object], workspace: str) -> str:
         proposal = read_proposal(payload)
     except msgspec.ValidationError as error:
         return str(error)
+    if not proposal.derived_tasks:
+        return _emptiness(payload)
     for candidate in proposal.plan_candidates:
         problem = _plan_problem(candidate, workspace)
         if problem:
@@ -52,6 +54,14 @@ def proposal_problem(payload: Mapping[str, object], workspace: str) -> str:
     except ActivationError as error:
         return error.problem
     return ""
+
+
+def _emptiness(payload: Mapping[str, object]) -> str:
+    """A proposal without a task leaves nothing to decide; often the tasks are there under another name."""
+    unknown = [repr(name) for name in payload if name not in Proposal.__struct_fields__]
+    verb = "is not a member" if len(unknown) == 1 else "are not members"
+    other = f", and {', '.join(unknown)} {verb} of a proposal" if unknown else ""
+    return f"there is no task in derived_tasks{other}; derived_tasks is a list of objects with id and title"
 
 
 def _name_problem(task: DerivedTask) -> str:

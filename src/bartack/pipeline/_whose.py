@@ -72,7 +72,7 @@ def leave_out_others(
 
 
 def find_unwanted(git: Git, run_dir: str) -> list[str]:
-    """Uncommitted files that are not the user's work, seen from the top: what the terminal writes, and what editors and caches leave.
+    """Uncommitted files that are not the user's work, seen from the top: what the terminal writes, and editors and caches leave.
 
     Args:
         git: Git in a work tree.

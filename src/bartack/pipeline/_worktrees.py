@@ -157,7 +157,8 @@ class Trees:
     def write_tree(self, git: Git, name: str) -> tuple[str, list[bytes]]:
         """Everything that git would commit in a work tree, and the repositories in it of which it would only commit a name.
 
-        Without what the terminal is writing, and what editors and caches leave: see ``find_unwanted``. An index of our own is used for it; the user's is copied, not touched.
+        Without what the terminal is writing, and what editors and caches leave: see ``find_unwanted``. An index of our own is
+        used for it; the user's is copied, not touched.
 
         Args:
             git: Git in that work tree.
