@@ -35,12 +35,12 @@ def proposal_problem(payload: Mapping[str, object], workspace: str) -> str:
         proposal = read_proposal(payload)
     except msgspec.ValidationError as error:
         return str(error)
-    if not proposal.derived_tasks:
-        return _emptiness(payload)
     for candidate in proposal.plan_candidates:
         problem = _plan_problem(candidate, workspace)
         if problem:
             return problem
+    if not proposal.derived_tasks:
+        return _emptiness(payload)
     for task in proposal.derived_tasks:
         problem = _name_problem(task)
         if problem:
