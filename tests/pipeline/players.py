@@ -20,9 +20,7 @@ from bartack.agents._scripted import Script, read_script
 from bartack.agents._scripted_side import HANG, Ignored, Memory, ScriptedSide
 from bartack.runtime._config import Config
 from bartack.runtime._memory_run import RUN_ID
-from bartack.runtime._programs import Programs
-from bartack.runtime._prompts import Outcome
-from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
+from bartack.runtime._programs import Programs, Ready
 from bartack.runtime.rehearse import KilledError
 from bartack.testing import VirtualClock
 
@@ -268,7 +266,7 @@ class _Programs(Programs):
         left = max(due - self._now(), 0.0)
         return left if own is None else min(own, left)
 
-    def take_ready(self) -> list[tuple[int, Outcome | ToolCall | TalkBegins | TalkWaits]]:
+    def take_ready(self) -> list[tuple[int, Ready]]:
         self.cast.go_on()
         return super().take_ready()
 

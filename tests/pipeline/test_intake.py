@@ -62,6 +62,7 @@ def test_a_proposal_without_a_task_is_refused_and_asked_again(tmp_path: Path, na
     assert statuses(run) == [("one", "done")]
     refused = team.commands[1]
     assert refused.retry is not None
+    assert refused.retry.message is not None
     assert (refused.action, refused.retry.code) == ("intake", "invalid_reply")
     assert "there is no task in derived_tasks" in refused.retry.message
     assert ("'tasks' is not a member of a proposal" in refused.retry.message) == (name == "tasks")

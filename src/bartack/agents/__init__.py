@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bartack.agents._actions import Rejection, Verdict
     from bartack.agents._artifacts import check_path, open_artifact, verify_artifacts
+    from bartack.agents._codes import describe_retry
     from bartack.agents._config import (
         AgentConfig,
         AgentsConfig,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         AgentResult,
         Call,
         CallRateLimit,
+        CallRetry,
         CallSink,
         CallStarted,
         Outcome,
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from bartack.agents._scripted import Capabilities, Prompt, ScriptedAgent, ScriptedCall, ScriptedReply
     from bartack.agents._scripted_call import obey
     from bartack.agents._scripted_program import run_scripted
+    from bartack.agents._usage import total_usage
 
 __all__ = [
     "DEADLINES_S",
@@ -116,6 +119,7 @@ __all__ = [
     "Budget",
     "Call",
     "CallRateLimit",
+    "CallRetry",
     "CallSink",
     "CallStarted",
     "Cancel",
@@ -170,6 +174,7 @@ __all__ = [
     "command_key",
     "conversation_id",
     "correlation_id",
+    "describe_retry",
     "examine_agents",
     "findings_of",
     "is_declined",
@@ -192,6 +197,7 @@ __all__ = [
     "schema_text",
     "scripted_argv",
     "takes_actions",
+    "total_usage",
     "verify_artifacts",
     "write_line",
 ]
@@ -206,6 +212,7 @@ _HOMES = {
         "open_artifact",
         "verify_artifacts",
     ),
+    "_codes": ("describe_retry",),
     "_config": (
         "AgentConfig",
         "AgentsConfig",
@@ -224,6 +231,7 @@ _HOMES = {
         "Call",
         "CallSink",
         "CallRateLimit",
+        "CallRetry",
         "CallStarted",
         "AgentCapabilities",
         "Outcome",
@@ -321,6 +329,7 @@ _HOMES = {
     ),
     "_scripted_call": ("obey",),
     "_scripted_program": ("run_scripted",),
+    "_usage": ("total_usage",),
 }
 
 

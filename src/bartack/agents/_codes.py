@@ -116,6 +116,14 @@ def judge_agent_code(code: str, *, retryable: bool | None) -> Code:
     return found._replace(again="no", error=AgentError if passing else found.error)
 
 
+def describe_retry(attempt: int, action: str, code: str, problem: str) -> str:
+    """That an attempt came to nothing, and what is done about it, in one line."""
+    kind = OWN_CODES.get(code, _TRANSIENT)
+    ended = "refused" if kind.cause == "rejected" else "failed"
+    then = "asked again in a new process" if kind.restart else "asked again"
+    return f"attempt {attempt} of {action} {ended}: {' '.join(problem.split())}; {then}"
+
+
 def make_error(
     code: str,
     kind: Code,

@@ -107,6 +107,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         denials: What it wanted to do and was not allowed to.
         command_id: The message in which it was told what to do; empty if that was one of a dead hub.
         took_s: Seconds that it took, as far as a hub was alive; the hub says so.
+        failed: The attempts before it that came to nothing, each with its code; ``usage`` counts them.
     """
 
     event: Event
@@ -122,6 +123,7 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     denials: list[Denial] = []
     command_id: str = ""
     took_s: float = 0.0
+    failed: list[str] = []
 
     @property
     def payload(self) -> dict[str, object]:

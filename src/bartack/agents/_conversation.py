@@ -710,6 +710,7 @@ class Conversation:
             harvested=self._harvested,
             notes=notes,
             command_id=self._sent,
+            failed=list(self._attempts),
         )
         self._over(result)
 

@@ -42,7 +42,7 @@ class _Conflict(msgspec.Struct):
 
 
 class _Review(msgspec.Struct):
-    findings: list[Finding] | None = None
+    findings: list[object] | None = None
     summary: str | None = None
 
 
@@ -103,15 +103,25 @@ def read_prompt(event: Event, request: AgentRequest) -> ReadReply:
 
 
 def findings_of(event: Event) -> list[Finding]:
-    """What an answer wants changed; an artifact alone is the one finding.
+    """What an answer wants changed; a text is the message of a finding, and an artifact alone is the one finding.
 
     Raises:
         ValidationError: The findings have another form.
     """
-    found = msgspec.convert(event.payload or {}, type=_Review).findings or []
+    told = msgspec.convert(event.payload or {}, type=_Review).findings or []
+    found = [_finding(place, one) for place, one in enumerate(told)]
     if not found and event.artifacts:
         return [Finding(message=f"see {event.artifacts[0].path}", path=event.artifacts[0].path)]
     return found
+
+
+def _finding(place: int, told: object) -> Finding:
+    if not isinstance(told, str | dict):
+        raise msgspec.ValidationError(f"findings[{place}] must be an object with a message, or a text")
+    try:
+        return msgspec.convert({"message": told} if isinstance(told, str) else told, type=Finding)
+    except msgspec.ValidationError as error:
+        raise msgspec.ValidationError(f"findings[{place}]: {error}") from None
 
 
 def check_version(event: Event, wanted: Version, *, required: bool) -> str:

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of
+from bartack.agents import ROLES, AgentResult, Finding, Usage, command_key, findings_of, total_usage
 from bartack.errors import AgentError, BudgetExceededError, WorktreeError
 from bartack.pipeline._isolated import begin_review, review_name
 from bartack.pipeline._lane_work import enter
@@ -203,6 +203,7 @@ class Desk:
         inputs = await self._inputs(action, cause, findings, more)
         key = command_key(action, self._record.id, shot.snapshot_id, inputs)
         base, refusal, replies = shot, Refusal(), 0
+        refused: list[Usage] = []
         self._isolated = None
         while True:
             result = self.past.recall("result", key, AgentResult)
@@ -211,11 +212,13 @@ class Desk:
                     self._isolated = self._isolated or await self._isolate()
                 result = await self._command(action, inputs, shot, key, refusal)
                 self.past.note("result", key, result)
-            draft = self._draft(action, cause, shot, key, result)
+            draft = self._draft(action, cause, shot, key, result, refused)
             recalled, accepted = await self._weigh(draft, base, result)
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
             replies += 1
+            if accepted.used is not None:
+                refused = [accepted.used]  # with all that was used before it
             refusal = Refusal(accepted.code, accepted.problem, refusal.attempts + result.attempts)
             if accepted.code != "invalid_reply" or replies % REPLIES == 0:
                 detail = accepted.diff or self._agent(action)
@@ -410,8 +413,12 @@ class Desk:
             return Checks(proposal=result.payload)
         return Checks(protect=self.settings.tests.protect)
 
-    def _draft(self, action: str, cause: str, shot: Shot, key: str, result: AgentResult) -> Receipt:
+    def _draft(
+        self, action: str, cause: str, shot: Shot, key: str, result: AgentResult, refused: list[Usage]
+    ) -> Receipt:
         event, record = result.event, self._record
+        # Runs that began before attempts were counted have receipts without them.
+        used = result.usage if result.failed else event.usage
         tests = result.payload.get("tests")
         return Receipt(
             schema=1,
@@ -435,7 +442,7 @@ class Desk:
             replayed=event.replayed or False,
             artifacts=[ReceiptArtifact.of(artifact) for artifact in result.artifacts],
             tests=msgspec.convert(tests, dict[str, object]) if isinstance(tests, dict) else None,
-            usage=event.usage,
+            usage=total_usage([*refused, used or Usage()]) if refused else used,
             task_title=record.title,
             instruction=record.instruction,
             approved_plan=record.approved_plan,

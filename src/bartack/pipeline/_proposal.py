@@ -35,16 +35,13 @@ def proposal_problem(payload: Mapping[str, object], workspace: str) -> str:
         proposal = read_proposal(payload)
     except msgspec.ValidationError as error:
         return str(error)
-    for candidate in proposal.plan_candidates:
-        problem = _plan_problem(candidate, workspace)
-        if problem:
-            return problem
-    if not proposal.derived_tasks:
-        return _emptiness(payload)
-    for task in proposal.derived_tasks:
-        problem = _name_problem(task)
-        if problem:
-            return problem
+    problems = [
+        *(_plan_problem(candidate, workspace) for candidate in proposal.plan_candidates),
+        "" if proposal.derived_tasks else _emptiness(payload),
+        *map(_name_problem, proposal.derived_tasks),
+    ]
+    if any(problems):
+        return next(filter(None, problems))
     if len({task.id.casefold() for task in proposal.derived_tasks}) < len(proposal.derived_tasks):
         return "two tasks have the same id, or ids that differ only in upper and lower case"
     try:

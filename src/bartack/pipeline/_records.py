@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from bartack.agents import Finding
+from bartack.agents import Finding, Usage
 from bartack.runtime.operate import (
     Answered,
     BudgetConfig,
@@ -181,6 +181,8 @@ class Accepted(Record, frozen=True):
     receipt: Receipt | None = None
     after: Shot | None = None
     """The workspace behind an answer that was not refused."""
+    used: Usage | None = None
+    """What an answer has used that was refused: the receipt of the one that is accepted counts it."""
 
 
 class Gate(Record, frozen=True):

@@ -68,6 +68,7 @@ from bartack.runtime.operate import (
     ReceiptArtifact,
     Snapshot,
     compare,
+    cut_line,
     manifest_path,
     read_manifest,
     snapshot_id,
@@ -278,7 +279,7 @@ def accept(
         if problem:
             result = msgspec.structs.replace(result, code="invalid_reply", problem=problem)
     if result.code:
-        return result
+        return _refuse(result, draft, attempts)
     guard = Patterns(checks.protect)
     protected = [_text(change.path) for change in changes if guard.match(change.path)]
     receipt = msgspec.structs.replace(
@@ -294,6 +295,15 @@ def accept(
     )
     after = _shoot(place, given, since, found)
     return msgspec.structs.replace(result, receipt=receipt, protected=protected, after=after)
+
+
+def _refuse(result: Accepted, draft: Receipt, attempts: list[Attempt]) -> Accepted:
+    """An answer that is not taken: what it has used counts, and where the agent is asked again people see why."""
+    notes = result.notes
+    if result.code == "invalid_reply":
+        told = f"attempt {attempts[-1].attempt} of {draft.action} refused: {result.problem}"
+        notes = [*notes, cut_line(f"{draft.agent.agent_id}  {told}")]
+    return msgspec.structs.replace(result, notes=notes, used=draft.usage)
 
 
 def _artifacts(draft: Receipt, changes: list[Change], settings: Settings) -> list[ReceiptArtifact]:

@@ -499,7 +499,9 @@ def _session_failed(state: State, data: e.FailureRecorded, seq: int, at: int, va
     state.failed_at = at
 
 
-def _for_people(state: State, data: e.PeerJoined | e.WaitSlow, seq: int, at: int, value: Value) -> None:
+def _for_people(
+    state: State, data: e.PeerJoined | e.WaitSlow | e.AttemptFailed, seq: int, at: int, value: Value
+) -> None:
     """Kept for people; changes nothing."""
 
 
@@ -550,4 +552,5 @@ APPLY: Final[dict[type[e.EntryData], Callable[..., None]]] = {
     e.FailureRecorded: _session_failed,
     e.PeerJoined: _for_people,
     e.WaitSlow: _for_people,
+    e.AttemptFailed: _for_people,
 }

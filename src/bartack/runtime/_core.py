@@ -53,7 +53,7 @@ from bartack.runtime._state import State
 from bartack.runtime._statuses import moving
 from bartack.runtime._steps import CLEANUP, in_words
 from bartack.runtime._timeouts import Timeouts
-from bartack.runtime._tool_desk import TalkWaits, ToolCall
+from bartack.runtime._tool_desk import TalkFails, TalkWaits, ToolCall
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
@@ -382,6 +382,10 @@ class Core:
     def prompt_waits(self, token: int, wait: TalkWaits) -> None:
         """An agent may not be asked before a moment on the wall."""
         self.effects.prompt_waits(token, wait)
+
+    def attempt_failed(self, token: int, failed: TalkFails) -> None:
+        """An attempt of an agent came to nothing."""
+        self.effects.attempt_failed(token, failed)
 
     def tool_called(self, token: int, call: ToolCall) -> None:
         """The agent of a prompt calls a tool; ``AnswerCall`` tells what became of it."""

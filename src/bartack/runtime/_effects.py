@@ -48,7 +48,7 @@ from bartack.runtime._links import Abort
 from bartack.runtime._office import Office
 from bartack.runtime._places import is_inside
 from bartack.runtime._steps import BODIES
-from bartack.runtime._tool_desk import TalkWaits, ToolCall, ToolDesk
+from bartack.runtime._tool_desk import TalkFails, TalkWaits, ToolCall, ToolDesk
 from bartack.runtime._units import NONE, Units, reserve, settle
 from bartack.runtime._worker_state import FIRED, NO_VALUE, OpenStep, Value, Worker
 from bartack.supervision.forms import CAPTURE_LIMIT
@@ -255,6 +255,18 @@ class EffectDesk:
         attempt = step.attempt - 1 if step.between else step.attempt
         retried = e.StepRetried(p=step.p, n=step.n, attempt=attempt, due=wait.until, error=error)
         self._office.ledger.record((retried, NO_VALUE))
+
+    def attempt_failed(self, token: int, failed: TalkFails) -> None:
+        """An agent is asked again: the journal and people are told why."""
+        job = self._jobs.get(token)
+        if job is None or not self._office.is_open(job.worker, job.step):
+            return
+        agent, attempt, code, text = failed
+        entry = e.AttemptFailed(
+            p=job.step.p, n=job.step.n, agent=agent, attempt=attempt, code=code, text=text
+        )
+        self._office.ledger.record((entry, NO_VALUE))
+        self._office.ledger.act_later(Show("note", job.worker.path, f"{agent}  {text}"))
 
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""

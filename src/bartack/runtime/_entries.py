@@ -276,6 +276,19 @@ class StepRetried(EntryData, frozen=True, gc=False):
     error: ErrorData
 
 
+class AttemptFailed(EntryData, frozen=True, gc=False):
+    """An attempt of an agent at a step came to nothing, and the agent is asked again. Kept for people."""
+
+    kind = "attempt.failed"
+
+    p: str
+    n: int
+    agent: str
+    attempt: int
+    code: str
+    text: str
+
+
 class StepFinished(EntryData, frozen=True, gc=False):
     """The outcome of a step. Its value: what the program sees."""
 

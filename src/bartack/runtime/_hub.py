@@ -46,7 +46,7 @@ from bartack.runtime._reopened import Reopened
 from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
-from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
+from bartack.runtime._tool_desk import TalkBegins, TalkFails, TalkWaits, ToolCall
 from bartack.runtime._waiting import describe_deadlock, find_deadlock, only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.runtime._witness import Witness
@@ -348,6 +348,8 @@ class Hub:
                 self._core.effects.tools.begin_again(token)
             elif isinstance(what, TalkWaits):
                 self._core.prompt_waits(token, what)
+            elif isinstance(what, TalkFails):
+                self._core.attempt_failed(token, what)
             else:
                 self._core.prompt_ended(token, what)
             self._turn_end()

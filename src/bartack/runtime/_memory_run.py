@@ -33,14 +33,18 @@ from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._state import State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
-from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
+from bartack.runtime._tool_desk import TalkBegins, TalkFails, TalkWaits, ToolCall
 from bartack.runtime._worker_state import NO_VALUE, OpenStep
 from bartack.supervision.forms import form_words
 
 if TYPE_CHECKING:
     from bartack.runtime._programs import Programs
 
-_EVENTS: Final[dict[type, str]] = {ToolCall: "tool_called", TalkWaits: "prompt_waits"}
+_EVENTS: Final[dict[type, str]] = {
+    ToolCall: "tool_called",
+    TalkWaits: "prompt_waits",
+    TalkFails: "attempt_failed",
+}
 """What the core is told of what a prompt comes to; else it has ended."""
 RUN_ID: Final = "run-20260101-000000-00000000"
 BODY_PATIENCE_S: Final = 60.0

@@ -22,6 +22,7 @@ from bartack.agents import (
     AgentResult,
     Budget,
     CallRateLimit,
+    CallRetry,
     CallStarted,
     ExpectedOutput,
     Host,
@@ -33,6 +34,7 @@ from bartack.agents import (
     ToolOutcome,
     ToolSpec,
     Version,
+    describe_retry,
     parse_moment,
     program_config,
     scripted_argv,
@@ -42,7 +44,7 @@ from bartack.errors import AgentCancelledError, AgentError
 from bartack.runtime._config import Config
 from bartack.runtime._ledger import StartPrompt
 from bartack.runtime._steps import CommandArgs, ThinkArgs, ThinkOutcome
-from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
+from bartack.runtime._tool_desk import TalkBegins, TalkFails, TalkWaits, ToolCall
 
 WIND_DOWN_S: Final = 2.0
 """How long agents that have nothing to do may take to end when the run does."""
@@ -50,7 +52,12 @@ WIND_DOWN_S: Final = 2.0
 IDLE_ELSEWHERE_S: Final = 2.0
 """How long an agent is kept that works outside of the workspace, and has nothing to do."""
 
+WHY: Final = 300
+"""Characters of why an attempt came to nothing, for people."""
+
 Outcome = ThinkOutcome | AgentError
+Ready = Outcome | ToolCall | TalkBegins | TalkWaits | TalkFails
+"""What has become of a call, or happens during it."""
 
 
 class AgentHost(Host, Protocol):
@@ -104,7 +111,7 @@ class Programs:
         self._queue: list[tuple[StartPrompt, str]] = []
         """What waits because too many calls are under way."""
         self._numbers = 0
-        self._ready: list[tuple[int, Outcome | ToolCall | TalkBegins | TalkWaits]] = []
+        self._ready: list[tuple[int, Ready]] = []
         self._tools: dict[tuple[int, int], str] = {}
         """What each call of a tool is called by its agent: by prompt, and number of the call."""
 
@@ -169,7 +176,7 @@ class Programs:
         dues = [due for agent in self._agents.values() if (due := agent.next_due()) is not None]
         return max(min(dues) - self._now(), 0.0) if dues else None
 
-    def take_ready(self) -> list[tuple[int, Outcome | ToolCall | TalkBegins | TalkWaits]]:
+    def take_ready(self) -> list[tuple[int, Ready]]:
         """What has ended, and the tools that are called; and time goes on for the rest."""
         now = self._now() if self._agents else 0.0
         for agent in self._agents.values():
@@ -200,6 +207,12 @@ class Programs:
         until = parse_moment(event.resets_at) or 0
         self._ready.append((action.token, TalkWaits(until, name, event.error, event.status)))
         self.show(action.path, f"agent {name} may not be asked before {event.resets_at}: {event.error}")
+
+    def attempt_failed(self, action: StartPrompt, name: str, event: CallRetry) -> None:
+        """An attempt came to nothing, and the agent is asked again."""
+        what = "a prompt" if action.args.command is None else action.args.command.action
+        text = describe_retry(event.attempt, what, event.code, event.error[:WHY])
+        self._ready.append((action.token, TalkFails(name, event.attempt, event.code, text)))
 
     def _forget_tools(self, token: int) -> None:
         self._tools = {key: call_id for key, call_id in self._tools.items() if key[0] != token}
@@ -279,6 +292,8 @@ class _Sink:
     def __init__(self, programs: Programs, action: StartPrompt, name: str) -> None:
         self.over = False
         self._begun = False
+        self._waits = False
+        """The agent said when it may be asked again: that is shown already, and the attempt did not fail."""
         self._programs = programs
         self._action = action
         self._name = name
@@ -290,7 +305,12 @@ class _Sink:
                 self._programs.begin_again(self._action.token)
             self._begun = True
         elif isinstance(event, CallRateLimit):
+            self._waits = True
             self._programs.wait(self._action, self._name, event)
+        elif isinstance(event, CallRetry) and not self._waits:
+            self._programs.attempt_failed(self._action, self._name, event)
+        elif isinstance(event, CallRetry):
+            self._waits = False
 
     def warn(self, text: str) -> None:
         """See ``CallSink.warn``."""

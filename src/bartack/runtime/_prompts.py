@@ -38,7 +38,7 @@ from bartack.errors import (
 )
 from bartack.runtime._ledger import StartPrompt
 from bartack.runtime._steps import CommandArgs, ThinkOutcome
-from bartack.runtime._tool_desk import TalkBegins, TalkWaits, ToolCall
+from bartack.runtime._tool_desk import TalkBegins, TalkFails, TalkWaits, ToolCall
 
 if TYPE_CHECKING:
     from bartack.runtime._programs import Programs
@@ -47,10 +47,10 @@ Outcome = ThinkOutcome | AgentError
 
 
 class Event(NamedTuple):
-    """An agent calls a tool, begins anew, has replied, or could not."""
+    """An agent calls a tool, begins anew, is asked again, has replied, or could not."""
 
     token: int
-    what: Outcome | ToolCall | TalkBegins | TalkWaits
+    what: Outcome | ToolCall | TalkBegins | TalkWaits | TalkFails
 
 
 class _Call:

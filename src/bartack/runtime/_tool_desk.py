@@ -50,6 +50,15 @@ class TalkWaits(NamedTuple):
     code: str = "rate_limited"
 
 
+class TalkFails(NamedTuple):
+    """An attempt of the agent of a prompt came to nothing; it is asked again."""
+
+    agent: str
+    attempt: int
+    code: str
+    text: str
+
+
 class Talk:
     """The calls of one attempt of an agent at a prompt."""
 

@@ -32,9 +32,11 @@ OURS: Final = "bartack."
 _WHO: Final = 17
 _PARTY: Final = re.compile(r"(→ )?([A-Za-z0-9_.-]+)  (?=\S)")
 """How a text begins that tells who said it, or to whom it was said."""
+_SAID: Final = frozenset({"output", "attempt.failed"})
+"""Kinds of entries whose text begins with who it is about."""
 _TOLD: Final = frozenset(
     {
-        "run.created", "run.ended", "hub.started", "hub.stopped", "output", "step.started", "step.finished",
+        "run.created", "run.ended", "hub.started", "hub.stopped", "output", "attempt.failed", "step.started", "step.finished",
         "worker.crashed", "worker.ended", "session.failed",
     }
 )  # fmt: skip
@@ -71,7 +73,7 @@ class FactLines:
             data = e.decode_entry(entry.kind, entry.raw) if entry.kind in _TOLD else None
             told = "" if data is None else self._tell(data, entry)
             if told:
-                who, text = _parted(told) if entry.kind == "output" else ("bartack", told)
+                who, text = _parted(told) if entry.kind in _SAID else ("bartack", told)
                 at = datetime.fromtimestamp(entry.at // 1_000_000, UTC)
                 yield cut_line(f"{at:%Y-%m-%dT%H:%M:%SZ}  {who:<{_WHO}}  {text}") + "\n"
 
@@ -80,6 +82,8 @@ class FactLines:
         match data:
             case e.Output():
                 told = self._value(entry, str)
+            case e.AttemptFailed(agent=agent, text=text):
+                told = f"{agent}  {text}"
             case e.RunCreated(run=run, project=project, workspace=workspace):
                 told = f"run {run} of {project or os.path.basename(workspace)}"
             case e.HubStarted(hub=hub) if hub > 1:

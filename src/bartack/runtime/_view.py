@@ -153,6 +153,7 @@ class Chronicle:
             e.WorkerSpawned: self._spawned,
             e.WorkerEnded: self._worker_ended,
             e.WorkerCrashed: self._crashed,
+            e.AttemptFailed: self._attempt_failed,
             e.WorkerRewound: self._rewound,
             e.StepSetAside: self._set_aside,
             e.WorkerRestarted: self._restarted,
@@ -338,6 +339,10 @@ class Chronicle:
     def _step_retried(self, data: e.StepRetried, seq: int, at: int) -> None:
         step = self._begin(data.p, data.n, "body")
         step.attempt, step.due, step.error = data.attempt + 1, data.due, data.error
+
+    def _attempt_failed(self, data: e.AttemptFailed, seq: int, at: int) -> None:
+        owner = self.state.worker_of(data.p)
+        self._note(at, "retried", f"{data.agent}: {data.text}", owner.path if owner else data.p)
 
     def _step_finished(self, data: e.StepFinished, seq: int, at: int) -> None:
         step = self._end(data.p, data.n, data.step, seq, at, cleanup=self._is_cleanup(data, seq))
