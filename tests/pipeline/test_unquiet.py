@@ -151,3 +151,34 @@ def test_own_changes_are_still_part_of_what_tasks_side_by_side_begin_with(tmp_pa
     names = git(studio.place, "ls-tree", "-r", "--name-only", result).splitlines()
     assert {"mine.txt", "one.txt", "two.txt"} <= set(names)
     assert "par.log" not in names
+
+
+@pytest.mark.requirement("worktrees-have-one-writer")
+def test_an_edit_of_a_reviewer_in_a_worktree_of_the_run_is_its_own_also_if_it_does_not_report_it(
+    tmp_path: Path,
+) -> None:
+    meddles = "import pathlib\nif command['task_id'] == 'one':\n    pathlib.Path('README.md').write_text('mine\\n')\n"
+    studio = Studio(tmp_path, TWO_TASKS.format(merge="branch"), implement=WRITES, review=meddles)
+
+    failed = studio.bartack("run")
+    tree = studio.place / ".bartack/worktrees" / studio.run_dir.name / "one"
+    (tree / "README.md").write_text("hello\n")
+    resumed = studio.bartack("resume")
+
+    assert failed.returncode == 1
+    assert "the reviewer changed README.md" in failed.stderr
+    assert resumed.returncode == 0, resumed.stderr
+    result = f"bartack/{studio.run_dir.name}/result"
+    assert git(studio.place, "show", f"{result}:README.md") == "hello"
+    assert studio.calls.count("review") == 2
+
+
+def test_what_happens_to_an_unreported_edit_in_a_worktree_of_the_run_is_a_setting(tmp_path: Path) -> None:
+    meddles = "import pathlib\npathlib.Path('README.md').write_text('mine\\n')\n"
+    warned = TWO_TASKS.format(merge="branch") + '[review]\nunclear = "warn"\n'
+    studio = Studio(tmp_path, warned, implement=WRITES, review=meddles)
+
+    done = studio.bartack("run")
+
+    assert done.returncode == 0, done.stderr
+    assert "README.md changed during the review, and the agent did not report it" in done.stderr

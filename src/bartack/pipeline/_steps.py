@@ -349,8 +349,11 @@ class _Look(NamedTuple):
     """What a person has said that others changed."""
     attempts: list[Attempt]
 
-    def blame(self, changes: list[Change]) -> Blame:
-        """Which of these changes the agent made in this attempt, and which ones it may have made."""
+    def blame(self, changes: list[Change], settings: Settings) -> Blame:
+        """Which of these changes the agent made in this attempt, and which ones it may have made.
+
+        In the worktree of a task nothing else is at work: there all of them are its own, unless the settings decide otherwise.
+        """
         recent = {change.path for change in self.fresh}
         counted = [
             change
@@ -358,13 +361,17 @@ class _Look(NamedTuple):
             if (change.path in recent or _text(change.path) in self.own)
             and _text(change.path) not in self.cleared
         ]
-        return blame(self.place, counted, self.own, self.attempts)
+        found = blame(self.place, counted, self.own, self.attempts)
+        if not self.place.lane or settings.review.unclear != "auto":
+            return found
+        made = {change.path for change in (*found.certain, *found.unclear)}
+        return Blame([change for change in counted if change.path in made], [])
 
 
 def _check_review(result: Accepted, look: _Look, settings: Settings) -> Accepted:
     allowed = Patterns(settings.review.writable)
     outside = [change for change in look.changes if not allowed.match(change.path)]
-    found = look.blame([change for change in outside if change.change != "added"])
+    found = look.blame([change for change in outside if change.change != "added"], settings)
     bad = [_text(change.path) for change in found.certain]
     if bad and settings.review.strict:
         return msgspec.structs.replace(result, code="read_only_violation", problem=_few(bad), blamed=bad)
@@ -402,7 +409,7 @@ def _check_spec(result: Accepted, look: _Look, event: str, settings: Settings) -
     spec = settings.spec
     allowed = Patterns(spec.notes)
     own = spec.file.encode()
-    found = look.blame([c for c in look.fresh if c.path != own and not allowed.match(c.path)])
+    found = look.blame([c for c in look.fresh if c.path != own and not allowed.match(c.path)], settings)
     if found.certain:
         problem = f"the spec maintainer changed {_few([_text(change.path) for change in found.certain])}"
         return msgspec.structs.replace(result, code="spec_edit", problem=problem)

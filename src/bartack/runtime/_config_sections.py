@@ -199,7 +199,8 @@ class ReviewConfig(Section, frozen=True):
     Attributes:
         strict: Whether a reviewer that changes files fails its step; else that is only noted.
         unclear: What happens when files changed meanwhile and it is not certain that the agent changed them: a note, a question,
-            or a failure; ``auto``: a question on a terminal, else a note. It holds for the spec maintainer as well.
+            or a failure; ``auto``: a failure in the worktree of a task, else a question on a terminal, and a note without one.
+            It holds for the spec maintainer as well.
         isolated: Whether reviewers work in a git worktree of their own, where they can change nothing that counts.
         writable: Patterns of files that it may change.
     """
