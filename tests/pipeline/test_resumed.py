@@ -170,3 +170,34 @@ def test_tests_that_were_under_way_are_run_again_when_their_command_was_changed(
         assert statuses(run) == [("one", "done"), ("two", "done")]
         assert ran == [["make", "test"], ["make", "check"], ["make", "check"]]
         assert [action for _, action, _, _ in team.actions] == ["implement", "review"] * 2
+
+
+@pytest.mark.requirement("settings-hold-after-resume")
+def test_resume_says_which_earlier_set_still_beats_the_file(tmp_path: Path) -> None:
+    studio = Studio(tmp_path, review=FAILS)
+    sets = ["--set", "budget.turns=30", "--set", "tests.timeout_s=9", "--set", "review.strict=true"]
+    assert studio.bartack("run", "--goal", "do it", *sets).returncode == 1
+    (studio.place / "README.md").write_text("hello\n")
+    later = "[budget]\nturns = 500\nwall_s = 900\n[tests]\ntimeout_s = 100\n[review]\nstrict = true\n"
+    (studio.place / "bartack.toml").write_text(f"{studio.settings}{later}")
+
+    done = studio.bartack("resume", "--set", "tests.timeout_s=8")
+
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stderr.splitlines() if "from --set" in line] == [
+        "budget.turns stays 30 (from --set); bartack.toml says 500"
+    ]
+    assert "budget.wall_s is now 900.0; it was not set\n" in done.stderr
+    assert "tests.timeout_s is now 8.0; it was 9.0\n" in done.stderr
+
+
+def test_a_setting_that_is_taken_away_is_not_called_null(tmp_path: Path) -> None:
+    studio = Studio(tmp_path, "[budget]\nturns = 30\n", review=FAILS)
+    assert studio.bartack("run", "--goal", "do it").returncode == 1
+    (studio.place / "README.md").write_text("hello\n")
+    (studio.place / "bartack.toml").write_text(studio.settings)
+
+    done = studio.bartack("resume")
+
+    assert done.returncode == 0, done.stderr
+    assert "budget.turns is no longer set; it was 30\n" in done.stderr

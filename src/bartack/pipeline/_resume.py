@@ -6,6 +6,7 @@ workspace takes them from there (``newer_settings``). What was changed, and what
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,7 +90,7 @@ def owning(
             for path in restore_receipts(run.path):
                 say(f"{path} was missing and is written again")
         if hub > 1 and order is not None:
-            settings = _renew_settings(run, order, config, hub, say, sets)
+            settings = _renew_settings(run, workspace, order, config, hub, say, sets)
             for place in resumed_places(run.path, workspace, order.settings):
                 note_resume(place, settings, hub)
         yield describe_run(run)
@@ -114,6 +115,7 @@ def describe_run(run: RunDir) -> Describe:
 
 def _renew_settings(
     run: RunDir,
+    workspace: Path,
     order: PipelineOrder,
     config: Config,
     hub: int,
@@ -129,6 +131,8 @@ def _renew_settings(
     settings = renew_with(order.settings, _guard(order.settings, config, given) if guarded else config)
     settings = msgspec.structs.replace(settings, hub=hub)
     for note in _notes(before, settings, config, order, guarded=guarded):
+        say(note)
+    for note in _overridden(workspace, kept_sets(run.path), sets):
         say(note)
     if settings.tests != before.tests and _is_testing(run):
         say(
@@ -186,10 +190,47 @@ def _notes(
             was, holds, told = (getattr(getattr(of, section), field.name) for of in (before, now, config))
             name = f"{section}.{field.encode_name}"
             if holds != was:
-                yield f"{name} is now {_shown(name, holds)}; it was {_shown(name, was)}"
+                became = "is no longer set" if holds is None else f"is now {_shown(name, holds)}"
+                yield f"{name} {became}; it was {_shown(name, was)}"
             elif told != holds:
                 yield f"{name} stays {_shown(name, holds)}, not {_shown(name, told)}: {_why(section, name, guarded=guarded)}"
     yield from _other_notes(now, config, order)
+
+
+def _overridden(workspace: Path, kept: Sequence[str], sets: Sequence[str]) -> Iterator[str]:
+    """The settings that were given earlier with ``--set`` and still hold, where the file says something else by now."""
+    try:
+        table = tomllib.loads((workspace / CONFIG_FILE).read_text())
+    except (OSError, ValueError):
+        return
+    given = dict(_assigned(assignment) for assignment in kept)
+    for name, text in given.items():
+        told = _looked_up(table, name.split("."))
+        if told is None or told == _read_value(text) or name in dict(map(_assigned, sets)):
+            continue
+        if "env" in name.split("."):
+            yield f"{name} stays as it was given with --set; {CONFIG_FILE} says something else"  # it may be a secret
+        else:
+            yield f"{name} stays {text} (from --set); {CONFIG_FILE} says {_shown(name, told)}"
+
+
+def _assigned(assignment: str) -> tuple[str, str]:
+    name, _, text = assignment.partition("=")
+    return name.strip(), text.strip()
+
+
+def _looked_up(table: object, path: list[str]) -> object:
+    for part in path:
+        table = cast("dict[str, object]", table).get(part) if isinstance(table, dict) else None
+    return table
+
+
+def _read_value(text: str) -> object:
+    """What a text means as a value of a setting; itself, if it is nothing else."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
 
 
 def _other_notes(now: Settings, config: Config, order: PipelineOrder) -> Iterator[str]:
@@ -221,5 +262,5 @@ def _shown(name: str, value: object) -> str:
     """A setting for people; of variables only the names."""
     if name == "tests.env" and isinstance(value, dict):
         value = sorted(cast("dict[str, object]", value))
-    text = msgspec.json.encode(value).decode()
+    text = "not set" if value is None else msgspec.json.encode(value).decode()
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
