@@ -12,7 +12,9 @@ import msgspec
 from bartack.cli._runs import short_path
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import (
+    AgentBudgetError,
     BartackError,
+    BudgetExceededError,
     ForeignAwaitError,
     ForgottenAwaitError,
     MessageTooLargeError,
@@ -30,6 +32,7 @@ SHOWN_FRAMES = 12
 """More lines of a traceback than these are left out in the middle."""
 
 
+_CAP = re.compile(r"budget\.[a-z_]+")
 _OWN_ERRORS = f"{BartackError.__module__}:"
 
 _OF_THE_PROGRAM = (
@@ -165,3 +168,14 @@ def known_error(data: ErrorData) -> BartackError | None:
 def needs_update(data: ErrorData) -> bool:
     """Whether the program has to be changed: a resume of the same one fails in the same place."""
     return isinstance(known_error(data), _OF_THE_PROGRAM)
+
+
+def spent_setting(data: ErrorData) -> str:
+    """The setting to raise where a run failed because its budget is used up; empty if that is not why."""
+    known = known_error(data)
+    if isinstance(known, BudgetExceededError):
+        return f"budget.{known.unit}"
+    if not isinstance(known, AgentBudgetError):
+        return ""
+    named = _CAP.search(known.message)
+    return named[0] if named else ""

@@ -13,7 +13,7 @@ import msgspec
 
 from bartack.cli._answer import expected
 from bartack.cli._exit import Exit
-from bartack.cli._failure import known_error, needs_update, write_failure
+from bartack.cli._failure import known_error, needs_update, spent_setting, write_failure
 from bartack.cli._live import JsonView, PlainView, TerminalView, View, put_event
 from bartack.cli._lossy import lossy_stderr
 from bartack.cli._options import json_option
@@ -446,6 +446,8 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
                 screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
             elif state.failure is not None and needs_update(state.failure.error):
                 screen.line(f"  after the program is changed: bartack resume {run.id} --update")
+            elif state.failure is not None and (setting := spent_setting(state.failure.error)):
+                screen.line(f"  to raise the budget: bartack resume {run.id} --set {setting}=AMOUNT")
             else:
                 _write_hint(screen, run, "when the cause is gone")
                 _write_way_out(screen, run, state)

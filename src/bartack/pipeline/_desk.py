@@ -51,6 +51,8 @@ LINE_BYTES: Final = 190_000
 """Inputs that are longer than this have their findings in a file."""
 COMMAND_BYTES: Final = 240_000
 """Inputs with their list of changed files take no more of a line than this: the rest of the command has to fit into it, too."""
+NO_USD: Final = 1e-9
+"""Less money than this is none."""
 REPLIES: Final = 3
 """How often an agent may give an answer that contradicts the workspace."""
 
@@ -87,7 +89,8 @@ class Desk:
     ) -> None:
         self.settings = self._begun = settings
         self.spent = Spent()
-        """What this task has used; what was used before it is not in it."""
+        """What this task has used, but for money; what was used before it is not in it."""
+        self._usd = 0.0
         self.receipts = 0
         self._ctx = ctx
         self._record = record
@@ -95,7 +98,7 @@ class Desk:
         self._before = spent
         run_dir = str(ctx.session.dir.parent)
         goes_on = settings.pipeline.on_task_failure == "continue"
-        self.past = Past(past, Notebook(run_dir, ctx.path, lambda: self.spent) if goes_on else None)
+        self.past = Past(past, Notebook(run_dir, ctx.path, lambda: self.total) if goes_on else None)
         self._place = Place(run_dir=run_dir) if lane is None else place_of(run_dir, lane)
         self.first = ""
         """The first snapshot: what changed is told since then."""
@@ -105,6 +108,11 @@ class Desk:
         self._isolated: Lane | None = None
         """The worktree of the reviewer that is commanded now, where it has one of its own."""
         prepare_steps()
+
+    @property
+    def total(self) -> Spent:
+        """What this task has used, with its money."""
+        return msgspec.structs.replace(self.spent, usd=self._usd)
 
     @property
     def place(self) -> Place:
@@ -344,6 +352,7 @@ class Desk:
         except AgentError as error:
             _blame_place(self._place, error)
             raise
+        self._usd += result.usage.cost_usd or 0.0
         reserved = Spent(tokens=max_tokens or 0, turns=max_turns or 0)
         self.spent += _costs(result.usage, result.took_s, reserved if settings.budget.strict else Spent())
         return result
@@ -372,6 +381,15 @@ class Desk:
         """What the run has used so far; stop if that is all that it may use."""
         while problem := _exceeded(self.settings, used := await self._used()):
             await self.stop("budget", "budget", self.receipts, problem, self._agent(action))
+        while self.settings.checks_money and self.settings.budget.usd is not None:
+            # The hub decides; this is so that no command is shown that is not sent.
+            money = await self._ctx.budget()
+            least = min(self.settings.budget.min_reserve_usd, self.settings.budget.reserve_usd)
+            if money.limit_usd is None or money.left_usd is None or money.left_usd >= max(least, NO_USD):
+                break
+            taken = money.spent_usd + money.reserved_usd
+            told = BudgetExceededError(money.limit_usd, taken).message
+            await self.stop("money", "budget", self.receipts, told, f"{money.limit_usd} {taken}")
         return used
 
     async def _used(self) -> Spent:

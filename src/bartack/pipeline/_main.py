@@ -24,6 +24,7 @@ from bartack.pipeline._records import (
     Summary,
     TaskRecord,
     TaskResult,
+    plain_result,
 )
 from bartack.pipeline._settings import newer_settings
 from bartack.pipeline._steps import count_receipts, count_rewinds, stop_here
@@ -69,10 +70,7 @@ class _Queue:
                 await self._do_all()
             left = [result for result in self._results.values() if result.status != "done"]
             if not left:
-                results = [
-                    msgspec.structs.replace(self._results[record.id], before=None)
-                    for record in self._queue.tasks
-                ]
+                results = [plain_result(self._results[record.id]) for record in self._queue.tasks]
                 lanes.settings = self._settings
                 return await lanes.end(results) if self._parallel else Summary(tasks=results)
             await self._stop(left)

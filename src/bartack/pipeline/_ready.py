@@ -78,6 +78,7 @@ def find_obstacles(
         *_in_prompts(config, workspace),
         *_in_parallel(config, workspace, environ),
         *_in_state_dir(config, workspace),
+        *_in_budget(config),
     ]
 
 
@@ -276,6 +277,14 @@ def _in_parallel(config: Config, workspace: Path, environ: Mapping[str, str]) ->
         problem = _program_problem(parallel.setup[0], workspace, environ.get("PATH", os.defpath))
         if problem:
             yield _refuse("parallel.setup", problem)
+
+
+def _in_budget(config: Config) -> Iterator[Obstacle]:
+    budget = config.budget
+    least = min(budget.min_reserve_usd, budget.reserve_usd)
+    if budget.usd is not None and budget.usd < least:
+        told = f"no call is made with less than budget.min_reserve_usd ({least:g} USD), and it is {budget.usd:g}; raise it"
+        yield _refuse("budget.usd", told)
 
 
 def _in_state_dir(config: Config, workspace: Path) -> Iterator[Obstacle]:

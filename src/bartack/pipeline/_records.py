@@ -44,6 +44,7 @@ class Settings(Record, frozen=True):
         asks: Whether somebody is there to be asked at a bound.
         state_dir: Where runs are kept, relative to the workspace.
         prompts: What the agents are told that know prompts only: a template by action.
+        checks_money: Whether the money that is left is looked at before a command; runs that began earlier do not.
         hub: How many times the run had been started when they were decided; 0: before it began.
     """
 
@@ -60,6 +61,7 @@ class Settings(Record, frozen=True):
     agents: dict[str, str] = {}
     deadlines: dict[str, float] = {}
     asks: bool = False
+    checks_money: bool = False
     state_dir: str = ".bartack"
     prompts: dict[str, str] = {}
     hub: int = 0
@@ -251,10 +253,13 @@ class Spent(Record, frozen=True):
     tokens: int = 0
     turns: int = 0
     wall_s: float = 0.0
+    usd: float = 0.0
+    """Only in the result of a task: while it is done, the hub counts the money."""
 
     def __add__(self, other: Spent) -> Spent:
         """Both together."""
         return Spent(
+            usd=self.usd + other.usd,
             tokens=min(self.tokens + other.tokens, MOST_COUNTED),
             turns=min(self.turns + other.turns, MOST_COUNTED),
             wall_s=self.wall_s + other.wall_s,
@@ -298,6 +303,14 @@ class TaskResult(Record, frozen=True):
     """The settings that it had at its end, where it began with others."""
     left: list[str] = []
     """What the branch of a task that has a worktree does not have, and where it is, one sentence each."""
+
+
+def plain_result(result: TaskResult) -> TaskResult:
+    """The result of a task as people see it: without what only the workers need, and without noise in numbers."""
+    spent = msgspec.structs.replace(
+        result.spent, wall_s=round(result.spent.wall_s, 6), usd=round(result.spent.usd, 6)
+    )
+    return msgspec.structs.replace(result, before=None, settings=None, notes=[], spent=spent)
 
 
 class Base(Record, frozen=True):

@@ -103,6 +103,7 @@ def make_settings(
         agents=agents,
         deadlines=deadlines,
         asks=asks,
+        checks_money=True,
         state_dir=_state_dir(config, workspace),
         prompts={} if workspace is None else _templates(config, agents, workspace),
     )

@@ -21,6 +21,7 @@ from bartack.errors import (
     AgentBudgetError,
     AgentReplyError,
     BartackError,
+    BudgetExceededError,
     PipelineError,
     ReadOnlyViolationError,
     ReviewLimitError,
@@ -641,6 +642,8 @@ def _error_of(stop: Stop) -> BartackError:
             error = SpecEditError(stop.task_id, stop.problem, stop.detail)
         case "invalid_reply":
             error = AgentReplyError(stop.detail, stop.problem, "invalid_reply")
+        case "money":
+            error = BudgetExceededError(*map(float, stop.detail.split()))
         case "budget":
             error = AgentBudgetError(stop.detail, stop.problem, "budget_exceeded")
         case "tasks":
