@@ -182,3 +182,30 @@ def test_what_happens_to_an_unreported_edit_in_a_worktree_of_the_run_is_a_settin
 
     assert done.returncode == 0, done.stderr
     assert "README.md changed during the review, and the agent did not report it" in done.stderr
+
+
+@pytest.mark.requirement("spec-conflicts-are-announced")
+@pytest.mark.parametrize("command", ["run", "check"])
+def test_tasks_side_by_side_that_all_update_the_spec_are_warned_about_before_the_run(
+    tmp_path: Path, command: str
+) -> None:
+    settings = TWO_TASKS.format(merge="branch")
+    studio = Studio(tmp_path, settings, {"SPEC.md": "# Spec\n"}, implement=WRITES)
+
+    done = studio.bartack(command)
+    without = studio.bartack(
+        command, *(["--set", "pipeline.spec=false"] if command == "run" else ["--strict"])
+    )
+
+    told = "each task updates SPEC.md, and updates of the same place conflict when they are merged"
+    assert done.returncode == 0, done.stderr
+    assert f"{told}; set pipeline.spec = false, or parallel.tasks = 1" in done.stderr
+    assert without.returncode == (0 if command == "run" else 1)
+    assert (told in without.stderr) == (command == "check")
+
+
+def test_one_task_that_updates_the_spec_is_not_warned_about(tmp_path: Path) -> None:
+    settings = TWO_TASKS.format(merge="branch").replace('id = "two"', 'id = "two"\ndepends_on = ["one"]')
+    studio = Studio(tmp_path, settings, {"SPEC.md": "# Spec\n"})
+
+    assert "each task updates" not in studio.bartack("check").stderr

@@ -14,6 +14,7 @@ import msgspec
 from bartack.cli._edge import own
 from bartack.cli._exit import Exit
 from bartack.cli._options import json_option
+from bartack.cli._runs import say
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import UsageError
 from bartack.language import has_errors, render_all, to_json
@@ -70,6 +71,7 @@ def check(
     places = paths or (Path(),)
     settings = [file for path in places if (file := _settings_file(path)) is not None]
     problems = [problem for file in settings for problem in _settings_problems(file)]
+    cautions = [text for file in settings for text in _settings_cautions(file)] if not problems else []
     programs = [file for path in places for file in _patchwork_files(path)]
     python = [file for path in places for file in _python_files(path, exclude)]
     found = survey(programs) if programs or not (python or settings) else None
@@ -78,8 +80,12 @@ def check(
         _write_json(problems, found, report)
     else:
         _show_problems(problems, settings)
+        for text in cautions:
+            say(text)
         _show(found, report)
-    failed = bool(problems) or (found is not None and _fails(found, strict=strict))
+    failed = (
+        bool(problems) or (strict and bool(cautions)) or (found is not None and _fails(found, strict=strict))
+    )
     return Exit.FAILED if failed or (report is not None and report.findings) else Exit.OK
 
 
@@ -133,6 +139,12 @@ def _settings_file(path: Path) -> Path | None:
     """The settings that a path names, or that are in it."""
     file = path / CONFIG_FILE if path.is_dir() else path
     return file if file.name == CONFIG_FILE and file.is_file() else None
+
+
+def _settings_cautions(file: Path) -> list[str]:
+    from bartack.cli._check_config import find_cautions  # noqa: PLC0415 - likewise
+
+    return find_cautions(file.parent.resolve())
 
 
 def _settings_problems(file: Path) -> list[SettingProblem]:

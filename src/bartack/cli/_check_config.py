@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from bartack.errors import ConfigError
-from bartack.pipeline import find_obstacles, needed_roles
+from bartack.pipeline import find_obstacles, needed_roles, warn_of_conflicts
 from bartack.runtime.operate import (
     CONFIG_FILE,
     Config,
@@ -32,6 +32,16 @@ def check_config(project: Path, shown: str = CONFIG_FILE) -> list[SettingProblem
         return [_of_text(error, shown)]
     found = [*reading.problems, *_in_use(reading, project)]
     return sorted(found, key=lambda problem: (problem.line == 0, problem.line, problem.column))
+
+
+def find_cautions(project: Path) -> list[str]:
+    """What to know of settings that have no problems, before a run."""
+    config = read_settings(project).config
+    if not config.tasks:
+        return []
+    roles = needed_roles(config, find_workspace(project))
+    caution = warn_of_conflicts(config, roles, {task.id: task.depends_on for task in config.tasks})
+    return [caution] if caution else []
 
 
 def _of_text(error: ConfigError, shown: str) -> SettingProblem:

@@ -26,6 +26,7 @@ from bartack.pipeline import (
     make_order,
     make_settings,
     needed_roles,
+    warn_of_conflicts,
 )
 from bartack.runtime.operate import (
     CallArgs,
@@ -56,6 +57,9 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
     settings = make_settings(config, roles, asks=_somebody_is_there(wish), workspace=workspace)
     order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
     _warn(config)
+    caution = warn_of_conflicts(config, roles, {task.id: task.depends_on for task in tasks})
+    if caution:
+        say(caution)
     for name, path in ignored_files(workspace, config, tasks):
         say(f"{name}: {path} is ignored by git: no worktree of a task has it (parallel.tasks)")
     shared = settings.parallel.tasks > 1

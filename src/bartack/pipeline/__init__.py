@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bartack.pipeline._lock import WorkspaceLock, hold_workspace
     from bartack.pipeline._main import main, make_order
     from bartack.pipeline._manifest import verify_manifest
-    from bartack.pipeline._ready import Obstacle, find_obstacles
+    from bartack.pipeline._ready import Obstacle, find_obstacles, warn_of_conflicts
     from bartack.pipeline._receipts import receipt_path, restore_receipts
     from bartack.pipeline._records import PipelineOrder, Place, Settings, TaskRecord
     from bartack.pipeline._request import MAIN, PROGRAM, choose_tasks
@@ -105,6 +105,7 @@ __all__ = [
     "snapshot_id",
     "task",
     "verify_manifest",
+    "warn_of_conflicts",
     "workspace_of",
 ]
 
@@ -128,7 +129,7 @@ _HOMES: Final = {
     "_standing": ("Progress", "Standing", "read_progress"),
     "_receipts": ("receipt_path", "restore_receipts"),
     "_records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
-    "_ready": ("Obstacle", "find_obstacles"),
+    "_ready": ("Obstacle", "find_obstacles", "warn_of_conflicts"),
     "_request": ("MAIN", "PROGRAM", "choose_tasks"),
     "_resume": ("describe_run", "owning"),
     "_sections": ("missing_titles",),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -80,6 +81,32 @@ def find_obstacles(
         *_in_state_dir(config, workspace),
         *_in_budget(config),
     ]
+
+
+def warn_of_conflicts(
+    config: Config, roles: Sequence[PipelineRole], tasks: Mapping[str, Sequence[str]]
+) -> str:
+    """That tasks side by side would all write to the spec, in one sentence; empty if they would not.
+
+    Args:
+        config: The settings.
+        roles: The roles that the run may need.
+        tasks: What each task depends on, by its id; none: they are not known yet.
+    """
+    waves = Counter(_depth(name, tasks, ()) for name in tasks)
+    together = not tasks or max(waves.values()) > 1
+    if config.parallel.tasks < 2 or "spec_maintainer" not in roles or not together:
+        return ""
+    return (
+        f"each task updates {config.spec.file}, and updates of the same place conflict when they are merged; "
+        "set pipeline.spec = false, or parallel.tasks = 1"
+    )
+
+
+def _depth(name: str, tasks: Mapping[str, Sequence[str]], above: tuple[str, ...]) -> int:
+    """How many tasks are done one after the other until this one is; a circle is refused elsewhere."""
+    below = [other for other in tasks.get(name, ()) if other not in above]
+    return 1 + max((_depth(other, tasks, (*above, name)) for other in below), default=0)
 
 
 def _refuse(setting: str, problem: str, near: str = "") -> Obstacle:

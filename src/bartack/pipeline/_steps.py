@@ -643,7 +643,8 @@ def _error_of(stop: Stop) -> BartackError:
         case "invalid_reply":
             error = AgentReplyError(stop.detail, stop.problem, "invalid_reply")
         case "money":
-            error = BudgetExceededError(*map(float, stop.detail.split()))
+            limit_usd, taken_usd = map(float, stop.detail.split())
+            error = BudgetExceededError(limit_usd, taken_usd)
         case "budget":
             error = AgentBudgetError(stop.detail, stop.problem, "budget_exceeded")
         case "tasks":
