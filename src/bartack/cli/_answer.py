@@ -162,7 +162,7 @@ def _read(args: AskArgs, text: str) -> bytes:
 
 def expected(args: AskArgs) -> str:
     """What kind of answer is asked for, in words."""
-    return " or ".join(args.options) if args.options else _KINDS.get(args.type, "a text")
+    return " | ".join(args.options) if args.options else _KINDS.get(args.type, "a text")
 
 
 def whoever() -> str:
