@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bartack.agents._actions import Rejection, Verdict
     from bartack.agents._artifacts import check_path, open_artifact, verify_artifacts
+    from bartack.agents._codes import AGENT_CODES, OWN_CODES
     from bartack.agents._config import (
         AgentConfig,
         AgentsConfig,
@@ -97,10 +98,12 @@ if TYPE_CHECKING:
     from bartack.agents._scripted_program import run_scripted
 
 __all__ = [
+    "AGENT_CODES",
     "DEADLINES_S",
     "DECLINE_REQUEST",
     "MAX_LINE",
     "NO_SNAPSHOT",
+    "OWN_CODES",
     "ROLES",
     "TERMINAL",
     "Agent",
@@ -206,6 +209,7 @@ _HOMES = {
         "open_artifact",
         "verify_artifacts",
     ),
+    "_codes": ("AGENT_CODES", "OWN_CODES"),
     "_config": (
         "AgentConfig",
         "AgentsConfig",

@@ -221,9 +221,9 @@ class PromptPayload(Part, frozen=True):
 class ErrorPayload(Part, frozen=True):
     """Why a command failed."""
 
-    code: Annotated[object, Meta(description="A name such as overloaded, auth, quota, invalid_inputs.")] = (
-        None
-    )
+    code: Annotated[
+        object, Meta(description="A name such as overloaded, auth_failed, quota_exhausted, invalid_inputs.")
+    ] = None
     message: Text = None
     retryable: Annotated[object, Meta(description="false: the command is not sent again.")] = None
     retry_after_s: Annotated[object, Meta(description="Seconds to wait before the next attempt.")] = None

@@ -411,3 +411,22 @@ def test_an_aborted_run_is_listed_with_the_reason_and_no_stray_words(bartack: Ca
         json.loads(bartack("status", "--json").stdout)[0]["error"]
         == "cancelled: denied: no plan was approved"
     )
+
+
+def test_init_says_that_it_found_no_test_command_and_where_agents_are_documented(bartack: Call) -> None:
+    done = bartack("init")
+
+    assert "found no test command: set tests.command in bartack.toml" in done.stdout
+    assert "docs/reference/agent-protocol.md" in Path("bartack.toml").read_text()
+    Path("new").mkdir()
+    Path("new/Cargo.toml").touch()
+    assert "found no test command" not in bartack("init", "-C", "new").stdout
+
+
+def test_an_agent_that_is_named_by_its_path_is_not_looked_for_in_the_path(bartack: Call) -> None:
+    Path("bartack.toml").write_text('[agents.mine]\ncommand = ["./agents/none"]\nroles = ["builder"]\n')
+
+    told = bartack("agents", "doctor").stdout
+
+    assert "'./agents/none' does not exist" in told
+    assert "not found in" not in told
