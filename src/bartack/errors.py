@@ -2102,8 +2102,8 @@ class ReadOnlyViolationError(PipelineError):
 
     code = "BT911"
     remedy = (
-        "Look at the files. Undo the changes, then resume: the answer counts. Or keep them and resume: the review is made "
-        "again, with the files as they are. With 'review.isolated' a reviewer has a worktree of its own."
+        "Undo or keep the file, then resume. If it is undone, the answer counts; if it is kept, the review is made again with "
+        "the files as they are. With 'review.isolated' a reviewer has a worktree of its own."
     )
 
     def __init__(self, task: str, paths: str, who: str = "the reviewer") -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from bartack.agents import AGENT_CODES, OWN_CODES
 from bartack.cli._explain import HUNDREDS, summary_of
 from bartack.errors import BartackError, iter_errors
 
@@ -102,3 +103,28 @@ def test_for_programs_the_list_is_json(call: Call) -> None:
     locked = next(line for line in listed if line["code"] == "BT202")
     assert (locked["name"], locked["retryable"], locked["exit_code"]) == ("JournalLockedError", True, 5)
     assert set(locked) == {"code", "name", "meaning", "help", "retryable", "exit_code"}
+
+
+@pytest.mark.parametrize("asked", ["MessageValueError", "messagevalueerror"])
+def test_an_error_is_explained_by_its_name(call: Call, asked: str) -> None:
+    assert call("explain", asked).stdout.split()[1] == "MessageValueError"
+
+
+@pytest.mark.parametrize("asked", ["invalid_reply", "[invalid_reply]"])
+def test_the_reason_in_brackets_is_explained(call: Call, asked: str) -> None:
+    shown = call("explain", asked).stdout
+
+    assert shown.startswith(
+        "invalid_reply  a reason why an attempt of an agent failed\n  The command is sent again"
+    )
+    assert "AgentReplyError" in shown
+    assert json.loads(call("explain", asked, "--json").stdout)["reason"] == "invalid_reply"
+
+
+def test_every_reason_of_agents_is_explained(call: Call) -> None:
+    for reason, code in {**AGENT_CODES, **OWN_CODES}.items():
+        assert code.error.__name__ in call("explain", reason).stdout
+
+
+def test_a_name_that_is_nearly_right_is_suggested(call: Call) -> None:
+    assert "did you mean invalid_reply" in call("explain", "invalid_replay").stderr

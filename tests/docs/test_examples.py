@@ -27,6 +27,8 @@ CONSOLE = re.compile(r"^( *)```console\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 PATCHWORK = re.compile(r"^```patchwork(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = "$ "
 SHOW_CODE = "echo $?"
+SET_UP = ("make ", ". .venv/bin/activate")
+"""What is done already for those who run a page: the environment is there, and first on the path."""
 MARK = "\x1e"
 
 
@@ -137,7 +139,7 @@ def as_shown(expected: str) -> re.Pattern[str]:
 
 def check_console(block: list[Step], folder: Path, env: dict[str, str] | None = None) -> None:
     """Run the commands of a block and compare what they print with what the page shows."""
-    runnable = [step for step in block if not step.command.startswith("make ")]
+    runnable = [step for step in block if not step.command.startswith(SET_UP)]
     results = run_commands([step.command for step in runnable], folder, env)
     following = [*(step.command for step in runnable[1:]), ""][: len(runnable)]
     for step, result, after in zip(runnable, results, following, strict=True):
@@ -185,6 +187,16 @@ def test_make_is_only_asked_for_targets_it_has() -> None:
 def code_in(page: Path) -> str:
     text = page.read_text(encoding="utf-8")
     return "\n".join(re.findall(r"`[^`\n]+`|^```.*?^```", text, re.MULTILINE | re.DOTALL))
+
+
+@pytest.mark.requirement("pages-are-run")
+def test_the_readme_puts_the_command_on_the_path_before_it_is_used() -> None:
+    steps = [step.command for block in console_blocks(ROOT / "README.md").values() for step in block]
+    activated = next(n for n, step in enumerate(steps) if step.startswith(". .venv/bin/activate"))
+
+    assert steps[activated - 1].startswith("make demo")
+    assert all(not step.startswith("bartack ") for step in steps[:activated])
+    assert "`pip install PATH-OF-THIS-CLONE`" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_command_that_fails_or_prints_something_else_is_noticed(tmp_path: Path) -> None:

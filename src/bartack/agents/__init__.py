@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bartack.agents._actions import Rejection, Verdict
     from bartack.agents._artifacts import check_path, open_artifact, verify_artifacts
-    from bartack.agents._codes import describe_retry
+    from bartack.agents._codes import AGENT_CODES, OWN_CODES, describe_retry
     from bartack.agents._config import (
         AgentConfig,
         AgentsConfig,
@@ -100,10 +100,12 @@ if TYPE_CHECKING:
     from bartack.agents._usage import total_usage
 
 __all__ = [
+    "AGENT_CODES",
     "DEADLINES_S",
     "DECLINE_REQUEST",
     "MAX_LINE",
     "NO_SNAPSHOT",
+    "OWN_CODES",
     "ROLES",
     "TERMINAL",
     "Agent",
@@ -212,7 +214,7 @@ _HOMES = {
         "open_artifact",
         "verify_artifacts",
     ),
-    "_codes": ("describe_retry",),
+    "_codes": ("AGENT_CODES", "OWN_CODES", "describe_retry"),
     "_config": (
         "AgentConfig",
         "AgentsConfig",

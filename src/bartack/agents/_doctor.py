@@ -146,15 +146,22 @@ def find_program(program: str, workspace: Path, path: str) -> str:
     return shutil.which(program, path=path) or ""
 
 
+def _why_not(program: str, workspace: Path) -> str:
+    """Why a program that is named by its path cannot be started."""
+    whole = workspace / program
+    if not whole.exists():
+        return f"does not exist (looked for {whole})"
+    return "is not executable; chmod +x makes it so" if whole.is_file() else "is not a file"
+
+
 def _check_program(
     report: DoctorReport, agent: NdjsonConfig, workspace: Path, environ: Mapping[str, str]
 ) -> None:
     path = agent.env.get("PATH", environ.get("PATH", ""))
     report.found = find_program(agent.argv[0], workspace, path)
     if not report.found:
-        report.problems.append(
-            f"{agent.argv[0]!r} is not found in {path}; set agents.{report.name}.command in bartack.toml"
-        )
+        where = _why_not(agent.argv[0], workspace) if "/" in agent.argv[0] else f"is not found in {path}"
+        report.problems.append(f"{agent.argv[0]!r} {where}; set agents.{report.name}.command in bartack.toml")
     missing = [name for name in agent.pass_env if "*" not in name and name not in environ]
     report.notes += [f"{name} is not set" for name in missing]
 

@@ -9,6 +9,7 @@ import msgspec
 
 from bartack.agents import _messages as m
 from bartack.agents._contract import AgentEvent
+from bartack.agents._payloads import INPUTS, PAYLOADS, REQUIRED_PAYLOAD
 from bartack.agents._scripted import Script
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -27,6 +28,12 @@ TYPES: Final[Mapping[str, object]] = {
     "agent-transcript-line": AgentEvent,
 }
 
+_REVIEWED: Final = {
+    "if": {"properties": {"event": {"const": "review.completed"}}, "required": ["event"]},
+    "then": {"properties": {"status": {"enum": ["approved", "changes_requested"]}}, "required": ["status"]},
+}
+"""A review has a verdict."""
+
 
 def schema_names() -> list[str]:
     """The names of the schemas of agents."""
@@ -43,7 +50,45 @@ def schema(name: str, *, closed: bool = False) -> dict[str, object]:
     Raises:
         KeyError: There is no such schema.
     """
-    return render_schema(name, TYPES[name], closed=closed)
+    made = render_schema(name, TYPES[name], closed=closed)
+    if name == "command":
+        _say_which(made, "Command", "action", "inputs", INPUTS, closed=closed)
+    elif name == "event":
+        # What an agent says more in a payload is kept, and never an error.
+        _say_which(made, "Event", "event", "payload", PAYLOADS, closed=False)
+    return made
+
+
+def _say_which(
+    made: dict[str, object], of: str, by: str, member: str, types: Mapping[str, type], *, closed: bool
+) -> None:
+    """Let the value of one member of a message decide what another one is; a value that is not known leaves it open."""
+    found, definitions = msgspec.json.schema_components(
+        list(types.values()), schema_hook=_anything, ref_template="#/$defs/{name}"
+    )
+    if closed:
+        for definition in definitions.values():
+            definition["additionalProperties"] = False
+    _speak_ecma(definitions)
+    message = cast("dict[str, dict[str, object]]", made["$defs"])[of]
+    rules: list[object] = [
+        {
+            "if": {"properties": {by: {"const": value}}, "required": [by]},
+            "then": {
+                "properties": {member: one if _is_needed(value, by) else {"anyOf": [one, {"type": "null"}]}},
+                **({"required": [member]} if _is_needed(value, by) else {}),
+            },
+        }
+        for value, one in zip(types, found, strict=True)
+    ]
+    if by == "event":
+        rules.append(_REVIEWED)
+    message["allOf"] = rules
+    made["$defs"] = {**cast("dict[str, object]", made["$defs"]), **definitions}
+
+
+def _is_needed(value: str, by: str) -> bool:
+    return by == "action" or value in REQUIRED_PAYLOAD
 
 
 def render_schema(name: str, of: object, *, closed: bool = False) -> dict[str, object]:

@@ -132,7 +132,9 @@ def _answer(run: RunDir, state: State, question: str, text: str, *, as_json: boo
         kept = True
     if as_json:
         write_json({"run": run.id, "question": question, "kept": kept})
-    elif kept:
+    elif not kept:
+        say(f"answered {question} of {run.id}")
+    else:
         say(f"kept for {run.id}; nobody runs it now")
         say(f"let it go on with: bartack resume {run.id}")
 
@@ -162,7 +164,7 @@ def _read(args: AskArgs, text: str) -> bytes:
 
 def expected(args: AskArgs) -> str:
     """What kind of answer is asked for, in words."""
-    return " or ".join(args.options) if args.options else _KINDS.get(args.type, "a text")
+    return " | ".join(args.options) if args.options else _KINDS.get(args.type, "a text")
 
 
 def whoever() -> str:

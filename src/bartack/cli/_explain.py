@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from difflib import get_close_matches
 from itertools import groupby
 from os.path import commonprefix
 
@@ -35,12 +36,15 @@ def explain(code: str | None, *, as_json: bool) -> None:
     """Say what an error code means and what to do.
 
     CODE is written as in an error message (BT201), in any case, with or without its letters, or as in what is said about a
-    Patchwork program (PW120). Without CODE all codes of errors are listed.
+    Patchwork program (PW120). The name of an error (JournalCorruptError) and the reason that an error of an agent has in brackets
+    (invalid_reply) are understood, too. Without CODE all codes of errors are listed.
     """
     if code is None:
         _list_all(as_json=as_json)
     elif code.strip().upper().startswith("PW"):
         _show_diagnostic(code.strip().upper(), as_json=as_json)
+    elif code.strip("[] ").lower() in _reasons():
+        _show_reason(code.strip("[] ").lower(), as_json=as_json)
     elif as_json:
         write_json(facts_of(find_error(code)))
     else:
@@ -48,12 +52,43 @@ def explain(code: str | None, *, as_json: bool) -> None:
 
 
 def find_error(asked: str) -> type[BartackError]:
-    """The class that has a code."""
+    """The class that has a code or a name."""
     digits = asked.strip().upper().removeprefix("BT")
     for kind in iter_errors():
-        if kind.code == f"BT{digits}":
+        if kind.code == f"BT{digits}" or kind.__name__.upper() == digits:
             return kind
-    raise UnknownCodeError(asked, _near(digits))
+    raise UnknownCodeError(asked, _near(digits) or _near_names(asked))
+
+
+def _near_names(asked: str) -> tuple[str, ...]:
+    names = [*(kind.__name__ for kind in iter_errors()), *_reasons()]
+    return tuple(get_close_matches(asked.strip(), names, 3))
+
+
+def _reasons() -> dict[str, tuple[type[BartackError], str]]:
+    """Why an attempt of an agent failed: the error that it becomes, and whether another attempt is made."""
+    from bartack.agents import AGENT_CODES, OWN_CODES  # noqa: PLC0415 - codes of errors are found without them
+
+    return {name: (code.error, code.again) for name, code in {**AGENT_CODES, **OWN_CODES}.items()}
+
+
+_AGAIN = {
+    "yes": "The command is sent again, as often as 'retries' of the agent allows; then the step fails with this error.",
+    "once": "The command is sent once more; then the step fails with this error.",
+    "no": "The step fails at once with this error.",
+}
+
+
+def _show_reason(reason: str, *, as_json: bool) -> None:
+    kind, again = _reasons()[reason]
+    if as_json:
+        write_json({"reason": reason, "again": again, **facts_of(kind)})
+        return
+    screen = Screen(sys.stdout)
+    screen.line(f"{screen.paint(reason, 'cyan')}  a reason why an attempt of an agent failed")
+    screen.paragraph(_AGAIN[again])
+    screen.line()
+    _show(kind)
 
 
 def meaning_of(kind: type[BartackError]) -> str:

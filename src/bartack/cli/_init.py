@@ -77,6 +77,7 @@ def _next(place: Path, *, example: bool) -> list[str]:
 
 
 def _write_files(place: Path, *, example: bool) -> list[str]:
+    found = find_test_command(place)
     files = {CONFIG_FILE: _config(place, example=example)}
     if example:
         files |= EXAMPLE
@@ -88,6 +89,10 @@ def _write_files(place: Path, *, example: bool) -> list[str]:
             done.append(f"{name} is there already and is left as it is")
         else:
             done.append(f"wrote {name}")
+            if name == CONFIG_FILE and not example and not found:
+                done.append(
+                    f"found no test command: set tests.command in {CONFIG_FILE}, or the agent's word is taken"
+                )
     return done
 
 
@@ -183,7 +188,8 @@ TEMPLATE: Final = """\
 {tasks}"""
 
 AGENT_COMMENT: Final = """\
-# An agent is a program that speaks the line protocol ('bartack agents --help'), or a script of replies.
+# An agent is a program that speaks the line protocol, or a script of replies. The protocol is documented in
+# docs/reference/agent-protocol.md, a complete agent in docs/how-to/agents.md; 'bartack schema command' prints what it gets.
 # [agents.builder]
 # command = ["my-agent", "--serve"]
 # roles = ["builder", "reviewer", "spec_maintainer"]

@@ -11,7 +11,7 @@ import msgspec
 
 from bartack.cli._app import PlainGroup
 from bartack.cli._options import json_option, write_json
-from bartack.cli._runs import iso, load_value, locate, run_argument, say, workspace_option
+from bartack.cli._runs import iso, latest_argument, load_value, locate, run_argument, say, workspace_option
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
 from bartack.messaging import BroadcastResult, Mailbox, Message, check_name, check_topic, is_success
@@ -39,11 +39,11 @@ def mailbox() -> None:
 
 
 @mailbox.command(name="list", short_help="List the mailboxes.")
-@run_argument
+@latest_argument
 @workspace_option
 @json_option
 def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
-    """List the mailboxes of a run with their counts, and the topics that they are subscribed to.
+    """List the mailboxes of a run, or of the newest one, with their counts and the topics that they are subscribed to.
 
     Kept are the messages that were sent while nobody ran the run: they are queued when it is resumed.
     """

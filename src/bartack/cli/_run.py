@@ -438,6 +438,8 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
         case "completed":
             _write_result(run, state)
             screen.line(f"{run.id} {screen.paint('completed', 'green')} in {took}{_unreceived(state)}")
+            if state.run is not None and state.run.worker == PIPELINE:
+                _write_summary(screen, run, state)
         case "failed":
             write_failure(screen, run, state)
             screen.line(f"{run.id} {screen.paint('failed', 'red')} after {took}")
@@ -470,6 +472,22 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
             screen.line(f"{run.id} was interrupted after {took}")
             _write_hint(screen, run, "to go on")
     screen.flush()
+
+
+def _write_summary(screen: Screen, run: RunDir, state: State) -> None:
+    """What a run of the pipeline has done, and where to look at it."""
+    from bartack.cli._status import write_result  # noqa: PLC0415 - only runs of the pipeline need it
+    from bartack.pipeline import read_progress  # noqa: PLC0415 - likewise
+
+    progress = read_progress(run.path)
+    done = sum(task.status == "done" for task in progress.tasks)
+    counts = [
+        f"{done} task{'' if done == 1 else 's'} done",
+        f"{progress.files} file{'' if progress.files == 1 else 's'} changed",
+        *([f"{state.spent_usd:.2f} USD"] if state.spent_usd else []),
+    ]
+    screen.line(f"  {', '.join(counts)}; look at it: bartack show {run.id}")
+    write_result(screen, progress)
 
 
 def _write_way_out(screen: Screen, run: RunDir, state: State) -> None:

@@ -140,19 +140,24 @@ def _list(workspace: Path, *, as_json: bool) -> None:
     if not found:
         screen.line("There are no runs here. 'bartack run FILE' or 'bartack run --goal TEXT' makes one.")
         return
-    rows = [
-        (
-            summary.run,
-            paint_status(screen, summary.status),
-            printable(program_name(summary.program)),
-            printable(summary.worker),
-            ago(summary.updated_at),
-            _remark(summary),
-        )
-        for summary in found
-    ]
-    head = [screen.paint(name, "dim") for name in ("run", "status", "program", "worker", "changed")]
-    screen.listing([(*head, ""), *rows], indent=0)
+    paid = any(summary.spent_usd for summary in found)
+    names = ["run", "status", "program", "what", *(["usd"] if paid else []), "changed"]
+    rows = [_row(screen, summary, paid=paid) for summary in found]
+    screen.listing([(*(screen.paint(name, "dim") for name in names), ""), *rows], indent=0)
+
+
+def _row(screen: Screen, summary: RunSummary, *, paid: bool) -> tuple[str, ...]:
+    """One run in the list: what it does is the goal of a run of the pipeline, else its worker."""
+    cost = f"{summary.spent_usd:.2f}" if summary.spent_usd else ""
+    return (
+        summary.run,
+        paint_status(screen, summary.status),
+        printable(program_name(summary.program)),
+        printable(summary.goal or summary.worker),
+        *([cost] if paid else []),
+        ago(summary.updated_at),
+        _remark(summary),
+    )
 
 
 def program_name(program: str) -> str:
@@ -166,7 +171,11 @@ def _remark(summary: RunSummary) -> str:
         return f"waits for an answer: {', '.join(summary.questions)}"
     if summary.deadlock:
         return name_deadlock(summary.deadlock)
-    return printable(summary.error.splitlines()[0]) if summary.error else ""
+    if not summary.error:
+        return ""
+    told = summary.error.splitlines()[0]
+    # That it was cancelled is its status already.
+    return printable(told.removeprefix("cancelled: ") if summary.status in {"aborted", "cancelled"} else told)
 
 
 # One run.
@@ -252,9 +261,19 @@ def show_run(screen: Screen, run: RunDir) -> None:
     if facts.failure is not None and facts.status == "failed":
         screen.line()
         write_failure(screen, run, state)
-    if facts.status in {"failed", "interrupted"} or (facts.status == "waiting" and not facts.pid):
+    _write_next(screen, facts)
+
+
+def _write_next(screen: Screen, facts: RunFacts) -> None:
+    """Write the command that a person types next, if one is needed."""
+    resume = f"bartack resume {facts.run}"
+    if facts.status == "waiting" and facts.questions:
+        then = "" if facts.pid else f"  # then: {resume}"
         screen.line()
-        screen.line(f"bartack resume {run.id}")
+        screen.line(f"bartack answer {facts.run} {facts.questions[0].id} VALUE{then}")
+    elif facts.status in {"failed", "interrupted"} or (facts.status == "waiting" and not facts.pid):
+        screen.line()
+        screen.line(resume)
 
 
 def _write_head(screen: Screen, facts: RunFacts) -> None:
@@ -308,12 +327,14 @@ def _write_progress(screen: Screen, progress: Progress) -> None:
             (
                 printable(task.id),
                 paint_status(screen, task.status),
-                f"{task.receipts} receipts",
+                f"{task.receipts} receipt{'' if task.receipts == 1 else 's'}",
                 printable(task.title),
             )
             for task in progress.tasks
         ]
     )
+    if progress.result is not None:
+        write_result(screen, progress)
     if progress.agents:
         screen.line()
         screen.line(screen.paint("Agents", "bold"))
@@ -323,6 +344,18 @@ def _write_progress(screen: Screen, progress: Progress) -> None:
                 for name, word in progress.agents.items()
             ]
         )
+
+
+def write_result(screen: Screen, progress: Progress) -> None:
+    """Write where the work of tasks side by side is, and how to merge it."""
+    result = progress.result
+    if result is None:
+        return
+    if result.moved:
+        screen.line(f"  your branch is at the work of all tasks: {result.commit[:12]}")
+        return
+    first = "commit your own changes first, then: " if result.dirty else ""
+    screen.line(f"  the work is on {printable(result.branch)}; merge it: {first}{printable(result.command)}")
 
 
 def _doing(worker: WorkerFacts) -> str:
@@ -340,7 +373,7 @@ def _write_questions(screen: Screen, facts: RunFacts) -> None:
     screen.line()
     screen.line(screen.paint("Questions", "bold"))
     for question in facts.questions:
-        kind = " or ".join(question.options) if question.options else question.type
+        kind = " | ".join(question.options) if question.options else question.type
         screen.line(f"  {question.id}  {printable_lines(question.question, 6)} ({printable(kind)})")
         screen.line(f"      bartack answer {facts.run} {question.id} VALUE")
 

@@ -15,6 +15,7 @@ from bartack.pipeline._records import (
     Activated,
     Base,
     Decision,
+    Delivered,
     Gate,
     Grant,
     Merged,
@@ -42,7 +43,8 @@ from bartack.runtime.operate import (
 
 Kind = Literal[
     "started", "order", "task", "task_ended", "snapshot", "activated", "command", "answer", "accepted", "refused",
-    "attempt_failed", "gate", "limit", "granted", "question", "answered", "decision", "base", "merged", "ended",
+    "attempt_failed", "gate", "limit", "granted", "question", "answered", "decision", "base", "merged", "delivered",
+    "ended",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -73,6 +75,7 @@ _BODIES: Final[dict[str, tuple[Kind, type[msgspec.Struct]]]] = {
     "decide": ("decision", Decision),
     "base": ("base", Base),
     "merge": ("merged", Merged),
+    "deliver": ("delivered", Delivered),
 }
 
 

@@ -11,8 +11,17 @@ import msgspec
 from bartack.errors import StepCancelledError
 from bartack.journal import FileReader, open_reader
 from bartack.pipeline._facts import Fact, FactMaker, read_facts
-from bartack.pipeline._records import Accepted, Activated, Merged, PipelineOrder, Record, Shot, TaskRecord
-from bartack.runtime.operate import RunEnded, ThinkArgs
+from bartack.pipeline._records import (
+    Accepted,
+    Activated,
+    Delivered,
+    Merged,
+    PipelineOrder,
+    Record,
+    Shot,
+    TaskRecord,
+)
+from bartack.runtime.operate import RunEnded, ThinkArgs, shorten_goal
 
 Stage = Literal["intake", "activate", "implement", "tests", "review", "spec", "merge", "complete"]
 TaskStatus = Literal["waiting", "running", "done", "failed", "conflict", "skipped", "aborted"]
@@ -58,6 +67,12 @@ class Progress(msgspec.Struct):
     tasks: list[TaskProgress] = []
     agents: dict[str, AgentWord] = {}
     snapshot_id: str = ""
+    goal: str = ""
+    """What is to be done, in a few words."""
+    files: int = 0
+    """How many files the agents have changed."""
+    result: Delivered | None = None
+    """Where the work of tasks side by side is."""
 
 
 def read_progress(run_dir: str | os.PathLike[str]) -> Progress:
@@ -108,12 +123,14 @@ class _Fold:
         self._paths: dict[str, TaskProgress] = {}
         self._stages: dict[str, Stage] = {}
         """How far each task is that is under way: the one that is least far tells how far the run is."""
+        self._changed: set[str] = set()
 
     def take(self, fact: Fact) -> None:
         progress = self.progress
         match fact.value:
             case PipelineOrder() as order:
                 progress.stage = "intake" if order.instruction else "activate"
+                progress.goal = _goal_of(order)
             case Activated(tasks=tasks):
                 self._activate(tasks)
             case (str() as path, TaskRecord() as record):
@@ -124,6 +141,8 @@ class _Fold:
                 self._reach(command.task_id, _STAGES.get(command.action, progress.stage))
             case Accepted() as accepted:
                 self._accept(accepted)
+            case Delivered() as delivered:
+                progress.result = delivered
             case Merged() as merged:
                 self._merge(merged)
             case RunEnded(status="aborted" | "cancelled"):
@@ -180,6 +199,8 @@ class _Fold:
         receipt = accepted.receipt
         if receipt is None:
             return
+        self._changed.update(change.path for change in receipt.changes)
+        self.progress.files = len(self._changed)
         if receipt.action in {"implement", "implement_changes"}:
             self._reach(receipt.task_id, "tests")
         task = self._tasks.get(receipt.task_id)
@@ -194,3 +215,11 @@ class _Fold:
             at=receipt.created_at,
             receipt=receipt.step,
         )
+
+
+def _goal_of(order: PipelineOrder) -> str:
+    """What a run is to do, in a few words."""
+    if order.instruction or not order.tasks:
+        return shorten_goal(order.instruction)
+    first = order.tasks[0]
+    return shorten_goal(first.title or first.goal, len(order.tasks))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, cast
 
-from bartack.agents import AgentResult
+import msgspec
+
+from bartack.agents import AgentResult, Finding
 from bartack.pipeline._records import Gate
 from bartack.runtime.operate import Receipt, cut_line
 
@@ -19,7 +21,9 @@ def say_command(action: str, task: str, inputs: Mapping[str, object], key: str, 
     count = f", {len(findings)} finding{'s' if len(findings) > 1 else ''}" if findings else ""
     count = ", findings in a file" if "findings_file" in iteration else count
     round_, cause = iteration.get("round"), iteration.get("cause")
-    return cut_line(f"→ {agent}  {action} {task} round {round_} ({cause}{count}) {key[:11]}")
+    # What a reviewer wants is in the line of the review.
+    why = _texts(msgspec.convert(findings, type=list[Finding])) if cause == "tests" else ""
+    return cut_line(f"→ {agent}  {action} {task} round {round_} ({cause}{count}) {key[:11]}{why}")
 
 
 def say_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
@@ -32,7 +36,28 @@ def say_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
         parts.append(f"{len(receipt.artifacts)} artifact{'s' if len(receipt.artifacts) > 1 else ''} {size}")
     if result.usage.cost_usd:
         parts.append(f"${result.usage.cost_usd:.2f}")
-    return cut_line(f"{receipt.agent.agent_id}  " + ", ".join(part for part in parts if part))
+    told = ", ".join(part for part in parts if part)
+    wanted = _texts(_findings(result))
+    return cut_line(f"{receipt.agent.agent_id}  {told}{wanted}")
+
+
+def _findings(result: AgentResult) -> list[Finding]:
+    """What an answer wants changed; it was checked before."""
+    found = result.payload.get("findings")
+    return msgspec.convert(found, type=list[Finding]) if isinstance(found, list) else []
+
+
+def _texts(findings: list[Finding]) -> str:
+    """What findings say, each as one line."""
+    if not findings:
+        return ""
+    return ": " + "; ".join(f"{_place(finding)}{' '.join(finding.message.split())}" for finding in findings)
+
+
+def _place(finding: Finding) -> str:
+    if not finding.path:
+        return ""
+    return f"{finding.path}:{finding.line}: " if finding.line else f"{finding.path}: "
 
 
 def say_gate(gate: Gate) -> str:

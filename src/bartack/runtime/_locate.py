@@ -24,6 +24,8 @@ Status = Literal["running", "waiting", "failed", "completed", "cancelled", "abor
 
 ENDED: Final[frozenset[str]] = frozenset({"completed", "failed", "cancelled", "aborted", "interrupted"})
 TERMINAL: Final[frozenset[str]] = frozenset({"completed", "cancelled", "aborted"})
+GOAL_LENGTH: Final = 48
+"""Characters of a goal in a list of runs."""
 UNREADABLE: Final = "unreadable"
 """The status of a run in a list that this user or this version cannot read."""
 
@@ -179,6 +181,10 @@ class RunSummary(msgspec.Struct, omit_defaults=True):
     deadlock: list[str] = []
     error: str = ""
     project: str = ""
+    goal: str = ""
+    """What a run of the pipeline is to do, in a few words."""
+    spent_usd: float = 0.0
+    """What its agents have cost."""
 
 
 def was_abandoned(run: RunDir) -> bool:
@@ -243,9 +249,40 @@ def _summary_of(file: RunFile, *, pid: int) -> RunSummary:
         pid=pid,
         questions=file.questions,
         deadlock=file.deadlock if pid else [],
-        error=file.error,
+        error=file.error.removeprefix(": "),
         project=file.project,
+        goal=_goal_of(file.pipeline),
+        spent_usd=0.0 if file.budget is None else file.budget.spent_usd,
     )
+
+
+def _goal_of(pipeline: dict[str, object] | None) -> str:
+    """What a run of the pipeline is to do, as far as its run.json says it."""
+    try:
+        said = msgspec.convert(pipeline or {}, type=_Pipeline)
+    except msgspec.ValidationError:
+        return ""
+    titles = [task.title or task.id for task in said.tasks]
+    return said.goal or shorten_goal(titles[0] if titles else "", len(titles))
+
+
+def shorten_goal(text: str, tasks: int = 1) -> str:
+    """The first words of what is to be done, and how many tasks more there are."""
+    words = " ".join(text.split())
+    more = f" (+{tasks - 1} more)" if tasks > 1 else ""
+    return (words if len(words) <= GOAL_LENGTH else f"{words[: GOAL_LENGTH - 1].rstrip()}…") + more
+
+
+class _Task(msgspec.Struct):
+    id: str = ""
+    title: str = ""
+
+
+class _Pipeline(msgspec.Struct):
+    """What is used here of what the pipeline says in run.json."""
+
+    goal: str = ""
+    tasks: list[_Task] = []
 
 
 def _summarise_journal(run: RunDir) -> RunSummary:

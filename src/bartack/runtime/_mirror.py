@@ -188,7 +188,8 @@ def known_seq(run: RunDir) -> int:
 
 def describe_failure(failure: FailureRecorded) -> str:
     """Why a run failed, in a text that is not too long for a list."""
-    return f"{failure.worker}: {failure.error.message}"[:MESSAGE_LIMIT]
+    whose = f"{failure.worker}: " if failure.worker else ""
+    return f"{whose}{failure.error.message}"[:MESSAGE_LIMIT]
 
 
 def _iso(at: int) -> str:

@@ -49,7 +49,7 @@ class QuestionDesk:
             step, question=number, timeout_s=limit or None, asked=Value(step.a), ride=False
         )
         self.watch(worker, opened)
-        choices = f" ({' or '.join(args.options)})" if args.options else ""
+        choices = f" ({' | '.join(args.options)})" if args.options else ""
         self._office.ledger.act(Show("note", worker.path, f"question {number}: {args.question}{choices}"))
         self._office.ledger.act(Transition())
 

@@ -24,6 +24,7 @@ def test_mailboxes_are_listed_with_their_counts(call: Call, asking: Story) -> No
         ["tasks", "1", "0", "0", "1", "0"],
     ]
     assert json.loads(call("mailbox", "list", "latest", "--json").stdout)["tasks"]["queued"] == 1
+    assert call("mailbox", "list").stdout == shown
 
 
 def test_a_run_without_mailboxes_says_so(call: Call, failed: Story) -> None:

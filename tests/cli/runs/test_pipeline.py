@@ -353,3 +353,80 @@ def test_the_workspace_is_found_from_below(
     monkeypatch.chdir(tmp_path / "a")
 
     assert call("snapshot", "--json").stdout == here
+
+
+PAID = {**BUILT, "usage": {"cost_usd": 0.25, "turns": 1}}
+BUILDS = {"write": [{"path": "a.txt", "content": "1\n"}], "events": [PAID]}
+
+
+@pytest.mark.requirement("morning-view")
+def test_the_list_of_runs_says_what_each_was_for_and_what_it_cost(bartack: Call) -> None:
+    workspace("[pipeline]\nspec = false\n", implement=BUILDS)
+    for goal in ("Count the weeks of a year", "Name the days, and " + "many more of them " * 9):
+        assert bartack("run", "--goal", goal).returncode == 0
+
+    head, second, first = bartack("status").stdout.splitlines()
+
+    assert head.split() == ["run", "status", "program", "what", "usd", "changed"]
+    assert ("Count the weeks of a year" in first, "0.25" in first.split()) == (True, True)
+    assert ("Name the days, and" in second, "…" in second, len(second) < 140) == (True, True, True)
+    newest = json.loads(bartack("status", "--json").stdout)[0]
+    assert (newest["spent_usd"], newest["goal"].startswith("Name the days")) == (0.25, True)
+
+
+@pytest.mark.requirement("morning-view")
+def test_a_completed_run_ends_with_what_it_did(bartack: Call) -> None:
+    wants = [{"path": "a.txt", "line": 1, "message": "count\nfrom zero"}]
+    asked = {"type": "review.completed", "status": "changes_requested", "payload": {"findings": wants}}
+    approved = {"type": "review.completed", "status": "approved"}
+    reviews = [{"events": [asked]}, {"events": [approved]}]
+    workspace("[pipeline]\nspec = false\n", implement=BUILDS, review=reviews)
+
+    done = bartack("run", "--goal", "count")
+
+    *_, last = done.stderr.splitlines()
+    assert last.startswith("  1 task done, 1 file changed, 0.25 USD; look at it: bartack show run-")
+    assert "review.completed goal, changes_requested: a.txt:1: count from zero" in bartack("log").stdout
+    assert "goal  done  4 receipts" in bartack("status", "latest").stdout
+
+
+@pytest.mark.requirement("morning-view")
+def test_an_aborted_run_is_listed_with_the_reason_and_no_stray_words(bartack: Call) -> None:
+    proposal = {"plan_candidates": [{"path": "PLAN.md"}], "derived_tasks": [{"id": "t", "title": "T"}]}
+    workspace(
+        intake={"events": [{"type": "orchestration.proposed_tasks", "payload": proposal}]},
+    )
+    Path("PLAN.md").write_text("# Plan\n")
+    stopped = bartack("run", "--instruction", "do it")
+
+    assert "(1 | more | none)" in stopped.stderr
+    waiting = bartack("status", "latest").stdout.splitlines()[-1]
+    assert waiting.startswith("bartack answer run-")
+    assert "q1 VALUE  # then: bartack resume run-" in waiting
+    assert bartack("answer", "latest", "q1", "none").returncode == 0
+    bartack("resume")
+    line = bartack("status").stdout.splitlines()[1]
+    assert line.endswith("  denied: no plan was approved")
+    assert (
+        json.loads(bartack("status", "--json").stdout)[0]["error"]
+        == "cancelled: denied: no plan was approved"
+    )
+
+
+def test_init_says_that_it_found_no_test_command_and_where_agents_are_documented(bartack: Call) -> None:
+    done = bartack("init")
+
+    assert "found no test command: set tests.command in bartack.toml" in done.stdout
+    assert "docs/reference/agent-protocol.md" in Path("bartack.toml").read_text()
+    Path("new").mkdir()
+    Path("new/Cargo.toml").touch()
+    assert "found no test command" not in bartack("init", "-C", "new").stdout
+
+
+def test_an_agent_that_is_named_by_its_path_is_not_looked_for_in_the_path(bartack: Call) -> None:
+    Path("bartack.toml").write_text('[agents.mine]\ncommand = ["./agents/none"]\nroles = ["builder"]\n')
+
+    told = bartack("agents", "doctor").stdout
+
+    assert "'./agents/none' does not exist" in told
+    assert "not found in" not in told

@@ -61,7 +61,7 @@ def test_a_question_in_patchwork_waits_as_long_as_the_settings_say(bartack: Call
     taken = bartack("run", "team.pw", "--wait")
 
     assert (taken.returncode, taken.stdout) == (0, "red\n")
-    assert "question q1: Which colour? (red or blue)\n" in taken.stderr
+    assert "question q1: Which colour? (red | blue)\n" in taken.stderr
     refused = bartack("resume", "latest", "--set", "spec.file=OTHER.md")
     assert refused.returncode == 2
     assert "spec.file was decided when the run began" in refused.stderr

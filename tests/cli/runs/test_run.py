@@ -395,7 +395,8 @@ def test_a_patient_run_takes_its_answer_from_elsewhere(start: Start, bartack: Ca
     process = start("run", write("asking.py", programs.ASKING), "--wait")
     wait_for(process, "question q1")
 
-    assert bartack("answer", "latest", "q1", "no").returncode == 0
+    answered = bartack("answer", "latest", "q1", "no")
+    assert (answered.returncode, answered.stderr.startswith("answered q1 of run-")) == (0, True)
     out, _ = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, out) == (0, "kept\n")
     assert json.loads(bartack("show", "latest", "1", "--json").stdout)["by"] == "maria"

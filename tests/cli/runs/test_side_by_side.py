@@ -190,3 +190,16 @@ def test_runs_with_worktrees_share_the_workspace_with_each_other_and_with_nobody
             pass
     with hold_workspace(tmp_path, state), pytest.raises(WorkspaceBusyError):
         hold_workspace(tmp_path, state, shared=True).__enter__()
+
+
+@pytest.mark.requirement("morning-view")
+def test_the_result_of_tasks_side_by_side_and_its_merge_are_named_afterwards(bartack: Call) -> None:
+    project(builds("one", "one.txt"), builds("two", "two.txt"))
+
+    done = bartack("run")
+
+    status = bartack("status", "latest").stdout
+    result = json.loads(done.stdout)["result"]
+    assert f"merge it: git merge {result['branch']}" in status
+    assert done.stderr.splitlines()[-1].endswith(f"merge it: git merge {result['branch']}")
+    assert "2 tasks done, 2 files changed" in done.stderr

@@ -16,7 +16,7 @@ def test_runs_are_listed_the_newest_first(call: Call, failed: Story, completed: 
 
     assert shown.returncode == 0
     head, *lines = shown.stdout.splitlines()
-    assert head.split() == ["run", "status", "program", "worker", "changed"]
+    assert head.split() == ["run", "status", "program", "what", "changed"]
     assert [line.split()[:4] for line in lines] == [
         [asking.id, "interrupted", "team.py", "main"],
         [failed.id, "failed", "team.py", "main"],

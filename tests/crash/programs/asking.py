@@ -17,7 +17,13 @@ async def thinks(ctx: Context) -> str:
 @worker
 async def commands(ctx: Context) -> dict[str, object]:
     """A command whose answer names a file."""
-    inputs: dict[str, object] = {"goal": "x", "iteration": {"round": 1, "cause": "start", "findings": []}}
+    inputs: dict[str, object] = {
+        "goal": "x",
+        "task_files": [],
+        "clarifications": [],
+        "conflict_resolutions": [],
+        "iteration": {"round": 1, "cause": "start", "findings": []},
+    }
     result = await ctx.command("implement", inputs, task_id="T-1", expected_outputs=[{"path": "week.txt"}])
     return {
         "event": result.event.event,

@@ -30,8 +30,9 @@ from bartack.agents._contract import AgentEvent, AgentRequest, AgentResult, Outc
 from bartack.agents._conversation import Conversation
 from bartack.agents._ids import command_key
 from bartack.agents._lines import BadLine, Line, LineReader
-from bartack.agents._messages import ROLES, Command, Role, ToAgent
+from bartack.agents._messages import ROLES, Command, Event, Role, ToAgent
 from bartack.agents._record import AgentRecord, Link
+from bartack.agents._replies import check_reply
 from bartack.agents._schema import schema
 from bartack.agents._scripted import read_script
 from bartack.agents._scripted_side import Ignored, ScriptedSide
@@ -53,9 +54,31 @@ ANSWERS: dict[str, dict[str, object]] = {
 """A good answer to each action."""
 
 
+_NO_ANSWERS: dict[str, object] = {"clarifications": [], "conflict_resolutions": []}
+_ROUND: dict[str, object] = {"iteration": {"cause": "start", "findings": [], "round": 1}}
+_TASK: dict[str, object] = {"goal": "x", "task_files": [], **_NO_ANSWERS, **_ROUND}
+_INTAKE: dict[str, object] = {
+    "user_instruction": "x",
+    "discovery": {"strategy": "s", "candidates": []},
+    **_NO_ANSWERS,
+    **_ROUND,
+}
+INPUTS: dict[str, dict[str, object]] = {
+    "implement": _TASK,
+    "implement_changes": _TASK,
+    "review": {**_TASK, "changed_files": ["a"]},
+    "update_spec": {**_TASK, "changed_files": [], "spec_file": "SPEC.md", "editable_sections": []},
+    "intake": _INTAKE,
+    "task_discovery": {**_INTAKE, "request_more_candidates": True},
+    "prompt": {"text": "x", "iteration": {"epoch": 0, "step": 1}, "context": {}},
+}
+"""The least that a command of each action says."""
+
+
 def request_for(action: str, root: Path, **changes: object) -> AgentRequest:
-    """A request, with its key."""
-    inputs: dict[str, object] = {"goal": "x", "iteration": {"cause": "start", "findings": [], "round": 1}}
+    """A request, with its key. Inputs that are given are put over the least that a command says."""
+    inputs = INPUTS[action]
+    given = msgspec.convert(changes.pop("inputs", {}), type=dict[str, object])
     role: Role = ROLES.get(action, "general")
     base = AgentRequest(
         run_id=RUN,
@@ -65,7 +88,7 @@ def request_for(action: str, root: Path, **changes: object) -> AgentRequest:
         action=action,
         role=role,
         task_id="T-1",
-        inputs=inputs,
+        inputs={**inputs, **given},
         cwd=str(root),
     )
     return msgspec.structs.replace(base, **changes)
@@ -229,7 +252,8 @@ class Stage:
         """Give the conversation a line."""
         assert self.conversation is not None
         if isinstance(read, Line):
-            assert valid(read.raw, closed=True), read.raw
+            refused = isinstance(read.message, Event) and check_reply(read.message)
+            assert valid(read.raw, closed=True) or refused, read.raw
             self.heard.append(read.raw)
         else:
             self.faults.append(read)

@@ -314,7 +314,7 @@ def test_sections_of_others_are_left_to_them(tmp_path: Path) -> None:
         "state_dir",
         "snapshot.source",
         "spec.file",
-        "agents.ann.command",
+        "agents.ann.kind",
         "pipeline.roles.builder",
     ],
 )
