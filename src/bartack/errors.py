@@ -515,7 +515,11 @@ class RunNotFoundError(RunError):
         named = f"no run {asked!r}" if asked or not wanted else "there is no run"
         what = f" {wanted}" if wanted else ""
         hint = f"; it could be {', '.join(near)}" if near else ""
-        super().__init__(f"{named}{what}{hint}")
+        text = f"{named}{what}{hint}"
+        if near and not wanted and all(run_id.startswith(asked) for run_id in near):
+            text = f"{asked!r} begins several runs: {', '.join(near)}"
+            self.remedy = "Give more of the id, or all of it."
+        super().__init__(text)
 
 
 class RunFailedError(RunError):
@@ -603,17 +607,31 @@ class ReplayMismatchError(RunError):
         "after a recorded step: 'bartack fork RUN --at STEP --update'."
     )
 
-    def __init__(self, worker: str, step: str, recorded: str, asked: str, where: str = "") -> None:
+    def __init__(
+        self, worker: str, step: str, recorded: str, asked: str, where: str = "", source: str = ""
+    ) -> None:
         self.worker = worker
         self.step = step
         self.recorded = recorded
         self.asked = asked
         self.where = where
+        self.source = source
+        """The line of the program that asks."""
         place = f" at {where}" if where else ""
         instead = "the same with other arguments" if recorded == asked else asked
         super().__init__(
             f"{worker}, step {step}: the journal has {recorded}, the program asks for {instead}{place}"
+            + (f"\n{source}" if source else "")
         )
+
+
+_INSTEAD_OF_ASYNCIO = {
+    "asyncio.sleep()": "ctx.sleep()",
+    "asyncio.gather()": "ctx.gather()",
+    "asyncio.create_task()": "ctx.task_group()",
+    "asyncio.wait_for()": "ctx.timeout()",
+    "asyncio.timeout()": "ctx.timeout()",
+}
 
 
 class ForeignAwaitError(RunError):
@@ -625,6 +643,9 @@ class ForeignAwaitError(RunError):
     def __init__(self, what: str, where: str) -> None:
         self.what = what
         self.where = where
+        instead = _INSTEAD_OF_ASYNCIO.get(what)
+        if instead:
+            self.remedy = f"Use {instead}; other calls of asyncio belong into a function with @step."
         super().__init__(f"{where}: a worker cannot await {what}")
 
 
@@ -646,10 +667,12 @@ class WorkerDefinitionError(RunError, TypeError):
     code = "BT309"
     remedy = "A worker is a module-level 'async def' whose first parameter is ctx; a step is a module-level function."
 
-    def __init__(self, name: str, where: str, problem: str) -> None:
+    def __init__(self, name: str, where: str, problem: str, remedy: str = "") -> None:
         self.name = name
         self.where = where
         self.problem = problem
+        if remedy:
+            self.remedy = remedy
         super().__init__(f"{where}: {name}: {problem}")
 
 
@@ -657,12 +680,16 @@ class ProgramImportError(RunError):
     """The program could not be loaded."""
 
     code = "BT310"
-    remedy = "Check the path. Run a Python file by itself to see the error; its top-level code must have no effects."
+    remedy = "Correct what the message names. Each process of a run imports the program, so its top level must have no effects."
 
-    def __init__(self, program: str, problem: str) -> None:
+    def __init__(self, program: str, problem: str, *, place: str = "", remedy: str = "") -> None:
         self.program = program
         self.problem = problem
-        super().__init__(f"{program}: {problem}")
+        self.place = place
+        """The file and line that cannot be loaded, if that is known."""
+        if remedy:
+            self.remedy = remedy
+        super().__init__(f"{place or program}: {problem}")
 
 
 class ProgramNotPinnedError(RunError):
@@ -683,9 +710,12 @@ class NotInWorkerError(RunError):
     code = "BT312"
     remedy = "Await it in a worker; the plain function of a step is its attribute 'function'."
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, problem: str = "can be awaited only in a worker", remedy: str = "") -> None:
         self.name = name
-        super().__init__(f"{name} can be awaited only in a worker")
+        self.problem = problem
+        if remedy:
+            self.remedy = remedy
+        super().__init__(f"{name} {problem}")
 
 
 class NestedStepError(RunError):
@@ -782,6 +812,11 @@ class ShellError(RunError):
         super().__init__(f"command failed with status {status}: {self.command}{why}{last}")
 
 
+def _limit_name(source: str) -> str:
+    """Where a limit comes from: the argument of the call, or a setting."""
+    return "its argument timeout_s" if source == "explicit" else source
+
+
 class DeadlineExceededError(RunError, TimeoutError):
     """A wait took longer than it was allowed to."""
 
@@ -793,7 +828,7 @@ class DeadlineExceededError(RunError, TimeoutError):
         self.kind = kind
         self.waited_s = waited_s
         self.source = source
-        super().__init__(f"{kind} took longer than {waited_s:g} s ({source})")
+        super().__init__(f"{kind} took longer than {waited_s:g} s ({_limit_name(source)})")
 
 
 class StepTimeoutError(DeadlineExceededError):
@@ -817,7 +852,9 @@ class ShellTimeoutError(DeadlineExceededError, ShellError):
         self.command = " ".join(argv)
         self.status = 124
         self.stdout = self.stderr = self.problem = ""
-        RunError.__init__(self, f"{kind} took longer than {waited_s:g} s ({source}): {self.command}")
+        RunError.__init__(
+            self, f"{kind} took longer than {waited_s:g} s ({_limit_name(source)}): {self.command}"
+        )
 
 
 class QuestionTimeoutError(DeadlineExceededError):
@@ -1129,7 +1166,7 @@ class MessageValueError(MessagingError, ValueError):
     """A value cannot be serialised: it, or something in it, is of a type that has no JSON form."""
 
     code = "BT401"
-    remedy = "Send JSON values, dataclasses, Structs, aware datetimes and the other types of the value table in the docs."
+    remedy = "Send JSON values, dataclasses, Structs, aware datetimes and the other types of 'Values' in docs/reference/python.md."
 
     def __init__(self, place: str, problem: str, what: str = "", where: str = "") -> None:
         self.place = place
@@ -1145,6 +1182,9 @@ def _about_value(what: str, where: str) -> str:
     return f"{where}: {named}" if where else named
 
 
+_RESULT = "the result of "
+
+
 class TypeMismatchError(MessagingError, ValueError):
     """A value has another type than the one asked for."""
 
@@ -1158,7 +1198,11 @@ class TypeMismatchError(MessagingError, ValueError):
         self.what = what
         self.where = where
         named = f"{what}: " if what else ""
-        super().__init__(f"{where}: {named}{place}: expected {expected}, found {found}".removeprefix(": "))
+        inside = "" if place == "$" and what else f"{place}: "
+        told = f"{named}{inside}expected {expected}, found {found}"
+        if place == "$" and what.startswith(_RESULT):
+            told = f"{what.removeprefix(_RESULT)} returned {found}, but its annotation says {expected}"
+        super().__init__(f"{where}: {told}".removeprefix(": "))
 
 
 class MessageTooLargeError(MessagingError):
@@ -2245,9 +2289,15 @@ class UsageError(BartackError):
     code = "BT1002"
     remedy = "Call the command with --help; it shows what it takes."
 
-    def __init__(self, command: str, problem: str) -> None:
+    def __init__(self, command: str, problem: str, remedy: str = "") -> None:
         self.command = command
         self.problem = problem
+        if remedy:
+            self.remedy = remedy
+        elif "\nusage: " in problem:
+            self.remedy = "Give the arguments as the usage shows them; those of a program follow --: bartack run FILE -- ..."
+        elif command.startswith("bartack "):
+            self.remedy = f"'{command} --help' shows what it takes."
         super().__init__(f"{command}: {problem}")
 
 

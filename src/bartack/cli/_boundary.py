@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, NoReturn
 from bartack.cli._edge import guarded_streams
 from bartack.cli._exit import Exit, exit_code_of
 from bartack.cli._terminal import Screen, printable
-from bartack.errors import BartackError, FileAccessError, InternalError, ProgramFaultError, UsageError
+from bartack.errors import (
+    BartackError,
+    FileAccessError,
+    InternalError,
+    ProgramFaultError,
+    RunNotFoundError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -77,9 +84,21 @@ def _invoke(app: click.Group, args: list[str]) -> int:
         return end.exit_code
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "bartack"
-        raise UsageError(command, _sentence(error.format_message())) from error
+        unknown = error.option_name if isinstance(error, click.NoSuchOption) else ""
+        raise UsageError(command, _sentence(error.format_message()), _as_argument(args, unknown)) from error
     except click.Abort as error:
         raise KeyboardInterrupt from error
+
+
+def _as_argument(args: list[str], unknown: str) -> str:
+    """The advice for an option that ``run`` does not have and that follows a program: it is meant for the program."""
+    place = next((n for n, word in enumerate(args) if unknown and word.partition("=")[0] == unknown), 0)
+    before = args[:place]
+    if args[:1] != ["run"] or not any(word.partition(":")[0].endswith((".pw", ".py")) for word in before):
+        return ""
+    import shlex  # noqa: PLC0415 - only this mistake needs it
+
+    return f"Arguments of the program follow --: bartack {shlex.join([*before, '--', *args[place:]])}"
 
 
 def _sentence(text: str) -> str:
@@ -100,6 +119,8 @@ def _close_with(error: BaseException, *, as_json: bool) -> int:
         return Exit.PIPE_CLOSED
     known = _as_known(error)
     code = Exit.DISK if _is_disk_trouble(error) else exit_code_of(type(known))
+    if isinstance(known, RunNotFoundError) and known.near:
+        code = Exit.USAGE  # what was named exists, more than once
     with suppress(OSError):  # nobody is left to tell when stderr is gone as well
         _report(known, code, as_json=as_json)
     return code

@@ -112,9 +112,10 @@ def run(
     Without FILE the tasks of bartack.toml, or a goal, go through the pipeline: agents implement, test, review and keep the spec
     true. Every agent that may be needed is looked at before any is paid for.
 
-    Each ARG is an argument of the worker. What the program prints, and its result unless it is null, goes to stdout; everything
-    else to stderr. With --json stdout carries events, one JSON object a line: every entry of the journal when it is durable, and
-    a last one, 'result'.
+    Each ARG is an argument of the worker; options of it follow '--': bartack run team.pw -- --name Ann.
+
+    What the program prints, and its result unless it is null, goes to stdout; everything else to stderr. With --json stdout
+    carries events, one JSON object a line: every entry of the journal when it is durable, and a last one, 'result'.
 
     Ctrl-C stops the run in order and prints how to resume it; a second one ends everything at once, and the run can still be
     resumed. Questions are asked on the terminal. Where there is none, a run that only an answer can help is stopped (exit code
@@ -290,7 +291,17 @@ def _update(run: RunDir, state: State, program: str | None, *, wanted: bool, acc
         problem = "resume with --accept-loss alone first; --update and --program come after it"
         raise UsageError("bartack resume", problem)
     checked = update_program(run, None if program is None else Path(program))
-    say(f"the changed program fits the {checked} steps that were done")
+    say(_matches(checked))
+
+
+def _matches(checked: int) -> str:
+    match checked:
+        case 0:
+            return "the edited program replaces the recorded one; no step is recorded yet"
+        case 1:
+            return "the edited program matches the recorded step"
+        case _:
+            return f"the edited program matches all {checked} recorded steps"
 
 
 def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
@@ -298,7 +309,7 @@ def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
     if as_json:
         _put_result(run, state, "completed", Exit.OK)
     else:
-        say(f"{run.id} is completed already; bartack show {run.id} says how")
+        say(f"{run.id} is already completed; its steps: bartack show {run.id}")
     return Exit.OK
 
 
