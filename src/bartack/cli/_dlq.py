@@ -75,15 +75,12 @@ def dlq() -> None:
 def list_letters(run: str, workspace: str, limit: int, *, as_json: bool, **chosen: object) -> None:
     """List the dead letters of a run, the oldest first.
 
-    Letters that were delivered after all are listed with --state redelivered. With --json each is one line, without its message;
-    if there are none, the line is [].
+    Letters that were delivered after all are listed with --state redelivered. With --json each is one line, without its message.
     """
     page = _open(run, workspace).list_messages(limit, None, **_fields(chosen))
     if as_json:
         for letter in page.letters:
             write_json(_facts(letter))
-        if not page.letters:
-            write_json([])
         return
     screen = Screen(sys.stdout)
     if not page.letters:

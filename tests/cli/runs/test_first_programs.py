@@ -52,6 +52,7 @@ def test_the_time_of_a_body_counts_from_its_real_begin(bartack: Call) -> None:
 A_WORKER = "@worker\nasync def {}(ctx: Context) -> None: ...\n"
 
 
+# Long because it is one table of programs.
 @pytest.mark.parametrize(
     ("text", "target", "problem", "remedy"),
     [
