@@ -326,7 +326,8 @@ def _doing(screen: Screen, worker: Worker, now: int) -> tuple[str, str]:
 
 
 def _words(step: OpenStep) -> str:
-    about = f"{step.step} {step.about}".rstrip()
+    kind = "step" if step.step == "body" else step.step
+    about = f"{kind} {step.about}".rstrip()
     again = f", attempt {step.attempt}" if step.attempt > 1 else ""
     return f"{step.question}: {about}{again}" if step.question else f"{about}{again}"
 

@@ -41,6 +41,9 @@ GRACE_S: Final = 5.0
 
 THREADS: Final = 8
 
+WORTH_TELLING_US: Final = 10_000
+"""The duration of a shorter body is not recorded."""
+
 _NULL: Final = b"null"
 _encode: Final = msgspec.json.Encoder().encode
 _decode_attempt: Final = msgspec.json.Decoder(dict[str, object]).decode
@@ -161,6 +164,8 @@ class BodyOp(WorkOp[T_co]):
 
     line = -1
     """Where on the slate it is; -1: nowhere."""
+    since_ns = 0
+    """When it was put on the slate; 0: it never was."""
     task: asyncio.Task[object] | None = None
 
     def __init__(
@@ -333,6 +338,7 @@ class Bodies:
             grace_s=GRACE_S if options.is_async else 0.0,
             max_crashes=options.max_crashes,
             cleanup=op.cleanup,
+            since_ns=op.since_ns,
         )
 
     def _limit_s(self, options: BodyOptions) -> float:
@@ -343,6 +349,7 @@ class Bodies:
         options = op.options
         if self._slate is None or options.is_async or options.timeout_s is not None:
             return False
+        op.since_ns = time.monotonic_ns()
         line = op.line = self._slate.write(_encode(self._begin_frame(op, 0)))
         return line >= 0
 
@@ -390,6 +397,7 @@ class Bodies:
                 about=op.about,
                 attempt=op.attempt,
                 cleanup=op.cleanup,
+                took_us=_took_us(op),
             )
         )
 
@@ -409,6 +417,7 @@ class Bodies:
                 attempt=op.attempt,
                 retry_in_s=retry_in_s,
                 cleanup=op.cleanup,
+                took_us=_took_us(op),
             )
         )
 
@@ -501,6 +510,14 @@ class Bodies:
                 self._say_begin(op, asked=False)
             op.phase = "given up"
             self._scheduler.say(f.Cancel(p=op.p, n=op.n, reason=op.cancel_reason))
+
+
+def _took_us(op: WorkOp[object]) -> int:
+    """How long a body ran that was on the slate; 0 if that is not worth a word in the journal."""
+    if not isinstance(op, BodyOp) or not op.since_ns:
+        return 0
+    took_us = (time.monotonic_ns() - op.since_ns) // 1000
+    return took_us if took_us >= WORTH_TELLING_US else 0
 
 
 def _call(op: BodyOp[object], info: StepInfo) -> tuple[object, BaseException | None]:

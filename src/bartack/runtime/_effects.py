@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import errno
 import os
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -466,13 +467,21 @@ class EffectDesk:
             timeout_s=begin.timeout_s or None,
             max_crashes=begin.max_crashes,
             cleanup=begin.cleanup,
+            since=self._began_at(begin),
         )
         # Where an append began is told once: whoever goes on with it writes there.
         asked = known.asked if known is not None and known.step == "append" else Value(begin.a)
         opened = self._office.ledger.open_step(data, asked, ride=not begin.i)
-        opened.at = self._office.now_us()
+        opened.at = data.since or self._office.now_us()
         self._watch_body(worker, opened, begin)
         return opened
+
+    def _began_at(self, begin: f.Begin) -> int:
+        """When a body began that is recorded later; 0 if it is recorded at once."""
+        if not begin.since_ns:
+            return 0
+        age_us = (time.monotonic_ns() - begin.since_ns) // 1000
+        return self._office.now_us() - max(age_us, 0)
 
     def _cancel_begun(self, worker: Worker, opened: OpenStep, begin: f.Begin, abort: Abort) -> None:
         error = abort.error()
@@ -504,6 +513,7 @@ class EffectDesk:
                 fp=done.fp,
                 error=done.e,
                 cleanup=done.cleanup,
+                took_us=0 if opened is not None else done.took_us,
                 late=self._office.is_unseen(worker) and not done.cleanup,
             )
             self._office.ledger.fail(worker, failed)
@@ -515,6 +525,7 @@ class EffectDesk:
                 fp=done.fp,
                 about=about,
                 cleanup=done.cleanup,
+                took_us=0 if opened is not None else done.took_us,
             )
             self._office.ledger.finish(worker, finished, Value(done.v, done.ref))
 

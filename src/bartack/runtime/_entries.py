@@ -262,6 +262,8 @@ class StepStarted(EntryData, frozen=True, gc=False):
     limit: int = 0
     """How many workers of a delegate run at a time; 0: all."""
     cleanup: bool = False
+    since: int = 0
+    """When a body really began, if that was before this entry: microseconds since 1970, UTC."""
 
 
 class StepRetried(EntryData, frozen=True, gc=False):
@@ -305,6 +307,8 @@ class StepFinished(EntryData, frozen=True, gc=False):
     used: Units | None = None
     """What a prompt used beside money."""
     cleanup: bool = False
+    took_us: int = 0
+    """How long a body ran that has no ``step.started``."""
 
 
 class StepFailed(EntryData, frozen=True, gc=False):
@@ -322,6 +326,8 @@ class StepFailed(EntryData, frozen=True, gc=False):
     """What it cost all the same."""
     used: Units | None = None
     cleanup: bool = False
+    took_us: int = 0
+    """How long a body ran that has no ``step.started``."""
     late: bool = False
     """It arrived after its worker had learned that the session failed. The program has not seen it: the step is executed again
     if the run is resumed."""

@@ -183,6 +183,8 @@ class Begin(Frame, tag="begin"):
     a: Raw = Raw(b"{}")
     cleanup: bool = False
     """See ``Step.cleanup``."""
+    since_ns: int = 0
+    """When the body began, on the monotonic clock of this computer, if the hub may read this frame much later."""
 
 
 class Done(Frame, tag="done"):
@@ -202,6 +204,8 @@ class Done(Frame, tag="done"):
     """Not the outcome yet: this attempt failed and another follows after so many seconds."""
     cleanup: bool = False
     """See ``Step.cleanup``."""
+    took_us: int = 0
+    """How long the body ran, if the hub may not have seen its begin."""
 
 
 class Returned(Frame, tag="returned"):

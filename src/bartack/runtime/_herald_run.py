@@ -187,7 +187,7 @@ class RunHerald:
         if self._telemetry.wanted(StepStop):
             self._add(
                 StepStop(
-                    duration_ns=self._took_ns(data.p, data.n, at),
+                    duration_ns=self._took_ns(data.p, data.n, at, data.took_us),
                     run=self._state.run_id,
                     worker=self._owner(data.p),
                     step=f"{data.p}:{data.n}",
@@ -200,7 +200,7 @@ class RunHerald:
         if self._telemetry.wanted(StepException):
             self._add(
                 StepException(
-                    duration_ns=self._took_ns(data.p, data.n, at),
+                    duration_ns=self._took_ns(data.p, data.n, at, data.took_us),
                     run=self._state.run_id,
                     worker=worker,
                     step=where,
@@ -213,7 +213,7 @@ class RunHerald:
             # Errors of this shape say that a deadline is over, whatever their class.
             self._add(
                 WaitTimeout(
-                    waited_ns=self._took_ns(data.p, data.n, at),
+                    waited_ns=self._took_ns(data.p, data.n, at, data.took_us),
                     limit_ns=round(limit * 1e9),
                     run=self._state.run_id,
                     worker=worker,
@@ -395,10 +395,10 @@ class RunHerald:
     def _since(self, what: str, at: int) -> int:
         return max(at - self._began.get(what, at), 0) * 1000
 
-    def _took_ns(self, p: str, n: int, at: int) -> int:
+    def _took_ns(self, p: str, n: int, at: int, took_us: int) -> int:
         worker = self._state.worker_of(p)
         opened = worker.open.get((p, n)) if worker is not None else None
-        return 0 if opened is None else max(at - opened.at, 0) * 1000
+        return took_us * 1000 if opened is None else max(at - opened.at, 0) * 1000
 
     def _owner(self, p: str) -> str:
         worker: Worker | None = self._state.worker_of(p)

@@ -186,7 +186,7 @@ class State:
             step=data.step,
             fp=data.fp,
             about=data.about,
-            at=known.at if known else at,
+            at=known.at if known else data.since or at,
             dead_us=known.dead_us if known else self.dead_us,
             seq=known.seq if known else seq,
             attempt=data.attempt,

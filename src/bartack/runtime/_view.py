@@ -331,7 +331,7 @@ class Chronicle:
     def _step_started(self, data: e.StepStarted, seq: int, at: int) -> None:
         step = self._begin(data.p, data.n, data.step)
         step.about = data.about or step.about
-        step.started_at = step.started_at or at
+        step.started_at = step.started_at or data.since or at
         step.attempt = data.attempt or step.attempt
         step.once, step.due, step.question = data.once, data.due, data.question
         step.timeout_s, step.cleanup = data.timeout_s, data.cleanup
@@ -347,6 +347,7 @@ class Chronicle:
     def _step_finished(self, data: e.StepFinished, seq: int, at: int) -> None:
         step = self._end(data.p, data.n, data.step, seq, at, cleanup=self._is_cleanup(data, seq))
         step.about = data.about or step.about
+        step.started_at = step.started_at or _begin_of(data.took_us, at)
         step.usd, step.by, step.error = data.usd, data.by, None
 
     def _is_cleanup(self, data: e.StepFinished, seq: int) -> bool:
@@ -356,6 +357,7 @@ class Chronicle:
     def _step_failed(self, data: e.StepFailed, seq: int, at: int) -> None:
         step = self._end(data.p, data.n, data.step, seq, at, cleanup=data.cleanup)
         step.about = data.about or step.about
+        step.started_at = step.started_at or _begin_of(data.took_us, at)
         step.status, step.error = "failed", data.error
 
     def _tool_called(self, data: e.ToolCalled, seq: int, at: int) -> None:
@@ -418,6 +420,11 @@ class Chronicle:
         if receiver is not None:
             message.receiver = receiver
         message.reason = reason if status == "dropped" else ""
+
+
+def _begin_of(took_us: int, ended_at: int) -> int:
+    """When a body began that was recorded only when it ended; 0 if that is unknown."""
+    return ended_at - took_us if took_us else 0
 
 
 def crash_report(data: e.WorkerCrashed) -> CrashReport:
