@@ -646,10 +646,12 @@ class WorkerDefinitionError(RunError, TypeError):
     code = "BT309"
     remedy = "A worker is a module-level 'async def' whose first parameter is ctx; a step is a module-level function."
 
-    def __init__(self, name: str, where: str, problem: str) -> None:
+    def __init__(self, name: str, where: str, problem: str, remedy: str = "") -> None:
         self.name = name
         self.where = where
         self.problem = problem
+        if remedy:
+            self.remedy = remedy
         super().__init__(f"{where}: {name}: {problem}")
 
 
@@ -657,12 +659,16 @@ class ProgramImportError(RunError):
     """The program could not be loaded."""
 
     code = "BT310"
-    remedy = "Check the path. Run a Python file by itself to see the error; its top-level code must have no effects."
+    remedy = "Correct what the message names. Each process of a run imports the program, so its top level must have no effects."
 
-    def __init__(self, program: str, problem: str) -> None:
+    def __init__(self, program: str, problem: str, *, place: str = "", remedy: str = "") -> None:
         self.program = program
         self.problem = problem
-        super().__init__(f"{program}: {problem}")
+        self.place = place
+        """The file and line that cannot be loaded, if that is known."""
+        if remedy:
+            self.remedy = remedy
+        super().__init__(f"{place or program}: {problem}")
 
 
 class ProgramNotPinnedError(RunError):
@@ -683,9 +689,11 @@ class NotInWorkerError(RunError):
     code = "BT312"
     remedy = "Await it in a worker; the plain function of a step is its attribute 'function'."
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, problem: str = "can be awaited only in a worker", remedy: str = "") -> None:
         self.name = name
-        super().__init__(f"{name} can be awaited only in a worker")
+        if remedy:
+            self.remedy = remedy
+        super().__init__(f"{name} {problem}")
 
 
 class NestedStepError(RunError):

@@ -6,6 +6,7 @@ program prints while it is imported goes to stderr. The answer goes to the descr
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -23,7 +24,13 @@ from typing import cast
 import msgspec
 
 from bartack._version import __version__
-from bartack.errors import BartackError, ProgramImportError, TypeMismatchError, UsageError
+from bartack.errors import (
+    BartackError,
+    ProgramImportError,
+    TypeMismatchError,
+    UsageError,
+    WorkerDefinitionError,
+)
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._imports import Closure, find_data, is_from_packages
 from bartack.runtime._program import Finding, Inquiry, Kept, NotKept, Taken
@@ -137,9 +144,52 @@ def _execute(file: str, name: str) -> ModuleType:
 
 
 def _import_error(file: str, error: BaseException) -> ProgramImportError:
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" ({last[0].filename}:{last[0].lineno})" if last else ""
-    return ProgramImportError(file, f"{type(error).__name__}: {error}{where}")
+    """The error of a program that Python cannot import: the line of the program that is at fault, and what to do about it."""
+    told = traceback.TracebackException(type(error), error, error.__traceback__)
+    problem = "".join(told.format_exception_only()).strip().splitlines()[-1]
+    if isinstance(error, SyntaxError) and error.filename:
+        place, text = f"{error.filename}:{error.lineno}", error.text or ""
+    else:
+        place, text = _last_place(error)
+    shown = f"\n{text.strip()}" if text.strip() else ""
+    return ProgramImportError(
+        file, f"{_without_path(problem)}{shown}", place=place, remedy=_import_remedy(error)
+    )
+
+
+def _last_place(error: BaseException) -> tuple[str, str]:
+    """The innermost line of the program itself that led to an error: neither of Python, nor of a package that it uses."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<") and not is_own(frame.filename)
+    ]
+    of_program = [frame for frame in frames if not is_from_packages(frame.filename)] or frames
+    if not of_program:
+        return "", ""
+    return f"{of_program[-1].filename}:{of_program[-1].lineno}", of_program[-1].line or ""
+
+
+def _without_path(problem: str) -> str:
+    """``cannot import name 'x' from 'pkg' (/a/path)`` without the path, which is that of another file."""
+    return re.sub(r"(cannot import name .* from '[^']*') \([^)]*\)", r"\1", problem)
+
+
+def _import_remedy(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):
+        return "Correct the syntax of the line that is shown, or of the line before it."
+    if isinstance(error, ModuleNotFoundError):
+        return f"Correct the name of the module, or install it where Bartack runs: {sys.executable} -m pip install ..."
+    if isinstance(error, ImportError):
+        wanted = re.match(r"cannot import name '([^']*)' from '([^']*)'", str(error))
+        there = vars(sys.modules[wanted[2]]) if wanted and wanted[2] in sys.modules else {}
+        names = {*there, *cast("list[str]", there.get("__all__", ()))}
+        near = difflib.get_close_matches(wanted[1], sorted(names), 1) if wanted else []
+        meant = f" Did you mean {near[0]!r}?" if near else ""
+        return f"Correct the name in the import.{meant}"
+    if isinstance(error, NameError):
+        return "Correct the name, or import or define it before the line that is shown."
+    return "Correct the line that is shown. Each process of a run imports the program, so its top level must have no effects."
 
 
 def choose_worker(module: object, file: str, wanted: str, own_name: str) -> Worker[..., object]:
@@ -152,16 +202,32 @@ def choose_worker(module: object, file: str, wanted: str, own_name: str) -> Work
     names = ", ".join(sorted(workers)) or "none"
     if wanted:
         if wanted not in workers:
-            raise ProgramImportError(file, f"it has no worker {wanted!r} (there are: {names})")
+            near = difflib.get_close_matches(wanted, list(workers), 1) or sorted(workers)
+            remedy = f"Name a worker that it has: {_as_command(file, near[0])}" if near else _ADD_A_WORKER
+            problem = f"it has no worker {wanted!r} (there are: {names})"
+            raise ProgramImportError(file, problem, remedy=remedy)
         return workers[wanted]
     if "main" in workers:
         return workers["main"]
     if len(own) == 1:
         return next(iter(own.values()))
-    problem = (
-        "it has no worker" if not workers else f"it has several workers and no 'main': name one of {names}"
+    if not workers:
+        raise ProgramImportError(file, "it has no worker", remedy=_ADD_A_WORKER)
+    first = sorted(own or workers)[0]
+    raise ProgramImportError(
+        file,
+        f"it has several workers and no 'main': name one of {names}",
+        remedy=f"Name the worker after a colon: {_as_command(file, first)}",
     )
-    raise ProgramImportError(file, problem)
+
+
+_ADD_A_WORKER = "Write @worker above an 'async def main(ctx: Context)' at the top level of the file."
+
+
+def _as_command(file: str, worker: str) -> str:
+    """The command line that runs a worker of a file."""
+    beside = os.path.relpath(file)
+    return f"bartack run {file if beside.startswith(os.pardir) else beside}:{worker}"
 
 
 def check_imports(closure: Closure, file: str) -> None:
@@ -173,8 +239,11 @@ def check_imports(closure: Closure, file: str) -> None:
     if not closure.missing:
         return
     places = "; ".join(f"{one.file}:{one.line} imports {one.module}" for one in closure.missing)
-    remedy = "install it or set PYTHONPATH; an import that the program can do without belongs in try ... except ImportError"
-    raise ProgramImportError(file, f"{places}, which {sys.executable} cannot find: {remedy}")
+    raise ProgramImportError(
+        file,
+        f"{places}, which {sys.executable} cannot find",
+        remedy="Correct the name, install the module, or set PYTHONPATH; put an optional import into try ... except ImportError.",
+    )
 
 
 def paths_of(closure: Closure, project: Project, file: str, base: str) -> list[str]:
@@ -246,7 +315,14 @@ def bind(worker: Worker[..., object], argv: list[str], given: dict[str, msgspec.
 
 
 def _parameters(worker: Worker[..., object]) -> dict[str, inspect.Parameter]:
-    signature = inspect.signature(worker.function, eval_str=True)
+    try:
+        signature = inspect.signature(worker.function, eval_str=True)
+    except Exception as error:  # an annotation is any expression of the program
+        code = worker.function.__code__
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+        problem = f"an annotation of it cannot be read: {type(error).__name__}: {error}"
+        remedy = "Correct the annotation, or import the name that it uses at the top of the file."
+        raise WorkerDefinitionError(worker.name, place, problem, remedy) from error
     return dict(list(signature.parameters.items())[1:])
 
 

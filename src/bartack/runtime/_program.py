@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 from typing import Final, Literal
@@ -99,10 +100,46 @@ def find_program(program: str, workspace: Path) -> tuple[Path, str]:
     if not colon:
         worker = ""
     if not file.is_file():
-        raise ProgramImportError(program, "there is no such file")
-    if file.suffix not in {".py", PATCHWORK}:
-        raise ProgramImportError(program, "this is neither a Patchwork file (.pw) nor a Python file (.py)")
+        raise _not_a_file(program, file)
+    if file.suffix not in _SUFFIXES:
+        problem = "this is neither a Patchwork file (.pw) nor a Python file (.py)"
+        raise ProgramImportError(program, problem, remedy=_NAME_A_PROGRAM)
     return file.resolve(), worker
+
+
+_SUFFIXES: Final = (PATCHWORK, ".py")
+_NAME_A_PROGRAM: Final = (
+    "Name a Patchwork file (.pw), or a Python file (.py) with a worker: bartack run team.py"
+)
+
+
+def _not_a_file(program: str, file: Path) -> ProgramImportError:
+    """The error for a path that leads to no program, with the programs that may be meant."""
+    if file.is_dir():
+        inside = [one.name for one in _programs_in(file)]
+        named = (
+            f"Name a program in it: bartack run {program.rstrip('/')}/{inside[0]}"
+            if inside
+            else _NAME_A_PROGRAM
+        )
+        return ProgramImportError(program, "this is a directory", remedy=named)
+    near = difflib.get_close_matches(file.name, [one.name for one in _programs_in(file.parent)], 1, 0.75)
+    meant = os.path.join(os.path.dirname(program), near[0]) if near else ""
+    remedy = (
+        f"Did you mean this one? bartack run {meant}"
+        if near
+        else f"Check the path; it was looked for at {file}"
+    )
+    return ProgramImportError(program, "there is no such file", remedy=remedy)
+
+
+def _programs_in(folder: Path) -> list[Path]:
+    """The programs of a directory; those that people call ``main`` first."""
+    try:
+        found = [one for one in folder.iterdir() if one.suffix in _SUFFIXES and one.is_file()]
+    except OSError:
+        return []
+    return sorted(found, key=lambda one: (one.stem != "main", one.stem.startswith("_"), one.name))
 
 
 def project_root(file: Path, workspace: Path, module: str = "") -> Path:
@@ -118,6 +155,9 @@ def project_root(file: Path, workspace: Path, module: str = "") -> Path:
     if file.suffix == PATCHWORK:
         return next((folder for folder in file.parents if (folder / CONFIG_FILE).is_file()), file.parent)
     return project_of(file, workspace, module)
+
+
+_NO_EFFECTS: Final = "Move work from the top level of the program into its workers and steps; importing it must have no effects."
 
 
 def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = None) -> Finding:
@@ -142,21 +182,19 @@ def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = No
             account=account,
         )
     if ran is None:
-        raise ProgramImportError(inquiry.file, f"importing it took longer than {PROBE_TIMEOUT_S:g} s")
+        problem = f"importing it took longer than {PROBE_TIMEOUT_S:g} s"
+        raise ProgramImportError(inquiry.file, problem, remedy=_NO_EFFECTS)
     if ran.code != 0 or not ran.output:
-        raise ProgramImportError(inquiry.file, f"importing it ended the process (status {ran.code})")
+        problem = f"importing it ended the process (status {ran.code})"
+        raise ProgramImportError(inquiry.file, problem, remedy=_NO_EFFECTS)
     finding = msgspec.json.decode(ran.output, type=Finding)
     if finding.problem:
         if finding.is_usage:
             raise UsageError(Path(inquiry.file).name, finding.problem)
-        if finding.error is not None and not _is_import_error(finding.error):
+        if finding.error is not None:
             raise revive_error(finding.error)
-        raise ProgramImportError(inquiry.file, finding.problem.removeprefix(f"{inquiry.file}: "))
+        raise ProgramImportError(inquiry.file, finding.problem)
     return finding
-
-
-def _is_import_error(error: ErrorData) -> bool:
-    return error.code == ProgramImportError.code
 
 
 def differences(files: list[str], root: Path, pinned: Path) -> list[str]:

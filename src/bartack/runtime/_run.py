@@ -509,7 +509,11 @@ def run(
         RunFailedError: It failed; ``run_id`` names the run.
     """
     if os.environ.get("BARTACK_PROBE"):
-        raise NotInWorkerError("bartack.run, which must stand under if __name__ == '__main__':")
+        raise NotInWorkerError(
+            "bartack.run",
+            "was called while the program was imported",
+            "Put the call under: if __name__ == '__main__':",
+        )
     call = program if isinstance(program, WorkerCall) else program(*args, **kwargs)
     started = Run.start(call, workspace=workspace)
     try:

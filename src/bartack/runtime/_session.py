@@ -364,7 +364,9 @@ def find_session(run: str | os.PathLike[str] | None, workspace: str | os.PathLik
     if run is None:
         place = os.environ.get("BARTACK_RUN_DIR")
         if not place:
-            raise NotInWorkerError("Session.join without a run")
+            raise NotInWorkerError(
+                "Session.join", "needs a run outside a worker", "Name the run: Session.join('RUN')"
+            )
         run = place
     found = find_run(run, Path(workspace))
     check_session(found)

@@ -21,6 +21,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_ANNOTATE: Final = "Annotate with types that JSON can carry: str, int, float, bool, list, dict, dataclasses and msgspec structs."
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -183,14 +184,19 @@ def _check_worker(function: Callable[..., object], name: str | None, shape: Shap
     if inspect.isasyncgenfunction(function):
         raise _refusal(function, "an async generator cannot be a worker")
     if not inspect.iscoroutinefunction(function):
-        raise _refusal(function, "a worker must be an 'async def'")
+        raise _refusal(
+            function, "a worker must be an 'async def'", f"Write: async def {function.__name__}(ctx: Context)"
+        )
     if not _NAME.fullmatch(name or function.__name__):
         raise _refusal(function, f"{name!r} is no name for a worker: letters, digits, '_' and '-'")
     parameters = list(shape.signature.parameters.values())
     if not parameters or parameters[0].name != "ctx" or parameters[0].kind not in _POSITIONAL:
-        raise _refusal(function, "its first parameter must be ctx")
+        remedy = f"Write: async def {function.__name__}(ctx: Context{', ...' if parameters else ''})"
+        raise _refusal(function, "its first parameter must be ctx", remedy)
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        raise _refusal(function, "a worker cannot take **kwargs")
+        raise _refusal(
+            function, "a worker cannot take **kwargs", "Give each argument a parameter, or take a dict."
+        )
     _check_annotations(function, shape)
 
 
@@ -213,12 +219,12 @@ def _check_annotations(function: Callable[..., object], shape: Shape) -> None:
     try:
         shape.resolve()
     except UnsupportedTypeError as error:
-        raise _refusal(function, str(error)) from None
+        raise _refusal(function, str(error), _ANNOTATE) from None
     except NameError:
         return  # an annotation names something that is defined further down; it is looked up at the first call
 
 
-def _refusal(function: Callable[..., object], problem: str) -> WorkerDefinitionError:
+def _refusal(function: Callable[..., object], problem: str, remedy: str = "") -> WorkerDefinitionError:
     code = getattr(function, "__code__", None)
     where = "?" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
-    return WorkerDefinitionError(getattr(function, "__qualname__", repr(function)), where, problem)
+    return WorkerDefinitionError(getattr(function, "__qualname__", repr(function)), where, problem, remedy)
