@@ -603,16 +603,21 @@ class ReplayMismatchError(RunError):
         "after a recorded step: 'bartack fork RUN --at STEP --update'."
     )
 
-    def __init__(self, worker: str, step: str, recorded: str, asked: str, where: str = "") -> None:
+    def __init__(
+        self, worker: str, step: str, recorded: str, asked: str, where: str = "", source: str = ""
+    ) -> None:
         self.worker = worker
         self.step = step
         self.recorded = recorded
         self.asked = asked
         self.where = where
+        self.source = source
+        """The line of the program that asks."""
         place = f" at {where}" if where else ""
         instead = "the same with other arguments" if recorded == asked else asked
         super().__init__(
             f"{worker}, step {step}: the journal has {recorded}, the program asks for {instead}{place}"
+            + (f"\n{source}" if source else "")
         )
 
 

@@ -85,11 +85,21 @@ def outcome_of(entry: Entry) -> f.Past | None:
         case e.MessageSent() as data:
             sent = data.id if data.step == "send" else Accepted(data.id, entry.seq)
             message_id = msgspec.Raw(msgspec.json.encode(sent))
-            past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, v=message_id)
+            past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, v=message_id, about=data.mailbox)
         case e.MessageTaken() as data:
-            past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, v=entry.value, ref=entry.ref)
+            past = f.Past(
+                p=data.p,
+                n=data.n,
+                step=data.step,
+                fp=data.fp,
+                v=entry.value,
+                ref=entry.ref,
+                about=data.mailbox,
+            )
         case e.MessagesDrained() as data:
-            past = f.Past(p=data.p, n=data.n, step="drain", fp=data.fp, v=entry.value, ref=entry.ref)
+            past = f.Past(
+                p=data.p, n=data.n, step="drain", fp=data.fp, v=entry.value, ref=entry.ref, about=data.mailbox
+            )
         case _:
             pass
     return past

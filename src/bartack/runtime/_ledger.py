@@ -288,6 +288,8 @@ class Ledger:
                 used=used,
                 by=by,
                 cleanup=step.cleanup,
+                # The outcome of a command says which one it was; what other steps were about is written nowhere else for a replay.
+                about="" if step.step == "shell" else step.about,
             ),
             value,
         )

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from typing import cast
+
+import msgspec
 
 from bartack.errors import DeadlineExceededError
 from bartack.runtime import _frames as f
@@ -107,7 +110,20 @@ def describe_deed(deed: Deed) -> str:
 
 def describe_past(past: f.Past) -> str:
     """What was recorded, in a few words."""
-    return in_words(past.step, past.about)
+    return in_words(past.step, past.about or _subject_of_outcome(past))
+
+
+def _subject_of_outcome(past: f.Past) -> str:
+    """What a step was about whose entry does not say it: its outcome may."""
+    if past.step == "shell" and past.e is not None:
+        return str(past.e.facts.get("command", ""))
+    try:
+        outcome = msgspec.json.decode(past.v, type=object) if past.v is not None else None
+    except msgspec.DecodeError:
+        return ""
+    if past.step == "shell" and isinstance(outcome, dict):
+        return " ".join(map(str, cast("dict[str, list[object]]", outcome).get("argv", ())))
+    return outcome[:60] if past.step in {"print", "log"} and isinstance(outcome, str) else ""
 
 
 def place_of_deed(deed: Deed) -> str:

@@ -41,6 +41,7 @@ class Difference(msgspec.Struct, frozen=True):
     recorded: str = ""
     asked: str = ""
     where: str = ""
+    source: str = ""
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
@@ -183,7 +184,9 @@ def _replay_worker(
         return Difference(worker.path, error.message)
     fatal = scheduler.fatal
     if isinstance(fatal, ReplayMismatchError):
-        return Difference(worker.path, fatal.message, fatal.step, fatal.recorded, fatal.asked, fatal.where)
+        return Difference(
+            worker.path, fatal.message, fatal.step, fatal.recorded, fatal.asked, fatal.where, fatal.source
+        )
     return None if fatal is None else Difference(worker.path, fatal.message)
 
 

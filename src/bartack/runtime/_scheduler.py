@@ -70,7 +70,7 @@ from bartack.runtime._recollection import (
     place_of_deed,
 )
 from bartack.runtime._senses import RealSenses, Senses
-from bartack.runtime._source_places import is_own
+from bartack.runtime._source_places import is_own, source_at
 from bartack.runtime._steps import CLEANUP
 from bartack.runtime._toolbox import PromptOp, ToolBranch, hold, prompt_of
 from bartack.runtime._values import Buffer, encode
@@ -776,7 +776,9 @@ class Scheduler:
         if not where and branch is not None:
             where = place_of_await(branch.coroutine).removeprefix("?")
         step = f"{past.p}:{past.n}"
-        self.fatal = ReplayMismatchError(self.facts.path, step, describe_past(past), asked, where)
+        self.fatal = ReplayMismatchError(
+            self.facts.path, step, describe_past(past), asked, where, source_at(where)
+        )
 
     def _asked_instead(self, past: f.Past) -> str:
         """What a branch asks for that has not come to a recorded step."""

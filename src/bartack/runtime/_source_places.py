@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import cache
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Final
 
@@ -42,6 +43,18 @@ def shown_place(file: str, line: int) -> str:
     if _sources.kept and file.startswith(_sources.kept):
         file = os.path.join(_sources.root, file.removeprefix(_sources.kept))
     return f"{sound(file)}:{line}"
+
+
+def source_at(place: str) -> str:
+    """The line of the program that is at a place which ``shown_place`` has named; empty if it is not there."""
+    file, _, line = place.rpartition(":")
+    if _sources.kept and file.startswith(os.path.join(_sources.root, "")):
+        file = os.path.join(_sources.kept, os.path.relpath(file, _sources.root))
+    try:
+        with open(file, encoding="utf-8") as source:
+            return next(islice(source, int(line) - 1, None), "").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def sound(text: str) -> str:

@@ -82,7 +82,9 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
 def _refusal(run_id: str, first: Difference) -> BartackError:
     if not first.recorded:
         return ResumeRefusedError(run_id, f"the program does not fit its history: {first.message}")
-    return ReplayMismatchError(first.worker, first.step, first.recorded, first.asked, first.where)
+    return ReplayMismatchError(
+        first.worker, first.step, first.recorded, first.asked, first.where, first.source
+    )
 
 
 def _keep_module_name(recorded: str, finding: Finding, file: str, sources: dict[str, bytes]) -> None:

@@ -122,3 +122,37 @@ def test_each_program_that_cannot_be_loaded_has_its_own_remedy(
     assert "<frozen" not in ran.stderr
     assert "Traceback" not in ran.stderr
     assert ran.stderr.partition("\n")[0].count("team.py") <= 1 or ":" in target
+
+
+# Replay.
+
+
+def test_a_mismatch_on_update_shows_both_steps_and_the_line_that_asks(bartack: Call) -> None:
+    text = "@worker\nasync def main(ctx: Context) -> None:\n    await ctx.shell('echo', '{}')\n    raise ValueError\n"
+    bartack("run", write(text.format("one")))
+    write(text.format("two"))
+
+    ran = bartack("resume", "--update")
+
+    assert (
+        "the journal has the command 'echo one', the program asks for the command 'echo two' at "
+        in ran.stderr
+    )
+    assert "team.py:4\n  await ctx.shell('echo', 'two')\n  help: " in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        ("ctx.shell('true')", "the command 'true'"),
+        ("ctx.shell('false', check=False)", "the command 'false'"),
+        ("ctx.mailbox.out.send(1)", "a send to the mailbox 'out'"),
+        ("ctx.sleep(0.01)", "a sleep of 0.01"),
+    ],
+)
+def test_a_mismatch_names_the_recorded_step(bartack: Call, call: str, words: str) -> None:
+    text = "@worker\nasync def main(ctx: Context) -> None:\n    await {}\n    raise ValueError\n"
+    bartack("run", write(text.format(call)))
+    write(text.format("ctx.now()"))
+
+    assert f"the journal has {words}" in bartack("resume", "--update").stderr
