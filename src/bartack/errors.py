@@ -515,7 +515,11 @@ class RunNotFoundError(RunError):
         named = f"no run {asked!r}" if asked or not wanted else "there is no run"
         what = f" {wanted}" if wanted else ""
         hint = f"; it could be {', '.join(near)}" if near else ""
-        super().__init__(f"{named}{what}{hint}")
+        text = f"{named}{what}{hint}"
+        if near and not wanted and all(run_id.startswith(asked) for run_id in near):
+            text = f"{asked!r} begins several runs: {', '.join(near)}"
+            self.remedy = "Give more of the id, or all of it."
+        super().__init__(text)
 
 
 class RunFailedError(RunError):
@@ -2258,9 +2262,15 @@ class UsageError(BartackError):
     code = "BT1002"
     remedy = "Call the command with --help; it shows what it takes."
 
-    def __init__(self, command: str, problem: str) -> None:
+    def __init__(self, command: str, problem: str, remedy: str = "") -> None:
         self.command = command
         self.problem = problem
+        if remedy:
+            self.remedy = remedy
+        elif "\nusage: " in problem:
+            self.remedy = "Give the arguments as the usage shows them; those of a program follow --: bartack run FILE -- ..."
+        elif command.startswith("bartack "):
+            self.remedy = f"'{command} --help' shows what it takes."
         super().__init__(f"{command}: {problem}")
 
 

@@ -77,9 +77,21 @@ def _invoke(app: click.Group, args: list[str]) -> int:
         return end.exit_code
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "bartack"
-        raise UsageError(command, _sentence(error.format_message())) from error
+        unknown = error.option_name if isinstance(error, click.NoSuchOption) else ""
+        raise UsageError(command, _sentence(error.format_message()), _as_argument(args, unknown)) from error
     except click.Abort as error:
         raise KeyboardInterrupt from error
+
+
+def _as_argument(args: list[str], unknown: str) -> str:
+    """The advice for an option that ``run`` does not have and that follows a program: it is meant for the program."""
+    place = next((n for n, word in enumerate(args) if unknown and word.partition("=")[0] == unknown), 0)
+    before = args[:place]
+    if args[:1] != ["run"] or not any(word.partition(":")[0].endswith((".pw", ".py")) for word in before):
+        return ""
+    import shlex  # noqa: PLC0415 - only this mistake needs it
+
+    return f"Arguments of the program follow --: bartack {shlex.join([*before, '--', *args[place:]])}"
 
 
 def _sentence(text: str) -> str:

@@ -112,8 +112,9 @@ def run(
     Without FILE the tasks of bartack.toml, or a goal, go through the pipeline: agents implement, test, review and keep the spec
     true. Every agent that may be needed is looked at before any is paid for.
 
-    Each ARG is an argument of the worker. What the program prints, and its result unless it is null, goes to stdout; everything
-    else to stderr. With --json stdout carries events, one JSON object a line: every entry of the journal when it is durable, and
+    Each ARG is an argument of the worker; options of it follow '--': bartack run team.pw -- --name Ann.
+
+    What the program prints, and its result unless it is null, goes to stdout; everything else to stderr. With --json stdout carries events, one JSON object a line: every entry of the journal when it is durable, and
     a last one, 'result'.
 
     Ctrl-C stops the run in order and prints how to resume it; a second one ends everything at once, and the run can still be

@@ -14,7 +14,7 @@ import msgspec
 from bartack.cli._options import workspace_option as workspace_option  # noqa: PLC0414 - the commands about runs take it from here
 from bartack.cli._terminal import Screen, Style, human_time, printable
 from bartack.core import RealDisk
-from bartack.errors import BartackError, RunNotFoundError, UsageError
+from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import FileBlobs, open_reader
 from bartack.runtime.operate import (
     AskArgs,
@@ -64,16 +64,9 @@ def locate(asked: str, workspace: str) -> RunDir:
     """The run that is meant.
 
     Raises:
-        RunNotFoundError: There is none.
-        UsageError: There are several.
+        RunNotFoundError: There is none, or there are several.
     """
-    try:
-        found = find_run(asked, Path(workspace))
-    except RunNotFoundError as error:
-        if error.near:
-            command = click.get_current_context().command_path
-            raise UsageError(command, f"{asked!r} begins several runs: {', '.join(error.near)}") from None
-        raise
+    found = find_run(asked, Path(workspace))
     if asked == "latest":
         _note_newer(found, Path(workspace))
     return found

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.cli.runs.stories import Call
+from tests.cli.runs.stories import Begin, Call
 
 HEAD = "from bartack import Context, step, worker\n"
 
@@ -156,3 +156,45 @@ def test_a_mismatch_names_the_recorded_step(bartack: Call, call: str, words: str
     write(text.format("ctx.now()"))
 
     assert f"the journal has {words}" in bartack("resume", "--update").stderr
+
+
+# Command lines.
+
+TAKES_A_NAME = "@worker\nasync def main(ctx: Context, name: str = 'x') -> None: ...\n"
+
+
+@pytest.mark.parametrize("option", ["--name Bob", "--name=Bob"])
+def test_an_option_of_the_program_is_said_to_follow_two_dashes(call: Call, option: str) -> None:
+    write(TAKES_A_NAME)
+
+    ran = call("run", "team.py", "--json", *option.split())
+
+    assert ran.returncode == 2
+    help_ = f"Arguments of the program follow --: bartack run team.py --json -- {option}"
+    assert json.loads(ran.stderr)["error"]["help"] == help_
+
+
+def test_a_misspelt_option_of_run_itself_is_not_taken_for_the_programs(call: Call) -> None:
+    write(TAKES_A_NAME)
+
+    ran = call("run", "--jsn", "team.py")
+
+    assert "'bartack run --help' shows what it takes." in ran.stderr
+
+
+def test_where_the_usage_was_shown_the_help_refers_to_it(call: Call) -> None:
+    write(TAKES_A_NAME)
+
+    ran = call("run", "team.py", "--", "--nme", "Bob")
+
+    assert "usage: main [--name NAME]\n  help: Give the arguments as the usage shows them" in ran.stderr
+
+
+def test_the_beginning_of_several_ids_asks_for_more_of_it(call: Call, story: Begin) -> None:
+    story("aaaa0001").end()
+    story("bbbb0002").end()
+
+    shown = call("show", "run-2026")
+
+    assert shown.stderr.startswith("error[BT301]: 'run-2026' begins several runs: run-2026")
+    assert "\n  help: Give more of the id, or all of it.\n" in shown.stderr
