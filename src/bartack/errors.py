@@ -625,6 +625,15 @@ class ReplayMismatchError(RunError):
         )
 
 
+_INSTEAD_OF_ASYNCIO = {
+    "asyncio.sleep()": "ctx.sleep()",
+    "asyncio.gather()": "ctx.gather()",
+    "asyncio.create_task()": "ctx.task_group()",
+    "asyncio.wait_for()": "ctx.timeout()",
+    "asyncio.timeout()": "ctx.timeout()",
+}
+
+
 class ForeignAwaitError(RunError):
     """A worker awaited something that is not Bartack's: asyncio and other clients live inside steps."""
 
@@ -634,6 +643,9 @@ class ForeignAwaitError(RunError):
     def __init__(self, what: str, where: str) -> None:
         self.what = what
         self.where = where
+        instead = _INSTEAD_OF_ASYNCIO.get(what)
+        if instead:
+            self.remedy = f"Use {instead}; other calls of asyncio belong into a function with @step."
         super().__init__(f"{where}: a worker cannot await {what}")
 
 
@@ -700,6 +712,7 @@ class NotInWorkerError(RunError):
 
     def __init__(self, name: str, problem: str = "can be awaited only in a worker", remedy: str = "") -> None:
         self.name = name
+        self.problem = problem
         if remedy:
             self.remedy = remedy
         super().__init__(f"{name} {problem}")
@@ -1146,7 +1159,7 @@ class MessageValueError(MessagingError, ValueError):
     """A value cannot be serialised: it, or something in it, is of a type that has no JSON form."""
 
     code = "BT401"
-    remedy = "Send JSON values, dataclasses, Structs, aware datetimes and the other types of the value table in the docs."
+    remedy = "Send JSON values, dataclasses, Structs, aware datetimes and the other types of 'Values' in docs/reference/python.md."
 
     def __init__(self, place: str, problem: str, what: str = "", where: str = "") -> None:
         self.place = place
@@ -1162,6 +1175,9 @@ def _about_value(what: str, where: str) -> str:
     return f"{where}: {named}" if where else named
 
 
+_RESULT = "the result of "
+
+
 class TypeMismatchError(MessagingError, ValueError):
     """A value has another type than the one asked for."""
 
@@ -1175,7 +1191,11 @@ class TypeMismatchError(MessagingError, ValueError):
         self.what = what
         self.where = where
         named = f"{what}: " if what else ""
-        super().__init__(f"{where}: {named}{place}: expected {expected}, found {found}".removeprefix(": "))
+        inside = "" if place == "$" and what else f"{place}: "
+        told = f"{named}{inside}expected {expected}, found {found}"
+        if place == "$" and what.startswith(_RESULT):
+            told = f"{what.removeprefix(_RESULT)} returned {found}, but its annotation says {expected}"
+        super().__init__(f"{where}: {told}".removeprefix(": "))
 
 
 class MessageTooLargeError(MessagingError):

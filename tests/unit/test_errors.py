@@ -15,6 +15,7 @@ ERRORS = pytest.mark.parametrize("cls", iter_errors(), ids=lambda cls: cls.__nam
 
 SAMPLES: dict[str, object] = {
     "str": "a fact",
+    "bool": True,
     "object": {"any": "fact"},
     "int": 17,
     "int | None": 17,

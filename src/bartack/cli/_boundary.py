@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, NoReturn
 from bartack.cli._edge import guarded_streams
 from bartack.cli._exit import Exit, exit_code_of
 from bartack.cli._terminal import Screen, printable
-from bartack.errors import BartackError, FileAccessError, InternalError, ProgramFaultError, UsageError
+from bartack.errors import (
+    BartackError,
+    FileAccessError,
+    InternalError,
+    ProgramFaultError,
+    RunNotFoundError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -112,6 +119,8 @@ def _close_with(error: BaseException, *, as_json: bool) -> int:
         return Exit.PIPE_CLOSED
     known = _as_known(error)
     code = Exit.DISK if _is_disk_trouble(error) else exit_code_of(type(known))
+    if isinstance(known, RunNotFoundError) and known.near:
+        code = Exit.USAGE  # what was named exists, more than once
     with suppress(OSError):  # nobody is left to tell when stderr is gone as well
         _report(known, code, as_json=as_json)
     return code

@@ -114,8 +114,8 @@ def run(
 
     Each ARG is an argument of the worker; options of it follow '--': bartack run team.pw -- --name Ann.
 
-    What the program prints, and its result unless it is null, goes to stdout; everything else to stderr. With --json stdout carries events, one JSON object a line: every entry of the journal when it is durable, and
-    a last one, 'result'.
+    What the program prints, and its result unless it is null, goes to stdout; everything else to stderr. With --json stdout
+    carries events, one JSON object a line: every entry of the journal when it is durable, and a last one, 'result'.
 
     Ctrl-C stops the run in order and prints how to resume it; a second one ends everything at once, and the run can still be
     resumed. Questions are asked on the terminal. Where there is none, a run that only an answer can help is stopped (exit code

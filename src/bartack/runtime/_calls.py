@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, cast
 
 import msgspec
 
-from bartack.errors import ForgottenAwaitError, TypeMismatchError
+from bartack.errors import ForgottenAwaitError, MessageValueError, TypeMismatchError
 from bartack.runtime._bodies import BodyOp, BodyOptions, Retry
 from bartack.runtime._op import AnyOp, StepOp, here, outside_worker
 from bartack.runtime._source_places import shown_place
@@ -119,8 +119,16 @@ class Shape:
 
     def check(self, args: Sequence[object], kwargs: Mapping[str, object]) -> None:
         """Raise ``TypeError`` unless the function takes these arguments."""
+        if self._skip and args and type(args[0]).__name__ == "Context":
+            raise TypeError(f"{self._in_words()}; leave ctx out")
         if kwargs or len(args) not in self._counts:
-            self.signature.bind(*[None] * self._skip, *args, **kwargs)
+            try:
+                self.signature.bind(*[None] * self._skip, *args, **kwargs)
+            except TypeError as error:
+                raise TypeError(f"{self._in_words()}: {error}") from None
+
+    def _in_words(self) -> str:
+        return f"{self._function.__name__} takes ({', '.join(map(str, self._parameters))})"
 
     def take(
         self, args: Sequence[object], kwargs: Mapping[str, object], what: str
@@ -151,15 +159,28 @@ class Shape:
         places, named, _, _ = self._codecs()
         if len(args) > len(places):
             places = self._by_place(len(args))
-        parts = [kind.encode(value, what) for kind, value in zip(places, args, strict=False)]
+        try:
+            parts = [kind.encode(value, what) for kind, value in zip(places, args, strict=False)]
+        except (TypeMismatchError, MessageValueError):
+            self._blame(places, args, what)
+            raise
         data = b'{"args":[%b]' % b",".join(parts)
         if kwargs:
             members = [
-                encode(name) + b":" + named[name].encode(value, what)
+                encode(name)
+                + b":"
+                + named[name].encode(value, what.replace("the arguments of", f"the argument {name!r} of"))
                 for name, value in sorted(kwargs.items())
             ]
             data += b',"kwargs":{' + b",".join(members) + b"}"
         return data + b"}"
+
+    def _blame(self, places: Sequence[Codec[object]], args: Sequence[object], what: str) -> None:
+        """Encode once more the arguments of which one does not fit: the error names its parameter."""
+        last = self._parameters[-1].name if self._parameters else ""
+        for place, (kind, value) in enumerate(zip(places, args, strict=False)):
+            name = self._parameters[place].name if place < len(self._parameters) else last
+            kind.encode(value, what.replace("the arguments of", f"the argument {name!r} of"))
 
     def decode(self, data: Buffer) -> tuple[list[object], dict[str, object]]:
         """Arguments that have travelled.
@@ -292,6 +313,10 @@ class WorkerCall(Unawaited, Generic[R_co]):
         """The arguments as they travel; from here on the description counts as used."""
         object.__setattr__(self, "_used", True)
         return self.worker.shape.encode(self.args, self.kwargs, f"the arguments of {self.worker.name}")
+
+    def drop(self) -> None:
+        """It was given to a call that refuses it: it need not be run."""
+        object.__setattr__(self, "_used", True)
 
     def not_awaited(self) -> ForgottenAwaitError:
         """See ``Unawaited.not_awaited``."""

@@ -7,7 +7,7 @@ from typing import Final, Generic, Literal, TypedDict, TypeVar, Unpack, cast, ov
 
 import msgspec
 
-from bartack.runtime._calls import OnFailure, WorkerCall, delegate_op, describe_calls
+from bartack.runtime._calls import OnFailure, Worker, WorkerCall, delegate_op, describe_calls
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._members import Members, Seconds, encode_args, limit_here, nothing
 from bartack.runtime._members_shell import check_options
@@ -143,12 +143,17 @@ class WorkerMembers(Members):
         **options: Unpack[DelegateOptions],
     ) -> StepOp[list[Outcome[T]]]: ...
     def delegate(
-        self, calls: object, *, on_failure: OnFailure = "fail", **options: Unpack[DelegateOptions]
+        self,
+        calls: object,
+        *more: object,
+        on_failure: OnFailure = "fail",
+        **options: Unpack[DelegateOptions],
     ) -> StepOp[object]:
         """Run workers side by side and wait for all of them; or run one.
 
         Args:
             calls: The workers with their arguments, or one.
+            more: Nothing; several calls come in a list.
             on_failure: ``fail``: the first failure fails the session. ``collect``: failures are values.
             options: See ``DelegateOptions``.
 
@@ -160,6 +165,8 @@ class WorkerMembers(Members):
         """
         self._scheduler.check_here("ctx.delegate")
         check_options(options, DelegateOptions)
+        if more:
+            _refuse_more([calls, *more])
         described = _calls(calls)
         timeout_s = limit_here(self._scheduler, "delegate", options.get("timeout_s"))
         limit = options.get("limit")
@@ -192,16 +199,32 @@ class WorkerMembers(Members):
         return StepOp("spawn", args, decode, about=about, value=value)
 
 
+def _refuse_more(calls: list[object]) -> None:
+    described = [cast("WorkerCall[object]", call) for call in calls if isinstance(call, WorkerCall)]
+    for call in described:
+        call.drop()
+    names = ", ".join(f"{call.worker.name}(…)" for call in described)
+    raise TypeError(f"put the calls in a list: ctx.delegate([{names}])")
+
+
 def _calls(calls: object) -> list[WorkerCall[object]]:
     if isinstance(calls, WorkerCall):
         return [cast("WorkerCall[object]", calls)]
+    if isinstance(calls, Worker):
+        raise _not_called(cast("Worker[..., object]", calls))
     if not isinstance(calls, Iterable):
         raise TypeError("delegate takes a worker with its arguments, or a list or tuple of such")
     described = list(cast("Iterable[object]", calls))
     for call in described:
+        if isinstance(call, Worker):
+            raise _not_called(cast("Worker[..., object]", call))
         if not isinstance(call, WorkerCall):
-            raise TypeError(f"{call!r} is no worker with its arguments")
+            raise TypeError(f"{call!r} is not a worker with its arguments; write it as: child(…)")
     return cast("list[WorkerCall[object]]", described)
+
+
+def _not_called(worker: Worker[..., object]) -> TypeError:
+    return TypeError(f"{worker.name} is a worker without its arguments; call it: {worker.name}(…)")
 
 
 def _the_only_one(results: Iterable[object]) -> object:

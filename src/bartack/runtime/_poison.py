@@ -44,7 +44,19 @@ class PoisonLoop:
 
 def _touched(loop: PoisonLoop, name: str) -> None:
     report = cast("Raise", object.__getattribute__(loop, "_report"))
-    report(ForeignAwaitError(f"asyncio ({name})", place_of_frame(sys._getframe(2))))  # noqa: SLF001 - the only way to see who calls
+    frame = sys._getframe(2)  # noqa: SLF001 - the only way to see who calls
+    report(ForeignAwaitError(_called_by_program(frame) or f"asyncio ({name})", place_of_frame(frame)))
+
+
+def _called_by_program(frame: FrameType | None) -> str:
+    """The function of asyncio that the program itself has called; empty if it has called another library."""
+    called = None
+    while frame is not None and not is_program(frame.f_code):
+        called, frame = frame, frame.f_back
+    module = str(called.f_globals.get("__name__", "")) if frame is not None and called is not None else ""
+    if called is None or not module.startswith("asyncio."):
+        return ""
+    return f"asyncio.{called.f_code.co_name}()"
 
 
 class Guard:

@@ -180,7 +180,12 @@ class Prompts:
         agent = self._agents.get(name)
         if agent is None:
             known = ", ".join(sorted(self._agents)) or "none"
-            raise AgentConfigError(name, f"there is no such agent (configured: {known})")
+            error = AgentConfigError(name, f"there is no such agent (configured: {known})")
+            if not self._agents:
+                error.remedy = (
+                    "Add a section [agents.NAME] to bartack.toml, or have one written: bartack init --example"
+                )
+            raise error
         return agent
 
     def _ask(self, action: StartPrompt) -> _Call:

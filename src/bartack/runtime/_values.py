@@ -327,8 +327,20 @@ class Codec(Generic[T_co]):
             try:
                 self._decode(data)
             except msgspec.DecodeError as error:
-                raise self._mismatch(str(error), what, _where(of)) from None
+                raise self._refusal(value, str(error), what, _where(of)) from None
         return data
+
+    def _refusal(self, value: object, text: str, what: str, where: str) -> TypeMismatchError:
+        """The error for a value that is not what the annotation says; it is named by its own type."""
+        error = self._mismatch(text, what, where)
+        if error.place != "$":
+            return error
+        error = TypeMismatchError("$", error.expected, _name_of(type(value)), what, where)
+        if hasattr(value, "stdout") and error.expected == "str":
+            error.remedy = (
+                "Take the text of the result: write str(result), or result.stdout; or correct the annotation."
+            )
+        return error
 
     def _mismatch(self, text: str, what: str = "", where: str = "") -> TypeMismatchError:
         found = _MISMATCH.fullmatch(text)

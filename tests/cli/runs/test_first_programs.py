@@ -198,3 +198,80 @@ def test_the_beginning_of_several_ids_asks_for_more_of_it(call: Call, story: Beg
 
     assert shown.stderr.startswith("error[BT301]: 'run-2026' begins several runs: run-2026")
     assert "\n  help: Give more of the id, or all of it.\n" in shown.stderr
+
+
+# Calls of workers.
+
+
+def test_a_wrong_call_of_a_worker_says_how_it_is_written(bartack: Call) -> None:
+    program = write(
+        """
+        @worker
+        async def child(ctx: Context, n: int) -> int:
+            return n
+
+        @worker
+        async def main(ctx: Context) -> None:
+            for wrong in (
+                lambda: child(ctx, 3),
+                lambda: child(ctx),
+                lambda: child(m=3),
+                lambda: ctx.delegate(child(1), child(2)),
+                lambda: ctx.delegate([child]),
+                lambda: ctx.delegate(child),
+                lambda: ctx.delegate([child("3")]),
+                lambda: ctx.delegate([child(n="3")]),
+            ):
+                try:
+                    wrong()
+                except (TypeError, ValueError) as error:
+                    ctx.print(str(error).rpartition(".py:")[2])
+        """
+    )
+
+    ran = bartack("run", program)
+
+    assert ran.stdout.splitlines() == [
+        "child takes (n: int); leave ctx out",
+        "child takes (n: int); leave ctx out",
+        "child takes (n: int): missing a required argument: 'n'",
+        "put the calls in a list: ctx.delegate([child(…), child(…)])",
+        "child is a worker without its arguments; call it: child(…)",
+        "child is a worker without its arguments; call it: child(…)",
+        "15: the argument 'n' of child: expected int, found str",
+        "16: the argument 'n' of child: expected int, found str",
+    ]
+    assert "RuntimeWarning" not in ran.stderr
+
+
+def test_a_result_of_another_type_is_named_with_its_function_and_remedy(bartack: Call) -> None:
+    program = write("@worker\nasync def main(ctx: Context) -> str:\n    return await ctx.shell('true')\n")
+
+    ran = bartack("run", program)
+
+    assert "team.py:2: main returned ShellResult, but its annotation says str\n" in ran.stderr
+    assert "help: Take the text of the result: write str(result), or result.stdout" in ran.stderr
+
+
+def test_asyncio_in_a_worker_is_named_with_what_to_use_instead(bartack: Call) -> None:
+    program = write(
+        "import asyncio\n@worker\nasync def main(ctx: Context) -> None:\n    await asyncio.sleep(1)\n"
+    )
+
+    ran = bartack("run", program)
+
+    said = "asyncio.sleep in a worker is executed again on replay, where its result may differ"
+    assert f"warning[nondeterminism]: {said}\n --> team.py:5:11\n  = help: use ctx.sleep()\n" in ran.stderr
+    assert (
+        f"{Path('team.py').resolve()}:5: a worker cannot await asyncio.sleep()\n  help: Use ctx.sleep();"
+        in ran.stderr
+    )
+
+
+def test_a_prompt_without_an_agent_says_how_to_get_one(bartack: Call) -> None:
+    program = write("@worker\nasync def main(ctx: Context) -> str:\n    return await ctx.think('hi')\n")
+
+    ran = bartack("run", program)
+
+    said = "help: Add a section [agents.NAME] to bartack.toml, or have one written: bartack init --example\n"
+    assert said in ran.stderr

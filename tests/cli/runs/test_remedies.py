@@ -71,7 +71,7 @@ def test_json_has_the_remedy_too(bartack: Call) -> None:
 # Values.
 
 BAD_VALUES = {
-    "await save({'items': [1, {2}]})": (FIRST_LINE, "the arguments of team.save", "$.items[1]: set"),
+    "await save({'items': [1, {2}]})": (FIRST_LINE, "the argument 'value' of team.save", "$.items[1]: set"),
     "await ctx.mailbox.work.send({'at': datetime.datetime(2026, 1, 1)})": (
         FIRST_LINE,
         "",

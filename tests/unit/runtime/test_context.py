@@ -178,7 +178,7 @@ NONSENSE: list[tuple[Call, str]] = [
     (lambda ctx: ctx.shell("ls", cwdd="x"), "unexpected keyword argument 'cwdd'"),
     (lambda ctx: ctx.think("x", tols=()), "unexpected keyword argument 'tols'"),
     (lambda ctx: ctx.delegate(5), "a worker with its arguments, or a list"),
-    (lambda ctx: ctx.delegate([5]), "5 is no worker"),
+    (lambda ctx: ctx.delegate([5]), "5 is not a worker"),
     (lambda ctx: ctx.delegate([], limits=1), "unexpected keyword argument 'limits'"),
     (lambda ctx: ctx.trap("yes"), "True or False, not 'yes'"),
 ]

@@ -37,7 +37,9 @@ def find_nondeterminism(code: WorkerCode) -> Iterator[Hit]:
             found = _look(code, node)
             if found is not None and isinstance(node, ast.expr):
                 name, instead = found
-                message = f"{name} may give something else when the worker is replayed{called_by}"
+                message = (
+                    f"{name} in a worker is executed again on replay, where its result may differ{called_by}"
+                )
                 yield Hit(node, "nondeterminism", message, f"use {instead}")
 
 

@@ -177,7 +177,14 @@ NONDETERMINISTIC: Final = {
         "a step",
     ),
     "os.urandom": "ctx.random()",
-    "open": "ctx.read() or ctx.write()",
+    "asyncio.sleep": "ctx.sleep()",
+    "asyncio.gather": "ctx.gather()",
+    "asyncio.create_task": "ctx.task_group()",
+    "asyncio.ensure_future": "ctx.task_group()",
+    "asyncio.TaskGroup": "ctx.task_group()",
+    "asyncio.wait_for": "ctx.timeout()",
+    "asyncio.timeout": "ctx.timeout()",
+    "open": "ctx.read(), ctx.write() or a step",
     "io.open": "ctx.read() or ctx.write()",
     "input": "ctx.ask()",
 }
@@ -201,7 +208,7 @@ NONDETERMINISTIC_MODULES: Final = {
     "httpx": "a step",
     "aiohttp": "a step",
     "urllib3": "a step",
-    "asyncio": "a step; workers are not run by asyncio",
+    "asyncio": "a function with @step; workers are not run by asyncio",
 }
 """The same of all functions of a module."""
 
