@@ -812,6 +812,11 @@ class ShellError(RunError):
         super().__init__(f"command failed with status {status}: {self.command}{why}{last}")
 
 
+def _limit_name(source: str) -> str:
+    """Where a limit comes from: the argument of the call, or a setting."""
+    return "its argument timeout_s" if source == "explicit" else source
+
+
 class DeadlineExceededError(RunError, TimeoutError):
     """A wait took longer than it was allowed to."""
 
@@ -823,7 +828,7 @@ class DeadlineExceededError(RunError, TimeoutError):
         self.kind = kind
         self.waited_s = waited_s
         self.source = source
-        super().__init__(f"{kind} took longer than {waited_s:g} s ({source})")
+        super().__init__(f"{kind} took longer than {waited_s:g} s ({_limit_name(source)})")
 
 
 class StepTimeoutError(DeadlineExceededError):
@@ -847,7 +852,9 @@ class ShellTimeoutError(DeadlineExceededError, ShellError):
         self.command = " ".join(argv)
         self.status = 124
         self.stdout = self.stderr = self.problem = ""
-        RunError.__init__(self, f"{kind} took longer than {waited_s:g} s ({source}): {self.command}")
+        RunError.__init__(
+            self, f"{kind} took longer than {waited_s:g} s ({_limit_name(source)}): {self.command}"
+        )
 
 
 class QuestionTimeoutError(DeadlineExceededError):

@@ -107,7 +107,7 @@ def test_a_form_past_its_deadline_leaves_nothing(begin: Begin) -> None:
 
     kind, status, command, stdout, stderr, message = result_of(run)
     assert (kind, status, stdout, stderr) == ("ShellTimeoutError", 124, "begun\n", "")
-    assert message == f"shell took longer than 3 s (explicit): {command}"
+    assert message == f"shell took longer than 3 s (its argument timeout_s): {command}"
     assert run.effects() == []
     run.wait_nothing_left()
 

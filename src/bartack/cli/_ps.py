@@ -57,7 +57,7 @@ def ps(run: str | None, workspace: str, *, as_json: bool) -> None:
     else:
         screen = Screen(sys.stdout)
         if not runs:
-            screen.line("Nobody runs a run here.")
+            screen.line("No run is active here.")
         for household in told:
             _write(screen, household)
     if stopped:

@@ -291,7 +291,17 @@ def _update(run: RunDir, state: State, program: str | None, *, wanted: bool, acc
         problem = "resume with --accept-loss alone first; --update and --program come after it"
         raise UsageError("bartack resume", problem)
     checked = update_program(run, None if program is None else Path(program))
-    say(f"the changed program fits the {checked} steps that were done")
+    say(_matches(checked))
+
+
+def _matches(checked: int) -> str:
+    match checked:
+        case 0:
+            return "the edited program replaces the recorded one; no step is recorded yet"
+        case 1:
+            return "the edited program matches the recorded step"
+        case _:
+            return f"the edited program matches all {checked} recorded steps"
 
 
 def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
@@ -299,7 +309,7 @@ def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
     if as_json:
         _put_result(run, state, "completed", Exit.OK)
     else:
-        say(f"{run.id} is completed already; bartack show {run.id} says how")
+        say(f"{run.id} is already completed; its steps: bartack show {run.id}")
     return Exit.OK
 
 

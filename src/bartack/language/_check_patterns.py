@@ -17,6 +17,7 @@ from bartack.language._types import ANY, ARRAY, Field, Record, Type, literals_of
 _ASSIGNED = re.compile(r"[ \t]*=(?![=>])")
 _COMMAND = re.compile(r"[a-z][a-z0-9_]{0,30}(?:[ \t]+--?[A-Za-z][A-Za-z0-9_-]{0,30})+[ \t]*(?=[#\r\n]|\Z)")
 _FAR = 200
+_SHORT = 40
 _BRACED = re.compile(r"(?<!\$)(?<!\$@)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 Role: TypeAlias = Literal["parameter", "variable", "loop", "error"]
@@ -132,6 +133,7 @@ def report_undefined(walk: Walk) -> None:
     """Say which names of the body are not defined, each once."""
     walk.reached_for |= walk.script_names & walk.body.undefined.keys()
     for name, use in walk.body.undefined.items():
+        use.near = _meant(walk, use)
         label = f"did you mean `{use.near}`?" if use.near and name not in walk.script_names else ""
         notes = (f"used {_times(use.more)} more below",) if use.more else ()
         walk.report(
@@ -142,6 +144,14 @@ def report_undefined(walk: Walk) -> None:
             helps=_undefined_helps(walk, name, use),
             notes=notes,
         )
+
+
+def _meant(walk: Walk, use: Undefined) -> str | None:
+    """The name that is meant by one that is not defined: only a variable can be assigned to."""
+    if use.near and _is_first_assignment(walk, use.node):
+        variables = {local.name for local in walk.body.locals} | walk.script_names
+        return use.near if use.near in variables else None
+    return use.near
 
 
 def _times(count: int) -> str:
@@ -159,7 +169,7 @@ def _undefined_helps(walk: Walk, name: str, use: Undefined) -> tuple[str, ...]:
     if command is not None:
         return (f"to run a program write `$ {command}`",)
     if not use.near and _is_first_assignment(walk, use.node):
-        return (f"a variable is declared by `var {name} = …`",)
+        return (f"to declare it, write `{_declaration(walk, name, use.node)}`",)
     return (OTHER_NAMES[name],) if name in OTHER_NAMES else ()
 
 
@@ -174,6 +184,14 @@ def _is_first_assignment(walk: Walk, node: tree.Node) -> bool:
     """Whether a name begins its line and is assigned to."""
     text = walk.module.source.text
     return bool(_ASSIGNED.match(text, node.end)) and _begins_line(text, node.start)
+
+
+def _declaration(walk: Walk, name: str, node: tree.Node) -> str:
+    """The line that assigns to a name, as a declaration; a long one only by its beginning."""
+    rest = walk.module.source.text[node.end : node.end + _FAR].partition("\n")[0].rstrip()
+    value = rest.lstrip(" \t=")
+    short = len(value) <= _SHORT and "#" not in value and not value.endswith(("{", "(", "["))
+    return f"var {name} = {value if short and value else '…'}"
 
 
 def _begins_line(text: str, at: int) -> bool:

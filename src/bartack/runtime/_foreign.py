@@ -44,6 +44,8 @@ from bartack.runtime._worker_state import NO_VALUE, Value, Worker
 STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "forget", "state", "fail", "watch"})
 """What a command of the program may do that carries its step's token."""
 
+LOOKS: Final = frozenset({"state", "ps", "watch", "stats", "peek", "mailboxes"})
+"""Requests that change nothing in a run."""
 MESSAGES: Final = frozenset(
     {
         "send",
@@ -189,9 +191,13 @@ class ForeignDesk:
     def join(self, peer: Peer) -> Peer:
         """A foreign process is there."""
         self._office.ledger.peers[peer.number] = peer
-        if peer.rights is None:
-            self._office.ledger.record((e.PeerJoined(peer=peer.name), NO_VALUE), ride=True)
         return peer
+
+    def _note_joined(self, peer: Peer, do: str) -> None:
+        """A process that takes part in the run is recorded once; one that only looks at it leaves no trace."""
+        if peer.rights is None and not peer.noted and do not in LOOKS:
+            peer.noted = True
+            self._office.ledger.record((e.PeerJoined(peer=peer.name), NO_VALUE), ride=True)
 
     def ask(self, peer: Peer, ask: f.Ask) -> None:
         """A request; everything that goes wrong with it is its answer."""
@@ -204,6 +210,7 @@ class ForeignDesk:
             if handler is None:
                 raise UnknownRequestError(ask.do)
             self._check_alive(ask.do)
+            self._note_joined(peer, ask.do)
             handler(peer, ask, self._office.decode(ask.a, Request))
         except BartackError as error:
             self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(error)))

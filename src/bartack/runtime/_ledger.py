@@ -177,6 +177,8 @@ class Peer:
         self.name = name
         self.rights: frozenset[str] | None = None
         """What a process inside a run may ask for; ``None``: everything."""
+        self.noted = False
+        """Whether the journal says that it joined."""
         self.inside = ""
         """Why it has only these rights: the run that it belongs to, and how that is known."""
         self.awaited: dict[tuple[str, int], int] = {}

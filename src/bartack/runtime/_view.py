@@ -254,7 +254,7 @@ class Chronicle:
 
     def _hub_started(self, data: e.HubStarted, seq: int, at: int) -> None:
         if data.hub > 1:
-            away = f", after {data.dead_us / 1e6:.1f} s that nobody ran it" if data.dead_us > 0 else ""
+            away = f" after {data.dead_us / 1e6:.1f} s without a hub" if data.dead_us > 0 else ""
             self._note(at, "resumed", f"resumed{away}")
         for steps in self._current.values():
             for step in steps.values():

@@ -685,4 +685,7 @@ def run_parent(entry: Entry, warm_up: Callable[[], None] | None = None) -> int:
     gc.collect()
     gc.freeze()
     gc.disable()
-    return parent.run()
+    try:
+        return parent.run()
+    finally:
+        channel.close()

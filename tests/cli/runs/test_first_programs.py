@@ -7,7 +7,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from tests.cli.runs.stories import Begin, Call
+from tests.cli.runs.stories import Begin, Call, Start
+
+from bartack import Run
+from bartack.testing import wait_for as wait_for_entry
 
 HEAD = "from bartack import Context, step, worker\n"
 
@@ -275,3 +278,28 @@ def test_a_prompt_without_an_agent_says_how_to_get_one(bartack: Call) -> None:
 
     said = "help: Add a section [agents.NAME] to bartack.toml, or have one written: bartack init --example\n"
     assert said in ran.stderr
+
+
+# Around a run.
+
+
+def test_a_run_warns_of_no_resource_of_its_own(bartack: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    program = write("@worker\nasync def main(ctx: Context) -> None:\n    await ctx.shell('true')\n")
+
+    assert "ResourceWarning" not in bartack("run", program).stderr
+
+
+def test_a_look_at_a_run_leaves_no_note_in_it(bartack: Call, start: Start) -> None:
+    program = write(
+        "@worker\nasync def main(ctx: Context) -> None:\n    await ctx.mailbox.gate.receive(timeout_s=60)\n"
+    )
+    process = start("run", program)
+    assert process.stderr is not None
+    assert "started" in process.stderr.readline()
+    wait_for_entry(Run.open("latest"), "step.started", step="receive", timeout_s=60)
+
+    assert "receive" in bartack("ps").stdout
+    assert "joined" not in bartack("show", "latest").stdout
+    bartack("mailbox", "send", "latest", "gate", "1")
+    assert "joined" in bartack("show", "latest").stdout

@@ -314,7 +314,7 @@ def test_a_run_that_is_completed_is_not_run_again(bartack: Call) -> None:
     told = json.loads(bartack("resume", "latest", "--json").stdout)
 
     assert (done.returncode, done.stdout) == (0, "")
-    assert f"{only_run()} is completed already" in done.stderr
+    assert f"{only_run()} is already completed" in done.stderr
     assert (told["event"], told["status"], told["exit_code"]) == ("result", "completed", 0)
 
 
@@ -484,7 +484,7 @@ def test_of_a_run_that_nobody_runs_its_workers_are_shown(bartack: Call) -> None:
 def test_no_processes_are_shown_of_a_run_that_nobody_runs(bartack: Call) -> None:
     bartack("run", write("hello.py", programs.HELLO))
 
-    assert bartack("ps").stdout == "Nobody runs a run here.\n"
+    assert bartack("ps").stdout == "No run is active here.\n"
 
 
 def test_messages_go_in_and_out_of_a_run(gated: subprocess.Popen[str], bartack: Call) -> None:

@@ -175,7 +175,7 @@ def test_what_happened_to_the_run_is_noted_in_order(teller: Teller) -> None:
     assert [(note.kind, note.text) for note in teller.chronicle.notes] == [
         ("crashed", "its process ended (signal:SIGKILL); started again"),
         ("stopped", "stopped: interrupted"),
-        ("resumed", "resumed, after 1.5 s that nobody ran it"),
+        ("resumed", "resumed after 1.5 s without a hub"),
         ("failed", "ValueError: no"),
         ("suppressed", "ValueError: no"),
         ("ended", "failed"),

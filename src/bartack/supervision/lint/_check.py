@@ -41,7 +41,7 @@ def check_text(text: str, file: str) -> list[Finding]:
         tree = ast.parse(text, file)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = error.lineno or 1 if isinstance(error, SyntaxError) else 1
-        return [Finding(file, line, 1, "file_error", f"this is no Python: {error}", "", "error")]
+        return [Finding(file, line, 1, "file_error", f"this file is not valid Python: {error}", "", "error")]
     allowed, complaints = _read_allowed(text, file)
     found = [
         _finding(file, hit)
