@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
@@ -164,25 +165,65 @@ def _readable_json(text: str) -> str:
     return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
 
 
+class Running:
+    """The workers of one step: at most ``limit`` of them run at a time, 0 for all."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.count = 0
+        self.waiting: deque[str] = deque()
+
+
 class PlainView(View):
     """Lines on stderr, for a log or a pipe; what is printed goes to stdout. All in the order of the journal."""
+
+    def __init__(self, run: RunDir, *, began: str, patient: bool) -> None:
+        super().__init__(run, began=began, patient=patient)
+        self._running: dict[tuple[str, int], Running] = {}
+        """By the step that made them: the workers that are under way, and those that wait."""
 
     def entries(self, recorded: list[Recorded]) -> None:
         """See ``Observer.entries``."""
         for entry in recorded:
             match entry.data:
-                case WorkerSpawned(path=path):
-                    self._line(path, "started")
-                case WorkerEnded(path=path, error=None):
-                    self._line(path, "ended")
-                case WorkerEnded(path=path, error=error) if error is not None:
-                    self._line(path, f"failed: {error.message.partition(chr(10))[0]}")
+                case WorkerSpawned() as spawned:
+                    self._spawned(spawned)
+                case WorkerEnded(path=path, error=error):
+                    told = "ended" if error is None else f"failed: {error.message.partition(chr(10))[0]}"
+                    self._line(path, told)
+                    self._start_next(path)
                 case Output(p=p, channel=channel):
                     self._output(p, channel, msgspec.json.decode(load_value(self.run, entry.value), type=str))
                 case _:
                     pass
         sys.stdout.flush()
         sys.stderr.flush()
+
+    def _spawned(self, data: WorkerSpawned) -> None:
+        """A worker starts at once, or when others have ended, if its delegate has a limit that is reached."""
+        step = (data.p, data.n)
+        if step not in self._running:
+            owner = self.state.worker_of(data.p) if data.p else None
+            opened = owner.open.get(step) if owner is not None else None
+            self._running[step] = Running(opened.limit if opened is not None else 0)
+        running = self._running[step]
+        if running.limit and running.count >= running.limit:
+            running.waiting.append(data.path)
+        else:
+            running.count += 1
+            self._line(data.path, "started")
+
+    def _start_next(self, path: str) -> None:
+        worker = self.state.workers.get(path)
+        running = self._running.get(worker.parent) if worker is not None else None
+        if running is None:
+            return
+        if path in running.waiting:
+            running.waiting.remove(path)  # it has ended before it began
+        elif running.waiting and self.state.failure is None:
+            self._line(running.waiting.popleft(), "started")
+        else:
+            running.count -= 1
 
     def show(self, channel: str, worker: str, text: str) -> None:
         """See ``Observer.show``."""

@@ -9,8 +9,9 @@ from typing import BinaryIO
 import click
 import msgspec
 
+from bartack.cli._failure import error_name
 from bartack.cli._options import json_option, write_json
-from bartack.cli._runs import latest_argument, locate, workspace_option
+from bartack.cli._runs import iso, latest_argument, locate, read_chronicle, workspace_option
 from bartack.core import open_watch
 from bartack.journal import Entry, FileReader, open_reader
 from bartack.runtime.operate import RunDir, has_facts, is_active, lost_lines, read_transcript, was_abandoned
@@ -25,7 +26,8 @@ LOOK_S = 2.0
 @workspace_option
 @json_option
 def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:
-    """Print what a run printed, logged and noted, in order: time (UTC), worker and text.
+    """Print what a run printed, logged and noted, in order: time (UTC), worker and text. The last line of a failed
+    run says why it failed.
 
     With --json each text of a worker is one JSON object: seq, at, worker path, channel (print or log) and text.
     """
@@ -58,6 +60,19 @@ def _print_transcript(run: RunDir, *, follow: bool) -> None:
     if was_abandoned(run):
         for line in lost_lines(run.path, run.transcript):
             sys.stdout.write(line)
+    _print_failure(run)
+
+
+def _print_failure(run: RunDir) -> None:
+    """Why the run has failed, as the last line."""
+    chronicle = read_chronicle(run, newest=1)
+    failure = chronicle.state.failure
+    if failure is None or is_active(run):
+        return
+    first = failure.error.message.partition("\n")[0]
+    at = iso(chronicle.notes[-1].at)[11:23] if chronicle.notes else ""
+    sys.stdout.write(f"{at} {failure.worker or 'bartack'}: [failed] {error_name(failure.error)}: {first}\n")
+    sys.stdout.flush()
 
 
 def _texts(stream: BinaryIO) -> Iterator[str]:

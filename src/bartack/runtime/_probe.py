@@ -83,7 +83,11 @@ def inspect_program(inquiry: Inquiry) -> Finding:
     check_imports(closure, inquiry.file)
     data = find_data(closure, project)
     kept = [Kept(file, "module", name) for name, file in closure.modules.items()]
-    kept += [Kept(file, "data") for file in data.files if file not in closure.modules.values()]
+    kept += [
+        Kept(file, "data")
+        for file in data.files
+        if file not in closure.modules.values() and not _is_output(project.root, file, inquiry.outputs)
+    ]
     modules = sorted(set(closure.modules.values()))
     environment = taken(closure)
     return Finding(
@@ -99,6 +103,12 @@ def inspect_program(inquiry: Inquiry) -> Finding:
         usage=usage(worker),
         agents=agents_of(worker, project.root, modules),
     )
+
+
+def _is_output(root: str, file: str, outputs: list[tuple[int, int]]) -> bool:
+    """Whether the caller writes its output to a file right now."""
+    facts = os.stat(os.path.join(root, file)) if outputs else None
+    return facts is not None and (facts.st_dev, facts.st_ino) in outputs
 
 
 def agents_of(worker: Worker[..., object], root: str, files: list[str]) -> list[str]:
@@ -267,9 +277,14 @@ def taken(closure: Closure) -> list[Taken]:
     found = {
         name: place
         for name, place in closure.elsewhere.items()
-        if is_from_packages(place) and not is_own(place)
+        if is_from_packages(place) and not is_own(place) and not _is_site_hook(name)
     }
     return [Taken(name, _version(name), os.path.dirname(place)) for name, place in sorted(found.items())]
+
+
+def _is_site_hook(name: str) -> bool:
+    """Whether a module is one that every interpreter of an environment loads by itself, such as ``_distutils_hack``."""
+    return name in {"sitecustomize", "usercustomize"} or (name.startswith("_") and not _version(name))
 
 
 def versions(environment: list[Taken]) -> dict[str, str]:

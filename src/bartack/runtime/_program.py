@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
+import stat
 from pathlib import Path
 from typing import Final, Literal
 
@@ -35,6 +37,8 @@ class Inquiry(msgspec.Struct):
     """Arguments that are encoded already; ``argv`` and ``input`` are not used then."""
     module: str = ""
     """The name that the file is imported under, where that is known; else the rule of ``_project.py`` decides."""
+    outputs: list[tuple[int, int]] = []
+    """Device and inode of the files that the output of the caller goes to: they are no data of the program."""
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -160,6 +164,17 @@ def project_root(file: Path, workspace: Path, module: str = "") -> Path:
 _NO_EFFECTS: Final = "Move work from the top level of the program into its workers and steps; importing it must have no effects."
 
 
+def _outputs() -> list[tuple[int, int]]:
+    """The regular files that stdout and stderr of this process go to."""
+    found: list[tuple[int, int]] = []
+    for fd in (1, 2):
+        with contextlib.suppress(OSError):  # it may be closed
+            facts = os.fstat(fd)
+            if stat.S_ISREG(facts.st_mode):
+                found.append((facts.st_dev, facts.st_ino))
+    return found
+
+
 def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = None) -> Finding:
     """Look at a Python program in a process of its own, because looking at it executes it.
 
@@ -170,7 +185,7 @@ def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = No
     """
     environ = os.environ if account is None else account.environment(os.environ)
     env = {**with_absolute_path(environ), "BARTACK_PROBE": "1"}
-    text = msgspec.json.encode(inquiry)
+    text = msgspec.json.encode(msgspec.structs.replace(inquiry, outputs=_outputs()))
     with errors_passed_on() as errors:
         ran = run_guarded(
             PROBE,

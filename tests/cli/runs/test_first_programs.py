@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 
@@ -303,3 +305,63 @@ def test_a_look_at_a_run_leaves_no_note_in_it(bartack: Call, start: Start) -> No
     assert "joined" not in bartack("show", "latest").stdout
     bartack("mailbox", "send", "latest", "gate", "1")
     assert "joined" in bartack("show", "latest").stdout
+
+
+def test_workers_beyond_the_limit_are_said_to_start_when_they_do(bartack: Call) -> None:
+    program = write(
+        """
+        @worker
+        async def child(ctx: Context, n: int) -> int:
+            return n
+
+        @worker
+        async def main(ctx: Context) -> None:
+            await ctx.delegate([child(n) for n in range(3)], limit=1)
+        """
+    )
+
+    said = [line for line in bartack("run", program).stderr.splitlines() if line.startswith("main/")]
+
+    names = [f"main/1.{n}:child" for n in (1, 2, 3)]
+    assert said == [f"{name}: {word}" for name in names for word in ("started", "ended")]
+
+
+def test_the_log_of_a_failed_run_ends_with_the_failure(bartack: Call) -> None:
+    bartack(
+        "run", write("@worker\nasync def main(ctx: Context) -> None:\n    raise ValueError('too small')\n")
+    )
+
+    assert bartack("log").stdout.splitlines()[-1].endswith(" main: [failed] ValueError: too small")
+
+
+def test_output_that_goes_into_the_package_is_not_kept_as_its_data(tmp_path: Path) -> None:
+    package = tmp_path / "crew"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "words.txt").write_text("hi")
+    write(
+        """
+        from pathlib import Path
+
+        @worker
+        async def main(ctx: Context) -> str:
+            return Path(__file__).with_name("words.txt").read_text()
+        """,
+        name="crew/main.py",
+    )
+    with (package / "out.txt").open("w") as out:
+        command = [sys.executable, "-m", "bartack", "run", "crew/main.py"]
+        subprocess.run(command, stdout=out, check=True, timeout=60, stdin=subprocess.DEVNULL)
+
+    (kept,) = (tmp_path / ".bartack/runs").glob("*/program/crew")
+    assert (kept / "words.txt").exists()
+    assert not (kept / "out.txt").exists()
+
+
+def test_hooks_of_the_environment_are_not_among_what_a_program_takes(call: Call) -> None:
+    write(A_WORKER.format("main"))
+
+    shown = call("check", "--program", "team.py").stdout
+
+    assert "msgspec" in shown
+    assert "_distutils_hack" not in shown
