@@ -26,8 +26,9 @@ LOOK_S = 2.0
 @workspace_option
 @json_option
 def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:
-    """Print what a run printed, logged and noted, in order: time (UTC), worker and text. The last line of a failed
-    run says why it failed.
+    """Print what a run printed, logged and noted, in order: time (UTC), worker and text.
+
+    The last line of a failed run says why it failed.
 
     With --json each text of a worker is one JSON object: seq, at, worker path, channel (print or log) and text.
     """
