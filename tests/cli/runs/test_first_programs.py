@@ -52,69 +52,68 @@ def test_the_time_of_a_body_counts_from_its_real_begin(bartack: Call) -> None:
 A_WORKER = "@worker\nasync def {}(ctx: Context) -> None: ...\n"
 
 
-# Long because it is one table of programs.
-@pytest.mark.parametrize(
-    ("text", "target", "problem", "remedy"),
-    [
-        (
-            A_WORKER.format("a") + A_WORKER.format("b"),
-            "team.py",
-            "it has several workers and no 'main': name one of a, b",
-            "Name the worker after a colon: bartack run team.py:a",
-        ),
-        (
-            A_WORKER.format("review"),
-            "team.py:reviw",
-            "it has no worker 'reviw' (there are: review)",
-            "Name a worker that it has: bartack run team.py:review",
-        ),
-        ("", "team.py", "it has no worker", "Write @worker above an 'async def main(ctx: Context)'"),
-        (
-            "@worker\nasync def main() -> None: ...\n",
-            "team.py",
-            "team.py:2: main: its first parameter must be ctx",
-            "Write: async def main(ctx: Context)",
-        ),
-        (
-            "@worker\nasync def main(ctx: Context) -> None\n    pass\n",
-            "team.py",
-            "team.py:3: SyntaxError: expected ':'\n  async def main(ctx: Context) -> None\n",
-            "Correct the syntax of the line that is shown",
-        ),
-        (
-            "from bartack import Contxt\n",
-            "team.py",
-            "team.py:2: ImportError: cannot import name 'Contxt' from 'bartack'",
-            "Correct the name in the import. Did you mean 'Context'?",
-        ),
-        (
-            "import reqests\n",
-            "team.py",
-            "team.py:2: ModuleNotFoundError: No module named 'reqests'\n  import reqests\n",
-            "Correct the name of the module, or install it",
-        ),
-        (
-            "@worker\nasync def main(ctx: Context, n: Int) -> None: ...\n",
-            "team.py",
-            "team.py:3: NameError: name 'Int' is not defined",
-            "Correct the name, or import or define it",
-        ),
-        (
-            "@worker\nasync def main(ctx: Context, n: 'Int') -> None: ...\n",
-            "team.py",
-            "team.py:2: main: an annotation of it cannot be read: NameError: name 'Int' is not defined",
-            "Correct the annotation, or import the name",
-        ),
-        (
-            A_WORKER.format("main") + "import bartack\nbartack.run(main())\n",
-            "team.py",
-            "bartack.run was called while the program was imported",
-            "Put the call under: if __name__ == '__main__':",
-        ),
-        ("", "teem.py", "teem.py: there is no such file", "Did you mean this one? bartack run team.py"),
-        ("", ".", ".: this is a directory", "Name a program in it: bartack run ./team.py"),
-    ],
-)
+UNLOADABLE = [
+    (
+        A_WORKER.format("a") + A_WORKER.format("b"),
+        "team.py",
+        "it has several workers and no 'main': name one of a, b",
+        "Name the worker after a colon: bartack run team.py:a",
+    ),
+    (
+        A_WORKER.format("review"),
+        "team.py:reviw",
+        "it has no worker 'reviw' (there are: review)",
+        "Name a worker that it has: bartack run team.py:review",
+    ),
+    ("", "team.py", "it has no worker", "Write @worker above an 'async def main(ctx: Context)'"),
+    (
+        "@worker\nasync def main() -> None: ...\n",
+        "team.py",
+        "team.py:2: main: its first parameter must be ctx",
+        "Write: async def main(ctx: Context)",
+    ),
+    (
+        "@worker\nasync def main(ctx: Context) -> None\n    pass\n",
+        "team.py",
+        "team.py:3: SyntaxError: expected ':'\n  async def main(ctx: Context) -> None\n",
+        "Correct the syntax of the line that is shown",
+    ),
+    (
+        "from bartack import Contxt\n",
+        "team.py",
+        "team.py:2: ImportError: cannot import name 'Contxt' from 'bartack'",
+        "Correct the name in the import. Did you mean 'Context'?",
+    ),
+    (
+        "import reqests\n",
+        "team.py",
+        "team.py:2: ModuleNotFoundError: No module named 'reqests'\n  import reqests\n",
+        "Correct the name of the module, or install it",
+    ),
+    (
+        "@worker\nasync def main(ctx: Context, n: Int) -> None: ...\n",
+        "team.py",
+        "team.py:3: NameError: name 'Int' is not defined",
+        "Correct the name, or import or define it",
+    ),
+    (
+        "@worker\nasync def main(ctx: Context, n: 'Int') -> None: ...\n",
+        "team.py",
+        "team.py:2: main: an annotation of it cannot be read: NameError: name 'Int' is not defined",
+        "Correct the annotation, or import the name",
+    ),
+    (
+        A_WORKER.format("main") + "import bartack\nbartack.run(main())\n",
+        "team.py",
+        "bartack.run was called while the program was imported",
+        "Put the call under: if __name__ == '__main__':",
+    ),
+    ("", "teem.py", "teem.py: there is no such file", "Did you mean this one? bartack run team.py"),
+    ("", ".", ".: this is a directory", "Name a program in it: bartack run ./team.py"),
+]
+
+
+@pytest.mark.parametrize(("text", "target", "problem", "remedy"), UNLOADABLE)
 def test_each_program_that_cannot_be_loaded_has_its_own_remedy(
     call: Call, text: str, target: str, problem: str, remedy: str
 ) -> None:
