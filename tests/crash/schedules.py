@@ -32,14 +32,13 @@ from bartack.runtime import _ledger as act
 from bartack.runtime import _steps as s
 from bartack.runtime._apply import apply_all
 from bartack.runtime._bodies import Bodies, BodyOp, StepInfo, _LoopThread
-from bartack.runtime._core import UnknownDecision
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._memory_hub import KilledError, MemoryHub, MortalJournal
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._state import State
 from bartack.runtime._stint import call_worker, facts_of, report_end
-from bartack.runtime._worker_state import NO_VALUE, Value
+from bartack.runtime._worker_state import NO_VALUE, UnknownDecision, Value
 from bartack.testing import VirtualClock
 
 HUBS: Final = 40

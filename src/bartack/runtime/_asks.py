@@ -20,8 +20,8 @@ from bartack.messaging import (
     moment_us,
     needed,
 )
-from bartack.runtime._clockwork import check_seconds
-from bartack.runtime._foreign import Request
+from bartack.runtime._durations import check_seconds
+from bartack.runtime._requests import Request
 
 
 def ask_send(

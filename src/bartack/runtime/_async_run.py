@@ -46,8 +46,8 @@ from bartack.runtime._asks import (
 )
 from bartack.runtime._async_client import AsyncHubClient
 from bartack.runtime._dead_letters import open_letters
-from bartack.runtime._foreign import Request
 from bartack.runtime._layout import RunDir
+from bartack.runtime._requests import Request
 from bartack.runtime._run import Question, Run, RunState
 from bartack.runtime._session import HeldMessage, check_session, find_session, read_timestamp
 from bartack.runtime._steps import Held, MailboxStats

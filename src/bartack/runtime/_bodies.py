@@ -23,7 +23,7 @@ import msgspec
 
 from bartack.errors import BartackError, StepCancelledError, StepTimeoutError
 from bartack.runtime import _frames as f
-from bartack.runtime._clockwork import LONGEST_S
+from bartack.runtime._durations import LONGEST_S
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._fingerprint import step_key
 from bartack.runtime._op import WorkOp, here

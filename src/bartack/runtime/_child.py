@@ -35,7 +35,7 @@ from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._forgotten import ORIGIN_DEPTH
-from bartack.runtime._project import Project, is_below
+from bartack.runtime._project import PATCHWORK, Project, is_below
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._slate import Slate
 from bartack.runtime._slow import SlowWatch
@@ -305,7 +305,7 @@ def load_worker(ref: str, program: str = "") -> Worker[..., object]:
         ProgramFaultError: It is Patchwork and has errors.
     """
     module_name, _, name = ref.partition(":")
-    if module_name.endswith(f.PATCHWORK):
+    if module_name.endswith(PATCHWORK):
         from bartack.runtime.patchwork import load_program  # noqa: PLC0415 - only who runs Patchwork pays for it
 
         return load_program(program, module_name).find_worker(ref)

@@ -16,9 +16,9 @@ from bartack.errors import DeadlineExceededError, RunNotActiveError, SessionFail
 from bartack.journal import INLINE_LIMIT, BlobRef, open_blobs
 from bartack.runtime import _frames as f
 from bartack.runtime._exceptions import revive_error, revive_failure
-from bartack.runtime._foreign import LEASE_S, Request
 from bartack.runtime._layout import RunDir
 from bartack.runtime._presence import check_continues, join_limit_s, open_connection, peer_pid
+from bartack.runtime._requests import LEASE_S, Request
 
 
 class HubClient:

@@ -12,30 +12,16 @@ from itertools import count
 from typing import Final
 
 from bartack.core import Clock
+from bartack.runtime._durations import LONGEST_S
 
 PAUSE_LIMIT_NS: Final = 60 * 1_000_000_000
 
-LONGEST_S: Final = 1e10
-"""Nothing takes longer than some 300 years; what would, rings then."""
 
 CROWD: Final = 1024
 
 _BEHIND_NS: Final = 1_000_000
 
 Callback = Callable[[], None]
-
-
-def check_seconds(seconds: float, name: str = "timeout_s") -> float:
-    """How long something lasts, if it can.
-
-    Raises:
-        ValueError: It is negative, or longer than anything lasts.
-    """
-    if not seconds >= 0:
-        raise ValueError(f"{name} must not be negative: {seconds:g}")
-    if seconds > LONGEST_S:
-        raise ValueError(f"{name} must be at most {LONGEST_S:.0f} (some 300 years): {seconds:g}")
-    return seconds
 
 
 class Alarm:

@@ -22,11 +22,11 @@ from bartack.core import Account
 from bartack.errors import BartackError
 from bartack.journal import Journal
 from bartack.runtime._effects import LIVE_LIMIT, ShellEnd
-from bartack.runtime._foreign import PARENT_OF_COMMANDS, Process
 from bartack.runtime._kept import ASIDE, cut_front
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import StartShell
 from bartack.runtime._machine import check_room
+from bartack.runtime._requests import PARENT_OF_COMMANDS, Process
 from bartack.runtime._state import State
 from bartack.runtime._steps import ShellArgs
 from bartack.runtime._worker_state import Value

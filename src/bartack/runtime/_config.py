@@ -41,6 +41,7 @@ from bartack.messaging import LetterPolicy, check_name
 from bartack.runtime._config_problem import CONFIG_FILE, Blame, SettingProblem
 from bartack.runtime._config_sections import (
     ArtifactsConfig,
+    Bounds,
     BudgetConfig,
     IntakeConfig,
     ParallelConfig,
@@ -59,7 +60,6 @@ from bartack.runtime._config_sections import (
     WorkersConfig,
 )
 from bartack.runtime._config_variables import find_overrides, find_strays
-from bartack.runtime._office import Bounds
 from bartack.runtime._timeouts import DEFAULTS
 
 SETS_FILE: Final = "sets.json"

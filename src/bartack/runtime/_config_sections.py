@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from bartack.core import SecretRule
+from bartack.messaging import CAPACITY, MAX_BYTES, Overflow
 
 Count = Annotated[int, Meta(ge=0)]
 Many = Annotated[int, Meta(ge=1)]
@@ -293,3 +294,11 @@ class TaskConfig(Section, frozen=True):
     title: str = ""
     files: list[str] = []
     depends_on: list[str] = []
+
+
+class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The bounds of a mailbox: the settings ``[mailboxes.NAME]``."""
+
+    capacity: Annotated[int, msgspec.Meta(ge=1)] = CAPACITY
+    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = MAX_BYTES
+    overflow: Overflow = "block"

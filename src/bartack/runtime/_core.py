@@ -37,9 +37,9 @@ from bartack.runtime._broadcast import DeliveryDesk
 from bartack.runtime._clockwork import Clockwork
 from bartack.runtime._crew import NOTHING_KNOWN, CrewDesk, ProcessEnd
 from bartack.runtime._effects import EffectDesk, ShellEnd
+from bartack.runtime._entries import SUPERVISOR
 from bartack.runtime._foreign import ForeignDesk
 from bartack.runtime._herald import Herald
-from bartack.runtime._herald_run import SUPERVISOR
 from bartack.runtime._ledger import EndHub, Hang, Ledger, LookAt, Peer, Show, Transition, describe
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._linking import LinkDesk
@@ -54,7 +54,7 @@ from bartack.runtime._statuses import moving
 from bartack.runtime._steps import CLEANUP, in_words
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import TalkFails, TalkWaits, ToolCall
-from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, UnknownDecision, Value, Worker
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]
@@ -584,14 +584,6 @@ def _adoption(count: int) -> str:
         f"{steps} began before the failure and finished after it: kept and not executed again"
         " (an earlier version marked the outcome as clean-up)"
     )
-
-
-class UnknownDecision:
-    """What a person decided of a step whose outcome is not known: do it again, take it as done, or let it fail."""
-
-    def __init__(self, choice: str, value: Value = NO_VALUE) -> None:
-        self.choice = choice
-        self.value = value
 
 
 def check_decided(run_id: str, state: State, unknown: UnknownDecision | None) -> None:

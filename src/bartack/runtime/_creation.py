@@ -21,6 +21,7 @@ from bartack.errors import AgentConfigError, ScriptError
 from bartack.journal import Durability, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._config import Config, write_sets
+from bartack.runtime._inquiry import Inquiry
 from bartack.runtime._inside import find_enclosing
 from bartack.runtime._inspection import probe
 from bartack.runtime._launch import check_telemetry
@@ -29,8 +30,9 @@ from bartack.runtime._machine import check_machine
 from bartack.runtime._order import note_newest
 from bartack.runtime._origin import mark_of
 from bartack.runtime._pinning import pin, read_sources
-from bartack.runtime._program import Inquiry, find_program, project_root
+from bartack.runtime._program import find_program
 from bartack.runtime._program_check import check_sources
+from bartack.runtime._project import project_root
 from bartack.runtime._run_as import check_account, open_account, share_run
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._veils import open_veil

@@ -26,12 +26,12 @@ from bartack.runtime._apply import apply_all
 from bartack.runtime._client import HubClient
 from bartack.runtime._config import load_config
 from bartack.runtime._core import Core
-from bartack.runtime._foreign import Request
 from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import TERMINAL, read_state, status_of
 from bartack.runtime._office import Settings
 from bartack.runtime._owning import own_journal
+from bartack.runtime._requests import Request
 from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._values import encode

@@ -16,6 +16,9 @@ from bartack.runtime._frames import ErrorData, StackLine
 from bartack.runtime._units import Units
 from bartack.supervision import Decision
 
+SUPERVISOR: Final = "run"
+"""What the supervisor of a run's workers is called in reports and events."""
+
 
 class EntryData(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, gc=False):
     """The small part of an entry."""

@@ -19,7 +19,8 @@ import msgspec
 from bartack.errors import BartackError, BroadcastError, DeliveryError, SessionFailedError, StepError
 from bartack.messaging import BroadcastResult, SendOutcome
 from bartack.runtime._exception_state import MAX_TEXT, cut, find_object, remake, take_state
-from bartack.runtime._frames import PATCHWORK, ErrorData, ErrorState, StackLine
+from bartack.runtime._frames import ErrorData, ErrorState, StackLine
+from bartack.runtime._project import PATCHWORK
 from bartack.runtime._source_places import is_own, sound
 from bartack.runtime._values import plain_or_repr
 

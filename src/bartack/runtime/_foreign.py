@@ -7,18 +7,15 @@ foreign process are delivered at least once: it acknowledges each, and what it h
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from bartack.errors import BartackError, PeerRefusedError, SessionFailedError, UnknownRequestError
 from bartack.messaging import (
     BroadcastResult,
-    Copy,
-    LetterFilter,
     Message,
     SendOutcome,
-    Terms,
     check_metadata,
     check_name,
     delivery_error,
@@ -38,97 +35,13 @@ from bartack.runtime._mail_foreign import ForeignMail, Parcel, Told
 from bartack.runtime._mail_waiters import Holder
 from bartack.runtime._office import Office
 from bartack.runtime._questions import QuestionDesk
+from bartack.runtime._requests import LEASE_S, MESSAGES, Process, Request, RunFacts
 from bartack.runtime._steps import MailboxStats
-from bartack.runtime._worker_state import NO_VALUE, Value, Worker
-
-STEP_RIGHTS: Final = frozenset({"send", "receive", "ack", "renew", "forget", "state", "fail", "watch"})
-"""What a command of the program may do that carries its step's token."""
+from bartack.runtime._view import describe_worker
+from bartack.runtime._worker_state import NO_VALUE, Value
 
 LOOKS: Final = frozenset({"state", "ps", "watch", "stats", "peek", "mailboxes"})
 """Requests that change nothing in a run."""
-MESSAGES: Final = frozenset(
-    {
-        "send",
-        "call",
-        "reply",
-        "receive",
-        "send_supervised",
-        "broadcast",
-        "publish",
-        "subscribe",
-        "withdraw",
-        "close",
-        "dead.retry",
-    }
-)
-
-LEASE_S: Final = 30.0
-"""How long a process outside may hold a message without a sign of life."""
-
-PARENT_OF_WORKERS: Final = "parent of workers"
-PARENT_OF_COMMANDS: Final = "parent of commands"
-
-NO_RIGHTS: Final[frozenset[str]] = frozenset()
-
-
-class Request(msgspec.Struct, omit_defaults=True):
-    """Arguments of every request; each uses some of them."""
-
-    mailbox: str = ""
-    key: str = ""
-    id: str = ""
-    ok: bool = True
-    timeout_s: float | None = None
-    not_before: int = 0
-    question: str = ""
-    by: str = ""
-    message: str = ""
-    limit: int = 20
-    metadata: dict[str, object] = {}
-    terms: Terms = Terms()
-    copies: list[Copy] = []
-    strategy: str = ""
-    topic: str = ""
-    pattern: str = ""
-    off: bool = False
-    number: int = 0
-    letters: LetterFilter = LetterFilter()
-
-
-class RunFacts(msgspec.Struct):
-    """What a run says of itself."""
-
-    run: str
-    status: str
-    workers: int
-    alive: int
-    questions: list[str]
-    spent_usd: float
-    hub: int
-    deadlock: list[str] = []
-    """What each worker waits for, if all wait for each other."""
-
-
-class Process(msgspec.Struct, omit_defaults=True):
-    """A process of the run, or a call of an agent, and what it is busy with."""
-
-    kind: Literal["hub", "parent of workers", "parent of commands", "worker", "command", "agent"]
-    pid: int = 0
-    under: str = ""
-    """What it belongs to: the kind of its parent, or the path of the worker that made it."""
-    worker: str = ""
-    incarnation: int = 0
-    status: str = ""
-    started: int = 0
-    """When it was started: microseconds since 1970, UTC."""
-    restarted: str = ""
-    """Why the process before it ended, if it did."""
-    step: str = ""
-    about: str = ""
-    since: int = 0
-    """When the step began: microseconds since 1970, UTC."""
-    left_s: float | None = None
-    """Seconds until its deadline."""
 
 
 class ForeignDesk:
@@ -417,18 +330,6 @@ def error_of(request: Request, verdict: SendOutcome | BroadcastResult) -> Bartac
     if isinstance(verdict, BroadcastResult):
         return None if verdict.ok else broadcast_error(verdict)
     return None if is_success(verdict) else delivery_error(request.mailbox, verdict)
-
-
-def describe_worker(process: Process, worker: Worker) -> None:
-    """Say of the process of a worker what the journal tells."""
-    process.status = worker.status
-    process.under = worker.parent[0] or PARENT_OF_WORKERS
-    process.restarted = worker.last_crash
-    opened = [step for step in worker.open.values() if step.step != "timeout"]
-    if opened:
-        newest = max(opened, key=lambda step: step.at)
-        process.step, process.about = f"{newest.p}:{newest.n}", f"{newest.step} {newest.about}".rstrip()
-        process.since = newest.at
 
 
 def _parse(step: str) -> tuple[str, int]:

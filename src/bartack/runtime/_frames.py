@@ -34,8 +34,6 @@ from bartack.journal import BlobRef
 
 PROTOCOL: Final = 1
 MAX_FRAME: Final = 1024 * 1024
-PATCHWORK: Final = ".pw"
-"""How the modules of workers end that are written in Patchwork; all others are Python's."""
 TOGETHER: Final = "+"
 """Between the names of workers that a Patchwork program starts together."""
 _LENGTH: Final = struct.Struct(">I")

@@ -11,6 +11,7 @@ from typing import Final
 
 from bartack.core import Clock
 from bartack.runtime import _entries as e
+from bartack.runtime._entries import SUPERVISOR
 from bartack.runtime._state import State
 from bartack.runtime._worker_state import OpenStep, Value, Worker
 from bartack.telemetry import (
@@ -37,8 +38,6 @@ from bartack.telemetry import (
     WorkerStop,
 )
 
-SUPERVISOR: Final = "run"
-"""What the supervisor of a run's workers is called in reports and events."""
 STRATEGY: Final = "one_for_one"
 
 SLOW_US: Final = 60_000_000

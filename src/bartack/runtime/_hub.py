@@ -30,7 +30,6 @@ from bartack.runtime._core import Core
 from bartack.runtime._crew import START_FAILED
 from bartack.runtime._door import Door, silent
 from bartack.runtime._errors_out import pass_on_errors
-from bartack.runtime._foreign import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._host import HubHost
 from bartack.runtime._hub_clock import HubClock
@@ -43,6 +42,8 @@ from bartack.runtime._peers import Gatekeeper
 from bartack.runtime._poller import READ, WRITE, Poller, open_poller
 from bartack.runtime._prompts import Prompts
 from bartack.runtime._reopened import Reopened
+from bartack.runtime._requests import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
+from bartack.runtime._shown import Shown
 from bartack.runtime._slate import Slate
 from bartack.runtime._state import State
 from bartack.runtime._steps import AskArgs
@@ -50,6 +51,7 @@ from bartack.runtime._tool_desk import TalkBegins, TalkFails, TalkWaits, ToolCal
 from bartack.runtime._waiting import describe_deadlock, find_deadlock, only_people_can_help
 from bartack.runtime._wire import Connection
 from bartack.runtime._witness import Witness
+from bartack.runtime._worker_state import Recorded
 from bartack.supervision import (
     KEEPER,
     Exited,
@@ -99,7 +101,7 @@ class Observer(Protocol):
         """The hub is there: it listens, and can be asked and told things from now on."""
         ...
 
-    def entries(self, recorded: list[act.Recorded]) -> None:
+    def entries(self, recorded: list[Recorded]) -> None:
         """These entries are durable."""
         ...
 
@@ -785,7 +787,7 @@ class Hub:
         self._prompts.answer(action.token, action.request, value, action.error)
 
     def _show(self, action: act.Show) -> None:
-        self._mirror.transcribe(action)
+        self._mirror.transcribe(Shown(action.channel, action.worker, action.text))
         self._observer.show(action.channel, action.worker, action.text)
 
     def _show_live(self, channel: Literal["out", "err"], worker: str, text: str) -> None:

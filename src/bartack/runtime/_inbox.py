@@ -10,7 +10,6 @@ way of an answer that has one.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import hmac
@@ -23,8 +22,6 @@ import msgspec
 
 from bartack.core import SystemClock, replace_file
 from bartack.errors import (
-    BartackError,
-    MailboxFullError,
     MailboxNameError,
     QuestionAnsweredError,
     QuestionNotFoundError,
@@ -32,13 +29,10 @@ from bartack.errors import (
 )
 from bartack.messaging import check_name
 from bartack.resilience import load_token, user_home
-from bartack.runtime._core import Core
 from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
-from bartack.runtime._ledger import Show
 from bartack.runtime._origin import check_own
 from bartack.runtime._state import State
-from bartack.runtime._worker_state import Value
 
 KEY_FILE: Final = "inbox.key"
 """In the state home of the user: what seals are made with."""
@@ -65,7 +59,7 @@ class Left(msgspec.Struct, omit_defaults=True):
     """Shows that ``bartack`` wrote it for this run."""
 
 
-class _Found(NamedTuple):
+class FoundFile(NamedTuple):
     """A file with a valid seal. They are sorted by when they were left."""
 
     at: int
@@ -97,7 +91,7 @@ def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None
         PeerRefusedError: This process belongs to a run.
         TokenFileError: The key of the seals cannot be read or made.
     """
-    asked = _place_of(state, question)
+    asked = place_of_question(state, question)
     if not asked:
         raise QuestionNotFoundError(question)
     check_outside(f"an answer to {question} of {run.id}", run)
@@ -108,7 +102,7 @@ def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None
     _leave(run, name, Left(value=msgspec.Raw(value), question=question, asked=asked))
 
 
-def _place_of(state: State, question: str) -> int:
+def place_of_question(state: State, question: str) -> int:
     """Where in the journal an open question was asked; 0 if it is not open."""
     place = state.questions.get(question)
     if place is None:
@@ -128,7 +122,7 @@ class LeftMessage(msgspec.Struct, frozen=True):
 
 def left_messages(run: RunDir) -> list[LeftMessage]:
     """The messages that were left, in the order in which they will be taken in."""
-    found, _ = _find(run)
+    found, _ = find_left(run)
     return [
         LeftMessage(key.removeprefix("m-"), left.mailbox, at, left.value)
         for at, _, key, left in sorted(found, key=lambda item: item[:2])
@@ -136,46 +130,11 @@ def left_messages(run: RunDir) -> list[LeftMessage]:
     ]
 
 
-def take_in(run: RunDir, core: Core) -> list[str]:
-    """Hand what was left to the core, in the order in which it was left; returns the files, to be removed when that is durable."""
-    found, refused = _find(run)
-    _set_aside(core, refused)
-    taken: list[str] = []
-    full: set[str] = set()
-    for _, path, key, left in sorted(found, key=lambda item: item[:2]):
-        if left.mailbox in full:
-            continue
-        try:
-            _take(core, key, left)
-        except MailboxFullError:
-            full.add(left.mailbox)  # it stays for the next time, and so does all that came after it
-            continue
-        except BartackError:
-            pass  # what nobody can take (a question answered meanwhile, a closed mailbox) is dropped with its file
-        taken.append(path)
-    return taken
-
-
-def _set_aside(core: Core, refused: list[str]) -> None:
-    """Tell of files that do not count, and keep them out of the way."""
-    for path in refused:
-        with contextlib.suppress(OSError):  # it stays where it is and is refused again
-            os.replace(path, path + REFUSED)
-        name = os.path.basename(path)
-        core.ledger.act(
-            Show(
-                "note",
-                "",
-                f"inbox/{name} does not count: bartack did not write it for this run; it is kept as {name}{REFUSED}",
-            )
-        )
-
-
-def _find(run: RunDir) -> tuple[list[_Found], list[str]]:
+def find_left(run: RunDir) -> tuple[list[FoundFile], list[str]]:
     """What was left, and the files that do not count. A file that cannot be read now stays where it is."""
     names = os.listdir(run.inbox) if run.inbox.is_dir() else []
     names = [name for name in names if name.endswith(_SUFFIX) and not name.startswith(".")]
-    found: list[_Found] = []
+    found: list[FoundFile] = []
     refused: list[str] = []
     secret = _existing_key() if names else b""
     for name in names:
@@ -185,7 +144,7 @@ def _find(run: RunDir) -> tuple[list[_Found], list[str]]:
         except OSError:
             continue
         if left is not None and _is_sealed(secret, run, key, left):
-            found.append(_Found(left.at, path, key, left))
+            found.append(FoundFile(left.at, path, key, left))
         else:
             refused.append(path)
     return found, refused
@@ -206,13 +165,6 @@ def _read(path: str) -> Left | None:
         if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
             return None
         raise
-
-
-def _take(core: Core, key: str, left: Left) -> None:
-    if not left.question:
-        core.foreign.mail.leave(left.mailbox, "inbox", Value(left.value), key)
-    elif left.asked == _place_of(core.state, left.question):
-        core.questions.answer(left.question, left.value, "inbox")
 
 
 def _leave(run: RunDir, name: str, left: Left) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bartack.core import Account
-from bartack.runtime._frames import PATCHWORK
-from bartack.runtime._program import Finding, Inquiry, find_program, probe_python, project_root
+from bartack.runtime._inquiry import Finding, Inquiry
+from bartack.runtime._program import find_program, probe_python
+from bartack.runtime._project import PATCHWORK, project_root
 from bartack.runtime._steps import CallArgs
 
 

@@ -16,13 +16,13 @@ from bartack.core import Account, Batch
 from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
 from bartack.journal import FileJournal, Veil, open_journal
 from bartack.runtime import _entries as e
-from bartack.runtime._apply import add_entry, apply_all
+from bartack.runtime._apply import add_entry
 from bartack.runtime._config import Config, keep_sets
-from bartack.runtime._core import Core, UnknownDecision, check_decided
+from bartack.runtime._core import Core, check_decided
 from bartack.runtime._digests import Digests
 from bartack.runtime._hub import Hub, Observer
 from bartack.runtime._hub_clock import HubClock
-from bartack.runtime._inbox import take_in
+from bartack.runtime._inbox_taking import take_in
 from bartack.runtime._inside import check_may_drive
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import Show
@@ -40,7 +40,7 @@ from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._units import Caps
 from bartack.runtime._veils import open_veil
-from bartack.runtime._worker_state import NO_VALUE
+from bartack.runtime._worker_state import NO_VALUE, UnknownDecision
 from bartack.supervision import most_files
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
@@ -54,19 +54,6 @@ EXIT_CODES = {
     "interrupted": 130,
     "terminated": 143,
 }
-
-
-def load_state(run: RunDir, journal: FileJournal) -> State:
-    """What the journal of a run adds up to.
-
-    Raises:
-        RunNotFoundError: The journal has no run in it.
-    """
-    state = State()
-    apply_all(state, journal.read())
-    if state.run is None:
-        raise RunNotFoundError(run.id)
-    return state
 
 
 def drive(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -22,7 +22,7 @@ from bartack.runtime._herald import Herald
 from bartack.runtime._state import State
 from bartack.runtime._steps import ShellArgs, ThinkArgs
 from bartack.runtime._units import NONE, Units
-from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, Recorded, Value, Worker
 
 FOREIGN: Final = "foreign:"
 """How the names of processes outside begin."""
@@ -154,15 +154,6 @@ class EndHub(Action, frozen=True, gc=False):
     """Nothing is left to do."""
 
     status: str
-
-
-class Recorded(NamedTuple):
-    """An entry in its place, as somebody who listens hears of it."""
-
-    seq: int
-    at: int
-    data: EntryData
-    value: Value
 
 
 class Peer:

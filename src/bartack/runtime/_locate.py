@@ -10,7 +10,7 @@ import msgspec
 
 from bartack.core import check_private, check_settings
 from bartack.errors import BartackError, FileAccessError, RunNotFoundError
-from bartack.journal import check_beginning, open_reader
+from bartack.journal import FileJournal, check_beginning, open_reader
 from bartack.runtime._apply import apply_all
 from bartack.runtime._config import find_state_dir, find_workspace
 from bartack.runtime._config_problem import CONFIG_FILE
@@ -290,3 +290,16 @@ def _summarise_journal(run: RunDir) -> RunSummary:
     assert state.run is not None
     error = "" if state.failure is None else describe_failure(state.failure)
     return RunSummary(run.id, status_of(run, state), state.run.name, state.run.program, "", "", error=error)
+
+
+def load_state(run: RunDir, journal: FileJournal) -> State:
+    """What the journal of a run adds up to.
+
+    Raises:
+        RunNotFoundError: The journal has no run in it.
+    """
+    state = State()
+    apply_all(state, journal.read())
+    if state.run is None:
+        raise RunNotFoundError(run.id)
+    return state

@@ -28,10 +28,11 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._blame import follows
 from bartack.runtime._clockwork import Alarm
+from bartack.runtime._config_sections import Bounds
 from bartack.runtime._ledger import NULL, Peer
 from bartack.runtime._letters import LetterDesk
 from bartack.runtime._mail_waiters import Receiver, Waiter
-from bartack.runtime._office import Bounds, Office
+from bartack.runtime._office import Office
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 PULSE_S: Final = 1.0

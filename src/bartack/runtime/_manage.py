@@ -31,7 +31,6 @@ from bartack.runtime._apply import apply, apply_all
 from bartack.runtime._client import HubClient
 from bartack.runtime._config import kept_sets, write_sets
 from bartack.runtime._digests import NAME as DIGESTS
-from bartack.runtime._foreign import Request
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._inside import check_outside
 from bartack.runtime._layout import RunDir
@@ -42,6 +41,7 @@ from bartack.runtime._origin import check_own, mark_of
 from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import current_program
 from bartack.runtime._presence import is_active
+from bartack.runtime._requests import Request
 from bartack.runtime._run_as import account_of, share_run
 from bartack.runtime._state import State
 from bartack.runtime._statuses import moving

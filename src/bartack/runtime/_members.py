@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from bartack.runtime._clockwork import check_seconds
+from bartack.runtime._durations import check_seconds
 from bartack.runtime._op import AnyBranch, StepOp
 from bartack.runtime._scheduler import Scheduler
 from bartack.runtime._steps import Args

@@ -18,11 +18,12 @@ from bartack.journal import Draft, MemoryJournal, MemoryStore
 from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._apply import apply_all
-from bartack.runtime._core import Core, UnknownDecision
+from bartack.runtime._core import Core
 from bartack.runtime._history import iter_greeting
 from bartack.runtime._office import Settings
 from bartack.runtime._state import State
 from bartack.runtime._timeouts import Timeouts
+from bartack.runtime._worker_state import UnknownDecision
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Ear = Callable[[f.ToPeer], None]

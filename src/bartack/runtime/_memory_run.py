@@ -22,7 +22,7 @@ from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime._bodies import Bodies
 from bartack.runtime._calls import Worker
-from bartack.runtime._core import UnknownDecision, check_decided
+from bartack.runtime._core import check_decided
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._forgotten import origins_noted
@@ -34,7 +34,7 @@ from bartack.runtime._state import State
 from bartack.runtime._stint import call_worker, facts_of, report_end
 from bartack.runtime._timeouts import DEFAULTS, Timeouts
 from bartack.runtime._tool_desk import TalkBegins, TalkFails, TalkWaits, ToolCall
-from bartack.runtime._worker_state import NO_VALUE, OpenStep
+from bartack.runtime._worker_state import NO_VALUE, OpenStep, UnknownDecision
 from bartack.supervision.forms import form_words
 
 if TYPE_CHECKING:

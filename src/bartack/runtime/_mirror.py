@@ -16,7 +16,7 @@ from bartack.core import replace_file
 from bartack.journal import Secrets, Veil
 from bartack.runtime._entries import FailureRecorded
 from bartack.runtime._layout import RunDir
-from bartack.runtime._ledger import Show
+from bartack.runtime._shown import Shown
 from bartack.runtime._state import State
 from bartack.runtime._transcript import Transcript
 from bartack.runtime._transcript_facts import FactTranscript, tells_facts
@@ -109,9 +109,9 @@ class Mirror:
         if not active:
             self._transcript.close()
 
-    def transcribe(self, shown: Show) -> None:
+    def transcribe(self, shown: Shown) -> None:
         """Something is to be shown: add it to the transcript, if it belongs there."""
-        self._transcript.add(msgspec.structs.replace(shown, text=self._veil.hide_text(shown.text)))
+        self._transcript.add(shown._replace(text=self._veil.hide_text(shown.text)))
 
     def mend_transcript(self) -> None:
         """Add what the transcript lacks since a hub was killed."""

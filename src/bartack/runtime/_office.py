@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from bartack.core import SecretRule
 from bartack.errors import BartackError, FrameError
-from bartack.messaging import CAPACITY, MAX_BYTES, LetterPolicy, Overflow
+from bartack.messaging import LetterPolicy
 from bartack.runtime import _frames as f
 from bartack.runtime._clockwork import Clockwork
-from bartack.runtime._config_sections import QuestionsConfig, WorkersConfig
+from bartack.runtime._config_sections import Bounds, QuestionsConfig, WorkersConfig
 from bartack.runtime._entries import StepFailed, StepFinished, StepStarted
 from bartack.runtime._herald_run import RunHerald
 from bartack.runtime._ledger import Ledger, Peer, describe
@@ -21,14 +21,6 @@ from bartack.runtime._units import NONE, Caps, Units
 from bartack.runtime._worker_state import NO_VALUE, OpenStep, Value, Worker
 
 A = TypeVar("A")
-
-
-class Bounds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The bounds of a mailbox: the settings ``[mailboxes.NAME]``."""
-
-    capacity: Annotated[int, msgspec.Meta(ge=1)] = CAPACITY
-    max_bytes: Annotated[int, msgspec.Meta(ge=1)] = MAX_BYTES
-    overflow: Overflow = "block"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

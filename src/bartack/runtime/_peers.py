@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Final
 
 from bartack.core import Account
-from bartack.runtime._foreign import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime._frames import PROTOCOL, Hello
 from bartack.runtime._inside import UNKNOWN, Inside, find_in_line, is_allowed, reason_of
 from bartack.runtime._ledger import FOREIGN, Peer
+from bartack.runtime._requests import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime._state import State
 from bartack.runtime._wire import Connection
 from bartack.supervision import ProcessFacts, read_line

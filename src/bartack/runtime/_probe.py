@@ -33,7 +33,7 @@ from bartack.errors import (
 )
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._imports import Closure, find_data, is_from_packages
-from bartack.runtime._program import Finding, Inquiry, Kept, NotKept, Taken
+from bartack.runtime._inquiry import Finding, Inquiry, Kept, NotKept, Taken
 from bartack.runtime._project import INIT, Module, Project, main_module
 from bartack.runtime._source_places import is_own
 from bartack.runtime._steps import CallArgs

@@ -7,88 +7,20 @@ import difflib
 import os
 import stat
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from bartack.core import Account
 from bartack.errors import ProgramImportError, UsageError
-from bartack.runtime._config_problem import CONFIG_FILE
 from bartack.runtime._errors_out import errors_passed_on
 from bartack.runtime._exceptions import revive_error
-from bartack.runtime._frames import PATCHWORK, ErrorData
-from bartack.runtime._project import project_of, with_absolute_path
-from bartack.runtime._steps import CallArgs
+from bartack.runtime._inquiry import Finding, Inquiry
+from bartack.runtime._project import PATCHWORK, with_absolute_path
 from bartack.supervision import run_guarded
 
 PROBE: Final = "bartack.runtime._probe"
 PROBE_TIMEOUT_S: Final = 60.0
-
-
-class Inquiry(msgspec.Struct):
-    """What to look at."""
-
-    file: str
-    root: str
-    worker: str = ""
-    argv: list[str] = []
-    input: dict[str, msgspec.Raw] = {}
-    call: CallArgs | None = None
-    """Arguments that are encoded already; ``argv`` and ``input`` are not used then."""
-    module: str = ""
-    """The name that the file is imported under, where that is known; else the rule of ``_project.py`` decides."""
-    outputs: list[tuple[int, int]] = []
-    """Device and inode of the files that the output of the caller goes to: they are no data of the program."""
-
-
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that is kept with a run."""
-
-    path: str
-    """Relative to the project."""
-    kind: Literal["module", "data"]
-    module: str = ""
-
-
-class Taken(msgspec.Struct, frozen=True):
-    """A package that is taken from the environment."""
-
-    module: str
-    version: str
-    place: str
-
-
-class NotKept(msgspec.Struct, frozen=True):
-    """Data files that a run does not keep, and why."""
-
-    path: str
-    reason: str
-
-
-class Finding(msgspec.Struct, omit_defaults=True):
-    """What was found. ``problem`` says why the program cannot run."""
-
-    worker: str = ""
-    name: str = ""
-    call: CallArgs | None = None
-    files: list[str] = []
-    """What is kept with a run, relative to the project."""
-    environment: dict[str, str] = {}
-    paths: list[str] = []
-    """The directories of the project that modules are imported from, in order and relative to it."""
-    kept: list[Kept] = []
-    """The same files, and why."""
-    taken: list[Taken] = []
-    left_out: list[NotKept] = []
-    usage: str = ""
-    agents: list[str] = []
-    """The agents that it may ask, as far as that can be seen; empty names stand for the default one."""
-    warnings: str = ""
-    """What its check has to say, as people read it."""
-    problem: str = ""
-    is_usage: bool = False
-    error: ErrorData | None = None
-    """The problem, as the error that it is."""
 
 
 def find_program(program: str, workspace: Path) -> tuple[Path, str]:
@@ -144,21 +76,6 @@ def _programs_in(folder: Path) -> list[Path]:
     except OSError:
         return []
     return sorted(found, key=lambda one: (one.stem != "main", one.stem.startswith("_"), one.name))
-
-
-def project_root(file: Path, workspace: Path, module: str = "") -> Path:
-    """The directory whose modules belong to the program.
-
-    For Python the rule is in ``_project.py``. For Patchwork it is that of the nearest ``bartack.toml``; else the file's own.
-
-    Args:
-        file: The program.
-        workspace: Where it runs.
-        module: The name that it is imported under, where that is known.
-    """
-    if file.suffix == PATCHWORK:
-        return next((folder for folder in file.parents if (folder / CONFIG_FILE).is_file()), file.parent)
-    return project_of(file, workspace, module)
 
 
 _NO_EFFECTS: Final = "Move work from the top level of the program into its workers and steps; importing it must have no effects."

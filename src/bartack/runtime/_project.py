@@ -30,6 +30,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bartack.runtime._config_problem import CONFIG_FILE
+
+PATCHWORK: Final = ".pw"
+"""How the modules of workers end that are written in Patchwork; all others are Python's."""
+
+
 DATA_LIMIT: Final = 64 * 1024 * 1024
 PACKAGES: Final = frozenset({"site-packages", "dist-packages"})
 ENVIRONMENTS: Final = PACKAGES | {
@@ -189,3 +195,18 @@ def _has_relative_imports(file: Path) -> bool:
     except (OSError, SyntaxError, ValueError):
         return False
     return any(isinstance(node, ast.ImportFrom) and node.level for node in ast.walk(tree))
+
+
+def project_root(file: Path, workspace: Path, module: str = "") -> Path:
+    """The directory whose modules belong to the program.
+
+    For Python the rule is in ``_project.py``. For Patchwork it is that of the nearest ``bartack.toml``; else the file's own.
+
+    Args:
+        file: The program.
+        workspace: Where it runs.
+        module: The name that it is imported under, where that is known.
+    """
+    if file.suffix == PATCHWORK:
+        return next((folder for folder in file.parents if (folder / CONFIG_FILE).is_file()), file.parent)
+    return project_of(file, workspace, module)

@@ -33,11 +33,9 @@ from bartack.runtime._apply import apply_all
 from bartack.runtime._asks import check_limit
 from bartack.runtime._client import HubClient
 from bartack.runtime._config import check_resumed, find_workspace, load_config
-from bartack.runtime._core import UnknownDecision
 from bartack.runtime._creation import Order, create_run
 from bartack.runtime._dead_letters import open_letters
 from bartack.runtime._exceptions import revive_error
-from bartack.runtime._foreign import Request
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._inbox import leave_answer, leave_message
 from bartack.runtime._inside import check_may_drive
@@ -49,6 +47,7 @@ from bartack.runtime._mirror import RunFile, known_seq
 from bartack.runtime._origin import check_own
 from bartack.runtime._presence import check_continues, is_active, join_limit_s, read_owner
 from bartack.runtime._project import with_absolute_path
+from bartack.runtime._requests import Request
 from bartack.runtime._session import Session
 from bartack.runtime._state import State
 from bartack.runtime._update import update_program
@@ -57,7 +56,7 @@ from bartack.runtime._veils import restored
 from bartack.runtime._view import Chronicle, MessageRecord, StepRecord, StepStatus
 from bartack.runtime._worker import Worker as WorkerFunction
 from bartack.runtime._worker import WorkerCall
-from bartack.runtime._worker_state import Value
+from bartack.runtime._worker_state import UnknownDecision, Value
 from bartack.supervision import read_facts
 
 if TYPE_CHECKING:

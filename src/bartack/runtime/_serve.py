@@ -12,18 +12,16 @@ import msgspec
 
 from bartack.errors import BartackError, JournalLockedError, TreeLockedError
 from bartack.runtime._config import Config, kept_sets, load_config
-from bartack.runtime._core import UnknownDecision
 from bartack.runtime._exceptions import describe_error
 from bartack.runtime._hub import Hub
 from bartack.runtime._hub_log import HubLog
 from bartack.runtime._launch import EXIT_CODES, drive
 from bartack.runtime._layout import RunDir
-from bartack.runtime._ledger import Recorded
 from bartack.runtime._mirror import Describe
 from bartack.runtime._reopened import Reopened
 from bartack.runtime._state import State
 from bartack.runtime._veils import open_veil_of
-from bartack.runtime._worker_state import Value
+from bartack.runtime._worker_state import Recorded, UnknownDecision, Value
 
 OWNED = 5
 """The exit code when another process runs the run."""

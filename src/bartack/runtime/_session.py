@@ -43,10 +43,10 @@ from bartack.runtime._asks import (
 )
 from bartack.runtime._client import HubClient
 from bartack.runtime._dead_letters import open_letters
-from bartack.runtime._foreign import Request
 from bartack.runtime._layout import RunDir
 from bartack.runtime._locate import find_run, read_state
 from bartack.runtime._mirror import FailedFile
+from bartack.runtime._requests import Request
 from bartack.runtime._values import Codec, codec, encode
 
 T = TypeVar("T")

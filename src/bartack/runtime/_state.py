@@ -168,6 +168,7 @@ class State:
         return self.workers.get(head)
 
     def open_step(self, data: e.StepStarted, seq: int, at: int, value: Value) -> None:
+        """A step has begun."""
         worker = self.worker_of(data.p)
         if worker is None:
             return

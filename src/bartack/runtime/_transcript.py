@@ -24,8 +24,8 @@ from bartack.core import open_private, replace_file
 from bartack.errors import BartackError
 from bartack.journal import open_reader
 from bartack.runtime._entries import RunCreated, decode_entry
-from bartack.runtime._ledger import Show
 from bartack.runtime._places import worker_path
+from bartack.runtime._shown import Shown
 from bartack.runtime._transcript_facts import facts_told, tells_facts
 
 CHUNK: Final = 64 * 1024
@@ -53,7 +53,7 @@ class Transcript:
         self._lost = False
         """A line could not be written."""
 
-    def add(self, shown: Show) -> None:
+    def add(self, shown: Shown) -> None:
         """Add a line."""
         if shown.channel in {"print", "log"}:
             said = _said(shown.worker, shown.channel, shown.text)

@@ -20,7 +20,7 @@ from bartack.errors import BartackError
 from bartack.journal import Entry, FileReader, open_reader
 from bartack.runtime import _entries as e
 from bartack.runtime._frames import ErrorData
-from bartack.runtime._ledger import Show
+from bartack.runtime._shown import Shown
 from bartack.runtime._steps import AskArgs
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class FactTranscript:
         """How long the file is to be."""
         self._reader: FileReader | None = None
 
-    def add(self, shown: Show) -> None:
+    def add(self, shown: Shown) -> None:
         """Something happened: the journal says whether it is a fact."""
         self.look()
 

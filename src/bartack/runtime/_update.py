@@ -8,14 +8,15 @@ from pathlib import Path
 
 from bartack.errors import BartackError, ReplayMismatchError, ResumeRefusedError
 from bartack.runtime import _entries as e
+from bartack.runtime._inquiry import Finding, Inquiry
 from bartack.runtime._inside import check_outside
 from bartack.runtime._inspection import probe
-from bartack.runtime._launch import load_state
 from bartack.runtime._layout import RunDir
+from bartack.runtime._locate import load_state
 from bartack.runtime._owning import own_journal
 from bartack.runtime._pinning import finish_update, prepare_update, read_sources
-from bartack.runtime._program import Finding, Inquiry, project_root
 from bartack.runtime._program_check import check_sources
+from bartack.runtime._project import project_root
 from bartack.runtime._replay import Difference, check_replay
 from bartack.runtime._run_as import account_of, share_run, share_tree
 from bartack.runtime._steps import CallArgs

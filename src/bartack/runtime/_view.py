@@ -6,7 +6,7 @@ noted. A step that a rewind took out of its worker's history stays as a record, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -14,11 +14,12 @@ import msgspec
 from bartack.journal import BlobRef, Entry
 from bartack.runtime import _entries as e
 from bartack.runtime._apply import apply
+from bartack.runtime._entries import SUPERVISOR
 from bartack.runtime._frames import ErrorData
-from bartack.runtime._herald_run import SUPERVISOR
 from bartack.runtime._places import CallPlace
+from bartack.runtime._requests import PARENT_OF_WORKERS, Process
 from bartack.runtime._state import State, below
-from bartack.runtime._worker_state import Value
+from bartack.runtime._worker_state import Value, Worker
 from bartack.supervision import CrashReport
 
 StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
@@ -463,3 +464,22 @@ def value_of(value: Value, load: Callable[[BlobRef], bytes]) -> bytes:
     if value.raw is not None:
         return bytes(value.raw)
     return b"null" if value.ref is None else load(value.ref)
+
+
+def describe_worker(process: Process, worker: Worker) -> None:
+    """Say of the process of a worker what the journal tells."""
+    process.status = worker.status
+    process.under = worker.parent[0] or PARENT_OF_WORKERS
+    process.restarted = worker.last_crash
+    opened = [step for step in worker.open.values() if step.step != "timeout"]
+    if opened:
+        newest = max(opened, key=lambda step: step.at)
+        process.step, process.about = f"{newest.p}:{newest.n}", f"{newest.step} {newest.about}".rstrip()
+        process.since = newest.at
+
+
+def name_deadlock(waits: Sequence[str]) -> str:
+    """What is the matter with workers that wait for each other, in a few words."""
+    if len(waits) == 1:
+        return "the only worker waits for a message from outside"
+    return "all workers wait for each other"

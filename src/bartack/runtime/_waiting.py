@@ -7,6 +7,7 @@ from typing import Final
 
 from bartack.runtime._core import Core
 from bartack.runtime._ledger import Peer
+from bartack.runtime._view import name_deadlock
 from bartack.runtime._worker_state import OpenStep, Worker
 
 WAITS: Final = frozenset({"ask", "receive", "call", "delegate", "join", "timeout"})
@@ -81,13 +82,6 @@ def _is_anything_due(core: Core) -> bool:
 
 def _without_process(core: Core) -> list[Worker]:
     return [worker for path, worker in core.state.workers.items() if path not in core.crew.alive]
-
-
-def name_deadlock(waits: Sequence[str]) -> str:
-    """What is the matter with workers that wait for each other, in a few words."""
-    if len(waits) == 1:
-        return "the only worker waits for a message from outside"
-    return "all workers wait for each other"
 
 
 def describe_deadlock(waits: Sequence[str]) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from bartack.journal import BlobRef
 from bartack.runtime import _entries as e
 from bartack.runtime._blame import Blame
+from bartack.runtime._entries import EntryData
 from bartack.runtime._frames import ErrorData
 from bartack.runtime._links import ABORTS, Abort
 from bartack.runtime._units import NONE, Units
@@ -264,3 +265,20 @@ class Question(msgspec.Struct, frozen=True):
 def is_unknown(error: ErrorData) -> bool:
     """Whether an error says that nobody knows whether a step happened."""
     return error.type.endswith(":OutcomeUnknownError")
+
+
+class UnknownDecision:
+    """What a person decided of a step whose outcome is not known: do it again, take it as done, or let it fail."""
+
+    def __init__(self, choice: str, value: Value = NO_VALUE) -> None:
+        self.choice = choice
+        self.value = value
+
+
+class Recorded(NamedTuple):
+    """An entry in its place, as somebody who listens hears of it."""
+
+    seq: int
+    at: int
+    data: EntryData
+    value: Value

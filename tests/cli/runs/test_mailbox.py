@@ -9,7 +9,7 @@ from tests.cli.runs.stories import Call, Story
 
 from bartack.cli._mailbox import _receive
 from bartack.runtime._client import HubClient
-from bartack.runtime._foreign import Request
+from bartack.runtime._requests import Request
 
 
 def left(told: Story) -> list[dict[str, object]]:

@@ -23,9 +23,9 @@ from bartack.errors import (
 )
 from bartack.runtime import step_info
 from bartack.runtime._client import HubClient
-from bartack.runtime._foreign import Request
 from bartack.runtime._frames import Ask, Hello, encode
 from bartack.runtime._layout import RunDir
+from bartack.runtime._requests import Request
 
 TOKEN = os.environ.get("SERVICE_TOKEN", "none")
 """A secret that the program is given when it starts, as programs often are."""

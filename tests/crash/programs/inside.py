@@ -9,8 +9,8 @@ import sys
 
 from bartack.errors import BartackError, PeerRefusedError
 from bartack.runtime._client import HubClient
-from bartack.runtime._foreign import Request
 from bartack.runtime._layout import RunDir
+from bartack.runtime._requests import Request
 
 
 def attempt(do: str) -> str:

@@ -20,13 +20,13 @@ from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _ledger as act
 from bartack.runtime import _steps as s
-from bartack.runtime._core import Core, UnknownDecision
+from bartack.runtime._core import Core
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._memory_hub import MemoryHub, MortalJournal
 from bartack.runtime._office import Settings
 from bartack.runtime._timeouts import Timeouts
 from bartack.runtime._tool_desk import ToolCall
-from bartack.runtime._worker_state import NO_VALUE, Value, Worker
+from bartack.runtime._worker_state import NO_VALUE, UnknownDecision, Value, Worker
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.testing import VirtualClock
 

@@ -10,8 +10,8 @@ import pytest
 
 from bartack.runtime import _frames as f
 from bartack.runtime._async_client import AsyncHubClient
-from bartack.runtime._foreign import Request
 from bartack.runtime._layout import RunDir
+from bartack.runtime._requests import Request
 
 
 class Wire(asyncio.Transport):

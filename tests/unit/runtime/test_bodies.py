@@ -29,8 +29,8 @@ from bartack.errors import (
 from bartack.runtime import _bodies
 from bartack.runtime import _frames as f
 from bartack.runtime._bodies import Retry, StepInfo, step_info
-from bartack.runtime._clockwork import LONGEST_S
 from bartack.runtime._context import Context
+from bartack.runtime._durations import LONGEST_S
 from bartack.runtime._fingerprint import step_key
 from bartack.runtime._worker import step
 

@@ -13,12 +13,11 @@ from bartack.runtime import _entries as e
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
 from bartack.runtime._clockwork import CROWD
-from bartack.runtime._core import UnknownDecision
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._launch import check_resumable
 from bartack.runtime._layout import RunDir
 from bartack.runtime._ledger import describe
-from bartack.runtime._worker_state import Value
+from bartack.runtime._worker_state import UnknownDecision, Value
 
 CANCELLED = describe(StepCancelledError("cancelled"))
 

@@ -10,10 +10,11 @@ from bartack.errors import DeliveryOptionError
 from bartack.messaging import Copy, LetterPolicy, Terms
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._foreign import Request
+from bartack.runtime._config_sections import Bounds
 from bartack.runtime._ledger import Peer
 from bartack.runtime._memory_hub import MortalJournal
-from bartack.runtime._office import Bounds, Settings
+from bartack.runtime._office import Settings
+from bartack.runtime._requests import Request
 
 SECOND_US = 1_000_000
 NO_PAUSE: dict[str, object] = {"base_s": 0.0}

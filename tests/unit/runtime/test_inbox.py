@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.unit.runtime.stage import Stage, plain
 
 from bartack.runtime import _steps as s
-from bartack.runtime._inbox import leave_message, take_in
+from bartack.runtime._inbox import leave_message
+from bartack.runtime._inbox_taking import take_in
 from bartack.runtime._layout import RunDir
 
 

@@ -12,9 +12,9 @@ from tests.unit.runtime.test_delivery import declare, outcome, receive, settle, 
 from bartack.messaging import Accepted, DeadLetter, LetterFilter, LetterPolicy, Rejected, Retried
 from bartack.runtime import _frames as f
 from bartack.runtime import _steps as s
-from bartack.runtime._foreign import Request
 from bartack.runtime._ledger import Peer
 from bartack.runtime._office import Settings
+from bartack.runtime._requests import Request
 from bartack.runtime._worker_state import Value
 
 EVERYTHING = LetterFilter()

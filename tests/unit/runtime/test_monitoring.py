@@ -391,7 +391,7 @@ def test_a_monitor_remembers_where_it_was_made() -> None:
     finally:
         run.close()
 
-    assert re.search(rb"test_monitoring\.py:\d+ in careless", bytes(made[0].raw))
+    assert re.search(rb"test_monitors\.py:\d+ in careless", bytes(made[0].raw))
 
 
 # Others than workers.

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bartack.runtime._foreign import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime._frames import Hello
 from bartack.runtime._peers import Gatekeeper
+from bartack.runtime._requests import NO_RIGHTS, STEP_RIGHTS
 from bartack.runtime._state import State
 from bartack.runtime._wire import Connection
 from bartack.supervision import read_facts

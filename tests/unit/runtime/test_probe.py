@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.runtime._program import Inquiry
+from bartack.runtime._inquiry import Inquiry
 
 PROGRAM = """
 from bartack import Context, worker

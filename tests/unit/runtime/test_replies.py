@@ -10,7 +10,7 @@ import pytest
 
 from bartack import Context, worker
 from bartack.errors import ReplyInvalidError, TypeMismatchError
-from bartack.runtime._questions import check_answer
+from bartack.runtime._answers import check_answer
 from bartack.runtime._steps import AskArgs
 from bartack.testing import ScriptedAgent, assert_survives_crashes, run_worker, start_worker
 

@@ -12,8 +12,8 @@ import pytest
 from bartack.journal import FileJournal, open_journal
 from bartack.runtime import _entries as e
 from bartack.runtime._frames import ErrorData
-from bartack.runtime._ledger import Show
 from bartack.runtime._places import worker_path
+from bartack.runtime._shown import Shown
 from bartack.runtime._transcript import Transcript, count_outputs, lost_lines, read_transcript
 from bartack.runtime._transcript_facts import FactTranscript, facts_told
 
@@ -55,9 +55,9 @@ def test_each_text_is_there_once_though_the_hub_was_killed_before_it_wrote_the_l
 ) -> None:
     write(journal, "tick", "tick", "tick")
     first = open_transcript(tmp_path)
-    first.add(Show("print", "main", "tick"))
-    first.add(Show("note", "main", "tick"))
-    first.add(Show("out", "main", "main: tick"))
+    first.add(Shown("print", "main", "tick"))
+    first.add(Shown("note", "main", "tick"))
+    first.add(Shown("out", "main", "main: tick"))
     first.close()
 
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_a_text_that_looks_like_a_line_is_not_counted_as_one(tmp_path: Path, jou
     write(journal, "x")
     transcript = open_transcript(tmp_path)
 
-    transcript.add(Show("print", "main", "x\n10:00:00.000 main: y"))
+    transcript.add(Shown("print", "main", "x\n10:00:00.000 main: y"))
     transcript.close()
 
     assert count_outputs(tmp_path / "transcript.txt") == 1
@@ -112,9 +112,9 @@ def test_a_text_that_looks_like_a_line_is_not_counted_as_one(tmp_path: Path, jou
 def test_a_line_lost_in_the_middle_comes_back_in_its_place(tmp_path: Path, journal: FileJournal) -> None:
     write(journal, "one", "two", "three", "two")
     transcript = open_transcript(tmp_path)
-    transcript.add(Show("print", "main", "one"))
-    transcript.add(Show("note", "main", "aside"))
-    transcript.add(Show("print", "main", "three"))
+    transcript.add(Shown("print", "main", "one"))
+    transcript.add(Shown("note", "main", "aside"))
+    transcript.add(Shown("print", "main", "three"))
     transcript.close()
 
     assert [line[13:] for line in lost_lines(tmp_path, tmp_path / "transcript.txt")] == [
@@ -141,11 +141,11 @@ def test_what_a_full_disk_refused_is_there_when_there_is_room_again(
 ) -> None:
     write(journal, "one", "two", "three")
     transcript = open_transcript(tmp_path)
-    transcript.add(Show("print", "main", "one"))
+    transcript.add(Shown("print", "main", "one"))
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full(room))
-        transcript.add(Show("print", "main", "two"))
-    transcript.add(Show("print", "main", "three"))
+        transcript.add(Shown("print", "main", "two"))
+    transcript.add(Shown("print", "main", "three"))
 
     assert said(tmp_path)[1:] == ["main: one", "main: three"]
     transcript.close()
@@ -245,7 +245,7 @@ def test_a_transcript_of_facts_is_the_same_bytes_whatever_becomes_of_the_file(
 
     for number, hurt in enumerate(hurts):
         write(journal, f"fact {number}", channel="log")
-        transcript.add(Show("log", "main", "whatever"))
+        transcript.add(Shown("log", "main", "whatever"))
         assert file.read_bytes() == facts_told(tmp_path)
         hurt()
         transcript.look()
@@ -253,7 +253,7 @@ def test_a_transcript_of_facts_is_the_same_bytes_whatever_becomes_of_the_file(
     write(journal, "lost", channel="log")
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", full(room))
-        transcript.add(Show("note", "main", "whatever"))
+        transcript.add(Shown("note", "main", "whatever"))
         assert file.read_bytes() != facts_told(tmp_path)
     write(journal, "behind it", channel="log")
     transcript.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bartack.runtime._again import SetAside, last_answer, set_aside
+    from bartack.runtime._answers import check_answer
     from bartack.runtime._client import HubClient
     from bartack.runtime._config import (
         Config,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
         TaskConfig,
         TestsConfig,
     )
-    from bartack.runtime._core import UnknownDecision
     from bartack.runtime._creation import Order, create_run
     from bartack.runtime._dead_letters import open_letters
     from bartack.runtime._digests import Digests
@@ -51,15 +51,13 @@ if TYPE_CHECKING:
         decode_entry,
     )
     from bartack.runtime._exceptions import revive_error
-    from bartack.runtime._foreign import Process, Request, RunFacts, describe_worker
-    from bartack.runtime._frames import PATCHWORK, TOGETHER, ErrorData, StackLine
+    from bartack.runtime._frames import TOGETHER, ErrorData, StackLine
     from bartack.runtime._hub import Hub, Observer
     from bartack.runtime._inbox import LeftMessage, leave_answer, leave_message, left_messages
     from bartack.runtime._inside import find_enclosing
     from bartack.runtime._inspection import Examined, examine_program
     from bartack.runtime._launch import EXIT_CODES, check_telemetry, drive
     from bartack.runtime._layout import RunDir
-    from bartack.runtime._ledger import Recorded
     from bartack.runtime._locate import (
         ENDED,
         TERMINAL,
@@ -82,7 +80,7 @@ if TYPE_CHECKING:
     from bartack.runtime._origin import check_own
     from bartack.runtime._presence import is_active, is_stopped
     from bartack.runtime._program import differences, pinned_files
-    from bartack.runtime._questions import check_answer
+    from bartack.runtime._project import PATCHWORK
     from bartack.runtime._receipts import (
         Answered,
         Attempt,
@@ -94,6 +92,7 @@ if TYPE_CHECKING:
         load_receipt,
     )
     from bartack.runtime._reopened import Reopened
+    from bartack.runtime._requests import Process, Request, RunFacts
     from bartack.runtime._run_as import check_run_as
     from bartack.runtime._serve import Quiet, serve
     from bartack.runtime._snapshots import (
@@ -114,9 +113,15 @@ if TYPE_CHECKING:
     from bartack.runtime._transcript import has_facts, lost_lines, read_transcript
     from bartack.runtime._transcript_facts import cut_line
     from bartack.runtime._update import update_program
-    from bartack.runtime._view import Chronicle, StepRecord, parse_step, value_of
-    from bartack.runtime._waiting import name_deadlock
-    from bartack.runtime._worker_state import OpenStep, Value, Worker
+    from bartack.runtime._view import (
+        Chronicle,
+        StepRecord,
+        describe_worker,
+        name_deadlock,
+        parse_step,
+        value_of,
+    )
+    from bartack.runtime._worker_state import OpenStep, Recorded, UnknownDecision, Value, Worker
     from bartack.runtime.patchwork import Survey, compile_file, survey, upgrade_file
 
 __all__ = [
@@ -260,8 +265,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "_again": (
+        "SetAside",
+        "last_answer",
+        "set_aside",
+    ),
+    "_answers": ("check_answer",),
     "_client": ("HubClient",),
-    "_presence": ("is_active", "is_stopped"),
     "_config": (
         "Config",
         "Reading",
@@ -271,7 +281,10 @@ _HOMES = {
         "load_config",
         "read_settings",
     ),
-    "_config_problem": ("CONFIG_FILE", "SettingProblem"),
+    "_config_problem": (
+        "CONFIG_FILE",
+        "SettingProblem",
+    ),
     "_config_sections": (
         "BudgetConfig",
         "IntakeConfig",
@@ -285,8 +298,10 @@ _HOMES = {
         "TaskConfig",
         "TestsConfig",
     ),
-    "_core": ("UnknownDecision",),
-    "_creation": ("Order", "create_run"),
+    "_creation": (
+        "Order",
+        "create_run",
+    ),
     "_dead_letters": ("open_letters",),
     "_digests": ("Digests",),
     "_entries": (
@@ -301,20 +316,38 @@ _HOMES = {
         "WorkerSpawned",
         "decode_entry",
     ),
-    "_foreign": ("Process", "Request", "RunFacts", "describe_worker"),
     "_exceptions": ("revive_error",),
-    "_frames": ("PATCHWORK", "TOGETHER", "ErrorData", "StackLine"),
-    "_hub": ("Hub", "Observer"),
-    "_inbox": ("LeftMessage", "leave_answer", "leave_message", "left_messages"),
-    "_launch": ("EXIT_CODES", "check_telemetry", "drive"),
+    "_frames": (
+        "ErrorData",
+        "StackLine",
+        "TOGETHER",
+    ),
+    "_hub": (
+        "Hub",
+        "Observer",
+    ),
+    "_inbox": (
+        "LeftMessage",
+        "leave_answer",
+        "leave_message",
+        "left_messages",
+    ),
     "_inside": ("find_enclosing",),
+    "_inspection": (
+        "Examined",
+        "examine_program",
+    ),
+    "_launch": (
+        "EXIT_CODES",
+        "check_telemetry",
+        "drive",
+    ),
     "_layout": ("RunDir",),
-    "_ledger": ("Recorded",),
     "_locate": (
         "ENDED",
+        "RunSummary",
         "TERMINAL",
         "UNREADABLE",
-        "RunSummary",
         "check_place",
         "check_readable",
         "find_run",
@@ -326,13 +359,30 @@ _HOMES = {
         "summarise",
         "was_abandoned",
     ),
-    "_machine": ("FILES_LEAST", "workers_room"),
-    "_manage": ("cancel_run", "delete_run", "fail_run", "fork_run"),
-    "_mirror": ("Describe", "RunFile"),
+    "_machine": (
+        "FILES_LEAST",
+        "workers_room",
+    ),
+    "_manage": (
+        "cancel_run",
+        "delete_run",
+        "fail_run",
+        "fork_run",
+    ),
+    "_mirror": (
+        "Describe",
+        "RunFile",
+    ),
     "_origin": ("check_own",),
-    "_inspection": ("Examined", "examine_program"),
-    "_program": ("differences", "pinned_files"),
-    "_questions": ("check_answer",),
+    "_presence": (
+        "is_active",
+        "is_stopped",
+    ),
+    "_program": (
+        "differences",
+        "pinned_files",
+    ),
+    "_project": ("PATCHWORK",),
     "_receipts": (
         "Answered",
         "Attempt",
@@ -343,7 +393,17 @@ _HOMES = {
         "iter_receipts",
         "load_receipt",
     ),
+    "_reopened": ("Reopened",),
+    "_requests": (
+        "Process",
+        "Request",
+        "RunFacts",
+    ),
     "_run_as": ("check_run_as",),
+    "_serve": (
+        "Quiet",
+        "serve",
+    ),
     "_snapshots": (
         "Change",
         "FileEntry",
@@ -355,19 +415,47 @@ _HOMES = {
         "read_manifest",
         "snapshot_id",
     ),
-    "_reopened": ("Reopened",),
-    "_serve": ("Quiet", "serve"),
-    "_state": ("OpenStep", "State", "Value", "Worker"),
-    "_steps": ("AskArgs", "CallArgs", "Held", "ThinkArgs", "ThinkOutcome"),
-    "_timeouts": ("Limit", "limits_in_force"),
-    "_transcript": ("has_facts", "lost_lines", "read_transcript"),
-    "_transcript_facts": ("cut_line",),
-    "_again": ("SetAside", "last_answer", "set_aside"),
-    "_update": ("update_program",),
+    "_state": ("State",),
     "_step_search": ("find_step",),
-    "_waiting": ("name_deadlock",),
-    "_view": ("Chronicle", "StepRecord", "parse_step", "value_of"),
-    "patchwork": ("Survey", "compile_file", "survey", "upgrade_file"),
+    "_steps": (
+        "AskArgs",
+        "CallArgs",
+        "Held",
+        "ThinkArgs",
+        "ThinkOutcome",
+    ),
+    "_timeouts": (
+        "Limit",
+        "limits_in_force",
+    ),
+    "_transcript": (
+        "has_facts",
+        "lost_lines",
+        "read_transcript",
+    ),
+    "_transcript_facts": ("cut_line",),
+    "_update": ("update_program",),
+    "_view": (
+        "Chronicle",
+        "StepRecord",
+        "describe_worker",
+        "name_deadlock",
+        "parse_step",
+        "value_of",
+    ),
+    "_worker_state": (
+        "OpenStep",
+        "Recorded",
+        "UnknownDecision",
+        "Value",
+        "Worker",
+    ),
+    "patchwork": (
+        "Survey",
+        "compile_file",
+        "survey",
+        "upgrade_file",
+    ),
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from bartack.language import tree_json
-from bartack.runtime._program import project_root
+from bartack.runtime._project import project_root
 from bartack.runtime.patchwork._build import check_file, compile_checked
 
 _HEAD: Final = """\

@@ -9,8 +9,9 @@ import msgspec
 from bartack.errors import ProgramImportError
 from bartack.runtime._calls import Worker
 from bartack.runtime._context import Context
-from bartack.runtime._frames import PATCHWORK, TOGETHER
+from bartack.runtime._frames import TOGETHER
 from bartack.runtime._members import scheduler_of
+from bartack.runtime._project import PATCHWORK
 from bartack.runtime.patchwork._delegate import PatchworkShape, SpecValue, delegate_op
 from bartack.runtime.patchwork._fiber import Fiber
 from bartack.runtime.patchwork._program import MAIN, MISSING, Declaration, PatchworkProgram, Unit

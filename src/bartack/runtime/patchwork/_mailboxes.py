@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict, TypeVar, cast
 
 from bartack.errors import ReceiveTimeoutError, TypeMismatchError
-from bartack.runtime._clockwork import LONGEST_S
+from bartack.runtime._durations import LONGEST_S
 from bartack.runtime._mailbox_client import Mailbox
 from bartack.runtime._op import Op
 from bartack.runtime._results import ShellResult

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from bartack.language import Upgraded, upgraded
-from bartack.runtime._program import project_root
+from bartack.runtime._project import project_root
 from bartack.runtime.patchwork._build import DiskLoader
 
 

@@ -3,7 +3,6 @@
 from bartack.runtime._apply import apply_all
 from bartack.runtime._calls import Worker, WorkerCall
 from bartack.runtime._child import load_worker
-from bartack.runtime._core import UnknownDecision
 from bartack.runtime._effects import ShellEnd
 from bartack.runtime._entries import (
     EntryData,
@@ -18,19 +17,20 @@ from bartack.runtime._entries import (
     decode_entry,
 )
 from bartack.runtime._frames import Begin, Done, Frame, Note, Out, Returned, Step
+from bartack.runtime._inquiry import Inquiry
 from bartack.runtime._inspection import probe
 from bartack.runtime._layout import RunDir
 from bartack.runtime._memory_hub import KilledError
 from bartack.runtime._memory_run import MemoryRun, MovableClock
 from bartack.runtime._pinning import pin, read_sources
-from bartack.runtime._program import Inquiry, project_root
+from bartack.runtime._project import project_root
 from bartack.runtime._replay import ReplayReport, check_replay
 from bartack.runtime._results import Failure, ShellResult
 from bartack.runtime._state import State
 from bartack.runtime._steps import CallArgs
 from bartack.runtime._values import encode
 from bartack.runtime._view import Chronicle, StepRecord
-from bartack.runtime._worker_state import OpenStep, Value
+from bartack.runtime._worker_state import OpenStep, UnknownDecision, Value
 
 __all__ = [
     "Begin",
