@@ -10,8 +10,12 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from bartack.config.load import Config
 from bartack.runtime import Run
-from bartack.runtime.operate import Config, Order, Quiet, RunDir, create_run, drive
+from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.launch import drive
+from bartack.runtime.hub.serve import Quiet
+from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision import find_by_environment
 
 T = TypeVar("T")

@@ -16,10 +16,10 @@ import msgspec
 
 from bartack.core import SystemClock
 from bartack.journal import open_reader
-from bartack.runtime import _entries as e
-from bartack.runtime._herald import Herald
-from bartack.runtime._state import State
-from bartack.runtime._worker_state import Value
+from bartack.runtime.kernel.mail_events import Herald
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.worker_state import Value
 from bartack.telemetry import Telemetry
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal

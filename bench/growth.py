@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from bartack.journal import Draft, open_journal, open_reader
 from bartack.runtime import Run
-from bartack.runtime.operate import StepFinished
+from bartack.runtime.state.entries import StepFinished
 from bartack.supervision import find_by_environment
 from bench._disk import InMemoryError, data_directory, describe_machine
 from bench._harness import RESULTS

@@ -23,7 +23,9 @@ from bartack.language import (
     parse,
     reformat,
 )
-from bartack.runtime.rehearse import Inquiry, load_worker, probe
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import run_worker
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal

@@ -17,9 +17,13 @@ from typing import Final
 import msgspec
 
 from bartack.agents import command_key
+from bartack.config.load import load_config
 from bartack.journal import open_reader
 from bartack.pipeline import PROGRAM, TaskRecord, make_order, make_settings
-from bartack.runtime.operate import CallArgs, Order, Quiet, create_run, drive, load_config
+from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.launch import drive
+from bartack.runtime.hub.serve import Quiet
+from bartack.runtime.protocol.steps import CallArgs
 from bench._harness import OURS, Bench, Contestant, Race, main
 from bench._report import Goal
 from bench._runner import Sample

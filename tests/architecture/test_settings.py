@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bartack.config.load import Config, check_resumed
 from bartack.errors import ConfigError
-from bartack.runtime.operate import Config, check_resumed
 
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "tests/settings.toml"

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bartack.cli._live import PlainView, TerminalView, View
-from bartack.runtime._layout import RunDir
-from bartack.runtime._state import State
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.run_state import State
 
 
 def plain_view(run: RunDir) -> View:

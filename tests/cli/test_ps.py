@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bartack.cli._ps import busy_with
-from bartack.runtime.operate import Process
+from bartack.runtime.protocol.requests import Process
 
 
 @pytest.mark.parametrize(

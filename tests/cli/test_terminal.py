@@ -16,7 +16,7 @@ from bartack.cli._edge import Edge, guarded_streams, own
 from bartack.cli._lossy import LossyStream
 from bartack.cli._terminal import Screen, cells, human_size, printable, shorten
 from bartack.journal._veil import Secrets, Veil
-from bartack.runtime._hub_log import HubLog
+from bartack.runtime.hub.log import HubLog
 
 
 class Terminal(io.StringIO):

@@ -9,8 +9,8 @@ import os
 import signal
 import sys
 
-from bartack.runtime import _core
-from bartack.runtime._serve import main
+from bartack.runtime.hub.serve import main
+from bartack.runtime.kernel import core as _core
 
 
 def die(*arguments: object) -> None:

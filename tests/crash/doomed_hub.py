@@ -16,8 +16,13 @@ from typing import Final
 
 from bartack.core import RealDisk
 from bartack.journal import FileJournal
-from bartack.runtime import _commands, _core, _hub, _layout, _ledger, _mirror
-from bartack.runtime._serve import main
+from bartack.runtime.hub import commands as _commands
+from bartack.runtime.hub import hub as _hub
+from bartack.runtime.hub.serve import main
+from bartack.runtime.kernel import core as _core
+from bartack.runtime.kernel import turn as _ledger
+from bartack.runtime.rundir import layout as _layout
+from bartack.runtime.rundir import mirror as _mirror
 from bartack.supervision import ParentClient
 
 ACTIONS: Final = {

@@ -18,13 +18,13 @@ from typing import Protocol, Self
 
 import msgspec
 
+from bartack.config.load import load_config
 from bartack.core import open_watch
 from bartack.journal import Entry, open_reader
-from bartack.runtime._config import load_config
-from bartack.runtime._creation import Order, create_run
-from bartack.runtime._layout import RunDir
-from bartack.runtime._run import Run
-from bartack.runtime._steps import CallArgs
+from bartack.runtime.client.run import Run
+from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.protocol.steps import CallArgs
+from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision import ProcessFacts, ProcessId, descendants, find_by_environment, kill_tree
 
 PATIENCE_S = 60.0
@@ -66,7 +66,7 @@ class RealRun:
         self,
         *decision: str,
         env: dict[str, str] | None = None,
-        module: Sequence[str] = ("-P", "-s", "-m", "bartack.runtime._serve"),
+        module: Sequence[str] = ("-P", "-s", "-m", "bartack.runtime.hub.serve"),
         log: Path | None = None,
     ) -> subprocess.Popen[bytes]:
         """Start a hub; does not wait for anything."""
@@ -226,7 +226,7 @@ class Parts:
     def __init__(self, hub: int) -> None:
         self.hub = hub
         self.all = [facts for facts in descendants(hub) if not facts.dead]
-        self.zygote_guardian = self._guardian("bartack.runtime._zygote")
+        self.zygote_guardian = self._guardian("bartack.runtime.worker_process.zygote")
         self.keeper_guardian = self._guardian("bartack.supervision._keeper")
         self.zygote = self._child(self.zygote_guardian)
         self.keeper = self._child(self.keeper_guardian)

@@ -26,19 +26,19 @@ from tests.crash.schedule_programs import Writer, player
 
 from bartack.errors import AgentError, SessionFailedError
 from bartack.journal import MemoryStore
-from bartack.runtime import _entries as e
-from bartack.runtime import _frames as f
-from bartack.runtime import _ledger as act
-from bartack.runtime import _steps as s
-from bartack.runtime._apply import apply_all
-from bartack.runtime._bodies import Bodies, BodyOp, StepInfo, _LoopThread
-from bartack.runtime._effects import ShellEnd
-from bartack.runtime._exceptions import describe_error
-from bartack.runtime._memory_hub import KilledError, MemoryHub, MortalJournal
-from bartack.runtime._scheduler import Scheduler
-from bartack.runtime._state import State
-from bartack.runtime._stint import call_worker, facts_of, report_end
-from bartack.runtime._worker_state import NO_VALUE, UnknownDecision, Value
+from bartack.runtime.context.invoke import call_worker, facts_of, report_end
+from bartack.runtime.kernel import turn as act
+from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.memory.hub import KilledError, MemoryHub, MortalJournal
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.protocol.exceptions import describe_error
+from bartack.runtime.scheduler.bodies import Bodies, BodyOp, StepInfo, _LoopThread
+from bartack.runtime.scheduler.scheduler import Scheduler
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision, Value
 from bartack.testing import VirtualClock
 
 HUBS: Final = 40

@@ -30,10 +30,10 @@ from tests.crash.runs import PATIENCE_S, Parts, RealRun, kill, spin
 
 from bartack.core import add_trusted, open_watch
 from bartack.journal import Entry, open_reader
-from bartack.runtime._crew import WORKER_RESTARTS
-from bartack.runtime._fingerprint import step_key
-from bartack.runtime._hub import PARENT_RESTARTS
-from bartack.runtime._transcript import lost_lines
+from bartack.runtime.hub.hub import PARENT_RESTARTS
+from bartack.runtime.kernel.workers import WORKER_RESTARTS
+from bartack.runtime.rundir.transcript import lost_lines
+from bartack.runtime.scheduler.fingerprint import step_key
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 

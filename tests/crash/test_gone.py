@@ -32,7 +32,7 @@ ENDS: dict[str, tuple[Callable[[RealRun], None], int]] = {
 
 def started(run: RealRun, count: int = 8) -> RealRun:
     """A run with a warden above its hub, and workers that wait."""
-    run.start(module=under_warden(run.workspace, "-P", "-s", "-m", "bartack.runtime._serve"))
+    run.start(module=under_warden(run.workspace, "-P", "-s", "-m", "bartack.runtime.hub.serve"))
     run.wait_open("receive", count)
     return run
 

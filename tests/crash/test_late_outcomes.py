@@ -13,7 +13,7 @@ import pytest
 from tests.crash.runs import PATIENCE_S, RealRun, wait_until
 
 from bartack.core import add_trusted
-from bartack.runtime._layout import RunDir
+from bartack.runtime.rundir.layout import RunDir
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 

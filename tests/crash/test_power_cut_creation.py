@@ -17,12 +17,12 @@ from tests.crash.runs import RealRun
 
 from bartack.core import Batch, Disk
 from bartack.journal import FileJournal, open_journal
-from bartack.runtime import _entries as e
-from bartack.runtime._creation import Plan, make_run
-from bartack.runtime._layout import RunDir
-from bartack.runtime._locate import list_runs, load_state
-from bartack.runtime._pinning import finish_update, pin, prepare_update
-from bartack.runtime._state import State
+from bartack.runtime.hub.create import Plan, make_run
+from bartack.runtime.program.pin import finish_update, pin, prepare_update
+from bartack.runtime.rundir.find import list_runs, load_state
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.run_state import State
 from bartack.testing import FaultyDisk, PowerCut, VirtualClock, keep_everything
 
 LIMIT = 1024

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from tests.unit.runtime.stage import Ask, Lines, RemoteError, Role, Theatre, fields, plain
 
-from bartack.runtime import _entries as e
-from bartack.runtime import _steps as s
-from bartack.runtime._apply import apply_all
-from bartack.runtime._effects import ShellEnd
-from bartack.runtime._memory_hub import KilledError
-from bartack.runtime._state import State
+from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.memory.hub import KilledError
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.run_state import State
 
 Record = Callable[[str, object], None]
 

@@ -17,12 +17,12 @@ import pytest
 from bartack import Context, Retry, ShellResult, step, worker
 from bartack.errors import BartackError
 from bartack.journal import Entry
-from bartack.runtime import _entries as e
-from bartack.runtime import _frames as f
-from bartack.runtime._memory_hub import KilledError
-from bartack.runtime._steps import ToolSpec
-from bartack.runtime._toolbox import Tool
-from bartack.runtime._values import Buffer
+from bartack.runtime.memory.hub import KilledError
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol.steps import ToolSpec
+from bartack.runtime.protocol.values import Buffer
+from bartack.runtime.scheduler.tool_calls import Tool
+from bartack.runtime.state import entries as e
 from bartack.testing import ScriptedAgent, TestRun
 
 Code = list[object]

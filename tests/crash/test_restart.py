@@ -9,9 +9,9 @@ import pytest
 from tests.crash.runs import Begin, RealRun, kill
 
 from bartack.journal import open_reader
-from bartack.runtime._apply import apply_all
-from bartack.runtime._entries import Output, decode_entry
-from bartack.runtime._state import State
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.entries import Output, decode_entry
+from bartack.runtime.state.run_state import State
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 

@@ -15,7 +15,7 @@ from tests.crash.runs import PATIENCE_S, RealRun, wait_until
 from bartack.core import RealDisk
 from bartack.errors import BlobCorruptError, JournalLostError
 from bartack.journal._lock import read_mark
-from bartack.runtime.operate import cancel_run, fail_run
+from bartack.runtime.client.manage import cancel_run, fail_run
 
 COUNT = 8
 LARGE = 100_000

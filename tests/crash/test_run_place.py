@@ -12,7 +12,7 @@ from tests.crash.runs import PATIENCE_S, Begin, RealRun
 
 from bartack.core import add_trusted
 from bartack.errors import ForeignRunError, ProgramImportError, ResumeRefusedError
-from bartack.runtime._layout import RunDir
+from bartack.runtime.rundir.layout import RunDir
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 

@@ -13,8 +13,8 @@ import pytest
 from tests.crash.runs import PATIENCE_S, PROGRAMS, Begin, RealRun
 from tests.crash.test_run_steps import error_of
 
-from bartack.runtime._client import HubClient
-from bartack.runtime._frames import Ask, Hello, encode
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.frames import Ask, Hello, encode
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 

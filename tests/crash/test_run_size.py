@@ -15,7 +15,7 @@ from tests.crash.test_run_rights import memory_kb
 from tests.crash.warden import waited
 
 from bartack.journal import Draft, open_journal
-from bartack.runtime import _entries as e
+from bartack.runtime.state import entries as e
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")
 

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from tests.crash.runs import Begin, RealRun, command_of, kill, kill_together, wait_until
 
-from bartack.runtime._client import HubClient
-from bartack.runtime._entries import FailureRecorded
-from bartack.runtime._steps import MailboxStats
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.steps import MailboxStats
+from bartack.runtime.state.entries import FailureRecorded
 from bartack.supervision import read_facts
 
 BLIND_HUB = Path(__file__).with_name("blind_hub.py")

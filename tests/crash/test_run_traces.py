@@ -71,7 +71,7 @@ def test_a_run_that_is_to_be_traced_says_so_when_open_telemetry_is_missing(
     (hidden / "opentelemetry/__init__.py").write_text("raise ModuleNotFoundError(name='opentelemetry')\n")
     run = begin("traced")
 
-    run.start(module=["-m", "bartack.runtime._serve"], env={"PYTHONPATH": str(hidden)})
+    run.start(module=["-m", "bartack.runtime.hub.serve"], env={"PYTHONPATH": str(hidden)})
 
     assert run.wait_hub() == 1
     assert "install bartack[otel]" in run.run.log.read_text()

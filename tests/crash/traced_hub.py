@@ -12,7 +12,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
 
-from bartack.runtime._serve import main
+from bartack.runtime.hub.serve import main
 
 if __name__ == "__main__":
     with Path(sys.argv[1]).open("a", encoding="utf-8") as file:

@@ -15,10 +15,10 @@ from bartack.language._diagnostics import MOST_SHOWN
 from bartack.language._parser import MOST_PARAMETERS
 from bartack.language._source import MAX_BYTES
 from bartack.language._types import ARRAY, DELIVERY, MAILBOX, RESULT, SESSION, STRING
-from bartack.runtime._values import DEEPEST, MAX_VALUE
 from bartack.runtime.patchwork._members import LONGEST_TEXT
 from bartack.runtime.patchwork._operators import LONGEST_RANGE
 from bartack.runtime.patchwork._runtime import DEEPEST_CALL
+from bartack.runtime.protocol.values import DEEPEST, MAX_VALUE
 from bartack.supervision.forms import CAPTURE_LIMIT
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/patchwork.md").read_text(encoding="utf-8")

@@ -20,11 +20,13 @@ from tests.docs.test_examples import Step, as_shown, check_console, console_bloc
 from tests.language.test_run_programs import run_real
 
 from bartack.cli import main
+from bartack.config.load import load_config
 from bartack.core import open_watch
-from bartack.runtime._config import load_config
-from bartack.runtime._creation import Order, create_run
-from bartack.runtime._frames import TOGETHER
-from bartack.runtime.rehearse import Inquiry, load_worker, probe
+from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.protocol.frames import TOGETHER
+from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, assert_survives_crashes
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

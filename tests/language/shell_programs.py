@@ -6,10 +6,10 @@ from typing import Literal
 
 from bartack import Context, worker
 from bartack.errors import BartackError, ShellError
-from bartack.runtime._forms import shell_form
-from bartack.runtime._members import scheduler_of
-from bartack.runtime._op import StepOp
-from bartack.runtime._results import ShellResult
+from bartack.runtime.context.part import scheduler_of
+from bartack.runtime.patchwork._forms import shell_form
+from bartack.runtime.scheduler.operations import StepOp
+from bartack.runtime.scheduler.results import ShellResult
 from bartack.supervision.forms import Bare, Form, Group, Pipeline, Redirect, SimpleCommand, Word
 
 

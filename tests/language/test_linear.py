@@ -13,7 +13,9 @@ from bartack.language import _near as near
 from bartack.runtime.patchwork import _members, _operators
 from bartack.runtime.patchwork import _values as values
 from bartack.runtime.patchwork._runtime import Runtime
-from bartack.runtime.rehearse import Inquiry, load_worker, probe
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, TestRun, run_worker
 
 GROWING = {

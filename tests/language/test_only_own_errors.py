@@ -10,7 +10,9 @@ from bartack.errors import InternalError
 from bartack.language._library import _ARRAY, _STRING, FUNCTIONS, Signature
 from bartack.runtime import ShellResult
 from bartack.runtime.patchwork._places import own_error
-from bartack.runtime.rehearse import Inquiry, load_worker, probe
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import run_worker
 
 VALUES = r"""

@@ -16,7 +16,9 @@ import pytest
 
 from bartack.language import parse
 from bartack.runtime import ShellResult, Worker
-from bartack.runtime.rehearse import Inquiry, load_worker, probe
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, TestRun, assert_survives_crashes, run_worker
 
 HERE = Path(__file__).parent / "run"

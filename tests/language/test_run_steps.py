@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from bartack.runtime import ShellResult
+from bartack.runtime.context.definitions import WorkerCall
 from bartack.runtime.patchwork import load_text
-from bartack.runtime.rehearse import Begin, Done, Note, Out, Step, WorkerCall
+from bartack.runtime.protocol.frames import Begin, Done, Note, Out, Step
 from bartack.testing import ScriptedAgent, TestRun, run_worker, start_worker
 
 

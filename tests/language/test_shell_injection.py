@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from tests.unit.supervision.form_keeper import FormKeeper, captured, form, run, words
 
-from bartack.runtime._forms import unsafe_form
+from bartack.runtime.patchwork._forms import unsafe_form
 from bartack.supervision.forms import Bare, Form, Group, Pipeline, Redirect, SimpleCommand, Word
 
 PAYLOADS = msgspec.json.decode(Path(__file__).with_name("injections.json").read_bytes(), type=list[str])

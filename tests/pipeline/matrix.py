@@ -17,11 +17,13 @@ from tests.pipeline.players import Cast
 from tests.pipeline.team import APPROVED, GREEN, RED, Reply, edits, faults, order, receipts, settings, wrote
 
 from bartack.agents import correlation_id
+from bartack.config.sections import PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.pipeline import PipelineOrder, main
 from bartack.runtime import Context, ShellResult, worker
-from bartack.runtime._memory_run import RUN_ID
-from bartack.runtime.operate import PipelineConfig, SnapshotConfig, TestsConfig
-from bartack.runtime.rehearse import KilledError, StepFinished, WorkerCall, decode_entry
+from bartack.runtime.context.definitions import WorkerCall
+from bartack.runtime.memory.hub import KilledError
+from bartack.runtime.memory.run import RUN_ID
+from bartack.runtime.state.entries import StepFinished, decode_entry
 from bartack.testing import TestRun
 from bartack.testing._run_crashes import _finished, _step_of
 

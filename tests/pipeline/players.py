@@ -18,10 +18,10 @@ from bartack.agents import AgentProcess, AgentsConfig, Command, NdjsonConfig
 from bartack.agents._lines import BadLine, Splitter, read_command
 from bartack.agents._scripted import Script, read_script
 from bartack.agents._scripted_side import HANG, Ignored, Memory, ScriptedSide
-from bartack.runtime._config import Config
-from bartack.runtime._memory_run import RUN_ID
-from bartack.runtime._programs import Programs, Ready
-from bartack.runtime.rehearse import KilledError
+from bartack.config.load import Config
+from bartack.runtime.hub.agent_programs import Programs, Ready
+from bartack.runtime.memory.hub import KilledError
+from bartack.runtime.memory.run import RUN_ID
 from bartack.testing import VirtualClock
 
 

@@ -20,9 +20,9 @@ from tests.pipeline.team import APPROVED, Reply, edits, wrote
 from bartack.core import add_trusted
 from bartack.journal import Entry, open_reader
 from bartack.pipeline import Receipt, iter_receipts, load_receipt
-from bartack.runtime._layout import RunDir
-from bartack.runtime._run import Run
-from bartack.runtime.rehearse import Chronicle
+from bartack.runtime.client.run import Run
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.timeline import Chronicle
 from bartack.supervision import descendants
 
 PATIENCE_S: Final = 180.0

@@ -18,9 +18,9 @@ from tests.pipeline.team import (
     wrote,
 )
 
+from bartack.config.sections import ReviewConfig, SpecConfig
 from bartack.errors import ReceiptConflictError
 from bartack.pipeline._receipts import encode_receipt, receipt_path, store_receipt
-from bartack.runtime.operate import ReviewConfig, SpecConfig
 
 REVIEW: list[dict[str, object]] = [{"type": "review.completed", "status": "approved"}]
 MINE = [{"path": "src/a.py", "content": "MINE = 1\n"}]

@@ -9,7 +9,7 @@ import pytest
 from tests.pipeline.studio import Studio
 
 from bartack.agents import Usage
-from bartack.runtime.operate import Receipt, load_receipt
+from bartack.runtime.rundir.receipts import Receipt, load_receipt
 
 SPENDS = "answer['usage'] = {'cost_usd': 0.25, 'turns': 1}\n"
 ONCE = """\

@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 from tests.pipeline.team import APPROVED, Team, order, settings
 
+from bartack.config.sections import BudgetConfig
 from bartack.errors import BudgetExceededError
 from bartack.pipeline import iter_receipts
-from bartack.runtime._units import Caps, Units, reserve, settle
-from bartack.runtime.operate import BudgetConfig
+from bartack.runtime.state.units import Caps, Units, reserve, settle
 
 SETTINGS: Final = """\
 durability = "process"

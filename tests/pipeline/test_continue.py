@@ -23,13 +23,13 @@ from tests.pipeline.team import (
     wrote,
 )
 
+from bartack.config.sections import BudgetConfig, PipelineConfig
 from bartack.pipeline import _desk
 from bartack.pipeline._past import Notebook, Past, join_notes
 from bartack.pipeline._records import Noted, Settings, Summary
 from bartack.pipeline._standing import fold
 from bartack.runtime import ShellResult
-from bartack.runtime.operate import BudgetConfig, PipelineConfig
-from bartack.runtime.rehearse import KilledError
+from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun
 
 REFUSES: Reply = {"times": 1, "error": {"code": "invalid_inputs", "retryable": False}}

@@ -24,7 +24,7 @@ from tests.pipeline.team import (
 from bartack.pipeline import PipelineOrder
 from bartack.pipeline._records import Summary
 from bartack.runtime import ShellResult
-from bartack.runtime.rehearse import KilledError
+from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun
 
 SPEC = {"SPEC.md": "# Spec\n\n## Status\n\nold\n"}

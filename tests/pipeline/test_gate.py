@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from tests.pipeline.team import GREEN, RED, Team, built, gates, iteration_of, order, settings, wrote
 
+from bartack.config.sections import RedactionConfig, TestsConfig
 from bartack.pipeline._records import KEPT_BYTES, Gate, Settings, TestRun
 from bartack.pipeline._steps import TAIL_BYTES, judge_tests
 from bartack.runtime import ShellResult
-from bartack.runtime._steps import ShellOutcome
-from bartack.runtime.operate import RedactionConfig, TestsConfig
+from bartack.runtime.protocol.steps import ShellOutcome
 
 
 def using_tests(**keys: object) -> Settings:

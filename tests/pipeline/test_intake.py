@@ -9,12 +9,12 @@ import msgspec
 import pytest
 from tests.pipeline.team import Reply, Team, begin, order, settings, statuses
 
+from bartack.config.sections import IntakeConfig, QuestionsConfig
 from bartack.errors import ActivationError
 from bartack.pipeline import PipelineOrder, TaskRecord
 from bartack.pipeline._proposal import proposal_problem, sort_tasks
 from bartack.pipeline._records import Settings
-from bartack.runtime.operate import IntakeConfig, QuestionsConfig
-from bartack.runtime.rehearse import KilledError
+from bartack.runtime.memory.hub import KilledError
 
 FILES = {"README.md": "hello\n", "docs/plan.md": "# Plan\n", "plan-b.md": "# Other\n"}
 

@@ -26,15 +26,9 @@ from tests.pipeline.team import (
 )
 
 from bartack.agents import AgentRequest, AgentResult, ScriptedAgent, obey
+from bartack.config.sections import BudgetConfig, PipelineConfig, QuestionsConfig, SnapshotConfig, TestsConfig
 from bartack.pipeline._records import Settings
 from bartack.runtime import ShellResult
-from bartack.runtime.operate import (
-    BudgetConfig,
-    PipelineConfig,
-    QuestionsConfig,
-    SnapshotConfig,
-    TestsConfig,
-)
 
 SPEC = {"README.md": "hello\n", "SPEC.md": "# Spec\n\n## Status\n\nnew\n"}
 

@@ -25,15 +25,16 @@ from bartack.agents._conversation import Conversation
 from bartack.agents._lines import read_line, write_line
 from bartack.agents._messages import ROLES, TERMINAL, Command, Party, Retry, ToolSpec, Version
 from bartack.agents._record import AgentRecord, Link
+from bartack.config.sections import PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.pipeline import TaskRecord
 from bartack.pipeline._desk import plain
 from bartack.pipeline._proposal import proposal_problem, read_proposal
 from bartack.pipeline._records import Noted, Spent, TaskResult
 from bartack.pipeline._task import base_inputs
-from bartack.runtime._members_agents import _result_reader
-from bartack.runtime._steps import ThinkOutcome
-from bartack.runtime._values import codec, encode
-from bartack.runtime.operate import Answered, PipelineConfig, SnapshotConfig, TestsConfig
+from bartack.runtime.context.agents import _result_reader
+from bartack.runtime.protocol.steps import ThinkOutcome
+from bartack.runtime.protocol.values import codec, encode
+from bartack.runtime.rundir.receipts import Answered
 from bartack.testing import VirtualClock
 
 SEED: Final = int(os.environ.get("BARTACK_FUZZ_SEED", "1"))

@@ -13,7 +13,7 @@ from bartack.errors import PlanPathError
 from bartack.pipeline import Place, Receipt, Settings
 from bartack.pipeline._main import _sum_of
 from bartack.pipeline._steps import _look_for_secrets
-from bartack.runtime.operate import ReceiptArtifact
+from bartack.runtime.rundir.receipts import ReceiptArtifact
 
 SECRET = "open-sesame-and-more"  # noqa: S105 - opens nothing
 

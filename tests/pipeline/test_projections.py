@@ -10,13 +10,14 @@ import pytest
 from tests.pipeline.team import APPROVED, Team, facts_of, order, settings, wants
 
 from bartack.agents import Command, Event, command_key
+from bartack.config.sections import PipelineConfig
 from bartack.journal import open_journal
 from bartack.pipeline import Standing, check_ledger, read_progress
 from bartack.pipeline._facts import Fact
 from bartack.pipeline._ledger import iter_ledger
 from bartack.pipeline._records import Activated, Summary, TaskRecord
 from bartack.pipeline._standing import Progress, fold
-from bartack.runtime.operate import PipelineConfig, RunEnded
+from bartack.runtime.state.entries import RunEnded
 from bartack.testing import TestRun
 
 SPEC = {"SPEC.md": "# Spec\n\n## Status\n"}

@@ -11,10 +11,11 @@ from tests.pipeline.team import Team, order, receipts, settings, statuses
 
 from bartack.agents import ScriptedAgent, read_agents
 from bartack.agents._scripted import read_script
+from bartack.config.load import Config
+from bartack.config.sections import PipelineConfig
 from bartack.errors import ConfigError
 from bartack.pipeline import Settings, make_settings
 from bartack.pipeline._templates import SHIPPED, check_template, fill, load_templates
-from bartack.runtime.operate import Config, PipelineConfig
 
 BUILT = {"event": "builder.completed", "payload": {"tests": {"status": "pass"}, "summary": "done"}}
 WRITES = [{"path": "src/a.py", "content": "A = 1\n"}]

@@ -19,7 +19,7 @@ from tests.pipeline.real import REPLIES, Shop
 from tests.pipeline.team import Reply
 
 from bartack.cli import main
-from bartack.runtime._transcript_facts import facts_told
+from bartack.runtime.rundir.pipeline_transcript import facts_told
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are told apart as on Linux")
 

@@ -12,11 +12,11 @@ from tests.pipeline.studio import REPORT, Studio
 from tests.pipeline.team import GREEN, RED, Team, begin, order, settings, statuses
 
 from bartack import Run
+from bartack.config.sections import TestsConfig
 from bartack.errors import ConfigError, WorkspaceBusyError
 from bartack.pipeline import hold_workspace
 from bartack.pipeline._settings import settings_file
 from bartack.runtime import ShellResult
-from bartack.runtime.operate import TestsConfig
 
 FAILS = f"{REPORT}pathlib.Path('README.md').write_text('mine\\n')\nanswer['artifacts'] = [artifact('README.md')]\n"
 TWO_TASKS = """

@@ -11,21 +11,14 @@ import pytest
 from tests.pipeline.team import AGENTS, APPROVED, GREEN, RED, Reply, Team, begin, outcomes, receipts, wrote
 from tests.unit.pipeline.repository import git, make, put
 
+from bartack.config.load import Config, read_settings
+from bartack.config.sections import BudgetConfig, ParallelConfig, PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.pipeline import PipelineOrder, Settings, TaskRecord
 from bartack.pipeline._facts import make_facts
 from bartack.pipeline._records import Merged, Spent, Summary
 from bartack.pipeline._standing import Progress, fold
 from bartack.runtime import ShellResult
-from bartack.runtime.operate import (
-    BudgetConfig,
-    Config,
-    ParallelConfig,
-    PipelineConfig,
-    SnapshotConfig,
-    TestsConfig,
-    read_settings,
-)
-from bartack.runtime.rehearse import KilledError
+from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun
 
 Run = TestRun[Summary]

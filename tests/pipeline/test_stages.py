@@ -21,12 +21,12 @@ from tests.pipeline.team import (
     wants,
 )
 
+from bartack.config.sections import PipelineConfig
 from bartack.errors import PipelineError, ResumeRefusedError
 from bartack.pipeline import _stages
 from bartack.pipeline._stages import NEXT, Stages, TaskStage
 from bartack.runtime import ShellResult
-from bartack.runtime.operate import PipelineConfig
-from bartack.runtime.rehearse import KilledError
+from bartack.runtime.memory.hub import KilledError
 
 SPEC: Final = {"SPEC.md": "# Spec\n\n## Status\n"}
 NOWHERE: Final = ShellResult(["make", "test"], 127, "", "make: not found\n")

@@ -15,7 +15,7 @@ import pytest
 from tests.security.users import User
 
 import bartack
-from bartack.runtime.operate import RunDir
+from bartack.runtime.rundir.layout import RunDir
 
 TIMEOUT_S: Final = 120.0
 Done = subprocess.CompletedProcess[str]
@@ -130,7 +130,7 @@ def readable_python(user: User) -> str:
     for python in (sys.executable, f"/usr/bin/{version}", f"/usr/local/bin/{version}"):
         with suppress(OSError):
             done = subprocess.run(
-                [python, "-c", "import bartack.runtime._child"],
+                [python, "-c", "import bartack.runtime.worker_process.child"],
                 env={"PATH": os.environ["PATH"], **python_path()},
                 user=user.uid,
                 group=user.uid,

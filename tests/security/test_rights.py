@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bartack.runtime.operate import RunDir, list_runs, read_state
+from bartack.runtime.rundir.find import list_runs, read_state
+from bartack.runtime.rundir.layout import RunDir
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the attacks are made with tools of Linux")
 

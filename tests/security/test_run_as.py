@@ -20,7 +20,7 @@ from tests.security.users import User
 
 from bartack.errors import BlobMissingError
 from bartack.journal import RUN_GROUPS, BlobRef, open_blobs
-from bartack.runtime.operate import read_state
+from bartack.runtime.rundir.find import read_state
 
 REFUSED = "BT341"
 
@@ -486,7 +486,7 @@ def test_a_program_does_not_get_a_copy_of_a_file_that_its_user_cannot_read(site:
     # What a probe replies is up to the program: it runs in the same process.
     site.write(
         "team.py",
-        "import sys\nfrom bartack.runtime._imports import Data\n"
+        "import sys\nfrom bartack.runtime.program.imports import Data\n"
         f"sys.modules['__main__'].find_data = lambda closure, project: Data([{named!r}], [])\n{NOTHING}",
     )
 

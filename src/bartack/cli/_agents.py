@@ -126,7 +126,7 @@ def scripted(
 
 def _look(workspace: str, name: str | None, *, start: bool = False, live: bool = False) -> list[DoctorReport]:
     from bartack.agents import check_agents  # noqa: PLC0415 - a scripted agent starts faster without it
-    from bartack.runtime.operate import load_config  # noqa: PLC0415 - likewise
+    from bartack.config.load import load_config  # noqa: PLC0415 - likewise
 
     place = Path(workspace).resolve()
     config = load_config(place).agents

@@ -30,20 +30,14 @@ from bartack.errors import (
     TypeMismatchError,
     UsageError,
 )
-from bartack.runtime.operate import (
-    ENDED,
-    UNREADABLE,
-    AskArgs,
-    HubClient,
-    Request,
-    RunDir,
-    State,
-    check_answer,
-    leave_answer,
-    list_runs,
-    read_state,
-    summarise,
-)
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.answers import check_answer
+from bartack.runtime.protocol.requests import Request
+from bartack.runtime.protocol.steps import AskArgs
+from bartack.runtime.rundir.find import ENDED, UNREADABLE, list_runs, read_state, summarise
+from bartack.runtime.rundir.inbox import leave_answer
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.run_state import State
 
 Asked = tuple[RunDir, QuestionFacts]
 """An open question, and the run that asks it."""

@@ -15,7 +15,8 @@ from bartack.cli._answer import checked, expected, whoever
 from bartack.cli._edge import own
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import QuestionAnsweredError, QuestionNotFoundError, UsageError
-from bartack.runtime.operate import AskArgs, Hub
+from bartack.runtime.hub.hub import Hub
+from bartack.runtime.protocol.steps import AskArgs
 
 PROMPT = "> "
 

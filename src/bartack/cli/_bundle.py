@@ -20,10 +20,13 @@ from bartack._version import __version__
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import locate, run_argument, say, workspace_option
 from bartack.cli._terminal import Screen, human_size
+from bartack.config.load import load_config
 from bartack.core import RealDisk, Redactor, SecretRule, naming
 from bartack.errors import BartackError, UsageError
 from bartack.journal import Entry, FileReader, open_reader
-from bartack.runtime.operate import Digests, RunDir, load_config, read_state
+from bartack.runtime.rundir.find import read_state
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.secret_digests import Digests
 
 _FILES: Final = ("run.json", ".failed", "hub.log", "transcript.txt")
 _CONFIG: Final = "bartack.toml"

@@ -16,13 +16,15 @@ from bartack.cli._exit import Exit
 from bartack.cli._options import json_option
 from bartack.cli._runs import say
 from bartack.cli._terminal import Screen, printable
+from bartack.config.problem import CONFIG_FILE
+from bartack.config.project import PATCHWORK
 from bartack.errors import UsageError
 from bartack.language import has_errors, render_all, to_json
-from bartack.runtime.operate import CONFIG_FILE, PATCHWORK, Survey, survey
+from bartack.runtime.patchwork import Survey, survey
 from bartack.supervision.lint import TYPES, Report, check_python, python_files
 
 if TYPE_CHECKING:
-    from bartack.runtime.operate import SettingProblem
+    from bartack.config.problem import SettingProblem
 
 PYTHON: Final = ".py"
 _KINDS: Final = click.Choice(sorted(TYPES))

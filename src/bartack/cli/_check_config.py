@@ -6,17 +6,11 @@ import os
 import re
 from pathlib import Path
 
+from bartack.config.load import Config, Reading, find_workspace, read_settings
+from bartack.config.problem import CONFIG_FILE, SettingProblem
 from bartack.errors import ConfigError
 from bartack.pipeline import find_obstacles, needed_roles, warn_of_conflicts
-from bartack.runtime.operate import (
-    CONFIG_FILE,
-    Config,
-    Reading,
-    SettingProblem,
-    check_telemetry,
-    find_workspace,
-    read_settings,
-)
+from bartack.runtime.hub.launch import check_telemetry
 
 
 def check_config(project: Path, shown: str = CONFIG_FILE) -> list[SettingProblem]:

@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 
 from bartack.cli._terminal import Screen, printable
-from bartack.runtime.operate import Examined, examine_program, find_workspace
+from bartack.config.load import find_workspace
+from bartack.runtime.program.inspect import Examined, examine_program
 
 _WHY: Final = "docs/explanation/program.md"
 

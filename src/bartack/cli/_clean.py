@@ -31,17 +31,11 @@ from bartack.cli._runs import (
 )
 from bartack.cli._terminal import Screen, human_size, printable
 from bartack.errors import BartackError, ForeignRunError, UntrustedError, UsageError
-from bartack.runtime.operate import (
-    TERMINAL,
-    UNREADABLE,
-    RunDir,
-    RunSummary,
-    check_own,
-    delete_run,
-    is_active,
-    list_runs,
-    summarise,
-)
+from bartack.runtime.client.manage import delete_run
+from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, RunSummary, list_runs, summarise
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.origin import check_own
+from bartack.runtime.rundir.presence import is_active
 
 if TYPE_CHECKING:
     from bartack.pipeline import Cleared

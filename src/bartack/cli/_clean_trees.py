@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import BartackError
-from bartack.runtime.operate import RunDir, read_state
+from bartack.runtime.rundir.find import read_state
+from bartack.runtime.rundir.layout import RunDir
 
 if TYPE_CHECKING:
     from bartack.pipeline import Cleared

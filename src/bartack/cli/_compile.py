@@ -10,7 +10,7 @@ import click
 
 from bartack.cli._exit import Exit
 from bartack.core import write_file
-from bartack.runtime.operate import compile_file
+from bartack.runtime.patchwork import compile_file
 
 
 @click.command(name="compile", short_help="Show a Patchwork program as Python or as a tree.")

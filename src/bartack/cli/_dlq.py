@@ -16,7 +16,7 @@ from bartack.cli._runs import iso, locate, pretty, run_argument, workspace_optio
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import UsageError
 from bartack.messaging import DeadLetter, DeadLetterQueue, LetterState, Reason, describe_outcome, is_success
-from bartack.runtime.operate import open_letters
+from bartack.runtime.client.dead_letters import open_letters
 
 C = TypeVar("C", bound=Callable[..., None])
 

@@ -68,7 +68,8 @@ def doctor(path: str, *, timeouts: bool, live: bool, as_json: bool) -> Exit:
 
 
 def _show_timeouts(path: str, *, as_json: bool) -> Exit:
-    from bartack.runtime.operate import limits_in_force, load_config  # noqa: PLC0415 - the checks need no runtime
+    from bartack.config.load import load_config  # noqa: PLC0415 - the checks need no runtime
+    from bartack.config.timeouts import limits_in_force  # noqa: PLC0415 - the checks need no runtime
 
     limits = limits_in_force(os.environ, load_config(Path(path)).limits)
     if as_json:
@@ -216,7 +217,7 @@ def check_directory(path: str) -> Finding:
 
 def check_trust(path: str) -> Finding:
     """Whether settings and runs here are this user's own, or are trusted."""
-    from bartack.runtime.operate import check_place  # noqa: PLC0415 - the checks of the machine need no runtime
+    from bartack.runtime.rundir.find import check_place  # noqa: PLC0415 - the checks of the machine need no runtime
 
     try:
         check_place(Path(path))

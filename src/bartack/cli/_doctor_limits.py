@@ -30,7 +30,7 @@ def check_proc() -> Finding:
 
 def check_files() -> Finding:
     """Whether a run may open enough files."""
-    from bartack.runtime.operate import FILES_LEAST, workers_room  # noqa: PLC0415 - the other checks need no runtime
+    from bartack.runtime.hub.machine import FILES_LEAST, workers_room  # noqa: PLC0415 - the other checks need no runtime
     from bartack.supervision import most_files  # noqa: PLC0415 - likewise
 
     most, room = most_files(), workers_room(most_files())

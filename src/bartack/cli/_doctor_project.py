@@ -12,20 +12,13 @@ from bartack.agents import DoctorReport, check_agents
 from bartack.cli._check_config import check_config
 from bartack.cli._finding import Finding
 from bartack.cli._terminal import printable
+from bartack.config.load import Config, load_config
+from bartack.config.problem import CONFIG_FILE, SettingProblem
 from bartack.core import find_git, git_command, git_environment
 from bartack.errors import BartackError, GitError
 from bartack.pipeline import check_repository, count_trees, has_trees, missing_titles
-from bartack.runtime.operate import (
-    CONFIG_FILE,
-    TERMINAL,
-    UNREADABLE,
-    Config,
-    RunDir,
-    SettingProblem,
-    list_runs,
-    load_config,
-    summarise,
-)
+from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, list_runs, summarise
+from bartack.runtime.rundir.layout import RunDir
 
 GIT_TIMEOUT_S: Final = 10.0
 

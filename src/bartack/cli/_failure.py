@@ -26,7 +26,10 @@ from bartack.errors import (
     TypeMismatchError,
     WorkerDefinitionError,
 )
-from bartack.runtime.operate import ErrorData, RunDir, StackLine, State, revive_error
+from bartack.runtime.protocol.exceptions import revive_error
+from bartack.runtime.protocol.frames import ErrorData, StackLine
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.run_state import State
 
 SHOWN_FRAMES = 12
 """More lines of a traceback than these are left out in the middle."""

@@ -19,7 +19,7 @@ from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, printable
 from bartack.core import write_file
 from bartack.language import Diagnostic, LeftOld, Source, Upgraded, reformat, render_all, to_json, upgraded
-from bartack.runtime.operate import upgrade_file
+from bartack.runtime.patchwork import upgrade_file
 
 Status = Literal["unchanged", "changed", "errors", "left alone"]
 

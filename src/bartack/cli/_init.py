@@ -13,9 +13,9 @@ import click
 
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
+from bartack.config.problem import CONFIG_FILE
 from bartack.core import check_private, make_private, make_repository, replace_file
 from bartack.errors import UsageError
-from bartack.runtime.operate import CONFIG_FILE
 
 IGNORED: Final = ".bartack/"
 SHARED_MODE: Final = 0o644

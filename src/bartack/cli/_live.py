@@ -21,21 +21,13 @@ from bartack.cli._runs import load_value, say
 from bartack.cli._terminal import Colour, Screen, columns, human_time, printable
 from bartack.core import SystemClock
 from bartack.journal import open_reader
-from bartack.runtime.operate import (
-    EntryData,
-    Hub,
-    OpenStep,
-    Output,
-    Recorded,
-    Reopened,
-    RunDir,
-    State,
-    Worker,
-    WorkerEnded,
-    WorkerSpawned,
-    decode_entry,
-    name_deadlock,
-)
+from bartack.runtime.hub.hub import Hub
+from bartack.runtime.hub.reopened import Reopened
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.entries import EntryData, Output, WorkerEnded, WorkerSpawned, decode_entry
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.timeline import name_deadlock
+from bartack.runtime.state.worker_state import OpenStep, Recorded, Worker
 
 DRAW_S: Final = 0.1
 """The view of a terminal is not drawn more often than this."""

@@ -14,7 +14,10 @@ from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import iso, latest_argument, locate, read_chronicle, workspace_option
 from bartack.core import open_watch
 from bartack.journal import Entry, FileReader, open_reader
-from bartack.runtime.operate import RunDir, has_facts, is_active, lost_lines, read_transcript, was_abandoned
+from bartack.runtime.rundir.find import was_abandoned
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.presence import is_active
+from bartack.runtime.rundir.transcript import has_facts, lost_lines, read_transcript
 
 LOOK_S = 2.0
 """How often a follower looks whether anybody runs the run."""

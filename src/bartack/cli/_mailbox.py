@@ -15,17 +15,13 @@ from bartack.cli._runs import iso, latest_argument, load_value, locate, run_argu
 from bartack.cli._terminal import Screen, printable
 from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
 from bartack.messaging import BroadcastResult, Mailbox, Message, check_name, check_topic, is_success
-from bartack.runtime.operate import (
-    Held,
-    HubClient,
-    LeftMessage,
-    Request,
-    RunDir,
-    Value,
-    leave_message,
-    left_messages,
-    read_state,
-)
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.requests import Request
+from bartack.runtime.protocol.steps import Held
+from bartack.runtime.rundir.find import read_state
+from bartack.runtime.rundir.inbox import LeftMessage, leave_message, left_messages
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.worker_state import Value
 
 name_argument = click.argument("name")
 

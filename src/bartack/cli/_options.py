@@ -53,7 +53,7 @@ def _inside(project: str) -> str:
         return project
     from pathlib import Path  # noqa: PLC0415 - few projects name one, and the others start faster without it
 
-    from bartack.runtime.operate import find_workspace  # noqa: PLC0415 - likewise
+    from bartack.config.load import find_workspace  # noqa: PLC0415 - likewise
 
     return str(find_workspace(Path(project)))
 

@@ -13,6 +13,7 @@ import msgspec
 
 from bartack.cli._runs import say
 from bartack.cli._wish import Wish
+from bartack.config.load import Config, Reading, read_settings
 from bartack.errors import ConfigError, UsageError
 from bartack.pipeline import (
     PROGRAM,
@@ -28,15 +29,9 @@ from bartack.pipeline import (
     needed_roles,
     warn_of_conflicts,
 )
-from bartack.runtime.operate import (
-    CallArgs,
-    Config,
-    Order,
-    Reading,
-    RunDir,
-    create_run,
-    read_settings,
-)
+from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.protocol.steps import CallArgs
+from bartack.runtime.rundir.layout import RunDir
 
 
 @contextmanager

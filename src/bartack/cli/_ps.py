@@ -16,17 +16,12 @@ from bartack.cli._status import write_deadlock
 from bartack.cli._terminal import Screen, human_time, printable
 from bartack.core import SystemClock
 from bartack.errors import BartackError, HubStoppedError, RunNotActiveError
-from bartack.runtime.operate import (
-    HubClient,
-    Process,
-    RunDir,
-    RunFacts,
-    describe_worker,
-    is_active,
-    list_runs,
-    read_state,
-    status_of,
-)
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.requests import Process, RunFacts
+from bartack.runtime.rundir.find import list_runs, read_state, status_of
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.presence import is_active
+from bartack.runtime.state.timeline import describe_worker
 
 
 class Household(NamedTuple):

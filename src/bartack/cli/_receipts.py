@@ -8,7 +8,7 @@ from typing import Final
 from bartack.cli._options import write_json
 from bartack.cli._terminal import Screen, Style, printable
 from bartack.pipeline import Receipt, iter_receipts, receipt_path, workspace_of
-from bartack.runtime.operate import RunDir
+from bartack.runtime.rundir.layout import RunDir
 
 _STYLES: Final[dict[str, Style]] = {"same": "green", "changed": "yellow", "missing": "red"}
 

@@ -29,39 +29,24 @@ from bartack.cli._runs import (
 )
 from bartack.cli._terminal import Colour, Screen, human_time, listed, printable, printable_lines
 from bartack.cli._wish import PIPELINE, Wish, set_option, wish_options
+from bartack.config.load import Config, check_resumed, kept_sets, load_config
+from bartack.config.project import PATCHWORK
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.journal import open_reader
-from bartack.runtime.operate import (
-    EXIT_CODES,
-    PATCHWORK,
-    TERMINAL,
-    TOGETHER,
-    UNREADABLE,
-    AskArgs,
-    Config,
-    Describe,
-    Order,
-    RunDir,
-    RunSummary,
-    State,
-    UnknownDecision,
-    Value,
-    check_own,
-    check_resumed,
-    check_run_as,
-    create_run,
-    differences,
-    drive,
-    kept_sets,
-    last_answer,
-    list_runs,
-    load_config,
-    pinned_files,
-    read_state,
-    set_aside,
-    summarise,
-    update_program,
-)
+from bartack.runtime.client.again import last_answer, set_aside
+from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.launch import EXIT_CODES, drive
+from bartack.runtime.program.source import differences, pinned_files
+from bartack.runtime.program.update import update_program
+from bartack.runtime.protocol.frames import TOGETHER
+from bartack.runtime.protocol.steps import AskArgs
+from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, RunSummary, list_runs, read_state, summarise
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.mirror import Describe
+from bartack.runtime.rundir.origin import check_own
+from bartack.runtime.rundir.run_as import check_run_as
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.worker_state import UnknownDecision, Value
 
 wait_option = click.option(
     "--wait", is_flag=True, help="Keep the run going while it waits for an answer from elsewhere."

@@ -16,18 +16,12 @@ from bartack.cli._terminal import Screen, Style, human_time, printable
 from bartack.core import RealDisk
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import FileBlobs, open_reader
-from bartack.runtime.operate import (
-    AskArgs,
-    Chronicle,
-    RunDir,
-    RunSummary,
-    State,
-    Value,
-    find_run,
-    list_runs,
-    summarise,
-    value_of,
-)
+from bartack.runtime.protocol.steps import AskArgs
+from bartack.runtime.rundir.find import RunSummary, find_run, list_runs, summarise
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.timeline import Chronicle, value_of
+from bartack.runtime.state.worker_state import Value
 
 STYLES: Final[dict[str, Style]] = {
     "running": "cyan",

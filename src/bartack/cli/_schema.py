@@ -13,9 +13,10 @@ import msgspec
 from bartack.agents import render_schema, schema, schema_names, schema_text
 from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen
+from bartack.config.load import Config
 from bartack.errors import UsageError
 from bartack.pipeline import LedgerLine, Manifest, Progress, Receipt
-from bartack.runtime.operate import Config, RunFile
+from bartack.runtime.rundir.mirror import RunFile
 
 _RUN: Final = msgspec.defstruct("RunFile", [("pipeline", Progress | None, None)], bases=(RunFile,))
 """What run.json says, with what the pipeline says in it."""

@@ -22,7 +22,10 @@ from bartack.cli._runs import (
 )
 from bartack.cli._terminal import Screen, Style, human_size, human_time, printable
 from bartack.errors import StepNotFoundError
-from bartack.runtime.operate import Chronicle, RunDir, StepRecord, find_step, status_of
+from bartack.runtime.rundir.find import status_of
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.step_search import find_step
+from bartack.runtime.state.timeline import Chronicle, StepRecord
 
 NEWEST: Final = 1000
 """So many steps, messages and notes of a long run are shown."""

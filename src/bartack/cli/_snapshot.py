@@ -12,6 +12,7 @@ import click
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import workspace_option
 from bartack.cli._terminal import Screen, Style, human_size, printable
+from bartack.config.load import Config, load_config
 from bartack.core import check_private
 from bartack.errors import RunNotFoundError, UntrustedError, UsageError
 from bartack.pipeline import (
@@ -24,7 +25,7 @@ from bartack.pipeline import (
     read_manifest,
     verify_manifest,
 )
-from bartack.runtime.operate import Config, list_runs, load_config
+from bartack.runtime.rundir.find import list_runs
 
 _WORDS: Final = {"added": "added", "deleted": "removed", "modified": "changed", "mode": "mode changed"}
 _STYLES: Final[dict[str, Style]] = {"added": "green", "deleted": "red", "modified": "yellow", "mode": "cyan"}

@@ -27,22 +27,13 @@ from bartack.cli._runs import (
 from bartack.cli._terminal import Screen, human_time, printable, printable_lines
 from bartack.cli._wish import PIPELINE, PIPELINE_FILE
 from bartack.core import SystemClock, open_watch
-from bartack.runtime.operate import (
-    ENDED,
-    ErrorData,
-    OpenStep,
-    RunDir,
-    RunSummary,
-    State,
-    Worker,
-    is_active,
-    is_stopped,
-    list_runs,
-    name_deadlock,
-    read_state,
-    status_of,
-    summarise,
-)
+from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.rundir.find import ENDED, RunSummary, list_runs, read_state, status_of, summarise
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.presence import is_active, is_stopped
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.timeline import name_deadlock
+from bartack.runtime.state.worker_state import OpenStep, Worker
 
 if TYPE_CHECKING:
     from bartack.pipeline import Progress

@@ -8,16 +8,10 @@ import click
 
 from bartack.cli._options import json_option, write_json
 from bartack.cli._runs import locate, run_argument, say, workspace_option
-from bartack.runtime.operate import (
-    RunDir,
-    cancel_run,
-    delete_run,
-    fail_run,
-    fork_run,
-    read_state,
-    status_of,
-    update_program,
-)
+from bartack.runtime.client.manage import cancel_run, delete_run, fail_run, fork_run
+from bartack.runtime.program.update import update_program
+from bartack.runtime.rundir.find import read_state, status_of
+from bartack.runtime.rundir.layout import RunDir
 
 
 @click.command(short_help="End a run for good.")

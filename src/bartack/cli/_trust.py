@@ -12,7 +12,7 @@ from bartack.cli._options import json_option, write_json
 from bartack.cli._terminal import Screen, printable
 from bartack.core import TrustedDirectory, add_trusted, list_trusted, remove_trusted
 from bartack.errors import PeerRefusedError, UsageError
-from bartack.runtime.operate import find_enclosing
+from bartack.runtime.rundir.inside import find_enclosing
 
 
 @click.command(short_help="Trust a directory that is not yours alone.")

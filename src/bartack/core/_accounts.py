@@ -1,6 +1,7 @@
 """An account of the operating system whose processes are kept apart from ours: what they start with, and acting with its rights.
 
-Only root can start a process as another user. ``runtime/_run_as.py`` decides when that is done and what the account can reach.
+Only root can start a process as another user. ``runtime/rundir/run_as.py`` decides when that is done and what the account can
+reach.
 """
 
 from __future__ import annotations

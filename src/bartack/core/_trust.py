@@ -2,7 +2,7 @@
 
 Settings name commands, and a run is a program with its history. Files that another user made, or can change, are refused unless the
 person has named their directory with ``bartack trust``. The list of those directories is in the user's own configuration, next to
-the key that marks the user's own runs (``runtime/_origin.py``). Git decides by the same rule, down to ``SUDO_UID``.
+the key that marks the user's own runs (``runtime/rundir/origin.py``). Git decides by the same rule, down to ``SUDO_UID``.
 """
 
 from __future__ import annotations

@@ -39,15 +39,13 @@ if TYPE_CHECKING:
     from bartack.pipeline._standing import Progress, Standing, read_progress
     from bartack.pipeline._steps import note_resume
     from bartack.pipeline._task import task
-    from bartack.runtime.operate import (
+    from bartack.runtime.rundir.receipts import Receipt, iter_receipts, load_receipt
+    from bartack.runtime.rundir.snapshots import (
         Change,
         FileEntry,
         Manifest,
-        Receipt,
         Snapshot,
         compare,
-        iter_receipts,
-        load_receipt,
         read_manifest,
         snapshot_id,
     )
@@ -140,12 +138,30 @@ _HOMES: Final = {
 }
 
 
+_OF_RUNS: Final = {
+    "bartack.runtime.rundir.receipts": (
+        "Receipt",
+        "iter_receipts",
+        "load_receipt",
+    ),
+    "bartack.runtime.rundir.snapshots": (
+        "Change",
+        "FileEntry",
+        "Manifest",
+        "Snapshot",
+        "compare",
+        "read_manifest",
+        "snapshot_id",
+    ),
+}
+"""What can be read of a run without the pipeline."""
+
+
 def __getattr__(name: str) -> object:
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"{__name__}.{module}"), name)
-    if name in __all__:
-        return getattr(
-            import_module("bartack.runtime.operate"), name
-        )  # what can be read of a run without the pipeline
+    for module, names in _OF_RUNS.items():
+        if name in names:
+            return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

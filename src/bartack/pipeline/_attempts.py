@@ -9,7 +9,7 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.agents import conversation_id
-from bartack.runtime.operate import Attempt, Receipt
+from bartack.runtime.rundir.receipts import Attempt, Receipt
 
 
 class _Retry(msgspec.Struct):

@@ -43,7 +43,7 @@ from bartack.pipeline._steps import (
 from bartack.pipeline._templates import fill
 from bartack.pipeline._words import say_answer, say_command
 from bartack.runtime import Context
-from bartack.runtime.operate import Receipt, ReceiptAgent, ReceiptArtifact
+from bartack.runtime.rundir.receipts import Receipt, ReceiptAgent, ReceiptArtifact
 
 Cause = Literal["start", "tests", "review", "spec", "conflict", "clarification", "more", "resume"]
 

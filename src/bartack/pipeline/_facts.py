@@ -24,18 +24,15 @@ from bartack.pipeline._records import (
     TaskRecord,
     TaskResult,
 )
-from bartack.runtime.operate import (
-    AskArgs,
-    CallArgs,
+from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.protocol.steps import AskArgs, CallArgs, ThinkArgs, ThinkOutcome
+from bartack.runtime.state.entries import (
     EntryData,
-    ErrorData,
     RunCreated,
     RunEnded,
     StepFailed,
     StepFinished,
     StepStarted,
-    ThinkArgs,
-    ThinkOutcome,
     WorkerEnded,
     WorkerSpawned,
     decode_entry,

@@ -26,7 +26,8 @@ from bartack.pipeline._records import (
 )
 from bartack.pipeline._steps import snapshots_of
 from bartack.runtime import Context, step
-from bartack.runtime.operate import Answered, manifest_path, read_manifest
+from bartack.runtime.rundir.receipts import Answered
+from bartack.runtime.rundir.snapshots import manifest_path, read_manifest
 
 ID: Final = "intake"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from bartack.config.load import Config
 from bartack.errors import GitError, WorktreeDirtyError
 from bartack.pipeline._facts import read_facts
 from bartack.pipeline._git import Git
@@ -17,7 +18,6 @@ from bartack.pipeline._left_out import find_ignored
 from bartack.pipeline._records import Base, Lane, Place, Settings, TaskRecord
 from bartack.pipeline._removal import LEFT, REVIEW, drop_branches, list_trees, remove_tree
 from bartack.pipeline._worktrees import Trees, check_names, check_nested, lane_name, look_at, trees_of
-from bartack.runtime.operate import Config
 
 
 class Cleared(msgspec.Struct):

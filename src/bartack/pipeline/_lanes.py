@@ -27,7 +27,7 @@ from bartack.pipeline._records import (
 from bartack.pipeline._removal import list_trees, remove_tree
 from bartack.pipeline._worktrees import RESULT, Trees, find_marks, tree_of
 from bartack.runtime import step
-from bartack.runtime.operate import load_receipt
+from bartack.runtime.rundir.receipts import load_receipt
 
 PATIENCE_S: Final = 30.0
 """How long agents that have nothing to do may take to leave a worktree that is to be removed."""

@@ -35,7 +35,8 @@ from bartack.agents import (
 from bartack.errors import CanonicalJsonError
 from bartack.pipeline._facts import Fact, read_facts
 from bartack.pipeline._records import Decision, Gate, PipelineOrder, Shot
-from bartack.runtime.operate import AskArgs, RunCreated, RunEnded, ThinkArgs
+from bartack.runtime.protocol.steps import AskArgs, ThinkArgs
+from bartack.runtime.state.entries import RunCreated, RunEnded
 
 LedgerLine = Command | Event
 

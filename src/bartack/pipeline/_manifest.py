@@ -10,7 +10,7 @@ import msgspec
 
 from bartack.core import replace_file
 from bartack.errors import ManifestError
-from bartack.runtime.operate import FileEntry, Snapshot, manifest_path, read_manifest, snapshot_id
+from bartack.runtime.rundir.snapshots import FileEntry, Snapshot, manifest_path, read_manifest, snapshot_id
 
 SCHEMA: Final = 1
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bartack.agents import ScriptedConfig, check_agents
+from bartack.config.load import Config
+from bartack.config.sections import SnapshotConfig
 from bartack.core import safe_join, unknown_name
 from bartack.errors import BartackError, ConfigError, GitError, SnapshotReadError, UnsafePathError
 from bartack.pipeline._kept import check_repository
@@ -21,7 +23,6 @@ from bartack.pipeline._listing import Lister, Listing, SnapshotOptions
 from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._settings import PipelineRole, choose_agents
 from bartack.pipeline._templates import load_templates
-from bartack.runtime.operate import Config, SnapshotConfig
 
 _SHELL_WORDS: Final = frozenset(
     {

@@ -10,7 +10,7 @@ import msgspec
 
 from bartack.core import make_private, replace_file
 from bartack.errors import ReceiptConflictError
-from bartack.runtime.operate import Receipt, iter_receipts
+from bartack.runtime.rundir.receipts import Receipt, iter_receipts
 
 SECTOR: Final = 512
 """What a disk writes at once."""

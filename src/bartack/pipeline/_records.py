@@ -7,20 +7,19 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.agents import Finding, Usage
-from bartack.runtime.operate import (
-    Answered,
+from bartack.config.sections import (
     BudgetConfig,
     IntakeConfig,
     ParallelConfig,
     PipelineConfig,
     QuestionsConfig,
-    Receipt,
     RedactionConfig,
     ReviewConfig,
     SnapshotConfig,
     SpecConfig,
     TestsConfig,
 )
+from bartack.runtime.rundir.receipts import Answered, Receipt
 
 Verdict = Literal["pass", "fail", "waived"]
 StopPlace = Literal["tests", "review", "spec", "rounds", "intake", "answer", "budget", "tasks"]

@@ -7,9 +7,10 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
+from bartack.config.load import Config
+from bartack.config.sections import TaskConfig
 from bartack.errors import TaskNotFoundError, UsageError
 from bartack.pipeline._records import TaskRecord
-from bartack.runtime.operate import Config, TaskConfig
 
 GOAL: Final = "goal"
 """The id of a task that is only a goal."""

@@ -14,6 +14,8 @@ from typing import Final, cast
 
 import msgspec
 
+from bartack.config.load import Config, kept_sets
+from bartack.config.problem import CONFIG_FILE
 from bartack.core import replace_file
 from bartack.errors import BartackError, ConfigError
 from bartack.pipeline._facts import read_order
@@ -24,15 +26,10 @@ from bartack.pipeline._records import PipelineOrder, Settings
 from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
 from bartack.pipeline._standing import Standing
 from bartack.pipeline._steps import note_resume
-from bartack.runtime.operate import (
-    CONFIG_FILE,
-    Config,
-    Describe,
-    RunDir,
-    iter_receipts,
-    kept_sets,
-    read_state,
-)
+from bartack.runtime.rundir.find import read_state
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.mirror import Describe
+from bartack.runtime.rundir.receipts import iter_receipts
 
 BEGUN: Final = "it was decided when the run began"
 IN_WORKSPACE: Final = "the run began in the workspace itself, without worktrees"

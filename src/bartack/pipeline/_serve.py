@@ -10,8 +10,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from bartack.config.load import Config
 from bartack.pipeline._resume import owning
-from bartack.runtime.operate import Config, Describe, RunDir, read_state, serve
+from bartack.runtime.hub.serve import serve
+from bartack.runtime.rundir.find import read_state
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.mirror import Describe
 
 
 def _around(

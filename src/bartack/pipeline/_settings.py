@@ -10,11 +10,12 @@ from typing import Final, Literal
 import msgspec
 
 from bartack.agents import DEADLINES_S, ROLES, takes_actions
+from bartack.config.load import Config, kept_sets, load_config
+from bartack.config.problem import CONFIG_FILE
 from bartack.core import unknown_name
 from bartack.errors import BartackError, ConfigError, ScriptError
 from bartack.pipeline._records import Settings
 from bartack.pipeline._templates import load_templates
-from bartack.runtime.operate import CONFIG_FILE, Config, kept_sets, load_config
 
 PipelineRole = Literal["builder", "reviewer", "spec_maintainer", "orchestration"]
 

@@ -16,7 +16,7 @@ from typing import Final
 from bartack.errors import SnapshotReadError, SnapshotUnstableError
 from bartack.pipeline._listing import Lister, Listing, SnapshotOptions, to_portable
 from bartack.pipeline._statcache import StatCache
-from bartack.runtime.operate import FileEntry, Snapshot, snapshot_id
+from bartack.runtime.rundir.snapshots import FileEntry, Snapshot, snapshot_id
 
 BLOCK: Final = 1024 * 1024
 TRIES: Final = 3

@@ -21,7 +21,9 @@ from bartack.pipeline._records import (
     Shot,
     TaskRecord,
 )
-from bartack.runtime.operate import RunEnded, ThinkArgs, shorten_goal
+from bartack.runtime.protocol.steps import ThinkArgs
+from bartack.runtime.rundir.find import shorten_goal
+from bartack.runtime.state.entries import RunEnded
 
 Stage = Literal["intake", "activate", "implement", "tests", "review", "spec", "merge", "complete"]
 TaskStatus = Literal["waiting", "running", "done", "failed", "conflict", "skipped", "aborted"]

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from bartack.core import make_private, open_private, replace_file
-from bartack.runtime.operate import FileEntry
+from bartack.runtime.rundir.snapshots import FileEntry
 
 GRAIN_NS: Final = 2_000_000_000
 

@@ -60,16 +60,13 @@ from bartack.pipeline._settings import current_hub, load_settings, newer_setting
 from bartack.pipeline._snapshot import capture
 from bartack.pipeline._whose import Blame, blame, leave_out_others
 from bartack.runtime import step, step_info
-from bartack.runtime.operate import (
-    Attempt,
+from bartack.runtime.rundir.pipeline_transcript import cut_line
+from bartack.runtime.rundir.receipts import Attempt, FileChange, Receipt, ReceiptArtifact
+from bartack.runtime.rundir.snapshots import (
     Change,
-    FileChange,
     FileEntry,
-    Receipt,
-    ReceiptArtifact,
     Snapshot,
     compare,
-    cut_line,
     manifest_path,
     read_manifest,
     snapshot_id,

@@ -21,7 +21,8 @@ from bartack.errors import GitError
 from bartack.pipeline._git import Git
 from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._records import Place
-from bartack.runtime.operate import Attempt, Change
+from bartack.runtime.rundir.receipts import Attempt
+from bartack.runtime.rundir.snapshots import Change
 from bartack.supervision import ProcessFacts, descendants, iter_outputs, iter_processes, read_line
 
 NOISE: Final = Patterns(

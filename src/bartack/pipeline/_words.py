@@ -9,7 +9,8 @@ import msgspec
 
 from bartack.agents import AgentResult, Finding
 from bartack.pipeline._records import Gate
-from bartack.runtime.operate import Receipt, cut_line
+from bartack.runtime.rundir.pipeline_transcript import cut_line
+from bartack.runtime.rundir.receipts import Receipt
 
 _UNITS: Final = ("KiB", "MiB", "GiB")
 

@@ -9,17 +9,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.runtime._async_run import AsyncRun, AsyncSession
-    from bartack.runtime._bodies import Retry, StepInfo, step_info
-    from bartack.runtime._calls import Worker, WorkerCall
-    from bartack.runtime._context import Context, SessionView
-    from bartack.runtime._mailbox_client import Mailbox, Mailroom
-    from bartack.runtime._members_workers import Handle
-    from bartack.runtime._op import Branch
-    from bartack.runtime._results import Budget, Failure, Outcome, Reply, ShellResult
-    from bartack.runtime._run import Question, Run, RunState, run
-    from bartack.runtime._session import Session
-    from bartack.runtime._worker import step, worker
+    from bartack.runtime.client.async_run import AsyncRun, AsyncSession
+    from bartack.runtime.client.run import Question, Run, RunState, run
+    from bartack.runtime.client.session import Session
+    from bartack.runtime.context.context import Context, SessionView
+    from bartack.runtime.context.decorators import step, worker
+    from bartack.runtime.context.definitions import Worker, WorkerCall
+    from bartack.runtime.context.mailbox import Mailbox, Mailroom
+    from bartack.runtime.context.workers import Handle
+    from bartack.runtime.scheduler.bodies import Retry, StepInfo, step_info
+    from bartack.runtime.scheduler.operations import Branch
+    from bartack.runtime.scheduler.results import Budget, Failure, Outcome, Reply, ShellResult
 
 __all__ = [
     "AsyncRun",
@@ -50,17 +50,17 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "_async_run": ("AsyncRun", "AsyncSession"),
-    "_bodies": ("Retry", "StepInfo", "step_info"),
-    "_calls": ("Worker", "WorkerCall"),
-    "_context": ("Context", "SessionView"),
-    "_mailbox_client": ("Mailbox", "Mailroom"),
-    "_members_workers": ("Handle",),
-    "_op": ("Branch",),
-    "_results": ("Budget", "Failure", "Outcome", "Reply", "ShellResult"),
-    "_run": ("Question", "Run", "RunState", "run"),
-    "_session": ("Session",),
-    "_worker": ("step", "worker"),
+    "client.async_run": ("AsyncRun", "AsyncSession"),
+    "scheduler.bodies": ("Retry", "StepInfo", "step_info"),
+    "context.definitions": ("Worker", "WorkerCall"),
+    "context.context": ("Context", "SessionView"),
+    "context.mailbox": ("Mailbox", "Mailroom"),
+    "context.workers": ("Handle",),
+    "scheduler.operations": ("Branch",),
+    "scheduler.results": ("Budget", "Failure", "Outcome", "Reply", "ShellResult"),
+    "client.run": ("Question", "Run", "RunState", "run"),
+    "client.session": ("Session",),
+    "context.decorators": ("step", "worker"),
 }
 
 

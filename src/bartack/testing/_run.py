@@ -19,25 +19,16 @@ import msgspec
 from bartack.agents import Prompt, ScriptedAgent
 from bartack.errors import DeadlockError, QuestionNotFoundError, RunFailedError, ShellNotScriptedError
 from bartack.journal import Entry
-from bartack.runtime.rehearse import (
-    Chronicle,
-    Failure,
-    Frame,
-    MemoryRun,
-    MessageSent,
-    OpenStep,
-    Output,
-    ShellEnd,
-    ShellResult,
-    StepRecord,
-    UnknownDecision,
-    Value,
-    Worker,
-    WorkerCall,
-    decode_entry,
-    encode,
-    load_worker,
-)
+from bartack.runtime.context.definitions import Worker, WorkerCall
+from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.memory.run import MemoryRun
+from bartack.runtime.protocol.frames import Frame
+from bartack.runtime.protocol.values import encode
+from bartack.runtime.scheduler.results import Failure, ShellResult
+from bartack.runtime.state.entries import MessageSent, Output, decode_entry
+from bartack.runtime.state.timeline import Chronicle, StepRecord
+from bartack.runtime.state.worker_state import OpenStep, UnknownDecision, Value
+from bartack.runtime.worker_process.child import load_worker
 from bartack.testing._clock import VirtualClock
 
 R = TypeVar("R")

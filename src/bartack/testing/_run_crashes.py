@@ -13,41 +13,33 @@ from typing import Literal, TypeVar
 import msgspec
 
 from bartack.agents import ScriptedAgent
+from bartack.config.project import project_root
 from bartack.core import Batch, open_watch
 from bartack.errors import JournalNotFoundError, ReplayMismatchError, RunNotFoundError
 from bartack.journal import Entry, open_reader
 from bartack.runtime import Run
-from bartack.runtime.rehearse import (
-    Begin,
-    CallArgs,
-    Done,
-    Frame,
-    Inquiry,
-    KilledError,
+from bartack.runtime.context.definitions import WorkerCall
+from bartack.runtime.memory.hub import KilledError
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.program.pin import pin, read_sources
+from bartack.runtime.program.replay import ReplayReport, check_replay
+from bartack.runtime.protocol.frames import Begin, Done, Frame, Note, Out, Returned, Step
+from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.steps import CallArgs
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.entries import (
     MessagesDrained,
     MessageSent,
     MessageTaken,
-    Note,
-    Out,
     Output,
-    ReplayReport,
-    Returned,
-    RunDir,
-    State,
-    Step,
     StepFailed,
     StepFinished,
     ToolFailed,
     ToolFinished,
-    WorkerCall,
-    apply_all,
-    check_replay,
     decode_entry,
-    pin,
-    probe,
-    project_root,
-    read_sources,
 )
+from bartack.runtime.state.run_state import State
 from bartack.testing._run import ShellScript, TestRun, Unknown
 
 R = TypeVar("R")

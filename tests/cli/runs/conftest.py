@@ -11,7 +11,7 @@ import pytest
 from tests.cli.runs.stories import Begin, Call, Result, Start, Story, an_error, finished, started
 
 from bartack.cli import main
-from bartack.runtime import _entries as e
+from bartack.runtime.state import entries as e
 
 
 @pytest.fixture(autouse=True)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bartack.journal import open_journal
-from bartack.runtime import _entries as e
-from bartack.runtime._apply import apply_all
-from bartack.runtime._frames import ErrorData, StackLine
-from bartack.runtime._layout import RunDir
-from bartack.runtime._mirror import Mirror
-from bartack.runtime._origin import mark_of
-from bartack.runtime._state import State
+from bartack.runtime.protocol.frames import ErrorData, StackLine
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.mirror import Mirror
+from bartack.runtime.rundir.origin import mark_of
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.run_state import State
 from bartack.testing import VirtualClock
 
 Result = subprocess.CompletedProcess[str]

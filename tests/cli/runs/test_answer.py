@@ -8,8 +8,8 @@ from tests.cli.runs.stories import Begin, Call, Story
 
 from bartack.cli._run import _write_questions
 from bartack.cli._terminal import Screen
-from bartack.runtime import _entries as e
-from bartack.runtime.operate import read_state
+from bartack.runtime.rundir.find import read_state
+from bartack.runtime.state import entries as e
 
 
 def left(told: Story) -> object:

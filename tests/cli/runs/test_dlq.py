@@ -8,7 +8,7 @@ from tests.cli.runs.stories import Begin, Call, Story
 
 from bartack.messaging import Terms
 from bartack.runtime import Run
-from bartack.runtime import _entries as e
+from bartack.runtime.state import entries as e
 
 PROGRAM = """
 from bartack import Context, worker

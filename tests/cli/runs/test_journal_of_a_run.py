@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.cli.runs.stories import Begin, Call, Story
 
-from bartack.runtime import _entries as e
+from bartack.runtime.state import entries as e
 
 
 @pytest.mark.parametrize("asked", ["latest", "run-20260101-000000-aaaa0001", "run-2026", "20260101-000000-a"])

@@ -4,7 +4,7 @@ import json
 
 from tests.cli.runs.stories import Begin, Call, Story
 
-from bartack.runtime import _entries as e
+from bartack.runtime.state import entries as e
 
 
 def test_the_transcript_is_printed_as_it_is(call: Call, completed: Story) -> None:

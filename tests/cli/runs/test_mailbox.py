@@ -8,8 +8,8 @@ import pytest
 from tests.cli.runs.stories import Call, Story
 
 from bartack.cli._mailbox import _receive
-from bartack.runtime._client import HubClient
-from bartack.runtime._requests import Request
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.requests import Request
 
 
 def left(told: Story) -> list[dict[str, object]]:

@@ -15,8 +15,8 @@ from bartack.pipeline import Receipt, SnapshotOptions, capture
 from bartack.pipeline._manifest import write_manifest
 from bartack.pipeline._records import Accepted
 from bartack.runtime import AsyncRun, Run
-from bartack.runtime import _entries as e
-from bartack.runtime.operate import ReceiptAgent, ReceiptArtifact
+from bartack.runtime.rundir.receipts import ReceiptAgent, ReceiptArtifact
+from bartack.runtime.state import entries as e
 
 
 def receipt(step: int, path: str, content: bytes) -> Receipt:

@@ -5,7 +5,7 @@ import json
 import pytest
 from tests.cli.runs.stories import Begin, Call, Story, finished, started
 
-from bartack.runtime import _entries as e
+from bartack.runtime.state import entries as e
 
 BIG = b'"' + b"x" * 70_000 + b'"'
 

@@ -11,10 +11,10 @@ from tests.cli.runs.stories import Call, Start
 from tests.unit.pipeline.repository import git, make, put
 
 from bartack.cli._doctor_project import check_worktrees
+from bartack.config.load import Config, load_config
 from bartack.core import open_watch
 from bartack.errors import WorkspaceBusyError
 from bartack.pipeline import hold_workspace
-from bartack.runtime.operate import Config, load_config
 
 BUILT = {"type": "builder.completed", "payload": {"tests": {"status": "pass"}}}
 APPROVED = {"events": [{"type": "review.completed", "status": "approved"}]}

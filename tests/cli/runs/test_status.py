@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from tests.cli.runs.stories import Begin, Call, Story, an_error
 
-from bartack.runtime import _entries as e
-from bartack.runtime._mirror import RunBudget, RunFile
+from bartack.runtime.rundir.mirror import RunBudget, RunFile
+from bartack.runtime.state import entries as e
 
 
 def test_runs_are_listed_the_newest_first(call: Call, failed: Story, completed: Story, asking: Story) -> None:

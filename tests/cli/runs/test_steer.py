@@ -7,8 +7,8 @@ import pytest
 from tests.cli.runs.stories import Begin, Call, Story, finished
 
 from bartack.journal import Entry, open_journal, open_reader, verify_journal
-from bartack.runtime import _entries as e
-from bartack.runtime._layout import RunDir
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state import entries as e
 
 BIG = b'"' + b"x" * 70_000 + b'"'
 

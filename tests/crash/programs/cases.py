@@ -22,10 +22,10 @@ from bartack.errors import (
     WorkerError,
 )
 from bartack.runtime import step_info
-from bartack.runtime._client import HubClient
-from bartack.runtime._frames import Ask, Hello, encode
-from bartack.runtime._layout import RunDir
-from bartack.runtime._requests import Request
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.frames import Ask, Hello, encode
+from bartack.runtime.protocol.requests import Request
+from bartack.runtime.rundir.layout import RunDir
 
 TOKEN = os.environ.get("SERVICE_TOKEN", "none")
 """A secret that the program is given when it starts, as programs often are."""
@@ -485,8 +485,8 @@ async def trying(ctx: Context) -> list[str]:
 async def inside_failing(ctx: Context) -> None:
     """A command of the run that fails the session, which it may."""
     script = (
-        "import os; from bartack.runtime._client import HubClient; from bartack.runtime._layout import RunDir;"
-        "from bartack.runtime._foreign import Request;"
+        "import os; from bartack.runtime.client.connection import HubClient; from bartack.runtime.rundir.layout import RunDir;"
+        "from bartack.runtime.kernel.foreign import Request;"
         "HubClient(RunDir(os.environ['BARTACK_RUN_DIR'])).ask('fail', Request(message='from inside'))"
     )
     await ctx.shell(sys.executable, "-c", script)

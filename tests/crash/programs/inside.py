@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 from bartack.errors import BartackError, PeerRefusedError
-from bartack.runtime._client import HubClient
-from bartack.runtime._layout import RunDir
-from bartack.runtime._requests import Request
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.requests import Request
+from bartack.runtime.rundir.layout import RunDir
 
 
 def attempt(do: str) -> str:

@@ -16,7 +16,9 @@ from typing import NamedTuple
 import pytest
 
 from bartack.language import NotLoaded, check
-from bartack.runtime.rehearse import Inquiry, load_worker, probe
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, run_worker
 
 HERE = Path(__file__).parent

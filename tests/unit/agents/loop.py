@@ -20,8 +20,8 @@ from bartack.agents import (
     program_config,
 )
 from bartack.core import SystemClock
-from bartack.runtime._host import HubHost
-from bartack.runtime._poller import READ, open_poller
+from bartack.runtime.hub.agent_host import HubHost
+from bartack.runtime.hub.poller import READ, open_poller
 from bartack.supervision import KEEPER, ParentClient, find_by_environment, kill_tree
 
 PATIENCE_S = 60.0

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bartack.config.load import Config, load_config
 from bartack.pipeline import find_obstacles
-from bartack.runtime.operate import Config, load_config
 
 Prepare = Callable[[Path], object]
 

@@ -6,6 +6,8 @@ import pytest
 
 from bartack.agents import read_agents
 from bartack.cli._wish import PIPELINE
+from bartack.config.load import Config
+from bartack.config.sections import PipelineConfig, SpecConfig, TaskConfig, TestsConfig
 from bartack.errors import ConfigError, TaskNotFoundError, UsageError, WorkspaceBusyError
 from bartack.pipeline import (
     MAIN,
@@ -16,7 +18,6 @@ from bartack.pipeline import (
     make_settings,
     needed_roles,
 )
-from bartack.runtime.operate import Config, PipelineConfig, SpecConfig, TaskConfig, TestsConfig
 
 TASKS = [TaskConfig(id="a", goal="do a"), TaskConfig(id="b", goal="do b", depends_on=["a"], files=["x.py"])]
 

@@ -13,9 +13,10 @@ import pytest
 from tests.pipeline.team import Team, order, receipts, settings
 
 from bartack.agents import read_agents
+from bartack.config.load import Config
+from bartack.config.sections import RedactionConfig, TaskConfig, TestsConfig
 from bartack.pipeline import SnapshotOptions, capture, choose_tasks, make_settings
-from bartack.runtime._frames import Step
-from bartack.runtime.operate import Config, RedactionConfig, TaskConfig, TestsConfig
+from bartack.runtime.protocol.frames import Step
 
 
 @pytest.mark.parametrize(("threads", "used"), [(1, []), (3, [3])])

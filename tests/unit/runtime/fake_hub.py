@@ -12,11 +12,11 @@ import msgspec
 
 from bartack.errors import BartackError, StepCancelledError
 from bartack.journal import BlobRef
-from bartack.runtime import _frames as f
-from bartack.runtime._bodies import Bodies
-from bartack.runtime._context import Context
-from bartack.runtime._exceptions import describe_error
-from bartack.runtime._scheduler import Facts, Scheduler
+from bartack.runtime.context.context import Context
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol.exceptions import describe_error
+from bartack.runtime.scheduler.bodies import Bodies
+from bartack.runtime.scheduler.scheduler import Facts, Scheduler
 
 F = TypeVar("F", bound=f.Frame)
 

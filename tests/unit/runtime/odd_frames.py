@@ -8,8 +8,8 @@ from typing import Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from bartack.runtime import _frames as f
-from bartack.runtime import _steps as s
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
 
 TEXTS: Final = (
     "",

@@ -14,19 +14,19 @@ from typing import NamedTuple
 import msgspec
 
 from bartack.agents import Prompt
+from bartack.config.timeouts import Timeouts
 from bartack.errors import AgentError
 from bartack.journal import Entry, MemoryStore
-from bartack.runtime import _entries as e
-from bartack.runtime import _frames as f
-from bartack.runtime import _ledger as act
-from bartack.runtime import _steps as s
-from bartack.runtime._core import Core
-from bartack.runtime._effects import ShellEnd
-from bartack.runtime._memory_hub import MemoryHub, MortalJournal
-from bartack.runtime._office import Settings
-from bartack.runtime._timeouts import Timeouts
-from bartack.runtime._tool_desk import ToolCall
-from bartack.runtime._worker_state import NO_VALUE, UnknownDecision, Value, Worker
+from bartack.runtime.kernel import turn as act
+from bartack.runtime.kernel.core import Core
+from bartack.runtime.kernel.desk import Settings
+from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.tools import ToolCall
+from bartack.runtime.memory.hub import MemoryHub, MortalJournal
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision, Value, Worker
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.testing import VirtualClock
 

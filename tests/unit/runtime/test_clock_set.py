@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.stage import Puppet, Stage
 
-from bartack.runtime import _steps as s
+from bartack.runtime.protocol import steps as s
 
 HOUR = 3600.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.stage import Puppet, Stage
 
-from bartack.runtime import _steps as s
-from bartack.runtime._waiting import describe_deadlock, find_deadlock
+from bartack.runtime.kernel.idle import describe_deadlock, find_deadlock
+from bartack.runtime.protocol import steps as s
 
 CALL: dict[str, list[object]] = {"args": []}
 

@@ -7,9 +7,9 @@ from tests.unit.runtime.stage import Puppet, Stage, delegate, error
 
 from bartack.errors import AgentError
 from bartack.journal import Entry
-from bartack.runtime import _frames as f
-from bartack.runtime import _steps as s
-from bartack.runtime._effects import ShellEnd
+from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
 
 BY_ITSELF = ShellEnd(0, b"done", by_itself=True)
 REPLY = s.ThinkOutcome(key="k", agent="a", text="because", usd=0.5)

@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.runtime.stage import Puppet, Stage, fields
 
 from bartack.messaging import LetterFilter, LetterPolicy, Overflow, Terms
-from bartack.runtime import _frames as f
-from bartack.runtime import _steps as s
-from bartack.runtime._office import Settings
+from bartack.runtime.kernel.desk import Settings
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
 
 SECOND_US = 1_000_000
 POLICY = LetterPolicy(retry=False, expire_after=100.0)

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.runtime.stage import Puppet, Stage, delegate, error
 
 from bartack import Context, worker
-from bartack.runtime._crew import STARTING_AT_ONCE
-from bartack.runtime._steps import FailArgs
+from bartack.runtime.kernel.workers import STARTING_AT_ONCE
+from bartack.runtime.protocol.steps import FailArgs
 from bartack.testing import start_worker
 
 

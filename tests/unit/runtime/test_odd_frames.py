@@ -12,7 +12,7 @@ from tests.unit.runtime.odd_frames import odd_frame
 from tests.unit.runtime.stage import Stage
 
 from bartack.errors import FrameError
-from bartack.runtime import _frames as f
+from bartack.runtime.protocol import frames as f
 
 SEEDS = 2000 if os.environ.get("SOAK") else 60
 FRAMES = 40

@@ -19,8 +19,8 @@ import pytest
 
 from bartack import Context, step, worker
 from bartack.errors import StepError
-from bartack.runtime._exceptions import describe_error, revive_error
-from bartack.runtime._frames import ErrorData
+from bartack.runtime.protocol.exceptions import describe_error, revive_error
+from bartack.runtime.protocol.frames import ErrorData
 from bartack.testing import run_worker, start_worker
 
 

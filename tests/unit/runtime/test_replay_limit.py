@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bartack.runtime._layout import RunDir
-from bartack.runtime._replay import check_replay
+from bartack.runtime.program.replay import check_replay
+from bartack.runtime.rundir.layout import RunDir
 
 
 def test_a_replay_that_takes_too_long_is_a_difference_and_no_crash(tmp_path: Path) -> None:

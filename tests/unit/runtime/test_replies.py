@@ -10,8 +10,8 @@ import pytest
 
 from bartack import Context, worker
 from bartack.errors import ReplyInvalidError, TypeMismatchError
-from bartack.runtime._answers import check_answer
-from bartack.runtime._steps import AskArgs
+from bartack.runtime.protocol.answers import check_answer
+from bartack.runtime.protocol.steps import AskArgs
 from bartack.testing import ScriptedAgent, assert_survives_crashes, run_worker, start_worker
 
 

@@ -10,22 +10,22 @@ from tests.unit.runtime.stage import Stage, raw
 
 from bartack.agents import AgentResult, Event, Surroundings
 from bartack.agents._messages import Source, Usage
+from bartack.config.load import ELSEWHERE, Config, check_resumed, find_workspace, load_config
+from bartack.config.timeouts import Timeouts
 from bartack.core import Redactor
 from bartack.errors import ConfigError, JournalError, QuestionTimeoutError
 from bartack.messaging import LetterPolicy, Terms
 from bartack.pipeline._desk import _costs
 from bartack.pipeline._records import Spent
-from bartack.runtime import _frames as f
-from bartack.runtime import _launch as launch
-from bartack.runtime import _programs as programs_module
-from bartack.runtime import _steps as s
-from bartack.runtime._config import ELSEWHERE, Config, check_resumed, find_workspace, load_config
-from bartack.runtime._launch import _settings_of
-from bartack.runtime._layout import RunDir
-from bartack.runtime._ledger import StartPrompt
-from bartack.runtime._programs import Programs, _Sink
-from bartack.runtime._serve import Quiet
-from bartack.runtime._timeouts import Timeouts
+from bartack.runtime.hub import agent_programs as programs_module
+from bartack.runtime.hub import launch
+from bartack.runtime.hub.agent_programs import Programs, _Sink
+from bartack.runtime.hub.launch import _settings_of
+from bartack.runtime.hub.serve import Quiet
+from bartack.runtime.kernel.turn import StartPrompt
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.rundir.layout import RunDir
 
 
 def told(folder: Path, text: str) -> Config:

@@ -18,7 +18,7 @@ from bartack.errors import (
     ShellError,
     StepCancelledError,
 )
-from bartack.runtime.rehearse import Step
+from bartack.runtime.protocol.frames import Step
 from bartack.testing import ScriptedAgent, TestRun, assert_survives_crashes, run_worker, start_worker
 
 R = TypeVar("R")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.stage import Stage
 
-from bartack.runtime import _steps as s
-from bartack.runtime._config_sections import WorkersConfig
-from bartack.runtime._office import Settings
+from bartack.config.sections import WorkersConfig
+from bartack.runtime.kernel.desk import Settings
+from bartack.runtime.protocol import steps as s
 
 CALL: dict[str, list[object]] = {"args": []}
 

@@ -10,10 +10,11 @@ import pytest
 
 from bartack import Context, ShellResult, step, worker
 from bartack.errors import MailboxClosedError, RestartRefusedError, RunFailedError
-from bartack.runtime import Worker, _scheduler
-from bartack.runtime._apply import apply_all
-from bartack.runtime._entries import EntryData, WorkerRestarted, WorkerSpawned, decode_entry
-from bartack.runtime._state import State
+from bartack.runtime import Worker
+from bartack.runtime.scheduler import scheduler as _scheduler
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.entries import EntryData, WorkerRestarted, WorkerSpawned, decode_entry
+from bartack.runtime.state.run_state import State
 from bartack.testing import TestRun, assert_survives_crashes, run_worker, start_worker
 
 R = TypeVar("R")

@@ -19,7 +19,7 @@ import pytest
 from bartack import Context, Retry, Run, ShellResult, step, worker
 from bartack.errors import ReceiveTimeoutError, ReplayMismatchError, RunNotFoundError, StepCancelledError
 from bartack.runtime import Worker, WorkerCall
-from bartack.runtime._memory_hub import KilledError
+from bartack.runtime.memory.hub import KilledError
 from bartack.testing import (
     ScriptedAgent,
     TestRun,

@@ -9,8 +9,8 @@ import msgspec
 
 from bartack.errors import UsageError
 from bartack.language import CheckedModule, Declared, read_doc, types
-from bartack.runtime._steps import CallArgs
 from bartack.runtime.patchwork._values import encoded, received
+from bartack.runtime.protocol.steps import CallArgs
 
 
 class Parameter(NamedTuple):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol, TypeVar
 
-from bartack.runtime._context import Context
-from bartack.runtime._op import Op
-from bartack.runtime._results import ShellResult
-from bartack.runtime._scheduler import Scheduler
+from bartack.runtime.context.context import Context
 from bartack.runtime.patchwork._mailboxes import DeliveryValue, MailboxValue
 from bartack.runtime.patchwork._program import Declaration
+from bartack.runtime.scheduler.operations import Op
+from bartack.runtime.scheduler.results import ShellResult
+from bartack.runtime.scheduler.scheduler import Scheduler
 
 T = TypeVar("T")
 

@@ -9,13 +9,13 @@ from typing import Final, cast
 import msgspec
 
 from bartack.errors import TypeMismatchError
-from bartack.runtime._calls import OnFailure, Shape, Worker
-from bartack.runtime._frames import ErrorData
-from bartack.runtime._op import StepOp
-from bartack.runtime._steps import CallArgs, Collected, DelegateArgs
-from bartack.runtime._values import PLAIN, Buffer, Codec, encode
+from bartack.runtime.context.definitions import OnFailure, Shape, Worker
 from bartack.runtime.patchwork._mailboxes import milliseconds, options_of
 from bartack.runtime.patchwork._values import decoded, integer, plain
+from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.protocol.steps import CallArgs, Collected, DelegateArgs
+from bartack.runtime.protocol.values import PLAIN, Buffer, Codec, encode
+from bartack.runtime.scheduler.operations import StepOp
 
 _decode_call: Final = msgspec.json.Decoder(CallArgs).decode
 _decode_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode

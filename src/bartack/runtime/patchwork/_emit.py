@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Literal
 
+from bartack.config.project import project_root
 from bartack.language import tree_json
-from bartack.runtime._project import project_root
 from bartack.runtime.patchwork._build import check_file, compile_checked
 
 _HEAD: Final = """\

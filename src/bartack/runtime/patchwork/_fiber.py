@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Final, TypeVar, cast
 
-from bartack.runtime._op import AnyOp, Op, Watcher, here
+from bartack.runtime.scheduler.operations import AnyOp, Op, Watcher, here
 
 T = TypeVar("T")
 

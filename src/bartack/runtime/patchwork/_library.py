@@ -11,7 +11,6 @@ from typing import Final
 
 from bartack.errors import ThrownError, TypeMismatchError
 from bartack.language import types
-from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork._values import (
     compact,
@@ -26,6 +25,7 @@ from bartack.runtime.patchwork._values import (
     text,
     truth,
 )
+from bartack.runtime.scheduler.results import ShellResult
 
 
 def length(value: object) -> int:

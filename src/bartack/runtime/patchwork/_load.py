@@ -6,17 +6,17 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from bartack.config.project import PATCHWORK
 from bartack.errors import ProgramImportError
-from bartack.runtime._calls import Worker
-from bartack.runtime._context import Context
-from bartack.runtime._frames import TOGETHER
-from bartack.runtime._members import scheduler_of
-from bartack.runtime._project import PATCHWORK
+from bartack.runtime.context.context import Context
+from bartack.runtime.context.definitions import Worker
+from bartack.runtime.context.part import scheduler_of
 from bartack.runtime.patchwork._delegate import PatchworkShape, SpecValue, delegate_op
 from bartack.runtime.patchwork._fiber import Fiber
 from bartack.runtime.patchwork._program import MAIN, MISSING, Declaration, PatchworkProgram, Unit
 from bartack.runtime.patchwork._runtime import Runtime
 from bartack.runtime.patchwork._stored import read_units, write_units
+from bartack.runtime.protocol.frames import TOGETHER
 
 
 class LoadedProgram(PatchworkProgram):

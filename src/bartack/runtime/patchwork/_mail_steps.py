@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from bartack.errors import TypeMismatchError
-from bartack.runtime._members import encode_args
-from bartack.runtime._op import StepOp
-from bartack.runtime._steps import DemonitorArgs, MonitorArgs
-from bartack.runtime._values import Codec, codec
+from bartack.runtime.context.part import encode_args
 from bartack.runtime.patchwork._caller import Caller
 from bartack.runtime.patchwork._mailboxes import (
     SEND_OPTIONS,
@@ -20,6 +17,9 @@ from bartack.runtime.patchwork._mailboxes import (
     string_of,
 )
 from bartack.runtime.patchwork._values import is_array, is_object, mismatch, plain, received
+from bartack.runtime.protocol.steps import DemonitorArgs, MonitorArgs
+from bartack.runtime.protocol.values import Codec, codec
+from bartack.runtime.scheduler.operations import StepOp
 
 if TYPE_CHECKING:
     from bartack.messaging import SendOptions

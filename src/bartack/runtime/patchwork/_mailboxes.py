@@ -6,11 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, Protocol, TypedDict, TypeVar, cast
 
 from bartack.errors import ReceiveTimeoutError, TypeMismatchError
-from bartack.runtime._durations import LONGEST_S
-from bartack.runtime._mailbox_client import Mailbox
-from bartack.runtime._op import Op
-from bartack.runtime._results import ShellResult
-from bartack.runtime._steps import Held
+from bartack.runtime.context.mailbox import Mailbox
 from bartack.runtime.patchwork._values import (
     decoded,
     integer,
@@ -23,6 +19,10 @@ from bartack.runtime.patchwork._values import (
     received,
     text,
 )
+from bartack.runtime.protocol.durations import LONGEST_S
+from bartack.runtime.protocol.steps import Held
+from bartack.runtime.scheduler.operations import Op
+from bartack.runtime.scheduler.results import ShellResult
 
 if TYPE_CHECKING:
     from bartack.messaging import SendOptions

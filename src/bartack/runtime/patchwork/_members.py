@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import Final, Protocol, cast
 
 from bartack.errors import LimitExceededError, TypeMismatchError
-from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork._delegate import SpecMaker
 from bartack.runtime.patchwork._values import (
@@ -23,6 +22,7 @@ from bartack.runtime.patchwork._values import (
     text,
     truth,
 )
+from bartack.runtime.scheduler.results import ShellResult
 
 LONGEST_TEXT: Final = 256 * 1024 * 1024
 

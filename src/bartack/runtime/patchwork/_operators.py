@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from bartack.errors import IndexRangeError, LimitExceededError, NumberError, TypeMismatchError
-from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork._values import (
     Mailboxes,
     integer,
@@ -19,6 +18,7 @@ from bartack.runtime.patchwork._values import (
     number,
     text,
 )
+from bartack.runtime.scheduler.results import ShellResult
 
 LONGEST_RANGE: Final = 10_000_000
 

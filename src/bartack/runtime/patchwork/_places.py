@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from bartack.errors import InternalError, LimitExceededError
-from bartack.runtime._exceptions import place_in
+from bartack.runtime.protocol.exceptions import place_in
 
 _MARK: Final = "_patchwork_at"
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bartack._version import __version__
+from bartack.config.project import PATCHWORK
 from bartack.errors import ProgramFaultError, ProgramImportError, UsageError
 from bartack.language import Checked, Declared, Diagnostic, EntryPoint, find_entry, tree
-from bartack.runtime._frames import TOGETHER
-from bartack.runtime._inquiry import Finding, Inquiry, Kept
-from bartack.runtime._project import PATCHWORK
-from bartack.runtime._steps import CallArgs
 from bartack.runtime.patchwork._arguments import Signature, bind, bind_together
 from bartack.runtime.patchwork._build import check_file, compile_checked, report
 from bartack.runtime.patchwork._program import MAIN, SCRIPT
+from bartack.runtime.protocol.frames import TOGETHER
+from bartack.runtime.protocol.inquiry import Finding, Inquiry, Kept
+from bartack.runtime.protocol.steps import CallArgs
 
 
 def inspect_patchwork(inquiry: Inquiry) -> Finding:

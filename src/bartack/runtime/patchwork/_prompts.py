@@ -13,16 +13,16 @@ import msgspec
 
 from bartack.errors import BartackError, ReplyInvalidError, SessionFailedError
 from bartack.language import schema, types
-from bartack.runtime._members import encode_args
-from bartack.runtime._members_agents import ThinkOptions, prompt_op
-from bartack.runtime._op import StepOp
-from bartack.runtime._steps import AskArgs, ThinkOutcome, ToolSpec
-from bartack.runtime._toolbox import Tool
-from bartack.runtime._values import Buffer, encode
+from bartack.runtime.context.agents import ThinkOptions, prompt_op
+from bartack.runtime.context.part import encode_args
 from bartack.runtime.patchwork._caller import Caller
 from bartack.runtime.patchwork._fiber import Fiber
 from bartack.runtime.patchwork._patterns import Written, as_type
 from bartack.runtime.patchwork._values import decoded, plain, text
+from bartack.runtime.protocol.steps import AskArgs, ThinkOutcome, ToolSpec
+from bartack.runtime.protocol.values import Buffer, encode
+from bartack.runtime.scheduler.operations import StepOp
+from bartack.runtime.scheduler.tool_calls import Tool
 
 Block = Callable[[], object]
 WrittenTool = tuple[str, str, Block]

@@ -18,23 +18,23 @@ from bartack.errors import (
     ReplayMismatchError,
     ShellError,
 )
-from bartack.runtime._calls import Worker
-from bartack.runtime._context import Context
-from bartack.runtime._forms import shell_form, unsafe_form
-from bartack.runtime._op import Counted, Op
-from bartack.runtime._results import ShellResult
-from bartack.runtime._scheduler import Scheduler
-from bartack.runtime._values import plain_or_repr
+from bartack.runtime.context.context import Context
+from bartack.runtime.context.definitions import Worker
 from bartack.runtime.patchwork import _commands, _fiber, _library, _members, _patterns, _prompts
 from bartack.runtime.patchwork import _operators as op
 from bartack.runtime.patchwork import _values as values
 from bartack.runtime.patchwork._delegate import SpecMaker, SpecValue, check_delegate_options, delegate_op
+from bartack.runtime.patchwork._forms import shell_form, unsafe_form
 from bartack.runtime.patchwork._mailboxes import DeliveryValue, MailboxValue
 from bartack.runtime.patchwork._patterns import Written
 from bartack.runtime.patchwork._places import own_error, place_of_error
 from bartack.runtime.patchwork._program import Declaration, Function
 from bartack.runtime.patchwork._prompts import WrittenTool
 from bartack.runtime.patchwork._steps import STEPS
+from bartack.runtime.protocol.values import plain_or_repr
+from bartack.runtime.scheduler.operations import Counted, Op
+from bartack.runtime.scheduler.results import ShellResult
+from bartack.runtime.scheduler.scheduler import Scheduler
 from bartack.supervision.forms import Form
 
 T = TypeVar("T")

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from bartack.errors import TypeMismatchError
-from bartack.runtime._results import ShellResult
 from bartack.runtime.patchwork import _mail_steps
 from bartack.runtime.patchwork._caller import Caller
 from bartack.runtime.patchwork._library import cat
 from bartack.runtime.patchwork._mailboxes import milliseconds
 from bartack.runtime.patchwork._values import integer, iso_text, milliseconds_of, mismatch, pretty, text
+from bartack.runtime.scheduler.results import ShellResult
 
 
 def _text(value: object, what: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bartack.config.project import project_root
 from bartack.language import Checked, Diagnostic, Source
-from bartack.runtime._project import project_root
 from bartack.runtime.patchwork._build import check_file
 
 _OF_PROGRAMS: Final = frozenset(("PW210", "PW211", "PW212"))

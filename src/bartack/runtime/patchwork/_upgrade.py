@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from bartack.config.project import project_root
 from bartack.language import Upgraded, upgraded
-from bartack.runtime._project import project_root
 from bartack.runtime.patchwork._build import DiskLoader
 
 

@@ -14,8 +14,8 @@ from typing import Final, TypeGuard, cast
 import msgspec
 
 from bartack.errors import BartackError, LimitExceededError, NumberError, TypeMismatchError
-from bartack.runtime._results import ShellResult
-from bartack.runtime._values import DEEPEST
+from bartack.runtime.protocol.values import DEEPEST
+from bartack.runtime.scheduler.results import ShellResult
 
 EXACT: Final = 2**53
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from bartack.runtime._op import LocalOp
 from bartack.runtime.patchwork._fiber import Fiber, perform
+from bartack.runtime.scheduler.operations import LocalOp
 
 
 class Wish(LocalOp[object]):

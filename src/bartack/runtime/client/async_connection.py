@@ -1,0 +1,207 @@
+"""A connection to a hub on an asyncio loop, for processes that are not its workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from bartack.errors import FrameError, HubStoppedError, RunNotActiveError, SessionFailedError
+from bartack.journal import INLINE_LIMIT, BlobRef, open_blobs
+from bartack.runtime.client.requests import check_limit
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol.exceptions import revive_error, revive_failure
+from bartack.runtime.protocol.requests import LEASE_S, Request
+from bartack.runtime.protocol.steps import Held
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.presence import check_continues, join_limit_s, open_connection, peer_pid
+
+
+class AsyncHubClient(asyncio.Protocol):
+    """Asks the hub of a run for things, any number at the same time. Made by ``open``."""
+
+    def __init__(self, run: RunDir, hub_pid: int) -> None:
+        self._run = run
+        self._hub_pid = hub_pid
+        self._blobs = open_blobs(str(run.path))
+        self._frames = f.FrameReader()
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[f.Answer]] = {}
+        self._abandoned: set[int] = set()
+        """Receives that nobody waits for any more: the message that comes for one goes back."""
+        self._crossed: dict[int, f.Answer] = {}
+        """What came for a request that was cancelled, before whoever waited for it has learned that."""
+        self._transport: asyncio.Transport | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._held = 0
+        self.failure: SessionFailedError | None = None
+
+    @classmethod
+    async def open(cls, run: RunDir) -> Self:
+        """Join a run.
+
+        Raises:
+            RunNotActiveError: Nobody runs it.
+            HubStoppedError: The process that runs it is stopped, and was not continued within ``hub_join``.
+        """
+        sock = await asyncio.to_thread(open_connection, run)
+        hub_pid = peer_pid(sock)
+        loop = asyncio.get_running_loop()
+        _, client = await loop.create_unix_connection(lambda: cls(run, hub_pid), sock=sock)
+        return client
+
+    async def ask(self, do: str, request: Request | None = None, value: bytes | None = None) -> bytes:
+        """Ask for something and wait for the answer, as encoded JSON. Cancelled, it loses no message.
+
+        Raises:
+            BartackError: As the hub says.
+            RunNotActiveError: The hub is gone.
+            HubStoppedError: The hub is stopped.
+        """
+        ref: BlobRef | None = None
+        if value is not None and len(value) > INLINE_LIMIT:
+            ref, value = await asyncio.to_thread(self._blobs.put, value), None
+        self._number += 1
+        number = self._number
+        raw = None if value is None else msgspec.Raw(value)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        try:
+            self._send(f.Ask(i=number, do=do, a=_encode(request), v=raw, ref=ref))
+            return await self._load(await self._answered(answer, do))
+        except (asyncio.CancelledError, HubStoppedError):
+            if do in _WAITING:
+                with contextlib.suppress(RunNotActiveError):
+                    # Under the same number: what comes for it first counts, a message or that there will be none.
+                    self._send(f.Ask(i=number, do="forget", a=_encode(Request(number=number))))
+            if do == "receive":
+                self._give_back(number, answer)
+            raise
+        finally:
+            self._waiting.pop(number, None)
+            self._crossed.pop(number, None)
+
+    async def _answered(self, answer: asyncio.Future[f.Answer], do: str) -> f.Answer:
+        """The answer, however long that takes, unless the hub is stopped."""
+        while not answer.done():
+            await asyncio.wait([answer], timeout=join_limit_s())
+            if not answer.done():
+                check_continues(self._run, self._hub_pid, 0.0, do)
+        return await answer
+
+    async def receive(self, mailbox: str, timeout_s: float | None) -> Held:
+        """Take the oldest message, to be acknowledged."""
+        request = Request(mailbox=mailbox, timeout_s=check_limit(timeout_s))
+        held = msgspec.json.decode(await self.ask("receive", request), type=Held)
+        self._held += 1
+        if self._renewal is None:
+            self._renew()
+        return held
+
+    def settle(self, message_id: str, *, ok: bool) -> None:
+        """Acknowledge a held message, or give it back. Nothing is waited for, so nothing can come between."""
+        self._held -= 1
+        with contextlib.suppress(RunNotActiveError):
+            self._send(f.Ask(i=0, do="ack", a=_encode(Request(id=message_id, ok=ok))))
+
+    def close(self) -> None:
+        """Leave; what was held goes back."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+        if self._transport is not None:
+            self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What the loop tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See ``asyncio.Protocol``."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        token = os.environ.get("BARTACK_STEP_TOKEN", "")
+        self._send(f.Hello(role="foreign", pid=os.getpid(), token=token))
+
+    def data_received(self, data: bytes) -> None:
+        """See ``asyncio.Protocol``."""
+        try:
+            for body in self._frames.feed(data):
+                self._take(f.decode_to_peer(body))
+        except FrameError:
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See ``asyncio.Protocol``."""
+        self._transport = None
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(RunNotActiveError(self._run.id, "its process is gone"))
+
+    # Inside.
+
+    def _take(self, frame: f.ToPeer) -> None:
+        if isinstance(frame, f.SessionFailed):
+            self.failure = self.failure or revive_failure(frame.e)
+        elif isinstance(frame, f.Answer) and frame.i in self._abandoned:
+            self._abandoned.discard(frame.i)
+            self._return(frame)
+        elif isinstance(frame, f.Answer | f.Refusal):
+            answer = self._waiting.get(frame.i)
+            if answer is None:
+                return
+            if answer.done():
+                if isinstance(frame, f.Answer):
+                    self._crossed.setdefault(frame.i, frame)
+            elif isinstance(frame, f.Answer):
+                answer.set_result(frame)
+            else:
+                answer.set_exception(revive_error(frame.e))
+
+    def _give_back(self, number: int, answer: asyncio.Future[f.Answer]) -> None:
+        """A receive was cancelled: its message is there and goes back, or does when it comes."""
+        crossed = self._crossed.get(number)
+        if crossed is not None:
+            self._return(crossed)
+        elif answer.done() and not answer.cancelled() and answer.exception() is None:
+            self._return(answer.result())  # bartack: allow[wait_without_deadline] it is done
+        elif not answer.done() or answer.cancelled():
+            self._abandoned.add(number)
+
+    def _return(self, frame: f.Answer) -> None:
+        data = frame.v if frame.ref is None else self._blobs.get(frame.ref)
+        if data is not None and bytes(data) != b"null":
+            self._held += 1
+            self.settle(msgspec.json.decode(data, type=Held).id, ok=False)
+
+    def _renew(self) -> None:
+        self._renewal = None
+        if self._held > 0 and self._transport is not None:
+            self._send(f.Ask(i=0, do="renew"))
+            self._renewal = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
+
+    async def _load(self, frame: f.Answer) -> bytes:
+        if frame.ref is not None:
+            return await asyncio.to_thread(self._blobs.get, frame.ref)
+        return b"null" if frame.v is None else bytes(frame.v)
+
+    def _send(self, frame: f.Frame) -> None:
+        if self._transport is None or self._transport.is_closing():
+            raise RunNotActiveError(self._run.id, "its process is gone")
+        self._transport.write(f.encode(frame))
+
+
+_WAITING: Final = frozenset({"send", "call", "receive"})
+"""Requests that may wait for long before they are answered."""
+
+
+def _encode(request: Request | None) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(request or Request()))

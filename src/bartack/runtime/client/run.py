@@ -1,0 +1,566 @@
+"""Runs, as a program outside them sees them: start, look at, answer, wait for, resume."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import secrets
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Self, TypeVar, cast, overload
+
+import msgspec
+
+from bartack.config.load import check_resumed, find_workspace, load_config
+from bartack.config.project import with_absolute_path
+from bartack.core import RealDisk, open_private, open_watch
+from bartack.errors import (
+    DeadlineExceededError,
+    NotInWorkerError,
+    RunFailedError,
+    RunNotActiveError,
+    RunNotFinishedError,
+)
+from bartack.journal import FileBlobs, check_kept, open_reader
+from bartack.messaging import DeadLetterQueue
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.client.dead_letters import open_letters
+from bartack.runtime.client.manage import cancel_run, fail_run, fork_run
+from bartack.runtime.client.requests import check_limit
+from bartack.runtime.client.session import Session
+from bartack.runtime.context.decorators import Worker as WorkerFunction
+from bartack.runtime.context.decorators import WorkerCall
+from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.launch import check_resumable
+from bartack.runtime.program.update import update_program
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.protocol.exceptions import revive_error
+from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.protocol.requests import Request
+from bartack.runtime.protocol.values import codec, encode
+from bartack.runtime.rundir.find import ENDED, Status, find_run, is_readable, list_runs, read_state, status_of
+from bartack.runtime.rundir.inbox import leave_answer, leave_message
+from bartack.runtime.rundir.inside import check_may_drive
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.mirror import RunFile, known_seq
+from bartack.runtime.rundir.origin import check_own
+from bartack.runtime.rundir.presence import check_continues, is_active, join_limit_s, read_owner
+from bartack.runtime.rundir.secrets import restored
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.timeline import Chronicle, MessageRecord, StepRecord, StepStatus
+from bartack.runtime.state.worker_state import UnknownDecision, Value
+from bartack.supervision import read_facts
+
+if TYPE_CHECKING:
+    from bartack.runtime.rundir.receipts import Receipt
+    from bartack.runtime.rundir.snapshots import Snapshot
+
+T = TypeVar("T")
+
+START_TIMEOUT_S: Final = 30.0
+SERVER: Final = "bartack.runtime.hub.serve"
+"""The program that is the hub of a run."""
+SERVERS: Final = {"bartack.pipeline._main:main": "bartack.pipeline._serve"}
+"""Workers whose runs need more of it. Its program is above this package, so it is named here and not imported."""
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A question that nobody has answered yet."""
+
+    id: str
+    worker: str
+    text: str
+    type: str = "str"
+    options: list[str] | None = None
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """What a run is doing."""
+
+    id: str
+    status: Status
+    error: str
+    questions: list[Question]
+    spent_usd: float
+    reserved_usd: float
+    workers: dict[str, str]
+
+
+class Run:
+    """One run of a workspace. Closing it never stops the run."""
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+
+    @classmethod
+    def start(
+        cls,
+        program: str | os.PathLike[str] | WorkerFunction[..., object] | WorkerCall[object],
+        *args: object,
+        worker: str | None = None,
+        workspace: str | os.PathLike[str] = ".",
+        no_input: bool = False,
+        **kwargs: object,
+    ) -> Run:
+        """Start a run in a process of its own, which outlives the caller.
+
+        Args:
+            program: A file, ``FILE:worker``, a worker, or a worker with its arguments.
+            args: Arguments of the worker.
+            worker: The worker of the file to run.
+            workspace: Where the run's commands and relative paths are.
+            no_input: Nobody is there to answer questions.
+            kwargs: Further arguments of the worker.
+
+        Raises:
+            ProgramImportError: The program cannot run; no run was made.
+            UsageError: The arguments do not fit; no run was made.
+        """
+        place = find_workspace(Path(workspace)).resolve()
+        order = _order(program, args, kwargs)
+        if worker is not None:
+            order.worker = worker
+        order.no_input = no_input
+        run = cls(create_run(order, place, load_config(place)))
+        run._launch()
+        return run
+
+    @classmethod
+    def open(cls, run: str | os.PathLike[str], workspace: str | os.PathLike[str] = ".") -> Run:
+        """A run by its id, a unique beginning of it, ``latest``, or its directory.
+
+        Raises:
+            RunNotFoundError: There is none, or more than one.
+        """
+        return cls(find_run(run, Path(workspace)))
+
+    @classmethod
+    def list(cls, workspace: str | os.PathLike[str] = ".") -> list[Run]:
+        """The runs of a workspace that can be read, the newest first. ``bartack status`` names the others with the reason."""
+        return [cls(run) for run in list_runs(Path(workspace)) if is_readable(run)]
+
+    @property
+    def id(self) -> str:
+        """The run's id."""
+        return self._run.id
+
+    @property
+    def dir(self) -> Path:
+        """The run's directory."""
+        return self._run.path
+
+    @property
+    def program(self) -> str:
+        """The file that the run was started from."""
+        state = read_state(self._run)
+        return state.run.program if state.run else ""
+
+    def state(self) -> RunState:
+        """What the run is doing now."""
+        return self._describe(read_state(self._run))
+
+    def wait(self, timeout_s: float | None = None, until: Literal["ended", "waiting"] = "ended") -> RunState:
+        """Wait until the run has ended (or was interrupted), or until it waits for an answer.
+
+        Raises:
+            DeadlineExceededError: It took longer than ``timeout_s``.
+        """
+        goals = ENDED | ({"waiting"} if until == "waiting" else frozenset[str]())
+        limit = None if timeout_s is None else time.monotonic() + timeout_s
+        with open_watch(str(self._run.path)) as watch:
+            while True:
+                found = self.state()
+                stopped = found.status == "waiting" and not is_active(self._run)
+                if stopped or (found.status in goals and (found.status == "waiting" or self._is_left())):
+                    return found
+                left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
+                if left <= 0:
+                    raise DeadlineExceededError("wait", timeout_s or 0.0, "explicit")
+                watch.wait(left)
+
+    @overload
+    def result(self) -> object: ...
+    @overload
+    def result(self, type: type[T]) -> T: ...
+    def result(self, type: object = None) -> object:  # noqa: A002 - likewise
+        """The result of the run.
+
+        Raises:
+            RunFailedError: It failed.
+            RunNotFinishedError: It has not ended, or was interrupted.
+        """
+        return codec(Any if type is None else type).decode(self.result_bytes())
+
+    def result_bytes(self) -> bytes:
+        """The result of the run, as encoded JSON; see ``result``."""
+        with open_reader(self._run.path) as reader:
+            state = State()
+            last = None
+            for entry in reader.read():
+                apply_all(state, [entry])
+                last = entry if entry.kind == "run.ended" else last
+            if state.failure is not None:
+                raise self._failure(state)
+            if state.ended is None or last is None or state.ended.status != "completed":
+                raise RunNotFinishedError(self.id, status_of(self._run, state))
+            value = reader.load_value(last) or b"null"
+        return restored(self._run, self._run.workspace(state), value)
+
+    def resume(
+        self,
+        *,
+        update: bool = False,
+        program: str | os.PathLike[str] | None = None,
+        unknown: str | None = None,
+        value: object = None,
+        workspace: str | os.PathLike[str] | None = None,
+        sets: Sequence[str] = (),
+    ) -> None:
+        """Resume an interrupted or failed run.
+
+        A run of the pipeline is resumed as ``bartack resume`` does it: with the workspace for itself, its receipts and settings.
+
+        Args:
+            update: Take the program's source as it is now; its recorded steps must still fit.
+            program: Take the program from this file, likewise.
+            unknown: What to do with a step whose outcome is not known: ``retry``, ``done`` or ``fail``.
+            value: With ``done``: its outcome.
+            workspace: Where its workspace is, if it is not where it was.
+            sets: Settings that hold for this run from now on, each ``section.key=value``.
+
+        Raises:
+            ConfigError: A setting cannot be used, or cannot change any more.
+            WorkspaceBusyError: Another run of the pipeline works in its workspace.
+            JournalLockedError: Another process runs it.
+            ResumeRefusedError: It has ended for good, or needs a decision first.
+            PeerRefusedError: This process belongs to a run.
+            HubStoppedError: A process runs it and is stopped.
+            JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed. Accepting the
+                loss is up to a person: ``bartack resume`` has an option for it.
+            ForeignRunError: It came from elsewhere, and is not trusted.
+        """
+        if is_active(self._run):
+            check_continues(self._run, read_owner(self._run), join_limit_s())
+        check_own(self._run)
+        check_resumed(sets)
+        check_kept(self._run.path, at_least=known_seq(self._run))
+        if update or program is not None:
+            update_program(self._run, None if program is None else Path(program))
+        decision = None if unknown is None else UnknownDecision(unknown)
+        check_may_drive(self._run)
+        check_resumable(self._run, read_state(self._run), decision)
+        given = None if workspace is None else os.fspath(workspace)
+        self._launch(decision, encode(value) if unknown == "done" else b"", given, sets)
+
+    def fork(self, at: str, *, update: bool = False) -> Run:
+        """A run of its own that begins with what this one did; it stands until it is resumed.
+
+        Args:
+            at: The last step that both have in common: ``path:n``, or ``n`` of the first worker.
+            update: It goes on with the program's source as it is now; the steps that both have must still fit.
+
+        Raises:
+            StepNotFoundError: There is no such step, or it has no outcome.
+        """
+        made = fork_run(self._run, at)
+        if update:
+            update_program(made)
+        return Run(made)
+
+    def cancel(self, reason: str = "") -> None:
+        """End the run in order; it cannot be resumed. With or without a process that runs it.
+
+        Raises:
+            RunNotActiveError: It has ended for good already.
+        """
+        cancel_run(self._run, reason)
+
+    def fail(self, message: str) -> None:
+        """Fail the session for everybody in it. With or without a process that runs it.
+
+        Raises:
+            RunNotActiveError: It has ended for good already.
+        """
+        fail_run(self._run, message)
+
+    def interrupt(self) -> None:
+        """Stop the run in order; it can be resumed."""
+        with HubClient(self._run) as hub:
+            hub.ask("interrupt")
+
+    def questions(self) -> Sequence[Question]:
+        """The questions that nobody has answered yet."""
+        return self.state().questions
+
+    def answer(self, question: str, value: object) -> None:
+        """Answer a question. The first answer counts; without a process that runs the run it is left for the next one.
+
+        Raises:
+            QuestionNotFoundError: There is none of this number.
+            QuestionAnsweredError: Somebody was first.
+        """
+        try:
+            with HubClient(self._run) as hub:
+                hub.ask("answer", Request(question=question), encode(value))
+        except RunNotActiveError:
+            leave_answer(self._run, read_state(self._run), question, encode(value))
+
+    def send(self, mailbox: str, value: object, key: str | None = None) -> str:
+        """Put a message into a mailbox; without a process that runs the run it is left for the next one."""
+        key = key or secrets.token_hex(16)
+        try:
+            with HubClient(self._run) as hub:
+                answer = hub.ask("send", Request(mailbox=mailbox, key=key), encode(value))
+        except RunNotActiveError:
+            leave_message(self._run, mailbox, key, encode(value))
+            return key
+        return msgspec.json.decode(answer, type=str)
+
+    def receive(self, mailbox: str, timeout_s: float | None = None) -> object:
+        """Take the oldest message of a mailbox: at least once, it is acknowledged after it was read.
+
+        Raises:
+            RunNotActiveError: Nobody runs the run.
+            ReceiveTimeoutError: None came in time.
+        """
+        with HubClient(self._run) as hub:
+            raw = hub.ask("receive", Request(mailbox=mailbox, timeout_s=check_limit(timeout_s)))
+            held = msgspec.json.decode(raw, type=s.Held)
+            hub.ask("ack", Request(id=held.id))
+        return msgspec.json.decode(held.value)
+
+    def steps(self, worker: str | None = None, status: StepStatus | None = None) -> Iterator[StepRecord]:
+        """The steps so far, in the order in which they began.
+
+        Args:
+            worker: Only those of the worker of this path, its branches and its tools.
+            status: Only those that stand like this.
+        """
+        chronicle = self._chronicle()
+        for step in chronicle.steps:
+            owner = chronicle.state.worker_of(step.p)
+            if worker in (None, owner.path if owner is not None else step.p) and status in (
+                None,
+                step.status,
+            ):
+                yield step
+
+    def messages(self, mailbox: str | None = None) -> Iterator[MessageRecord]:
+        """The messages so far, in the order in which they were sent; or those of one mailbox."""
+        for message in self._chronicle().messages.values():
+            if mailbox in (None, message.mailbox):
+                yield message
+
+    def receipts(self) -> Iterator[Receipt]:
+        """What agents did in a run of the pipeline, each with its proof, in the order of the journal."""
+        from bartack.runtime.rundir.receipts import iter_receipts  # noqa: PLC0415 - few runs have any
+
+        return iter_receipts(self._run.path)
+
+    def snapshots(self) -> Iterator[Snapshot]:
+        """The snapshots that were taken of the workspace, in the order in which they were taken first.
+
+        Raises:
+            ManifestError: One cannot be read.
+        """
+        from bartack.runtime.rundir.snapshots import iter_snapshots  # noqa: PLC0415 - likewise
+
+        return iter_snapshots(self._run.path)
+
+    @property
+    def dead_letters(self) -> DeadLetterQueue:
+        """The messages of the run that could not be delivered; with or without a process that runs it."""
+        return open_letters(self._run)
+
+    def join(self) -> Session:
+        """Take part in the session."""
+        return Session.join(self._run.path)
+
+    def events(self, *, follow: bool = False) -> Iterator[dict[str, object]]:
+        """The entries of the journal: those that are there, or also those to come."""
+        with open_reader(self._run.path) as reader:
+            for entry in reader.follow() if follow else reader.read():
+                yield {"seq": entry.seq, "at": entry.at, "kind": entry.kind, **entry.data}
+                if follow and entry.kind in {"run.ended", "hub.stopped"}:
+                    return
+
+    def close(self) -> None:
+        """Let go; the run goes on."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _chronicle(self) -> Chronicle:
+        chronicle = Chronicle()
+        with open_reader(self._run.path) as reader:
+            chronicle.add_all(reader.read())
+        return chronicle
+
+    def _launch(
+        self,
+        decision: UnknownDecision | None = None,
+        value: bytes = b"",
+        workspace: str | None = None,
+        sets: Sequence[str] = (),
+    ) -> None:
+        state = read_state(self._run)
+        assert state.run is not None
+        place = self._run.workspace(state, workspace)
+        words = [SERVERS.get(state.run.worker, SERVER), str(self._run.path), place]
+        if decision is not None:
+            words += [decision.choice, *([value.decode()] if value else [])]
+        heard, told = os.pipe()
+        with open(heard, "rb") as report:
+            try:
+                process = self._start_hub(words, place, told)
+            finally:
+                os.close(told)
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError), process.stdin:
+                process.stdin.write(msgspec.json.encode({"report": told, "sets": list(sets)}))
+            self._wait_for_hub(process, report)
+        # It outlives this process; while both live, its end has to be collected, or it stays a zombie.
+        threading.Thread(  # bartack: allow[unsupervised_thread] it ends with the hub, or with us
+            target=process.wait, name=f"bartack {self.id}", daemon=True
+        ).start()
+
+    def _start_hub(self, words: Sequence[str], place: str, report: int) -> subprocess.Popen[bytes]:
+        with open(self._run.log, "ab", opener=open_private) as log:
+            return subprocess.Popen(  # bartack: allow[unsupervised_process] a hub outlives us  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-P", "-s", "-m", *words],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=place,
+                env=with_absolute_path(os.environ),
+                pass_fds=(report,),
+            )
+
+    def _wait_for_hub(self, process: subprocess.Popen[bytes], report: BinaryIO) -> None:
+        """Until a process listens, or the one that was started has come and gone.
+
+        Raises:
+            BartackError: It could not run the run, and says why.
+        """
+        limit = time.monotonic() + START_TIMEOUT_S
+        with open_watch(str(self._run.path)) as watch:
+            while not select.select([report], [], [], 0)[0] or (
+                process.poll() is None and not is_active(self._run)
+            ):
+                if time.monotonic() > limit:
+                    raise DeadlineExceededError("start", START_TIMEOUT_S, "default")
+                watch.wait(0.05)
+        problem = report.readline().strip()
+        if problem:
+            process.wait(START_TIMEOUT_S)
+            raise revive_error(msgspec.json.decode(problem, type=ErrorData))
+
+    def _is_left(self) -> bool:
+        """Whether the process that ran the run has signed off, or is gone without."""
+        try:
+            pid = msgspec.json.decode(self._run.mirror.read_bytes(), type=RunFile).pid
+        except (OSError, msgspec.DecodeError):
+            return True
+        facts = read_facts(pid) if pid else None
+        return facts is None or facts.state in {"Z", "X"}
+
+    def _describe(self, state: State) -> RunState:
+        return RunState(
+            id=self.id,
+            status=status_of(self._run, state),
+            error="" if state.failure is None else state.failure.error.message,
+            questions=[_question(self._run, state, number) for number in state.questions],
+            spent_usd=state.spent_usd,
+            reserved_usd=state.reserved_usd,
+            workers={worker.path: worker.status for worker in state.workers.values()},
+        )
+
+    def _failure(self, state: State) -> RunFailedError:
+        failure = state.failure
+        assert failure is not None
+        error = failure.error.type.rpartition(":")[2]
+        return RunFailedError(self.id, failure.worker or "a process outside it", error, failure.error.message)
+
+
+def run(
+    program: WorkerFunction[..., T] | WorkerCall[T],
+    *args: object,
+    workspace: str | os.PathLike[str] = ".",
+    **kwargs: object,
+) -> T:
+    """Run a worker and wait for its result. Ctrl-C leaves the run resumable.
+
+    Raises:
+        RunFailedError: It failed; ``run_id`` names the run.
+    """
+    if os.environ.get("BARTACK_PROBE"):
+        raise NotInWorkerError(
+            "bartack.run",
+            "was called while the program was imported",
+            "Put the call under: if __name__ == '__main__':",
+        )
+    call = program if isinstance(program, WorkerCall) else program(*args, **kwargs)
+    started = Run.start(call, workspace=workspace)
+    try:
+        started.wait()  # bartack: allow[wait_without_deadline] a run takes as long as it takes
+    except KeyboardInterrupt:
+        with contextlib.suppress(RunNotActiveError):
+            started.interrupt()
+        sys.stderr.write(f"interrupted; go on with: bartack resume {started.id}\n")
+        raise
+    return cast("T", call.worker.shape.result.decode(started.result_bytes()))
+
+
+def _order(
+    program: str | os.PathLike[str] | WorkerFunction[..., object] | WorkerCall[object],
+    args: tuple[object, ...],
+    kwargs: dict[str, object],
+) -> Order:
+    if isinstance(program, WorkerFunction):
+        program = program(*args, **kwargs)
+    if isinstance(program, WorkerCall):
+        file = inspect.getsourcefile(program.worker.function) or ""
+        call = msgspec.json.decode(program.encode(), type=s.CallArgs)
+        module = _module_name(program.worker.function)
+        return Order(program=os.path.abspath(file), worker=program.worker.name, call=call, module=module)
+    call = s.CallArgs(
+        [msgspec.Raw(encode(value)) for value in args],
+        {name: msgspec.Raw(encode(value)) for name, value in kwargs.items()},
+    )
+    return Order(program=os.fspath(program), call=call)
+
+
+def _module_name(function: Callable[..., object]) -> str:
+    """The module that a function is in; for a script, the name that it would be imported under, if Python knows one."""
+    if function.__module__ != "__main__":
+        return function.__module__
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return "" if spec is None else str(spec.name)
+
+
+def _question(run: RunDir, state: State, number: str) -> Question:
+    path, p, n = state.questions[number]
+    opened = state.workers[path].open[p, n]
+    asked = _asked(run, opened.asked)
+    args = msgspec.json.decode(asked, type=s.AskArgs)
+    return Question(number, path, args.question, args.type, args.options)
+
+
+def _asked(run: RunDir, value: Value) -> bytes:
+    if value.ref is not None:
+        return FileBlobs(str(run.path / "blobs"), RealDisk()).get(value.ref)
+    return b"{}" if value.raw is None else bytes(value.raw)

@@ -1,0 +1,236 @@
+"""Making a run: from a program and its arguments to a directory with a journal. Nothing runs yet.
+
+A run exists from the moment its journal has a name, and no journal has a name without the entries that say which run it is.
+Before that everything is durable that a resume needs: the program, the settings that were given, and the directories. So a power
+cut leaves a whole run or none. ``launch.py`` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from bartack.agents import ScriptedConfig
+from bartack.config.load import Config, write_sets
+from bartack.config.project import project_root
+from bartack.core import Account, Batch, Disk, check_private, claim_run_dir, shield, unknown_name
+from bartack.errors import AgentConfigError, ScriptError
+from bartack.journal import Durability, open_journal
+from bartack.runtime.hub.launch import check_telemetry
+from bartack.runtime.hub.machine import check_machine
+from bartack.runtime.program.check import check_sources
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.program.pin import pin, read_sources
+from bartack.runtime.program.source import find_program
+from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.steps import CallArgs
+from bartack.runtime.rundir.inside import find_enclosing
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.order import note_newest
+from bartack.runtime.rundir.origin import mark_of
+from bartack.runtime.rundir.run_as import check_account, open_account, share_run
+from bartack.runtime.rundir.secrets import open_veil
+from bartack.runtime.state import entries as e
+
+
+class Order(msgspec.Struct, kw_only=True):
+    """What to run."""
+
+    program: str
+    worker: str = ""
+    argv: list[str] = []
+    input: dict[str, msgspec.Raw] = {}
+    call: CallArgs | None = None
+    no_input: bool = False
+    module: str = ""
+    """The name that the program's file is imported under, where that is known."""
+    run_as: str = ""
+    """The user that its processes are executed as, where that is not this one."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """A run that can be made: its program can be executed, and its arguments fit.
+
+    Attributes:
+        sources: The files of the program.
+        created: Says everything of the run but its id and its place.
+        arguments: Of its first worker.
+        state_dir: Where runs are kept.
+        durability: What an acknowledged entry survives.
+        sets: Settings that were given for this run.
+        config: The settings of the workspace, which say what is secret.
+        notes: What a person should know of the program.
+        warnings: What the check of the program has to say; nothing of it keeps the program from running.
+    """
+
+    sources: dict[str, bytes]
+    created: e.RunCreated
+    arguments: bytes
+    state_dir: Path
+    durability: Durability
+    sets: Sequence[str]
+    config: Config = field(default_factory=Config)
+    notes: Sequence[str] = ()
+    warnings: str = ""
+
+
+def create_run(
+    order: Order,
+    workspace: Path,
+    config: Config,
+    sets: Sequence[str] = (),
+    note: Callable[[str], None] | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> RunDir:
+    """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
+
+    Args:
+        order: What to run.
+        workspace: Where its commands and relative paths are.
+        config: The settings of the workspace.
+        sets: Settings in ``config`` that were given for this run; a resume has them, too.
+        note: Takes what a person should know of the program before it runs.
+        warn: Called with what the check of the program has to say, if it has.
+
+    Raises:
+        ProgramImportError: The program cannot run; no run was made.
+        ProgramFaultError: The program has errors; no run was made.
+        UsageError: The arguments do not fit; no run was made.
+        AgentConfigError: An agent that it may ask cannot be used; no run was made.
+        ScriptError: The script of a scripted agent cannot be used; no run was made.
+        UntrustedError: Another user can change what is in the state directory; no run was made.
+        RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
+    """
+    plan = plan_run(order, workspace, config, sets)
+    if note is not None:
+        for text in plan.notes:
+            note(text)
+    if warn is not None and plan.warnings:
+        warn(plan.warnings)
+    return make_run(plan)
+
+
+def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
+    """Find out everything that can keep a run from being made. See ``create_run``.
+
+    Raises:
+        MachineError: This machine lacks something that every run needs.
+    """
+    check_machine(str(workspace.resolve()), str(config.state_dir(workspace)))
+    account = _account(order, workspace, config)
+    file, named = find_program(order.program, workspace)
+    root = project_root(file, workspace, order.module)
+    inquiry = Inquiry(
+        str(file), str(root), order.worker or named, order.argv, order.input, order.call, order.module
+    )
+    finding = probe(inquiry, workspace, account)
+    sources = read_sources(finding.files, root, account)
+    warnings = check_sources(sources, root) or finding.warnings
+    _check_agents(finding.agents, config, workspace)
+    check_telemetry(config)
+    inside = find_enclosing(os.getpid())
+    created = e.RunCreated(
+        run="",
+        worker=finding.worker,
+        name=finding.name,
+        program=str(file),
+        workspace=str(workspace.resolve()),
+        root=str(root),
+        seed=secrets.randbelow(2**32),
+        no_input=order.no_input,
+        environment=finding.environment,
+        argv=order.argv,
+        project=config.project_name(workspace),
+        inside="" if inside is None else inside.run,
+        from_runs=config.questions.from_runs,
+        synced=config.durability == "power",
+        run_as="" if account is None else account.name,
+        run_uid=0 if account is None else account.uid,
+        paths=finding.paths,
+    )
+    return Plan(
+        sources=sources,
+        created=created,
+        arguments=msgspec.json.encode(finding.call or CallArgs()),
+        state_dir=config.state_dir(workspace).absolute(),
+        durability=config.durability,
+        sets=sets,
+        config=config,
+        notes=[
+            f"the data files of {one.path} are not kept with the run: {one.reason}"
+            for one in finding.left_out
+        ],
+        warnings=warnings,
+    )
+
+
+def _account(order: Order, workspace: Path, config: Config) -> Account | None:
+    if not order.run_as:
+        return None
+    account = open_account(order.run_as)
+    check_account(account, workspace.resolve(), config.state_dir(workspace))
+    return account
+
+
+def make_run(plan: Plan, disk: Disk | None = None) -> RunDir:
+    """Make the directory of a run with everything that a resume needs, and last its journal.
+
+    Raises:
+        UntrustedError: Another user can change what is in the state directory; no run was made.
+    """
+    batch = Batch(disk, synced=plan.durability == "power")
+    runs = plan.state_dir / "runs"
+    if disk is None:
+        check_private(plan.state_dir)
+        check_private(runs)
+    batch.make_dirs(str(runs))
+    if disk is None:
+        shield(str(plan.state_dir))
+    # Whoever made these may not have come to sync them.
+    batch.include_dir(str(plan.state_dir))
+    batch.include_dir(str(plan.state_dir.parent))
+    run_id, path = claim_run_dir(runs, batch=batch)
+    if disk is None:
+        note_newest(runs, run_id)
+    run = RunDir(path)
+    run.make(batch)
+    pin(plan.sources, run.program, batch)
+    write_sets(run.path, plan.sets, batch)
+    # The journal makes the name of its directory durable together with its own.
+    batch.settle(leaving=(str(runs),))
+    if plan.created.run_as:
+        share_run(run, open_account(plan.created.run_as))
+    place = os.path.relpath(run.path, plan.created.workspace)
+    origin = mark_of(run) if disk is None else ""
+    created = msgspec.structs.replace(plan.created, run=run_id, place=place, origin=origin)
+    spawned = e.WorkerSpawned(path=created.name, worker=created.worker)
+    first = (e.draft(created), e.draft(spawned, plan.arguments))
+    veil = open_veil(plan.config, str(run.path), created.workspace, created.root, created.program)
+    open_journal(run.path, durability=plan.durability, disk=disk, first=[first], veil=veil).close()
+    return run
+
+
+def _check_agents(wanted: list[str], config: Config, workspace: Path) -> None:
+    """Look at the agents of a program before anybody is paid for anything."""
+    names = {name or config.default_agent for name in wanted} - {""}
+    # Scripts are read when the run begins, asked or not.
+    scripted = {name for name, agent in config.agents.named.items() if isinstance(agent, ScriptedConfig)}
+    if not names | scripted:
+        return
+    from bartack.agents import check_agents  # noqa: PLC0415 - a run without agents starts faster without it
+
+    known = config.agents.named
+    unknown = sorted(names - set(known))
+    if unknown:
+        flaw = unknown_name((), unknown[0], list(known), "there is no such agent")
+        raise AgentConfigError(unknown[0], flaw.problem)
+    for report in check_agents(config.agents, workspace, os.environ, sorted(names | scripted), probe=True):
+        if not report.usable:
+            kind = ScriptError if report.name in scripted else AgentConfigError
+            raise kind(report.name, "; ".join(report.problems))

@@ -1,0 +1,306 @@
+"""Running a run: from a directory with a journal to a hub. ``create.py`` makes them."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from bartack.config.load import Config, keep_sets
+from bartack.config.timeouts import Timeouts
+from bartack.core import Account, Batch
+from bartack.errors import ConfigError, ResumeRefusedError, RunNotFoundError
+from bartack.journal import FileJournal, Veil, open_journal
+from bartack.runtime.hub.clock import HubClock
+from bartack.runtime.hub.hub import Hub, Observer
+from bartack.runtime.hub.inbox import take_in
+from bartack.runtime.hub.machine import check_machine, workers_room
+from bartack.runtime.hub.prompts import Prompts
+from bartack.runtime.hub.reopened import Reopened
+from bartack.runtime.kernel.core import Core, check_decided
+from bartack.runtime.kernel.desk import Settings
+from bartack.runtime.kernel.turn import Show
+from bartack.runtime.program.pin import finish_update
+from bartack.runtime.rundir.find import TERMINAL
+from bartack.runtime.rundir.inside import check_may_drive
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.mirror import Describe, known_seq
+from bartack.runtime.rundir.origin import check_own
+from bartack.runtime.rundir.presence import naming_stopped_owner
+from bartack.runtime.rundir.run_as import account_of, check_account, share_run
+from bartack.runtime.rundir.secret_digests import Digests
+from bartack.runtime.rundir.secrets import open_veil
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.apply import add_entry
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.units import Caps
+from bartack.runtime.state.worker_state import NO_VALUE, UnknownDecision
+from bartack.supervision import most_files
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+
+EXIT_CODES = {
+    "completed": 0,
+    "failed": 1,
+    "waiting": 3,
+    "cancelled": 4,
+    "aborted": 4,
+    "disk": 6,
+    "interrupted": 130,
+    "terminated": 143,
+}
+
+
+def drive(
+    run: RunDir,
+    config: Config,
+    observer: Observer,
+    unknown: UnknownDecision | None = None,
+    workspace: str | None = None,
+    telemetry: Telemetry = NO_TELEMETRY,
+    describe: Describe | None = None,
+    sets: Sequence[str] = (),
+    *,
+    accept_loss: bool = False,
+) -> str:
+    """Run a run until it ends or is interrupted: be its hub. Returns how it ended.
+
+    Args:
+        run: The run.
+        config: The settings of its workspace.
+        observer: Who watches.
+        unknown: What to do with a step whose outcome is not known.
+        workspace: Where its workspace is, if it is not where it was.
+        telemetry: Whom to tell what happens.
+        describe: Says for run.json how far a run of the pipeline is.
+        sets: Settings in ``config`` that were given for this run now, and hold from now on.
+        accept_loss: Resume a run whose journal has lost acknowledged entries with those that are left.
+
+    Raises:
+        ConfigError: OpenTelemetry is to be told, and is not installed.
+        JournalLockedError: Another process runs it.
+        JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed.
+        BlobMissingError: A large value of it is missing; nothing was executed or changed.
+        BlobCorruptError: A large value of it is damaged; nothing was executed or changed.
+        HubStoppedError: Another process runs it and is stopped.
+        MachineError: This machine lacks something that every run needs; nothing was executed or changed.
+        ResumeRefusedError: It has ended for good, or needs a decision first.
+        PeerRefusedError: This process belongs to a run that may not resume it.
+        ForeignRunError: It came from elsewhere, and is not trusted.
+        UntrustedError: Another user can change it.
+    """
+    check_machine(str(run.path), workspace or "")
+    check_own(run)
+    check_telemetry(config)
+    if config.telemetry.otel:
+        with _tracing(telemetry) as traced:
+            return _drive(
+                run, config, observer, unknown, workspace, traced, describe, sets, accept_loss=accept_loss
+            )
+    return _drive(
+        run, config, observer, unknown, workspace, telemetry, describe, sets, accept_loss=accept_loss
+    )
+
+
+def _drive(
+    run: RunDir,
+    config: Config,
+    observer: Observer,
+    unknown: UnknownDecision | None,
+    workspace: str | None,
+    telemetry: Telemetry,
+    describe: Describe | None,
+    sets: Sequence[str],
+    *,
+    accept_loss: bool,
+) -> str:
+    check_may_drive(run)
+    clock = HubClock()
+    last_life = run.last_sign_of_life_us()
+    state = State()
+    veil = open_veil(config, str(run.path), workspace or os.getcwd())
+    digests = Digests(run.path)
+    journal = _own(run, config, state, telemetry, veil, accept_loss=accept_loss)
+    hub: Hub | None = None
+    try:
+        # From here to the entry that says that a hub runs it, nothing has been alive yet.
+        run.keep_sign_of_life(last_life)
+        _make_ready(run, journal, state, observer, unknown)
+        keep_sets(run.path, sets)
+        _settle(run, state, config)
+        assert state.run is not None
+        place = run.workspace(state, workspace)
+        account = _open_to_account(run, state.run, Path(place))
+        settings = _settings_of(config, no_input=state.run.no_input)
+        core = Core(state, journal, clock, Timeouts(os.environ, config.limits), settings, telemetry)
+        prompts = _open_prompts(run, config, place, state, clock, account)
+        _calm_collector()
+        shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
+        make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock)
+        driver = hub = make_hub(config=shared, describe=describe, account=account)
+        dead_us = 0 if state.hub == 0 or last_life is None else clock.now_us() - last_life
+
+        def begin(core: Core) -> None:
+            if core.state.run is not None and core.state.run.workspace != place:
+                core.ledger.record((e.RunMoved(workspace=place), NO_VALUE))
+            _note_secrets(core, digests, veil)
+            core.start(dead_us, unknown)
+            driver.forget_when_durable(take_in(run, core))
+
+        return driver.run(begin)
+    finally:
+        journal.close()
+        if hub is not None:
+            hub.sign_off()
+        digests.close()
+
+
+def _own(
+    run: RunDir, config: Config, state: State, telemetry: Telemetry, veil: Veil, *, accept_loss: bool
+) -> FileJournal:
+    """Own the journal of a run, and read it into ``state``."""
+    with naming_stopped_owner(run):
+        return open_journal(
+            run.path,
+            durability=config.durability,
+            at_least=known_seq(run),
+            telemetry=telemetry,
+            each=partial(add_entry, state),
+            veil=veil,
+            accept_loss=accept_loss,
+            check_blobs=True,
+        )
+
+
+def _make_ready(
+    run: RunDir, journal: FileJournal, state: State, observer: Observer, unknown: UnknownDecision | None
+) -> None:
+    """Report how the journal was found, put an interrupted update of the program in place, and see that the run may go on."""
+    if state.run is None:
+        raise RunNotFoundError(run.id)
+    finish_update(run.path, state.next_program)
+    observer.reopened(Reopened(journal.recovery, journal.loss, state))
+    check_resumable(run, state, unknown)
+
+
+def _note_secrets(core: Core, digests: Digests, veil: Veil) -> None:
+    """Keep the digests of the secrets, and report those that were changed: nothing of what was read shows that there is another."""
+    changed = digests.changed(veil.secrets, veil.given_back)
+    digests.add(veil.secrets)
+    for name in changed:
+        text = f"{name} has changed since the run recorded it; its present value stands where the old one was"
+        core.ledger.act(Show("note", "", text))
+
+
+def _settle(run: RunDir, state: State, config: Config) -> None:
+    """Make durable what the run executes, unless whoever made it just did.
+
+    It may be a copy, or have been created without syncs, and the entries to come rest on it.
+    """
+    assert state.run is not None
+    if config.durability != "power" or (state.hub == 0 and state.run.synced):
+        return
+    batch = Batch()
+    batch.include_tree(str(run.program))
+    batch.include_dir(str(run.path))
+    batch.settle()
+
+
+def _open_to_account(run: RunDir, created: e.RunCreated, workspace: Path) -> Account | None:
+    """The account of the run's processes, if it is not ours; what it needs of the run is open to it."""
+    account = account_of(run, created)
+    if account is None:
+        return None
+    check_account(account, workspace, run.path.parent.parent)
+    return share_run(run, account)
+
+
+def _settings_of(config: Config, *, no_input: bool) -> Settings:
+    return Settings(
+        no_input=no_input,
+        max_usd=config.max_usd,
+        reserve_usd=config.reserve_usd,
+        min_reserve_usd=config.budget.min_reserve_usd,
+        caps=Caps(
+            tokens=config.budget.tokens,
+            turns=config.budget.turns,
+            wall_s=config.budget.wall_s,
+            strict=config.budget.strict,
+        ),
+        agent=config.default_agent,
+        letters=config.dead_letters,
+        mailboxes=config.mailboxes,
+        questions=config.questions,
+        prompt_limits=config.agents.prompt_limits,
+        secrets=config.redaction.rule,
+        workers=config.workers,
+        workers_room=workers_room(most_files()),
+    )
+
+
+def _open_prompts(
+    run: RunDir, config: Config, place: str, state: State, clock: HubClock, account: Account | None
+) -> Prompts:
+    scripted = config.open_scripted(Path(place), run.path)
+    if account is not None:
+        for agent in scripted.values():
+            agent.acting = account.acting
+    if not config.agents.named:
+        return Prompts(scripted, config.default_agent, place, clock=clock, run_id=run.id)
+    from bartack.runtime.hub.agent_programs import Programs  # noqa: PLC0415 - a run without agents starts faster without it
+
+    programs = Programs(
+        config,
+        folder=run.agents,
+        workspace=place,
+        environment=run.environment(state),
+        environ=None if account is None else account.environment(os.environ),
+        memory=None if account is None else run.work,
+    )
+    return Prompts(scripted, config.default_agent, place, clock=clock, programs=programs, run_id=run.id)
+
+
+def check_telemetry(config: Config) -> None:
+    """Raise unless everybody who is to be told what happens can be.
+
+    Raises:
+        ConfigError: OpenTelemetry is to be told, and is not installed.
+    """
+    if config.telemetry.otel:
+        try:
+            importlib.import_module("bartack.telemetry.otel")  # only who asks for it has it installed
+        except ImportError as error:
+            problem = f"OpenTelemetry is not installed ({error.name}); install bartack[otel]"
+            raise ConfigError("bartack.toml: telemetry.otel", problem) from None
+
+
+@contextmanager
+def _tracing(telemetry: Telemetry) -> Generator[Telemetry]:
+    """Have OpenTelemetry told, too, as long as the run is driven."""
+    from bartack.telemetry.otel import attach_otel  # noqa: PLC0415 - see above
+
+    traced = Telemetry() if telemetry is NO_TELEMETRY else telemetry
+    bridge = attach_otel(traced)
+    try:
+        yield traced
+    finally:
+        bridge.close()
+
+
+def _calm_collector() -> None:
+    """The hub makes many short-lived objects and no cycles: looking for those all the time is wasted."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+def check_resumable(run: RunDir, state: State, unknown: UnknownDecision | None) -> None:
+    """Raise unless a run has something left to do."""
+    if state.ended is not None and state.ended.status in TERMINAL:
+        raise ResumeRefusedError(run.id, f"it is {state.ended.status}")
+    check_decided(run.id, state, unknown)

@@ -1,0 +1,154 @@
+"""The hub as a process of its own: ``python -m bartack.runtime.hub.serve RUN_DIR``. Its output goes to the run's hub.log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+
+import msgspec
+
+from bartack.config.load import Config, kept_sets, load_config
+from bartack.errors import BartackError, JournalLockedError, TreeLockedError
+from bartack.runtime.hub.hub import Hub
+from bartack.runtime.hub.launch import EXIT_CODES, drive
+from bartack.runtime.hub.log import HubLog
+from bartack.runtime.hub.reopened import Reopened
+from bartack.runtime.protocol.exceptions import describe_error
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.mirror import Describe
+from bartack.runtime.rundir.secrets import open_veil_of
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.worker_state import Recorded, UnknownDecision, Value
+
+OWNED = 5
+"""The exit code when another process runs the run."""
+
+
+class Quiet:
+    """Nobody watches."""
+
+    listens = False
+    """See ``Observer.listens``."""
+
+    def reopened(self, how: Reopened) -> None:
+        """What was wrong with the journal goes to the log."""
+        for text in how.notes():
+            self.show("note", "", text)
+
+    def opened(self, hub: Hub) -> None:
+        """See ``Observer.opened``."""
+
+    def entries(self, recorded: list[Recorded]) -> None:
+        """See ``Observer.entries``."""
+
+    def show(self, channel: str, worker: str, text: str) -> None:
+        """What happened goes to the log; what the program says is in the transcript."""
+        if channel == "note":
+            sys.stderr.write(f"{worker}: {text}\n" if worker else f"{text}\n")
+
+    def changed(self, state: State) -> None:
+        """See ``Observer.changed``."""
+
+    def turn(self, state: State) -> None:
+        """See ``Observer.turn``."""
+
+
+class Instructions(msgspec.Struct):
+    """What a hub reads from its standard input.
+
+    Attributes:
+        report: The descriptor to which an error is written that ends it before the run is active.
+        sets: Settings that are given for this run now, and hold from now on.
+    """
+
+    report: int = -1
+    sets: list[str] = []
+
+
+Around = Callable[[RunDir, Path, Config, Sequence[str]], AbstractContextManager[Describe | None]]
+"""What a run needs around it while it is active; gives what describes it in run.json."""
+
+
+def serve(argv: list[str], around: Around | None = None) -> int:
+    """Run a run, as its starter has written to our standard input; see ``main``."""
+    return main(argv, around, _read_instructions())
+
+
+def main(argv: list[str], around: Around | None = None, told: Instructions | None = None) -> int:
+    """Run a run.
+
+    Args:
+        argv: Its directory, the workspace, and perhaps a decision with its value.
+        around: What it needs around it.
+        told: What else whoever started it wants.
+    """
+    told = told or Instructions()
+    run, place = RunDir(argv[0]), Path(argv[1])
+    value = Value(msgspec.Raw(argv[3].encode())) if len(argv) > 3 else Value()
+    decision = UnknownDecision(argv[2], value) if len(argv) > 2 else None
+    log = sys.stderr = HubLog(sys.stderr, open_veil_of(run, argv[1]))
+    report = _Report(told.report)
+    try:
+        config = load_config(place, [*kept_sets(run.path), *told.sets])
+        context = nullcontext() if around is None else around(run, place, config, told.sets)
+        with context as describe:
+            status = drive(
+                run, config, _Reporting(report), decision, argv[1], describe=describe, sets=told.sets
+            )
+    except BartackError as error:
+        sys.stderr.write(f"error[{error.code}]: {error}\n")
+        report.write(msgspec.json.encode(describe_error(error)))
+        return OWNED if isinstance(error, JournalLockedError | TreeLockedError) else 1
+    finally:
+        report.close()
+        log.finish()
+    return EXIT_CODES[status]
+
+
+def _read_instructions() -> Instructions:
+    """What was written to our standard input, which is empty from then on."""
+    data = sys.stdin.buffer.read()
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return msgspec.json.decode(data, type=Instructions) if data else Instructions()
+
+
+class _Report:
+    """Reports to the process that started this one why it ended before the run was active."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        if fd >= 0:
+            os.set_inheritable(fd, False)
+
+    def write(self, line: bytes) -> None:
+        """Write one line; an empty one says that the run is active."""
+        if self._fd >= 0:
+            with suppress(OSError):  # nothing waits for it any more
+                os.write(self._fd, line + b"\n")
+            self.close()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class _Reporting(Quiet):
+    """Reports that the run is active."""
+
+    def __init__(self, report: _Report) -> None:
+        self._report = report
+
+    def opened(self, hub: Hub) -> None:
+        """See ``Observer.opened``."""
+        super().opened(hub)
+        self._report.write(b"")
+
+
+if __name__ == "__main__":
+    sys.exit(serve(sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""Links between the workers of a run: the abnormal end of one aborts the other, unless that one traps.
+
+A link stands in the journal until it has acted or was undone, so that it acts once, whoever is killed meanwhile: what a dead hub
+could not tell any more is told when the run goes on. The entry that tells of an end marks the steps that it interrupts
+(``State.abort``); each of them then fails in a line of its own, when what was done for it outside is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bartack.errors import LinkedExitError
+from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.turn import NULL, Peer, describe
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.worker_state import NO_VALUE, Value, Worker
+
+Items = list[tuple[e.EntryData, Value]]
+
+GONE = "noproc"
+"""The reason of a worker that never was there."""
+
+
+class LinkDesk:
+    """Handles the steps that concern links, and tells linked workers.
+
+    Args:
+        office: What desks share.
+        arrived: Told of a mailbox that got a message.
+        left: Told of a mailbox that lost one.
+        abort: Interrupts a worker where the state says that it is to be.
+    """
+
+    def __init__(
+        self,
+        office: Office,
+        arrived: Callable[[str], None],
+        left: Callable[[str], None],
+        abort: Callable[[Worker], None],
+    ) -> None:
+        self._office = office
+        self._arrived = arrived
+        self._left = left
+        self._abort = abort
+
+    # Steps of workers.
+
+    def link(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Link a worker with another. One that ended abnormally, or never was, acts at once."""
+        other = self._office.state.path_of(self._office.decode(step.a, s.LinkArgs).target)
+        found = self._office.state.workers.get(other)
+        if found is None:
+            self._act_at_once(worker, step, other, GONE)
+        elif found.status == "failed":
+            self._act_at_once(worker, step, other, found.end_reason)
+        elif found is worker or found.ended:
+            self._office.finish_raw(worker, step, Value(NULL))
+        else:
+            self._done(worker, step, [(e.LinkMade(path=worker.path, other=other), NO_VALUE)])
+
+    def unlink(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Undo a link, and take back what it said if nobody has heard it."""
+        state = self._office.state
+        other = state.path_of(self._office.decode(step.a, s.LinkArgs).target)
+        inbox = f"@{worker.path}"
+        gone = e.LinkGone(path=worker.path, other=other)
+        items: Items = [(gone, NO_VALUE)] if state.links.has(worker.path, other) else []
+        unheard = [
+            message.id
+            for message in state.mailbox(inbox).queued()
+            if message.sender == other and message.id.startswith(_EXIT)
+        ]
+        items += [(e.MessageMoved(mailbox=inbox, id=name, to="withdrawn"), NO_VALUE) for name in unheard]
+        self._done(worker, step, items)
+        if unheard:
+            self._left(inbox)
+
+    def trap(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """From now on ends of linked workers are messages; or no longer."""
+        args = self._office.decode(step.a, s.TrapArgs)
+        self._done(worker, step, [(e.WorkerTraps(path=worker.path, on=args.on), NO_VALUE)])
+
+    # What happens.
+
+    def ended(self, worker: Worker) -> None:
+        """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
+        state = self._office.state
+        if worker.status != "failed" or state.failure is not None or state.ended is not None:
+            return
+        for other in state.links.of(worker.path):
+            found = state.workers.get(other)
+            if found is not None and not found.ended and state.links.has(worker.path, other):
+                self._act(found, worker.path, worker.end_reason)
+
+    def arm_all(self) -> None:
+        """The run goes on: tell of those whose end nobody could be told of."""
+        for path in self._office.state.links.linked():
+            self.ended(self._office.state.workers[path])
+
+    # Inside.
+
+    def _done(self, worker: Worker, step: f.Step, items: Items) -> None:
+        """One line: what a step has changed, and its outcome."""
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        self._office.ledger.record((done, Value(NULL)), *items)
+        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+
+    def _act_at_once(self, worker: Worker, step: f.Step, by: str, reason: str) -> None:
+        """The other one had ended before: that is the outcome of the step, and of every other one that is open."""
+        items = self._news(worker, by, reason)
+        if worker.trapping:
+            self._done(worker, step, items)
+            self._arrived(f"@{worker.path}")
+            return
+        failed = e.StepFailed(
+            p=step.p,
+            n=step.n,
+            step=step.step,
+            fp=step.fp,
+            about=step.about,
+            error=describe(LinkedExitError(by, reason), worker.path),
+        )
+        self._office.ledger.record(*items, (failed, NO_VALUE))
+        self._office.ledger.tell(worker, failed, NO_VALUE)
+        self._abort(worker)
+
+    def _act(self, worker: Worker, by: str, reason: str) -> None:
+        self._office.ledger.record(*self._news(worker, by, reason))
+        if worker.trapping:
+            self._arrived(f"@{worker.path}")
+        else:
+            self._abort(worker)
+
+    def _news(self, worker: Worker, by: str, reason: str) -> Items:
+        """That a link has acted; and the message of it, for a worker that traps."""
+        told = e.LinkTold(path=worker.path, by=by, reason=reason, trapped=worker.trapping)
+        if not worker.trapping:
+            return [(told, NO_VALUE)]
+        message = {"type": "EXIT", "from": by, "reason": reason, "at": self._office.now_us()}
+        value = self._office.ledger.pack(message)
+        sent = e.MessageSent(
+            mailbox=f"@{worker.path}",
+            id=f"{_EXIT}{self._office.ledger.next_message()}",
+            size=len(bytes(value.raw)) if value.raw is not None else 0,
+            sender=by,
+        )
+        return [(told, NO_VALUE), (sent, value)]
+
+
+_EXIT = "exit-"
+"""How the ids of messages of links begin."""

@@ -1,0 +1,263 @@
+"""What supervised sends and broadcasts stand on: what a mailbox takes, how much time is left, who is told what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+import msgspec
+
+from bartack.errors import BartackError, ConfigError
+from bartack.messaging import (
+    MAX_MESSAGE,
+    BroadcastResult,
+    Cast,
+    Post,
+    Refusal,
+    SendOutcome,
+    Terms,
+    Trial,
+    delivery_error,
+    is_success,
+)
+from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.mail.dead_letters import LetterDesk
+from bartack.runtime.kernel.mail.mailroom import MailDesk
+from bartack.runtime.kernel.turn import describe
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+
+Items = list[tuple[e.EntryData, Value]]
+Verdict = SendOutcome | BroadcastResult | BartackError
+Told = Callable[[Verdict], None]
+"""A process outside learns what became of what it asked for."""
+
+
+class Errand(NamedTuple):
+    """Who sends what: a step of a worker, or a process outside."""
+
+    sender: str
+    value: Value
+    worker: Worker | None = None
+    step: f.Step | None = None
+    told: Told | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes the message takes."""
+        raw, ref = self.value.raw, self.value.ref
+        return ref.size if ref is not None else len(bytes(raw)) if raw is not None else 4
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The step, if it is one."""
+        return (self.step.p, self.step.n) if self.step is not None else ("", 0)
+
+
+class Ground:
+    """What every delivery needs."""
+
+    def __init__(self, office: Office, mail: MailDesk, letters: LetterDesk) -> None:
+        self._office = office
+        self._mail = mail
+        self._letters = letters
+        self._told: dict[str, Told] = {}
+
+    # What is under way.
+
+    @property
+    def _posts(self) -> dict[str, Post]:
+        return self._office.state.deliveries.posts
+
+    @property
+    def _casts(self) -> dict[str, Cast]:
+        return self._office.state.deliveries.casts
+
+    def _copies(self, cast: Cast) -> list[Post]:
+        return [self._posts[post_id] for post_id in cast.posts if post_id in self._posts]
+
+    def _by_step(self, p: str, n: int) -> Post | Cast | None:
+        return next((trial for trial in self._trials() if (trial.p, trial.n) == (p, n)), None)
+
+    def _trials(self) -> list[Post | Cast]:
+        return [*self._posts.values(), *self._casts.values()]
+
+    # What a mailbox takes.
+
+    def _refusal(self, name: str, ask: Errand, terms: Terms) -> str:
+        return self._refused(name, ask.size, terms, ask.sender)
+
+    def _refusal_of(self, post: Post) -> str:
+        return self._refused(post.mailbox, post.size, post.terms, post.sender)
+
+    def _refused(self, name: str, size: int, terms: Terms, sender: str) -> str:
+        """Why a mailbox does not take a message now; ``wait``: it will have room, ``drop``: it drops it; empty: it does."""
+        state = self._office.state
+        mailbox = state.mailbox(name)
+        if size > MAX_MESSAGE:
+            return "too_large"
+        if mailbox.closed:
+            return "closed"
+        if state.has_nobody(name):
+            return "no_receiver"
+        has_room = self._mail.has_room(mailbox, size, sender)
+        if terms.not_before or mailbox.overflow == "drop_oldest" or has_room:
+            return ""
+        if mailbox.overflow == "drop_newest":
+            return "drop"
+        # Whoever waits for room in a mailbox that only he receives from would wait for himself.
+        full = mailbox.overflow == "reject" or self._mail.is_own(mailbox, sender)
+        return "full" if full else "wait"
+
+    def _as_refusal(self, reason: str) -> Refusal | None:
+        match reason:
+            case "no_receiver" | "closed" | "full" | "too_large" | "aborted":
+                return reason
+            case "wait" | "drop":
+                return "full"
+            case _:
+                return None
+
+    def _pushed_out(self, name: str, size: int, terms: Terms) -> Items:
+        """The entries that make room in a mailbox which drops its oldest messages."""
+        mailbox = self._office.state.mailbox(name)
+        if terms.not_before or mailbox.overflow != "drop_oldest" or mailbox.has_room(size):
+            return []
+        return [
+            (self._letters.burial_of(name, message.id, "overflow", attempts=1), NO_VALUE)
+            for message in mailbox.pushed_out(size)
+        ]
+
+    def _sent(
+        self,
+        name: str,
+        sender: str,
+        size: int,
+        terms: Terms,
+        message_id: str,
+        track: str = "",
+        topic: str = "",
+    ) -> e.MessageSent:
+        return e.MessageSent(
+            mailbox=name,
+            id=message_id,
+            size=size,
+            sender=sender,
+            key=terms.key,
+            metadata=terms.metadata,
+            not_before=terms.not_before,
+            topic=topic,
+            track=track,
+        )
+
+    # Time.
+
+    def _is_scheduled(self, trial: Post | Cast) -> bool:
+        """Whether a message waits for its time: that of the attempt begins with it."""
+        if not isinstance(trial, Post) or not trial.terms.not_before:
+            return False
+        return self._office.state.mailbox(trial.mailbox).is_scheduled(trial.message)
+
+    def _left_s(self, trial: Trial) -> float:
+        """Seconds that are left of the current attempt: only the time counts in which a hub was alive."""
+        now = self._office.now_us()
+        waited_us = now - trial.since - (self._office.state.dead_us - trial.dead_us)
+        left = (trial.terms.timeout_s or 0.0) - max(waited_us, 0) / 1e6
+        if trial.terms.deadline:
+            left = min(left, (trial.terms.deadline - now) / 1e6)
+        return max(left, 0.0)
+
+    def _is_past(self, trial: Trial) -> bool:
+        return self._is_over(trial.terms)
+
+    def _is_over(self, terms: Terms) -> bool:
+        """Whether the deadline has passed: no attempt begins any more."""
+        return 0 < terms.deadline <= self._office.now_us()
+
+    def _delay_s(self, trial: Trial) -> float:
+        """The pause before the next attempt: between nothing and what the backoff allows."""
+        # By chance, but the same chance for the same attempt: it spreads senders, and guards nothing.
+        chance = Random(f"{self._office.state.run_id}\n{trial.id}\n{trial.attempt}")
+        return chance.uniform(0.0, trial.terms.backoff.bound_s(trial.attempt))
+
+    # Beginning and ending.
+
+    def _check(self, terms: Terms) -> None:
+        if terms.on_error == "dead_letter" and not self._letters.enabled:
+            raise ConfigError("dead_letters.enabled", 'it is off, so on_error="dead_letter" cannot be')
+
+    def _resolved(self, terms: Terms, ask: Errand, kind: str) -> Terms:
+        """Terms with nothing left open: a time for each attempt, and a key that a repeated step has again."""
+        timeout_s = self._office.timeouts.limit(kind) if terms.timeout_s is None else terms.timeout_s
+        key = terms.key
+        if not key and ask.worker is not None and ask.step is not None:
+            key = self._office.ledger.key(ask.worker, ask.step.p, ask.step.n)
+        return msgspec.structs.replace(terms, timeout_s=timeout_s, key=key)
+
+    def _started(self, ask: Errand, terms: Terms) -> Items:
+        step = ask.step
+        if step is None:
+            return []
+        started = e.StepStarted(
+            p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about, timeout_s=terms.timeout_s
+        )
+        return [(started, NO_VALUE)]
+
+    def _ended(self, trial: Trial, value: object, error: BartackError | None) -> Items:
+        """The entry that is the outcome of the step that waits for this, if one does."""
+        worker = self._office.state.worker_of(trial.p) if trial.n else None
+        opened = worker.open.get((trial.p, trial.n)) if worker is not None else None
+        if worker is None or opened is None:
+            return []
+        if error is not None:
+            return [(failure_of(worker, opened, error), NO_VALUE)]
+        done = e.StepFinished(
+            p=opened.p, n=opened.n, step=opened.step, fp=opened.fp, about=opened.about, cleanup=opened.cleanup
+        )
+        return [(done, self._office.ledger.pack(value))]
+
+    def _ended_at_once(self, ask: Errand, value: object) -> Items:
+        step = ask.step
+        if step is None:
+            return []
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        return [(done, self._office.ledger.pack(value))]
+
+    def _tell(self, trial: Trial, ended: Items, outcome: SendOutcome | BroadcastResult) -> None:
+        worker = self._office.state.worker_of(trial.p) if trial.n else None
+        for data, value in ended:
+            if worker is not None and isinstance(data, e.StepFinished | e.StepFailed):
+                self._office.ledger.tell(worker, data, value)
+        told = self._told.pop(trial.id, None)
+        if told is not None:
+            told(outcome)
+
+    def _answer(self, ask: Errand, outcome: SendOutcome, raising: str = "") -> None:
+        """An outcome that was there before the send; ``raising``: the mailbox, if a bad one is to be raised."""
+        if raising and ask.worker is not None and ask.step is not None and not is_success(outcome):
+            self._office.fail(ask.worker, ask.step, delivery_error(raising, outcome))
+        elif ask.worker is not None and ask.step is not None:
+            self._office.finish(ask.worker, ask.step, outcome)
+        elif ask.told is not None:
+            ask.told(outcome)
+
+
+def seq_of(message_id: str) -> int:
+    """Ids of messages are made of the places of their entries."""
+    number = message_id.removeprefix("m-")
+    return int(number) if number.isdecimal() else 0
+
+
+def failure_of(worker: Worker, opened: OpenStep, error: BartackError) -> e.StepFailed:
+    """The entry by which an open step failed."""
+    return e.StepFailed(
+        p=opened.p,
+        n=opened.n,
+        step=opened.step,
+        fp=opened.fp,
+        about=opened.about,
+        error=describe(error, worker.path),
+        cleanup=opened.cleanup,
+    )

@@ -1,0 +1,392 @@
+"""Broadcasts and topics: a message to many mailboxes, as supervised sends that have one result.
+
+The copies of an ``all_or_nothing`` broadcast are one line of the journal, so that nobody ever sees some of them. Whoever checks
+everybody first and then sends one by one has no such promise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from bartack.errors import BartackError, BroadcastError
+from bartack.journal import INLINE_LIMIT
+from bartack.messaging import (
+    Accepted,
+    BroadcastResult,
+    Cast,
+    Copy,
+    Delivered,
+    Post,
+    Rejected,
+    Terms,
+    Trial,
+    check_distinct,
+    check_topic,
+    is_success,
+    mailbox_of,
+    matches,
+    needed,
+    sum_up,
+)
+from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.mail.attempts import Errand, Items, failure_of, seq_of
+from bartack.runtime.kernel.mail.dead_letters import LetterDesk
+from bartack.runtime.kernel.mail.mailroom import MailDesk
+from bartack.runtime.kernel.mail.supervised import FINAL, SendDesk
+from bartack.runtime.kernel.turn import Peer
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+
+STEPS: Final = frozenset({"send_supervised", "broadcast", "publish"})
+"""The steps that are done here."""
+
+ATOMIC: Final = "all_or_nothing"
+
+
+class DeliveryDesk(SendDesk):
+    """Sees to it that messages arrive, to one recipient or to many."""
+
+    def __init__(self, office: Office, mail: MailDesk, letters: LetterDesk) -> None:
+        super().__init__(office, mail, letters)
+        mail.room = self._room
+
+    # For everybody.
+
+    @property
+    def has_open(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._posts)
+
+    def broadcast(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Send a message to many mailboxes."""
+        args = self._office.decode(step.a, s.CastArgs)
+        ask = Errand(worker.path, Value(step.v, step.ref), worker, step)
+        self.broadcast_for(ask, args.copies, args.strategy, args.terms)
+
+    def publish(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Send a message to every mailbox that is subscribed to a topic."""
+        args = self._office.decode(step.a, s.PublishArgs)
+        ask = Errand(worker.path, Value(step.v, step.ref), worker, step)
+        self.publish_for(ask, args.topic, args.strategy, args.terms)
+
+    def broadcast_for(
+        self, ask: Errand, copies: list[Copy], strategy: str, terms: Terms, topic: str = ""
+    ) -> None:
+        """A broadcast; whoever asks is told its result."""
+        self._check(terms)
+        copies = [Copy(copy.id, mailbox_of(copy.recipient), None, copy.meta) for copy in copies]
+        check_distinct(copy.recipient for copy in copies)
+        need = needed(strategy, len(copies))
+        if not copies:
+            self._finish_cast(ask, terms, sum_up(strategy, need, "", copies), topic)
+            return
+        refused = [self._refusal(copy.recipient, ask, terms) for copy in copies]
+        if any(refused) or terms.ack != "accepted" or self._is_over(terms):
+            self._open_cast(ask, copies, strategy, need, terms, topic)
+        else:
+            self._accept_all(ask, copies, strategy, need, terms, topic)
+
+    def publish_for(self, ask: Errand, topic: str, strategy: str, terms: Terms) -> None:
+        """A broadcast to the mailboxes that are subscribed to a topic now, each once."""
+        check_topic(topic)
+        state = self._office.state
+        copies = [
+            Copy(name, name)
+            for name, mailbox in state.mailboxes.items()
+            if mailbox.patterns
+            and any(matches(pattern, topic) for pattern in mailbox.patterns)
+            and not state.is_closed(name)
+        ]
+        if (need := needed(strategy, 0)) > len(copies):
+            # Who subscribes is not the publisher's choice: too few is a result, not a mistake.
+            self._finish_cast(ask, terms, sum_up(strategy, need, "", []), topic)
+        else:
+            self.broadcast_for(ask, copies, strategy, terms, topic)
+
+    def is_open(self, opened: OpenStep) -> bool:
+        """Whether a step is one that is under way here."""
+        return self._by_step(opened.p, opened.n) is not None
+
+    def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """A step is cancelled: what can be taken back is, in the line that says so.
+
+        A message that its receiver has cannot be: that it was delivered is then the outcome, lest it is sent again if the worker is
+        set back, and the cancellation interrupts the next step.
+        """
+        trial = self._by_step(opened.p, opened.n)
+        if isinstance(trial, Post) and trial.stage == "delivered":
+            self._settle(trial, Delivered(trial.message, trial.receiver, trial.reached_at, processed=False))
+            return
+        items = self._withdrawal(trial) if trial is not None else []
+        failed = failure_of(worker, opened, error)
+        self._office.ledger.record(*items, (failed, NO_VALUE))
+        self._office.ledger.tell(worker, failed, NO_VALUE)
+        self._make_room(items)
+
+    def drop(self, worker: Worker) -> None:
+        """A worker has ended for good: what it still sent is taken back, unless it may be revived."""
+        if worker.suspended is None:
+            for trial in self._trials():
+                if trial.n and self._office.state.worker_of(trial.p) is worker:
+                    self._withdraw(trial)
+
+    def abort_all(self, error: BartackError) -> None:
+        """The session failed: nothing moves."""
+        for alarm in self._alarms.values():
+            alarm.call_off()
+        self._alarms.clear()
+        self._blocked.clear()
+        self._mail.gated.clear()
+        waiting, self._told = list(self._told.values()), {}
+        for told in waiting:
+            told(error)
+
+    def arm_all(self) -> None:
+        """After a restart: everything that was under way goes on."""
+        for trial in self._trials():
+            if trial.n and not self._is_wanted(trial):
+                self._withdraw(trial)
+        for post in list(self._posts.values()):
+            if not self._is_gated(post):
+                self._go_on(post)
+        for cast in list(self._casts.values()):
+            self._go_on_cast(cast)
+
+    # A broadcast.
+
+    def _accept_all(
+        self, ask: Errand, copies: list[Copy], strategy: str, need: int, terms: Terms, topic: str
+    ) -> None:
+        """The shortest way: all copies and the outcome of the step in one line."""
+        ledger = self._office.ledger
+        value = self._shared(ask, len(copies))
+        items: Items = []
+        for copy in copies:
+            items += self._pushed_out(copy.recipient, ask.size, terms)
+        drops = list(items)
+        first = ledger.next_message()
+        for place, copy in enumerate(copies):
+            own = _own_key(terms, copy)
+            message_id = self._office.state.mailbox(copy.recipient).id_for(own.key)
+            if message_id is None:
+                message_id = f"m-{first + len(items)}"
+                sent = self._sent(copy.recipient, ask.sender, ask.size, own, message_id, topic=topic)
+                items.append((sent, value))
+            copies[place] = msgspec.structs.replace(copy, outcome=Accepted(message_id, seq_of(message_id)))
+        result = sum_up(strategy, need, f"b-{first}", copies)
+        ended = self._ended_at_once(ask, result)
+        ledger.record(*items, _summary(result, topic), *ended)
+        if ask.worker is not None:
+            for data, outcome in ended:
+                assert isinstance(data, e.StepFinished)
+                ledger.tell(ask.worker, data, outcome)
+        elif ask.told is not None:
+            ask.told(result)
+        self._after(drops, *(copy.recipient for copy in copies))
+
+    def _open_cast(
+        self, ask: Errand, copies: list[Copy], strategy: str, need: int, terms: Terms, topic: str
+    ) -> None:
+        ledger = self._office.ledger
+        terms = self._resolved(terms, ask, "broadcast")
+        value = self._shared(ask, len(copies))
+        items = self._started(ask, terms)
+        first = ledger.next_message()
+        cast_id = f"b-{first}"
+        p, n = ask.place
+        opened = e.CastOpened(
+            id=cast_id,
+            strategy=strategy,
+            need=need,
+            sender=ask.sender,
+            terms=terms,
+            copies=copies,
+            p=p,
+            n=n,
+            topic=topic,
+        )
+        items.append((opened, NO_VALUE))
+        for place, copy in enumerate(copies):
+            copied = e.SendOpened(
+                id=f"s-{first + len(items)}",
+                mailbox=copy.recipient,
+                size=ask.size,
+                sender=ask.sender,
+                terms=_own_key(terms, copy),
+                cast=cast_id,
+                place=place,
+                topic=topic,
+            )
+            items.append((copied, value))
+        ledger.record(*items, ride=True)
+        if ask.told is not None:
+            self._told[cast_id] = ask.told
+        if strategy == ATOMIC:
+            self._attempt_cast(cast_id)
+            return
+        self._opening = cast_id
+        for post_id in list(self._casts[cast_id].posts):
+            self._attempt(post_id)
+        self._opening = ""
+        self._check_cast(self._casts[cast_id])
+
+    def _attempt_cast(self, cast_id: str) -> None:
+        """An attempt at all copies of a broadcast at once begins: every mailbox takes its copy, or none does."""
+        cast = self._casts.get(cast_id)
+        if cast is None or self._office.state.failure is not None:
+            return
+        if self._is_past(cast):
+            self._refuse_cast(cast, cast.attempt - 1)
+            return
+        posts = [self._posts[post_id] for post_id in cast.posts]
+        refused = {self._refusal_of(post) for post in posts} - {""}
+        if not refused:
+            self._enqueue_all(cast, posts)
+        elif refused == {"wait"}:
+            self._mail.gated.update(post.mailbox for post in posts)
+            self._watch(cast)
+        else:
+            final = refused & FINAL
+            self._failed(cast, min(final or refused - {"wait"}))
+
+    def _enqueue_all(self, cast: Cast, posts: list[Post]) -> None:
+        self._calm(cast.id)
+        items: Items = []
+        for post in posts:
+            items += self._pushed_out(post.mailbox, post.size, post.terms)
+        drops = list(items)
+        first = self._office.ledger.next_message()
+        for post in posts:
+            if self._office.state.mailbox(post.mailbox).id_for(post.terms.key) is None:
+                message_id = f"m-{first + len(items)}"
+                sent = self._sent(
+                    post.mailbox, post.sender, post.size, post.terms, message_id, post.id, post.topic
+                )
+                items.append((sent, Value(post.value, post.ref)))
+        self._office.ledger.record(*items)
+        self._after(drops, *(post.mailbox for post in posts))
+        for post in posts:
+            if post.id in self._posts:
+                self._attempt(post.id)
+
+    def _refuse_cast(self, cast: Cast, attempts: int) -> None:
+        """A broadcast of all or nothing is given up: nothing of it was put anywhere."""
+        self._calm(cast.id)
+        copies = list(cast.copies)
+        settled: Items = []
+        for post in self._copies(cast):
+            refusal = self._as_refusal(self._refusal_of(post)) or "aborted"
+            outcome = Rejected(refusal, attempts)
+            copies[post.place] = msgspec.structs.replace(copies[post.place], outcome=outcome)
+            settled.append((e.SendSettled(id=post.id, outcome=outcome), NO_VALUE))
+        self._settle_cast(cast, copies, settled)
+
+    def _check_cast(self, cast: Cast) -> None:
+        """A copy came to its end: the broadcast may be over."""
+        reached = sum(is_success(copy.outcome) for copy in cast.copies)
+        if 0 < cast.need <= reached or all(copy.outcome is not None for copy in cast.copies):
+            self._settle_cast(cast, list(cast.copies), [])
+
+    def _settle_cast(self, cast: Cast, copies: list[Copy], settled: Items) -> None:
+        result = sum_up(cast.strategy, cast.need, cast.id, copies)
+        error = None if result.ok or cast.terms.on_error != "raise" else broadcast_error(result)
+        ended = self._ended(cast, result, error)
+        self._office.ledger.record(*settled, _summary(result, cast.topic), *ended)
+        self._tell(cast, ended, result)
+
+    def _room(self, name: str) -> None:
+        """There may be room in a mailbox that broadcasts wait for."""
+        self._mail.gated.discard(name)
+        for cast in list(self._casts.values()):
+            waits = cast.strategy == ATOMIC and cast.due <= self._office.now_us()
+            if waits and any(post.mailbox == name and not post.message for post in self._copies(cast)):
+                self._attempt_cast(cast.id)
+
+    def _finish_cast(self, ask: Errand, terms: Terms, result: BroadcastResult, topic: str) -> None:
+        """A broadcast that is over before it began."""
+        self._office.ledger.record(_summary(result, topic), ride=True)
+        if ask.worker is not None and ask.step is not None:
+            if result.ok or terms.on_error != "raise":
+                self._office.finish(ask.worker, ask.step, result)
+            else:
+                self._office.fail(ask.worker, ask.step, broadcast_error(result))
+        elif ask.told is not None:
+            ask.told(result)
+
+    def _shared(self, ask: Errand, copies: int) -> Value:
+        """The message of a broadcast: kept once, if its copies together are long."""
+        raw = ask.value.raw
+        if raw is None or len(bytes(raw)) * copies <= INLINE_LIMIT:
+            return ask.value
+        return self._office.ledger.keep(bytes(raw))
+
+    # After a restart, and taking back.
+
+    def _go_on_cast(self, cast: Cast) -> None:
+        if cast.strategy != ATOMIC or any(post.message for post in self._copies(cast)):
+            self._check_cast(cast)
+        elif cast.due > self._office.now_us():
+            self._watch(cast)
+        elif self._copies(cast):
+            self._attempt_cast(cast.id)
+        else:
+            self._check_cast(cast)
+
+    def _is_wanted(self, trial: Trial) -> bool:
+        """Whether the step of a send or a broadcast is still to have an outcome."""
+        worker = self._office.state.worker_of(trial.p)
+        if worker is None:
+            return False
+        return worker.suspended is not None or (trial.p, trial.n) in worker.open
+
+    def _is_gated(self, post: Post) -> bool:
+        cast = self._casts.get(post.cast)
+        return cast is not None and cast.strategy == ATOMIC and not post.message
+
+    def _withdraw(self, trial: Post | Cast) -> None:
+        items = self._withdrawal(trial)
+        self._office.ledger.record(*items)
+        self._make_room(items)
+
+    def _withdrawal(self, trial: Post | Cast) -> Items:
+        """The entries that take back what can be taken back, and end it."""
+        items: Items = []
+        for post in [trial] if isinstance(trial, Post) else self._copies(trial):
+            self._calm(post.id)
+            if post.stage == "accepted":
+                items.append(
+                    (e.MessageMoved(mailbox=post.mailbox, id=post.message, to="withdrawn"), NO_VALUE)
+                )
+            settled = e.SendSettled(id=post.id, outcome=Rejected("aborted", post.attempt))
+            items.append((settled, NO_VALUE))
+        if isinstance(trial, Cast):
+            self._calm(trial.id)
+            items.append((e.CastSettled(id=trial.id, ok=False), NO_VALUE))
+        return items
+
+
+def _own_key(terms: Terms, copy: Copy) -> Terms:
+    """The terms of one copy: its key is its own."""
+    return msgspec.structs.replace(terms, key=f"{terms.key}:{copy.recipient}") if terms.key else terms
+
+
+def _summary(result: BroadcastResult, topic: str) -> tuple[e.EntryData, Value]:
+    settled = e.CastSettled(
+        id=result.batch,
+        ok=result.ok,
+        strategy=result.strategy,
+        recipients=len(result.results),
+        succeeded=result.succeeded,
+        failed=result.failed,
+        topic=topic,
+    )
+    return settled, NO_VALUE
+
+
+def broadcast_error(result: BroadcastResult) -> BroadcastError:
+    """The error that says that a broadcast reached too few."""
+    return BroadcastError(result.strategy, result.succeeded, len(result.results), result)

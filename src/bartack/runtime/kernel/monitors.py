@@ -1,0 +1,210 @@
+"""Monitors of the workers of a run: who watches whom is in the journal, and so is each message of an end.
+
+What is watched is a worker, a process outside (by its name, which messages from it have as their sender), or the agent of a prompt
+(by its step, ``PATH:NUMBER``).
+
+The message, and that its monitor is gone, are one line: whoever is killed, it comes once. A worker's end takes its own monitors
+with it, in the line that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bartack.errors import MailboxClosedError, MonitorNotFoundError, ReceiveTimeoutError
+from bartack.messaging import check_name
+from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.mail.mailroom import check_reader
+from bartack.runtime.kernel.turn import FOREIGN, Peer, Show
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.run_state import is_step
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.supervision import Down, Monitor
+
+Items = list[tuple[e.EntryData, Value]]
+
+
+class MonitorDesk:
+    """Handles the steps that concern monitors, and tells watchers.
+
+    Args:
+        office: What desks share.
+        arrived: Told of a mailbox that got a message.
+        left: Told of a mailbox that lost one.
+    """
+
+    def __init__(self, office: Office, arrived: Callable[[str], None], left: Callable[[str], None]) -> None:
+        self._office = office
+        self._arrived = arrived
+        self._left = left
+        self._waiting: dict[str, tuple[Worker, OpenStep]] = {}
+        """Steps that wait for the message of one monitor."""
+
+    # Steps of workers.
+
+    def monitor(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Watch a worker. One that has ended is down at once."""
+        args = self._office.decode(step.a, s.MonitorArgs)
+        check_name(args.into)
+        ref = f"mon-{step.p}:{step.n}.{worker.rewinds}"
+        target = self._office.state.path_of(args.target)
+        made = e.MonitorMade(
+            ref=ref, target=target, watcher=worker.path, into=args.into, tag=args.tag, stack=args.stack
+        )
+        value = self._office.ledger.pack(ref)
+        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        items: Items = [(made, NO_VALUE), (done, value)]
+        gone = not self._is_there(target)
+        if gone:
+            now = self._office.now_us()
+            monitor = Monitor(ref, target, worker.path, args.tag, now, args.stack, args.into)
+            items += self._news(Down(monitor, 0, "noproc", now))
+        self._office.ledger.record(*items)
+        self._office.ledger.answer(worker, step.p, step.n, value)
+        if gone:
+            self._arrived(args.into)
+
+    def demonitor(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Let go of a monitor, and take back what it said if nobody has heard it."""
+        args = self._office.decode(step.a, s.DemonitorArgs)
+        check_name(args.into)
+        state = self._office.state
+        value = self._office.ledger.pack(args.ref in state.monitors)
+        done = e.StepFinished(
+            p=step.p,
+            n=step.n,
+            step=step.step,
+            fp=step.fp,
+            about=step.about,
+            cleanup=step.cleanup,
+        )
+        gone = e.MonitorGone(ref=args.ref, p=step.p, n=step.n)
+        items: Items = [(done, value), (gone, NO_VALUE)]
+        queued = args.flush and state.mailbox(args.into).find(message_id(args.ref)) is not None
+        if queued:
+            withdrawn = e.MessageMoved(mailbox=args.into, id=message_id(args.ref), to="withdrawn")
+            items.append((withdrawn, NO_VALUE))
+        self._office.ledger.record(*items)
+        self._office.ledger.answer(worker, step.p, step.n, value)
+        if queued:
+            self._left(args.into)
+
+    def down(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Take the message of one monitor, whatever else is in the mailbox, or wait for it."""
+        args = self._office.decode(step.a, s.DownArgs)
+        check_reader(args.into, worker.path)
+        message = self._office.state.mailbox(args.into).find(message_id(args.ref))
+        if message is not None:
+            value = Value(message.value, message.ref)
+            self._office.ledger.record((_taken(args.into, args.ref, step), value))
+            self._office.ledger.answer(worker, step.p, step.n, value)
+            self._left(args.into)
+        elif args.ref not in self._office.state.monitors:
+            self._office.fail(worker, step, MonitorNotFoundError(args.ref))
+        elif args.timeout_s == 0:
+            self._office.fail(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
+        else:
+            known = worker.open.get((step.p, step.n))
+            self._wait(worker, args.ref, known or self._office.open(step, timeout_s=args.timeout_s))
+
+    # What happens.
+
+    def ended(self, worker: Worker, incarnation: int) -> None:
+        """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
+        if self._office.state.failure is None and self._office.state.ended is None:
+            self._tell(worker.path, worker.end_reason, incarnation)
+        for leak in self._office.state.leaks:
+            if leak.monitor.watcher == worker.path:
+                text = f"left its monitor of {leak.monitor.target} behind, made at {leak.monitor.stack[-1]}"
+                self._office.ledger.act_later(Show("note", worker.path, text))
+
+    def look(self) -> None:
+        """A process outside has left, or an agent is through: tell those who watch it."""
+        state = self._office.state
+        if state.failure is not None or state.ended is not None:
+            return
+        for target in state.monitors.targets():
+            if target not in state.workers and not self._is_there(target):
+                self._tell(target, self._reason(target), 0)
+
+    def arm_all(self) -> None:
+        """The run goes on: tell of those whose end nobody could be told of."""
+        for target in self._office.state.monitors.targets():
+            if not self._is_there(target):
+                self._tell(target, self._reason(target), 0)
+
+    # Inside.
+
+    def _is_there(self, target: str) -> bool:
+        """Whether a target has not ended: a worker, a process outside, or the agent of a prompt."""
+        found = self._office.state.workers.get(target)
+        if found is not None:
+            return not found.ended
+        if target.startswith(FOREIGN):
+            return any(peer.name == target for peer in self._office.ledger.peers.values())
+        return self._office.state.prompt_at(target) is not None
+
+    def _reason(self, target: str) -> str:
+        """How a target that is not there has ended."""
+        found = self._office.state.workers.get(target)
+        if found is not None:
+            return found.end_reason
+        if target.startswith(FOREIGN):
+            return "lost"
+        return self._office.state.prompts_over.get(target, "aborted" if is_step(target) else "noproc")
+
+    def _wait(self, worker: Worker, ref: str, opened: OpenStep) -> None:
+        self._waiting[ref] = (worker, opened)
+
+        def late() -> None:
+            self._waiting.pop(ref, None)
+            error = ReceiveTimeoutError("receive", opened.timeout_s or 0.0, "explicit")
+            self._office.ledger.fail_open(worker, opened, error)
+
+        left = self._office.left_s(opened) or 0.0
+        self._office.clockwork.after(left, late, lambda: self._office.is_open(worker, opened))
+
+    def _tell(self, target: str, reason: str, incarnation: int) -> None:
+        for monitor in self._office.state.monitors.of_target(target):
+            self._report(Down(monitor, incarnation, reason, self._office.now_us()))
+
+    def _report(self, down: Down) -> None:
+        """One line: the message, and that its monitor is gone; and if a step waits for just that, its outcome."""
+        monitor = down.monitor
+        items = self._news(down)
+        worker, opened = self._waiting.pop(monitor.ref, (None, None))
+        if worker is None or opened is None or not self._office.is_open(worker, opened):
+            self._office.ledger.record(*items)
+            self._arrived(monitor.into)
+        elif len(items) == 1:
+            self._office.ledger.record(*items)
+            self._office.ledger.fail_open(worker, opened, MailboxClosedError(monitor.into))
+        else:
+            value = items[-1][1]
+            self._office.ledger.record(*items, (_taken(monitor.into, monitor.ref, opened), value))
+            self._office.ledger.answer(worker, opened.p, opened.n, value)
+
+    def _news(self, down: Down) -> Items:
+        """That a monitor has reported, and its message, unless the mailbox takes none any more."""
+        monitor = down.monitor
+        told = e.MonitorTold(ref=monitor.ref, reason=down.reason, incarnation=down.incarnation)
+        if self._office.state.is_closed(monitor.into):
+            return [(told, NO_VALUE)]
+        value = self._office.ledger.pack(down.message())
+        return [(told, NO_VALUE), (_sent(monitor, value), value)]
+
+
+def message_id(ref: str) -> str:
+    """The id of the one message that a monitor sends."""
+    return f"down-{ref}"
+
+
+def _sent(monitor: Monitor, value: Value) -> e.MessageSent:
+    size = len(bytes(value.raw)) if value.raw is not None else 0
+    return e.MessageSent(mailbox=monitor.into, id=message_id(monitor.ref), size=size, sender=monitor.target)
+
+
+def _taken(mailbox: str, ref: str, step: f.Step | OpenStep) -> e.MessageTaken:
+    return e.MessageTaken(mailbox=mailbox, id=message_id(ref), p=step.p, n=step.n, fp=step.fp, step="down")

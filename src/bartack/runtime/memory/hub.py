@@ -1,0 +1,269 @@
+"""A hub without sockets, files and processes: the same core, driven in memory, one event at a time.
+
+It is for tests: of programs (``bartack.testing.run_worker``) and of the core itself. Everything outside the hub is a ``World``;
+whatever happens there is put into the hub's queue and taken in the order in which it was put. A journal can be told to lose its
+owner after a number of lines, as if everything had been killed in the middle of that commit.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from bartack.config.timeouts import Timeouts
+from bartack.core import Clock
+from bartack.journal import Draft, MemoryJournal, MemoryStore
+from bartack.runtime.kernel import turn as act
+from bartack.runtime.kernel.core import Core
+from bartack.runtime.kernel.desk import Settings
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.history import iter_greeting
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.worker_state import UnknownDecision
+from bartack.telemetry import NO_TELEMETRY, Telemetry
+
+Ear = Callable[[f.ToPeer], None]
+"""Hears what the hub says to one peer."""
+
+
+class KilledError(Exception):
+    """Everything was killed at this moment. What is not in the journal never happened."""
+
+
+class MortalJournal(MemoryJournal):
+    """A journal in memory whose owner can be killed in the middle of a commit.
+
+    Args:
+        store: What an earlier owner left.
+        clock: Tells the time of entries.
+        dies_after: So many lines of this owner become durable, no more: the commit that comes to them raises ``KilledError``.
+        late: The owner still learns that they are durable; it dies in its next commit.
+    """
+
+    def __init__(
+        self, store: MemoryStore, clock: Clock, dies_after: int | None = None, *, late: bool = False
+    ) -> None:
+        self.lines: list[int] = []
+        """The last place of each line that this owner staged."""
+        self._dies_after = dies_after
+        self._late = late
+        super().__init__(store, take_over=True, clock=clock)
+
+    def stage(self, *drafts: Draft) -> int:
+        """See ``Journal.stage``."""
+        seq = super().stage(*drafts)
+        self.lines.append(seq + len(drafts) - 1)
+        return seq
+
+    def commit(self) -> int:
+        """See ``Journal.commit``.
+
+        Raises:
+            KilledError: This is where it ends.
+        """
+        synced = super().commit()
+        limit = self._dies_after
+        if limit is not None and len(self.lines) >= limit + self._late:
+            del self.store.entries[self.lines[limit - 1] :]
+            raise KilledError
+        return synced
+
+
+class World(Protocol):
+    """Everything around a hub in memory."""
+
+    def start_worker(self, path: str, incarnation: int) -> None:
+        """Start the process of a worker; it says hello by ``MemoryHub.join``."""
+        ...
+
+    def stop_worker(self, path: str) -> None:
+        """End the process of a worker; ``MemoryHub.gone`` says when it is."""
+        ...
+
+    def start_shell(self, action: act.StartShell) -> None:
+        """Run commands."""
+        ...
+
+    def stop_shell(self, token: int) -> None:
+        """End commands."""
+        ...
+
+    def start_prompt(self, action: act.StartPrompt) -> None:
+        """Call an agent."""
+        ...
+
+    def stop_prompt(self, token: int) -> None:
+        """Give a call of an agent up."""
+        ...
+
+    def answer_call(self, action: act.AnswerCall) -> None:
+        """Tell an agent what became of its call of a tool."""
+        ...
+
+    def show(self, action: act.Show) -> None:
+        """Something was printed, logged or happened."""
+        ...
+
+
+class MemoryHub:
+    """Drives a core in memory."""
+
+    def __init__(
+        self,
+        journal: MemoryJournal,
+        clock: Clock,
+        world: World,
+        *,
+        timeouts: Timeouts | None = None,
+        settings: Settings | None = None,
+        telemetry: Telemetry = NO_TELEMETRY,
+        run_dir: str = "",
+    ) -> None:
+        state = State()
+        apply_all(state, journal.read())
+        self.journal = journal
+        self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry)
+        self.status = ""
+        """How it ended; empty while it runs."""
+        self._world = world
+        self._run_dir = run_dir
+        self._ears: dict[int, Ear] = {}
+        self._numbers = 0
+        self._events: deque[Callable[[Core], None]] = deque()
+
+    def begin(self, dead_us: int = 0, unknown: UnknownDecision | None = None) -> None:
+        """The run begins, or goes on."""
+        self.core.start(dead_us, unknown)
+        self.finish_turn()
+
+    # What happens outside.
+
+    def post(self, event: Callable[[Core], None]) -> None:
+        """Something happened; the hub learns it in its turn."""
+        self._events.append(event)
+
+    def join(self, hello: f.Hello, ear: Ear, peer: act.Peer | None = None) -> int:
+        """Somebody connects; returns the number of the connection."""
+        self._numbers += 1
+        number = self._numbers
+        self._ears[number] = ear
+        if peer is not None:
+            peer.number = number
+        self.post(lambda core: self._connect(core, number, hello, peer))
+        return number
+
+    def say(self, number: int, frame: f.Frame) -> None:
+        """A peer says something. It travels as bytes, as everywhere else."""
+        heard = f.decode_to_hub(f.encode(frame)[4:])
+        self.post(lambda core: core.frame(number, heard))
+
+    def hang_up(self, number: int) -> None:
+        """A peer closes its connection."""
+        self._ears.pop(number, None)
+        self.post(lambda core: core.lost(number))
+
+    def gone(self, path: str, incarnation: int, reason: str) -> None:
+        """The process of a worker is gone."""
+        self.post(lambda core: core.process_gone(path, incarnation, reason))
+
+    # Turns.
+
+    def turn(self) -> bool:
+        """Take one event and do what follows from it; ``False`` if there is none."""
+        if not self._events or self.status:
+            return False
+        self.core.check_clock()
+        self._events.popleft()(self.core)
+        self.finish_turn()
+        return True
+
+    def run_ready(self) -> None:
+        """Take all events, also those that follow from them."""
+        while self.turn():
+            pass
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.core.check_clock()
+        self.core.tick()
+        self.finish_turn()
+
+    def finish_turn(self) -> None:
+        """Commit if anybody waits for it, then do what was decided; that may lead to more."""
+        while True:
+            self.core.settle()
+            self._do(self.core.ledger.take_at_once())
+            if not self.core.ledger.must_sync:
+                return
+            self.journal.commit()
+            self._do(self.core.ledger.committed())
+
+    def flush(self) -> None:
+        """Make durable what nobody waits for, as a hub does that has nothing else to do."""
+        if self.journal.last_seq > self.journal.synced_seq:
+            self.journal.commit()
+            self._do(self.core.ledger.committed())
+            self.finish_turn()
+
+    # Inside.
+
+    def _connect(self, core: Core, number: int, hello: f.Hello, peer: act.Peer | None) -> None:
+        if core.connect(number, hello, peer) is None:
+            self._ears.pop(number, None)
+
+    def _do(self, actions: Sequence[act.Action]) -> None:
+        for action in actions:
+            self._perform(action)
+
+    def _perform(self, action: act.Action) -> None:
+        world = self._world
+        match action:
+            case act.Say():
+                self._tell(action.peer, action.data)
+            case act.Greet():
+                self._greet(action)
+            case act.Hang():
+                self._ears.pop(action.peer, None)
+            case act.StartWorker():
+                world.start_worker(action.path, action.incarnation)
+            case act.StopWorker():
+                world.stop_worker(action.path)
+            case act.StartShell():
+                world.start_shell(action)
+            case act.StopShell():
+                world.stop_shell(action.token)
+            case act.StartPrompt() | act.StopPrompt() | act.AnswerCall():
+                self._talk(action)
+            case act.Show():
+                world.show(action)
+            case act.EndHub():
+                self.status = self.status or action.status
+            case _:
+                return
+
+    def _talk(self, action: act.StartPrompt | act.StopPrompt | act.AnswerCall) -> None:
+        match action:
+            case act.StartPrompt():
+                self._world.start_prompt(action)
+            case act.StopPrompt():
+                self._world.stop_prompt(action.token)
+            case act.AnswerCall():
+                self._world.answer_call(action)
+
+    def _tell(self, number: int, data: bytes) -> None:
+        for body in f.FrameReader().feed(data):
+            ear = self._ears.get(number)
+            if ear is not None:
+                ear(f.decode_to_peer(body))
+
+    def _greet(self, action: act.Greet) -> None:
+        state = self.core.state
+        worker = state.workers[action.path]
+        for data in iter_greeting(
+            state, self.journal, worker, action.known, msgspec.Raw(b"{}"), self._run_dir
+        ):
+            self._tell(action.peer, data)

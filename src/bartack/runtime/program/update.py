@@ -1,0 +1,97 @@
+"""Mends a run's program: keeps the edited source with the run, if the run's history still fits it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from bartack.config.project import project_root
+from bartack.errors import BartackError, ReplayMismatchError, ResumeRefusedError
+from bartack.runtime.program.check import check_sources
+from bartack.runtime.program.inspect import probe
+from bartack.runtime.program.pin import finish_update, prepare_update, read_sources
+from bartack.runtime.program.replay import Difference, check_replay
+from bartack.runtime.protocol.inquiry import Finding, Inquiry
+from bartack.runtime.protocol.steps import CallArgs
+from bartack.runtime.rundir.find import load_state
+from bartack.runtime.rundir.inside import check_outside
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.owning import own_journal
+from bartack.runtime.rundir.run_as import account_of, share_run, share_tree
+from bartack.runtime.state import entries as e
+
+
+def update_program(run: RunDir, source: Path | None = None) -> int:
+    """Let a run go on with the source as it is now; returns how many recorded steps were checked against it.
+
+    Args:
+        run: The run; nobody may be running it.
+        source: Another file to take the program from; else the one that the run was started from.
+
+    Raises:
+        ReplayMismatchError: The program asks for other steps than the journal has; the run keeps the program it had.
+        ProgramImportError: The program cannot be imported; the run keeps the program it had.
+        ProgramFaultError: The program has errors; the run keeps the program it had.
+        JournalLockedError: Somebody runs the run.
+        JournalLostError: Its journal has lost acknowledged entries; nothing was changed.
+        HubStoppedError: A process runs the run and is stopped.
+        PeerRefusedError: This process belongs to a run.
+    """
+    check_outside(f"changing the program of {run.id}", run)
+    with own_journal(run) as journal:
+        state = load_state(run, journal)
+        assert state.run is not None
+        file = Path(source or state.run.program).resolve()
+        workspace = Path(run.workspace(state))
+        module, _, name = state.run.worker.partition(":")
+        root = project_root(file, workspace, module)
+        account = account_of(run, state.run)
+        inquiry = Inquiry(str(file), str(root), name, call=CallArgs(), module=module)
+        finding = probe(inquiry, workspace, account)
+        if finding.worker.partition(":")[2] != name:
+            raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
+        folder = os.path.relpath(file.parent, root)
+        sources = read_sources(finding.files, root, account)
+        check_sources(sources, root)
+        _keep_module_name(module, finding, os.path.join(folder, file.name), sources)
+        finish_update(run.path, state.next_program)
+        waiting = prepare_update(run.path, sources, journal.fence)
+        if account is not None:
+            account = share_run(run, account)
+            share_tree(run.path / waiting, account.groups[-1])
+        place, seed = str(workspace), state.run.seed
+        report = check_replay(
+            run, run.path / waiting, str(root), folder, seed, place, account=account, paths=finding.paths
+        )
+        if report.differences:
+            shutil.rmtree(run.path / waiting, ignore_errors=True)
+            raise _refusal(run.id, report.differences[0])
+        pinned = e.ProgramPinned(
+            program=str(file),
+            root=str(root),
+            environment=finding.environment,
+            waiting=waiting,
+            paths=finding.paths,
+        )
+        journal.stage(e.draft(pinned))
+        journal.commit()
+        finish_update(run.path, waiting)
+    return report.steps
+
+
+def _refusal(run_id: str, first: Difference) -> BartackError:
+    if not first.recorded:
+        return ResumeRefusedError(run_id, f"the program does not fit its history: {first.message}")
+    return ReplayMismatchError(
+        first.worker, first.step, first.recorded, first.asked, first.where, first.source
+    )
+
+
+def _keep_module_name(recorded: str, finding: Finding, file: str, sources: dict[str, bytes]) -> None:
+    """A Python program from a file of another name is found under the name it had: the journal names its workers by that."""
+    found = finding.worker.partition(":")[0]
+    own = os.path.normpath(file)
+    path = f"{found.replace('.', os.sep)}.py"
+    if found != recorded and own.endswith(path):
+        sources[f"{own.removesuffix(path)}{recorded.replace('.', os.sep)}.py"] = sources[own]

@@ -1,0 +1,199 @@
+"""What was left for a run while no hub ran it: answers and messages, one file each, taken in when it is resumed.
+
+A file's name is the key of what it holds, so that one that was taken in just before a crash is not taken in twice.
+
+Each file carries a seal: a keyed checksum over all of it, the run's id and, for an answer, the place in the journal where its
+question was asked. The key is in the user's state home and not in the run's directory. A file that another program wrote, that was
+meant for another run, or that was written before its question was asked has no valid seal: it never counts and never stands in the
+way of an answer that has one.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import hmac
+import os
+import re
+import stat
+from typing import Final, NamedTuple
+
+import msgspec
+
+from bartack.core import SystemClock, replace_file
+from bartack.errors import (
+    MailboxNameError,
+    QuestionAnsweredError,
+    QuestionNotFoundError,
+    TokenFileError,
+)
+from bartack.messaging import check_name
+from bartack.resilience import load_token, user_home
+from bartack.runtime.rundir.inside import check_outside
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.origin import check_own
+from bartack.runtime.state.run_state import State
+
+KEY_FILE: Final = "inbox.key"
+"""In the state home of the user: what seals are made with."""
+
+REFUSED: Final = ".refused"
+"""Added to the name of a file that does not count."""
+
+_KEY: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_SUFFIX: Final = ".json"
+_LARGEST_BYTES: Final = 64 * 1024 * 1024
+
+
+class Left(msgspec.Struct, omit_defaults=True):
+    """One thing that was left."""
+
+    value: msgspec.Raw
+    mailbox: str = ""
+    question: str = ""
+    at: int = 0
+    """When it was left: messages are taken in in this order."""
+    asked: int = 0
+    """The place in the journal where the question was asked."""
+    seal: str = ""
+    """Shows that ``bartack`` wrote it for this run."""
+
+
+class FoundFile(NamedTuple):
+    """A file with a valid seal. They are sorted by when they were left."""
+
+    at: int
+    path: str
+    key: str
+    left: Left
+
+
+def leave_message(run: RunDir, mailbox: str, key: str, value: bytes) -> None:
+    """Leave a message for the next process that runs the run.
+
+    Raises:
+        PeerRefusedError: This process belongs to a run.
+        TokenFileError: The key of the seals cannot be read or made.
+    """
+    check_name(mailbox)
+    if not _KEY.fullmatch(key):
+        raise MailboxNameError(key, "a key left for later is made of letters, digits, '_', '-' and '.'")
+    check_outside(f"a message to {run.id}", run)
+    _leave(run, f"m-{key}", Left(value=msgspec.Raw(value), mailbox=mailbox))
+
+
+def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None:
+    """Leave an answer for the next process that runs the run; the first one left counts.
+
+    Raises:
+        QuestionNotFoundError: There is no such question open.
+        QuestionAnsweredError: An answer was left already.
+        PeerRefusedError: This process belongs to a run.
+        TokenFileError: The key of the seals cannot be read or made.
+    """
+    asked = place_of_question(state, question)
+    if not asked:
+        raise QuestionNotFoundError(question)
+    check_outside(f"an answer to {question} of {run.id}", run)
+    name = f"q-{question}"
+    left = _read(str(run.inbox / f"{name}{_SUFFIX}"))
+    if left is not None and left.asked == asked and _is_sealed(_key(), run, name, left):
+        raise QuestionAnsweredError(question)
+    _leave(run, name, Left(value=msgspec.Raw(value), question=question, asked=asked))
+
+
+def place_of_question(state: State, question: str) -> int:
+    """Where in the journal an open question was asked; 0 if it is not open."""
+    place = state.questions.get(question)
+    if place is None:
+        return 0
+    path, p, n = place
+    return state.workers[path].open[p, n].seq
+
+
+class LeftMessage(msgspec.Struct, frozen=True):
+    """A message that waits for the next process that runs the run."""
+
+    key: str
+    mailbox: str
+    at: int
+    value: msgspec.Raw
+
+
+def left_messages(run: RunDir) -> list[LeftMessage]:
+    """The messages that were left, in the order in which they will be taken in."""
+    found, _ = find_left(run)
+    return [
+        LeftMessage(key.removeprefix("m-"), left.mailbox, at, left.value)
+        for at, _, key, left in sorted(found, key=lambda item: item[:2])
+        if left.mailbox
+    ]
+
+
+def find_left(run: RunDir) -> tuple[list[FoundFile], list[str]]:
+    """What was left, and the files that do not count. A file that cannot be read now stays where it is."""
+    names = os.listdir(run.inbox) if run.inbox.is_dir() else []
+    names = [name for name in names if name.endswith(_SUFFIX) and not name.startswith(".")]
+    found: list[FoundFile] = []
+    refused: list[str] = []
+    secret = _existing_key() if names else b""
+    for name in names:
+        path, key = str(run.inbox / name), name.removesuffix(_SUFFIX)
+        try:
+            left = _read(path)
+        except OSError:
+            continue
+        if left is not None and _is_sealed(secret, run, key, left):
+            found.append(FoundFile(left.at, path, key, left))
+        else:
+            refused.append(path)
+    return found, refused
+
+
+def _read(path: str) -> Left | None:
+    """What a file holds; ``None`` if there is none, if it is a link, a pipe or too large, or cannot be understood."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            facts = os.fstat(fd)
+            if not stat.S_ISREG(facts.st_mode) or facts.st_size > _LARGEST_BYTES:
+                return None
+            return msgspec.json.decode(file.read(), type=Left)
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.EISDIR, errno.ENXIO}:
+            return None
+        raise
+
+
+def _leave(run: RunDir, name: str, left: Left) -> None:
+    check_own(run)
+    left.at = SystemClock().now_us()
+    left.seal = _seal(_key(), run, name, left)
+    run.inbox.mkdir(mode=0o700, exist_ok=True)
+    replace_file(str(run.inbox / f"{name}{_SUFFIX}"), msgspec.json.encode(left))
+
+
+# Seals.
+
+
+def _key() -> bytes:
+    return load_token(user_home() / KEY_FILE).encode()
+
+
+def _existing_key() -> bytes:
+    """The key, or nothing if there is none that can be used: then no file counts."""
+    try:
+        return _key()
+    except TokenFileError:
+        return b""
+
+
+def _seal(secret: bytes, run: RunDir, name: str, left: Left) -> str:
+    text = msgspec.json.encode([run.id, name, msgspec.structs.replace(left, seal="")])
+    return hmac.new(secret, text, hashlib.sha256).hexdigest()
+
+
+def _is_sealed(secret: bytes, run: RunDir, name: str, left: Left) -> bool:
+    return bool(secret) and hmac.compare_digest(left.seal.encode(), _seal(secret, run, name, left).encode())

@@ -1,0 +1,161 @@
+"""Whether the process that runs a run is there and answers, or is stopped: Ctrl-Z, SIGSTOP, a debugger.
+
+A stopped hub accepts connections, because the kernel does that, and answers nothing. A client therefore looks at the hub's process
+before it asks for anything, and again whenever an answer does not come within the setting ``hub_join``.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import struct
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+from bartack.config.timeouts import default_limit
+from bartack.errors import (
+    DeadlineExceededError,
+    HubStoppedError,
+    JournalLockedError,
+    PeerRefusedError,
+    RunNotActiveError,
+)
+from bartack.runtime.rundir.layout import RunDir
+from bartack.supervision import read_facts
+
+LOOK_S: Final = 0.05
+"""How often to look whether a stopped hub continues; the system does not report it."""
+
+_STOPPED: Final = frozenset("Tt")
+_OVER: Final = frozenset({"completed", "cancelled", "aborted"})
+_CREDENTIALS: Final = struct.Struct("3i")
+_MAC_LEVEL: Final = 0
+_MAC_PEER_PID: Final = 2
+
+
+def join_limit_s() -> float:
+    """How long a hub may take to answer before its process is looked at."""
+    return default_limit("hub_join")
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process is there and stopped."""
+    facts = read_facts(pid) if pid else None
+    return facts is not None and facts.state in _STOPPED
+
+
+def peer_pid(sock: socket.socket) -> int:
+    """The process at the other end of a connection; 0 if the system does not report it."""
+    try:
+        if sys.platform == "darwin":
+            return sock.getsockopt(_MAC_LEVEL, _MAC_PEER_PID)
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    except (OSError, AttributeError):
+        return 0
+    return int(_CREDENTIALS.unpack(raw)[0])
+
+
+def open_connection(run: RunDir) -> socket.socket:
+    """Connect to the hub of a run that runs, or continues within ``hub_join``.
+
+    Raises:
+        RunNotActiveError: No process runs it.
+        HubStoppedError: Its process is stopped; nothing was asked of it.
+        DeadlineExceededError: Its process does not accept connections.
+    """
+    limit_s = join_limit_s()
+    until = time.monotonic() + limit_s
+    while (sock := _connect(run, limit_s)) is None:
+        if time.monotonic() >= until:
+            check_continues(run, read_owner(run), 0.0)
+            raise DeadlineExceededError("hub_join", limit_s, "the setting hub_join")
+        select.select([], [], [], LOOK_S)
+    try:
+        check_continues(run, peer_pid(sock), until - time.monotonic())
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connect(run: RunDir, limit_s: float) -> socket.socket | None:
+    """A connection; ``None`` if the hub listens, and more connections wait than the kernel keeps."""
+    try:
+        return run.connect(limit_s)
+    except (BlockingIOError, TimeoutError):
+        return None
+    except OSError:
+        raise RunNotActiveError(run.id, _ended_as(run) or "no process runs it") from None
+
+
+def _ended_as(run: RunDir) -> str:
+    """How a run has ended for good, as its files say it; empty if it has not."""
+    try:
+        status = msgspec.json.decode(run.mirror.read_bytes(), type=_Status).status
+    except (OSError, msgspec.DecodeError):
+        return ""
+    return status if status in _OVER else ""
+
+
+class _Status(msgspec.Struct):
+    status: str = ""
+
+
+def check_continues(run: RunDir, pid: int, wait_s: float, asked: str = "") -> None:
+    """Return when a process runs; raise if it is still stopped after ``wait_s`` seconds.
+
+    Args:
+        run: The run.
+        pid: The process that runs it.
+        wait_s: How long to wait.
+        asked: What the process was asked before it was stopped.
+
+    Raises:
+        HubStoppedError: It is.
+    """
+    until = time.monotonic() + wait_s
+    while is_stopped(pid):
+        if time.monotonic() >= until:
+            raise HubStoppedError(run.id, pid, asked)
+        select.select([], [], [], LOOK_S)
+
+
+def read_owner(run: RunDir) -> int:
+    """The process that names itself as the owner in the first line of a run's lock; 0 if none does."""
+    try:
+        with run.lock.open("rb") as file:
+            return int(file.readline() or b"0")
+    except (OSError, ValueError):
+        return 0
+
+
+def is_active(run: RunDir) -> bool:
+    """Whether a process runs the run now; a stopped one does. Never waits."""
+    try:
+        sock = run.connect(0.0)
+    except BlockingIOError:
+        return True  # it listens, and more connections wait than the kernel keeps
+    except (OSError, PeerRefusedError):
+        return False
+    sock.close()
+    return True
+
+
+@contextmanager
+def naming_stopped_owner(run: RunDir) -> Generator[None]:
+    """Where a journal is owned by a process that is stopped, report that instead.
+
+    Raises:
+        HubStoppedError: It is.
+    """
+    try:
+        yield
+    except JournalLockedError as error:
+        if error.pid and is_stopped(error.pid):
+            raise HubStoppedError(run.id, error.pid) from error
+        raise

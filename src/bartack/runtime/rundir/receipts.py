@@ -1,0 +1,164 @@
+"""Receipts as they are read: proof of what agents did in a run, from its journal. No hub is needed.
+
+Who writes them is the pipeline; what they say is here, so that everybody who can look at a run can look at them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from bartack.agents import Usage, VerifiedArtifact, open_artifact
+from bartack.errors import FileAccessError, UnsafePathError
+from bartack.journal import open_reader
+from bartack.runtime.state.timeline import Chronicle
+
+Verified = Literal["same", "changed", "missing"]
+"""What became of an artifact since."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a receipt."""
+
+
+class Answered(Record, frozen=True):
+    """A question of an agent and what a person said to it."""
+
+    question: str
+    answer: str
+
+
+class FileChange(Record, frozen=True):
+    """A file that differs between two snapshots."""
+
+    path: str
+    change: Literal["added", "modified", "deleted"]
+    sha256: str = ""
+    size: int | None = None
+
+
+class Attempt(Record, frozen=True):
+    """One attempt at a command."""
+
+    attempt: int
+    cause: str
+    started_at: str
+    ended_at: str = ""
+    code: str = ""
+
+
+class ReceiptAgent(Record, frozen=True):
+    """Who did it."""
+
+    agent_type: str
+    agent_id: str
+
+
+class ReceiptArtifact(Record, frozen=True):
+    """A file that the agent left, as it was found on the disk."""
+
+    path: str
+    sha256: str
+    size: int
+    found: bool = False
+    contains_secret: bool = False
+
+    @classmethod
+    def of(cls, artifact: VerifiedArtifact) -> ReceiptArtifact:
+        """The same of an artifact that was verified."""
+        return cls(path=artifact.path, sha256=artifact.sha256, size=artifact.size, found=artifact.found)
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Readable proof of a finished agent step."""
+
+    schema: int
+    run_id: str
+    task_id: str
+    step: int
+    action: str
+    round: int
+    cause: str
+    idempotency_key: str
+    correlation_id: str
+    command_message_id: str
+    event_message_id: str
+    agent: ReceiptAgent
+    attempts: list[Attempt]
+    snapshot_id: str
+    result_snapshot_id: str
+    changes: list[FileChange]
+    changes_more: int = 0
+    event: str
+    status: str = ""
+    replayed: bool = False
+    artifacts: list[ReceiptArtifact]
+    tests: dict[str, object] | None = None
+    usage: Usage | None = None
+    task_title: str = ""
+    instruction: str = ""
+    approved_plan: str = ""
+    clarifications: list[Answered]
+    conflict_resolutions: list[str]
+    created_at: str
+
+    def verify(self, workspace: str | os.PathLike[str] = ".") -> dict[str, Verified]:
+        """Whether each artifact is still what it was.
+
+        Args:
+            workspace: Where the run worked.
+        """
+        return {
+            artifact.path: _verify(artifact.path, artifact.sha256, workspace) for artifact in self.artifacts
+        }
+
+
+class _Accepted(msgspec.Struct):
+    receipt: Receipt | None = None
+
+
+def load_receipt(path: str | os.PathLike[str]) -> Receipt:
+    """Read a receipt.
+
+    Raises:
+        FileAccessError: It cannot be read, or is none.
+    """
+    try:
+        return msgspec.json.decode(Path(path).read_bytes(), type=Receipt)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise FileAccessError(os.fspath(path), str(error)) from None
+
+
+def iter_receipts(run_dir: str | os.PathLike[str], *, undone: bool = False) -> Iterator[Receipt]:
+    """The receipts of a run, in the order of its journal. The journal is read, not the files; no hub is needed.
+
+    Args:
+        run_dir: The directory of the run.
+        undone: Instead, those of answers that do not count any more: a person has set them aside.
+    """
+    chronicle = Chronicle()
+    with open_reader(run_dir) as reader:
+        entries = list(reader.read())
+        chronicle.add_all(entries)
+        wanted = "undone" if undone else "finished"
+        accepted = {step.seq for step in chronicle.steps if step.about == "accept" and step.status == wanted}
+        for entry in entries:
+            if entry.seq in accepted:
+                value = reader.load_value(entry)
+                found = msgspec.json.decode(value or b"null", type=_Accepted | None)
+                if found is not None and found.receipt is not None:
+                    yield found.receipt
+
+
+def _verify(path: str, sum_: str, workspace: str | os.PathLike[str]) -> Verified:
+    try:
+        with open(open_artifact(os.fspath(workspace), path), "rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, UnsafePathError):
+        return "missing"
+    return "same" if f"sha256:{digest}" == sum_ else "changed"

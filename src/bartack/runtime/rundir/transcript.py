@@ -1,0 +1,224 @@
+"""The transcript of a run: what it printed and logged, and what happened, as lines for people.
+
+What workers print and log is in the journal and comes here afterwards. Whoever is killed in between, or meets a full disk, leaves a
+transcript that lacks some of it; it is added in its place when the run is resumed, or when somebody reads the transcript. So each
+text is here once. Programs that come with Bartack have a transcript of another kind (``pipeline_transcript.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from bartack.core import open_private, replace_file
+from bartack.errors import BartackError
+from bartack.journal import open_reader
+from bartack.runtime.protocol.paths import worker_path
+from bartack.runtime.rundir.pipeline_transcript import facts_told, tells_facts
+from bartack.runtime.rundir.shown import Shown
+from bartack.runtime.state.entries import RunCreated, decode_entry
+
+CHUNK: Final = 64 * 1024
+TIME: Final = 13
+"""How long the time is that a line begins with."""
+
+_OUTPUT: Final = re.compile(rb"^\d\d:\d\d:\d\d\.\d{3} [^ \n]+: ", re.MULTILINE)
+"""How the line of a text begins that a worker printed or logged, and no other line."""
+
+
+class Transcript:
+    """Writes the transcript of one run.
+
+    Args:
+        run_dir: The directory of the run.
+        file: Where it is.
+        head: Says what it begins with.
+    """
+
+    def __init__(self, run_dir: Path, file: Path, head: Callable[[], str]) -> None:
+        self._run_dir = run_dir
+        self._file = file
+        self._head = head
+        self._fd = -1
+        self._lost = False
+        """A line could not be written."""
+
+    def add(self, shown: Shown) -> None:
+        """Add a line."""
+        if shown.channel in {"print", "log"}:
+            said = _said(shown.worker, shown.channel, shown.text)
+        else:
+            said = f"{shown.worker} [{shown.channel}] {_indented(shown.text)}"
+        try:
+            self._open()
+            self._write(_line(datetime.now(UTC), said))
+        except OSError:
+            self._lost = True
+
+    def look(self) -> None:
+        """Nothing: each line is added as it comes."""
+
+    def mend(self, outputs: int) -> None:
+        """Add what is missing, where it belongs.
+
+        Args:
+            outputs: How many texts the journal has.
+        """
+        with contextlib.suppress(OSError, BartackError):
+            if count_outputs(self._file) < outputs:
+                self._let_go()
+                self._open()  # it has its head, and ends with a whole line
+                self._let_go()
+                replace_file(self._file, _merge(self._run_dir, self._file)[0])
+                self._lost = False
+
+    def close(self) -> None:
+        """Nothing more is added."""
+        if self._lost:
+            self.mend(sys.maxsize)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, line: str) -> None:
+        content = line.encode("utf-8", "replace")
+        written = os.write(self._fd, content)
+        if written < len(content):
+            # There was room for a part of it only. The next line is not to begin in the middle of this one.
+            self._lost = True
+            os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+
+    def _open(self) -> None:
+        if self._fd >= 0:
+            return
+        self._fd = open_private(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+        size = os.fstat(self._fd).st_size
+        if size == 0:
+            self._write(_line(datetime.now(UTC), self._head()))
+        elif os.pread(self._fd, 1, size - 1) != b"\n":
+            # A power cut has torn the last line. What it was is in the journal, if it was a text of a worker.
+            os.ftruncate(self._fd, _end_of_lines(self._fd, size))
+
+
+def _end_of_lines(fd: int, size: int) -> int:
+    """Where the last whole line of a file ends."""
+    while size > 0:
+        start = max(size - CHUNK, 0)
+        found = os.pread(fd, size - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        size = start
+    return 0
+
+
+def count_outputs(file: Path) -> int:
+    """How many texts of workers a transcript has."""
+    try:
+        with file.open("rb") as stream:
+            return sum(1 for line in stream if _OUTPUT.match(line) and line.endswith(b"\n"))
+    except FileNotFoundError:
+        return 0
+
+
+def read_transcript(run_dir: Path, file: Path) -> bytes:
+    """The transcript of a run with all that belongs into it, whatever became of the file.
+
+    Raises:
+        JournalError: Its journal cannot be read.
+    """
+    return facts_told(run_dir) if has_facts(run_dir) else _merge(run_dir, file)[0]
+
+
+def lost_lines(run_dir: Path, file: Path) -> list[str]:
+    """The lines that the file of a transcript lacks.
+
+    Raises:
+        JournalError: The journal of the run cannot be read.
+    """
+    if not has_facts(run_dir):
+        return [line.decode() for line in _merge(run_dir, file)[1]]
+    whole = facts_told(run_dir).splitlines(keepends=True)
+    known = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    same = next((place for place, line in enumerate(known) if whole[place : place + 1] != [line]), len(known))
+    return [line.decode() for line in whole[same:]]
+
+
+def has_facts(run_dir: Path) -> bool:
+    """Whether the transcript of a run is made from its journal alone."""
+    with open_reader(run_dir) as reader:
+        made = (entry for entry in reader.read() if entry.kind == RunCreated.kind)
+        data = next((decode_entry(entry.kind, entry.raw) for entry in made), None)
+    return isinstance(data, RunCreated) and tells_facts(data)
+
+
+def _merge(run_dir: Path, file: Path) -> tuple[bytes, list[bytes]]:
+    """A transcript with what it lacks, each text where it belongs; and what it lacked."""
+    said = _texts(run_dir)
+    places: defaultdict[bytes, list[int]] = defaultdict(list)
+    for place, line in enumerate(said):
+        places[line[TIME:]].append(place)
+    merged: list[bytes] = []
+    lost: list[bytes] = []
+    done = 0
+    for record in _records(file):
+        known = places.get(record[TIME:], []) if _OUTPUT.match(record) else []
+        place = bisect_left(known, done)
+        if place < len(known):
+            merged += said[done : known[place]]
+            lost += said[done : known[place]]
+            done = known[place] + 1
+        merged.append(record)
+    return b"".join(merged + said[done:]), lost + said[done:]
+
+
+def _records(file: Path) -> list[bytes]:
+    """The whole lines of a transcript, each with those that go on with its text."""
+    records: list[bytes] = []
+    with contextlib.suppress(FileNotFoundError), file.open("rb") as stream:
+        for line in stream:
+            if not line.endswith(b"\n"):
+                break
+            if records and line.startswith(b" " * TIME):
+                records[-1] += line
+            else:
+                records.append(line)
+    return records
+
+
+def _texts(run_dir: Path) -> list[bytes]:
+    """The lines of all texts that are in the journal."""
+    lines: list[bytes] = []
+    with open_reader(run_dir) as reader:
+        for entry in reader.read():
+            if entry.kind == "output":
+                text: str = msgspec.json.decode(reader.load_value(entry) or b'""')
+                at = datetime.fromtimestamp(entry.at / 1e6, UTC)
+                said = _said(worker_path(str(entry.data["p"])), str(entry.data["channel"]), text)
+                lines.append(_line(at, said).encode("utf-8", "replace"))
+    return lines
+
+
+def _said(worker: str, channel: str, text: str) -> str:
+    return f"{worker}: {'' if channel == 'print' else '[log] '}{_indented(text)}"
+
+
+def _indented(text: str) -> str:
+    """Only the first line of a text begins where lines begin."""
+    return text.replace("\n", "\n" + " " * TIME)
+
+
+def _line(at: datetime, said: str) -> str:
+    return f"{at.strftime('%H:%M:%S.%f')[:-3]} {said}\n"

@@ -1,0 +1,703 @@
+"""What the hub writes into the journal: one type per kind of entry.
+
+An entry says what happened, never what to do. The state of a run (``run_state.py``) is made of entries alone, by the same code when
+they are written and when they are read again.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+import msgspec
+
+from bartack.journal import BlobRef, Draft
+from bartack.messaging import Copy, Note, SendOutcome, Terms
+from bartack.runtime.protocol.frames import ErrorData, StackLine
+from bartack.runtime.state.units import Units
+from bartack.supervision import Decision
+
+SUPERVISOR: Final = "run"
+"""What the supervisor of a run's workers is called in reports and events."""
+
+
+class EntryData(msgspec.Struct, omit_defaults=True, frozen=True, kw_only=True, gc=False):
+    """The small part of an entry."""
+
+    kind: ClassVar[str]
+
+
+class RunCreated(EntryData, frozen=True, gc=False):
+    """First entry of a run. Its value: the arguments of the first worker."""
+
+    kind = "run.created"
+
+    run: str
+    worker: str
+    """``module:name`` of the first worker."""
+    name: str
+    program: str
+    """The file that was given, as it was given."""
+    workspace: str
+    root: str
+    """The directory whose modules are kept with the run."""
+    seed: int
+    no_input: bool = False
+    environment: dict[str, str] = {}
+    """Versions: Python, Bartack, the distributions that were imported."""
+    forked_from: str = ""
+    argv: list[str] = []
+    """The arguments that were given on the command line."""
+    place: str = ""
+    """Where the run's directory is, seen from the workspace: it tells where both were moved to."""
+    project: str = ""
+    """What people call the project."""
+    inside: str = ""
+    """The run whose process created this one, if it was one."""
+    from_runs: list[str] = []
+    """The runs whose processes may act on this one: ids, patterns of ids, or ``creator``."""
+    synced: bool = False
+    """Whether its program and settings were durable when it was created."""
+    origin: str = ""
+    """The mark of the user who made the run, for just this directory (``rundir/origin.py``)."""
+    run_as: str = ""
+    """The user that its processes are executed as, where that is not the user of its hub."""
+    run_uid: int = 0
+    """The number of that user."""
+    paths: list[str] = []
+    """The directories below ``root`` that modules are imported from; none in runs of older versions."""
+
+
+class ProgramPinned(EntryData, frozen=True, gc=False):
+    """The run goes on with another version of its program; its history fits it."""
+
+    kind = "program.pinned"
+
+    program: str
+    root: str
+    environment: dict[str, str] = {}
+    waiting: str = ""
+    """The directory in which it was written; from this entry on it takes the place of the one before."""
+    paths: list[str] = []
+    """See ``RunCreated.paths``."""
+
+
+class RunMoved(EntryData, frozen=True, gc=False):
+    """The run goes on in another workspace: the old one was moved, or another one was given."""
+
+    kind = "run.moved"
+
+    workspace: str
+
+
+class HubStarted(EntryData, frozen=True, gc=False):
+    """A hub runs the run from here on: the first one, or one that resumes it."""
+
+    kind = "hub.started"
+
+    hub: int
+    dead_us: int = 0
+    """How long nobody ran it, by the clock on the wall: less than nothing if that was set back meanwhile."""
+    adopted: int = 0
+    """How many outcomes it keeps that an earlier version marked as clean-up, though their steps began before the failure."""
+
+
+class ClockSet(EntryData, frozen=True, gc=False):
+    """The clock on the wall was set while a hub ran the run, or the machine was asleep. Waits do not count that as time."""
+
+    kind = "clock.set"
+
+    by_us: int
+    """By how much it was set forward; less than nothing if it was set back."""
+
+
+class RunEnded(EntryData, frozen=True, gc=False):
+    """The run is over: completed, failed, cancelled or aborted. Its value: the result."""
+
+    kind = "run.ended"
+
+    status: str
+    reason: str = ""
+
+
+class HubStopped(EntryData, frozen=True, gc=False):
+    """The hub stopped in order and left the run resumable."""
+
+    kind = "hub.stopped"
+
+    reason: str
+
+
+class WorkerSpawned(EntryData, frozen=True, gc=False):
+    """A worker belongs to the run from here on. Its value: its arguments."""
+
+    kind = "worker.spawned"
+
+    path: str
+    worker: str
+    p: str = ""
+    n: int = 0
+    """The step of its parent that made it."""
+    spawned: bool = False
+    collect: bool = False
+
+
+class WorkerEnded(EntryData, frozen=True, gc=False):
+    """A worker came to its end. Its value: the result."""
+
+    kind = "worker.ended"
+
+    path: str
+    error: ErrorData | None = None
+    origin: tuple[str, int] | None = None
+    """The step whose outcome the uncaught error was."""
+    final: bool = False
+    """The failure is history: it was collected, or is no failure of the session."""
+    cut: bool = False
+    """It did not end by itself: the step that waited for it was given up."""
+
+
+class WorkerCrashed(EntryData, frozen=True, gc=False):
+    """The process of a worker died without having ended."""
+
+    kind = "worker.crashed"
+
+    path: str
+    incarnation: int
+    reason: str
+    p: str = ""
+    n: int = 0
+    """The body it died in, if any."""
+    arrived: bool = False
+    """It had replayed its history and asked for something behind it."""
+    pid: int = 0
+    last_step: str = ""
+    """The step it was in, or the last one that has an outcome: path, number and kind."""
+    last_message: str = ""
+    """The last message that it received."""
+    stderr_tail: str = ""
+    """The end of what it wrote as errors, without secrets of its environment."""
+    uptime_s: float = 0.0
+    peak_memory_bytes: int = 0
+    restarts: int = 0
+    """How often in a row it has crashed, this time included."""
+    decision: Decision = "restart"
+    next_start: int = 0
+    """When it is started again: microseconds since 1970, UTC."""
+
+
+class WorkersDropped(EntryData, frozen=True, gc=False):
+    """A step that makes workers is done anew with others: those that it made before, and all below them, are no part of the run."""
+
+    kind = "workers.dropped"
+
+    p: str
+    n: int
+
+
+class WorkerRewound(EntryData, frozen=True, gc=False):
+    """A failed worker goes on at its failing step: what it did from entry ``to`` on is no longer its history."""
+
+    kind = "worker.rewound"
+
+    path: str
+    to: int
+
+
+class StepSetAside(EntryData, frozen=True, gc=False):
+    """A person has set the outcome of a step aside, with all that followed from it: the step is executed again.
+
+    Of the history of its worker from entry ``to`` on, only the entries ``kept`` stand. The workers that were started by what does
+    not stand are no part of the run any more.
+    """
+
+    kind = "step.set_aside"
+
+    path: str
+    p: str
+    n: int
+    to: int
+    kept: list[int] = []
+    workers: list[str] = []
+
+
+class WorkerRestarted(EntryData, frozen=True, gc=False):
+    """A worker ended its history and begins a new one, at the step after ``n``. Its value: its arguments from here on.
+
+    Numbers of steps continue, so that no step, child or key of the new history has the name of an earlier one.
+    """
+
+    kind = "worker.restarted"
+
+    path: str
+    n: int
+    fp: str = ""
+
+
+class WorkerCancelled(EntryData, frozen=True, gc=False):
+    """A worker is cancelled: its open steps are, or else its next one."""
+
+    kind = "worker.cancelled"
+
+    path: str
+    reason: str
+
+
+class StepStarted(EntryData, frozen=True, gc=False):
+    """A step is under way. Its value: what it was asked, where that is needed to show or continue it."""
+
+    kind = "step.started"
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str = ""
+    attempt: int = 1
+    once: bool = False
+    timeout_s: float | None = None
+    due: int = 0
+    """When a timer fires: microseconds since 1970, UTC."""
+    question: str = ""
+    reserved_usd: float = 0.0
+    reserved: Units | None = None
+    """What is reserved for a prompt beside money."""
+    max_crashes: int = 0
+    limit: int = 0
+    """How many workers of a delegate run at a time; 0: all."""
+    cleanup: bool = False
+    since: int = 0
+    """When a body really began, if that was before this entry: microseconds since 1970, UTC."""
+
+
+class StepRetried(EntryData, frozen=True, gc=False):
+    """An attempt at a step failed; the next one is due."""
+
+    kind = "step.retried"
+
+    p: str
+    n: int
+    attempt: int
+    due: int
+    error: ErrorData
+
+
+class AttemptFailed(EntryData, frozen=True, gc=False):
+    """An attempt of an agent at a step came to nothing, and the agent is asked again. Kept for people."""
+
+    kind = "attempt.failed"
+
+    p: str
+    n: int
+    agent: str
+    attempt: int
+    code: str
+    text: str
+
+
+class StepFinished(EntryData, frozen=True, gc=False):
+    """The outcome of a step. Its value: what the program sees."""
+
+    kind = "step.finished"
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str = ""
+    by: str = ""
+    """Who answered a question."""
+    usd: float = 0.0
+    used: Units | None = None
+    """What a prompt used beside money."""
+    cleanup: bool = False
+    took_us: int = 0
+    """How long a body ran that has no ``step.started``."""
+
+
+class StepFailed(EntryData, frozen=True, gc=False):
+    """The outcome of a step is an error."""
+
+    kind = "step.failed"
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    error: ErrorData
+    about: str = ""
+    usd: float = 0.0
+    """What it cost all the same."""
+    used: Units | None = None
+    cleanup: bool = False
+    took_us: int = 0
+    """How long a body ran that has no ``step.started``."""
+    late: bool = False
+    """It arrived after its worker had learned that the session failed. The program has not seen it: the step is executed again
+    if the run is resumed."""
+
+
+class ToolCalled(EntryData, frozen=True, gc=False):
+    """The agent of a prompt called a tool, which runs from here on. Its value: the arguments."""
+
+    kind = "tool.called"
+
+    p: str
+    n: int
+    """The step of the prompt."""
+    call: int
+    """Its number among all calls that were ever run for the prompt, from 1."""
+    place: int
+    """Its place among the calls that the agent made, from 1. Calls at this place or behind it, made of an earlier attempt, are
+    superseded: the agent did something else this time."""
+    tool: str
+    id: str = ""
+    """What the agent itself calls it, if it does."""
+
+
+class ToolFinished(EntryData, frozen=True, gc=False):
+    """A tool returned. Its value: what the agent gets."""
+
+    kind = "tool.finished"
+
+    p: str
+    n: int
+    call: int
+
+
+class ToolFailed(EntryData, frozen=True, gc=False):
+    """A tool raised; the agent is told so."""
+
+    kind = "tool.failed"
+
+    p: str
+    n: int
+    call: int
+    error: ErrorData
+
+
+class Output(EntryData, frozen=True, gc=False):
+    """A worker printed or logged something. Its value: the text."""
+
+    kind = "output"
+
+    p: str
+    n: int
+    channel: str
+    fp: str = ""
+    cleanup: bool = False
+
+
+class MessageSent(EntryData, frozen=True, gc=False):
+    """A message is in a mailbox, or scheduled for it. Its value: the message. If a worker sent it, also the outcome of its step."""
+
+    kind = "message.sent"
+
+    mailbox: str
+    id: str
+    size: int
+    sender: str = ""
+    key: str = ""
+    metadata: dict[str, object] = {}
+    not_before: int = 0
+    reply_to: str = ""
+    p: str = ""
+    n: int = 0
+    fp: str = ""
+    step: str = "send"
+    topic: str = ""
+    track: str = ""
+    """The supervised send that it belongs to, if it does."""
+
+
+class MessageTaken(EntryData, frozen=True, gc=False):
+    """A message was received by a worker: this entry is the hand-over. Its value: the message, again."""
+
+    kind = "message.taken"
+
+    mailbox: str
+    id: str
+    p: str
+    n: int
+    fp: str
+    step: str = "receive"
+    attempt: int = 0
+    """Set if it is held until it is acknowledged."""
+
+
+class MessagesDrained(EntryData, frozen=True, gc=False):
+    """A worker took everything that was in a mailbox. Its value: the list."""
+
+    kind = "messages.drained"
+
+    mailbox: str
+    ids: list[str]
+    p: str
+    n: int
+    fp: str
+
+
+class MessageHeld(EntryData, frozen=True, gc=False):
+    """A foreign process was handed a message and is to acknowledge it."""
+
+    kind = "message.held"
+
+    mailbox: str
+    id: str
+    by: str
+    attempt: int
+
+
+class MessageMoved(EntryData, frozen=True, gc=False):
+    """A message changed its state: processed, returning, returned, due, dropped, dead, withdrawn."""
+
+    kind = "message.moved"
+
+    mailbox: str
+    id: str
+    to: str
+    reason: str = ""
+    p: str = ""
+    n: int = 0
+    """The step that gives it back, if it goes back only when a failure was caught."""
+    retry_at: int = 0
+    """When a dead letter is tried again: microseconds since 1970, UTC."""
+    attempts: int = 0
+    """How many attempts there were at a send that was given up."""
+    error: str = ""
+    """What made its receiver give it back."""
+
+
+class SendOpened(EntryData, frozen=True, gc=False):
+    """A supervised send is under way. Its value: the message."""
+
+    kind = "send.opened"
+
+    id: str
+    mailbox: str
+    size: int
+    sender: str
+    terms: Terms
+    p: str = ""
+    n: int = 0
+    """The step that it is, if a worker waits for it alone."""
+    cast: str = ""
+    place: int = 0
+    topic: str = ""
+
+
+class SendTried(EntryData, frozen=True, gc=False):
+    """An attempt at a supervised send, or at a whole broadcast, failed; the next one is due."""
+
+    kind = "send.tried"
+
+    id: str
+    attempt: int
+    due: int
+    reason: str
+
+
+class SendSettled(EntryData, frozen=True, gc=False):
+    """What became of a supervised send."""
+
+    kind = "send.settled"
+
+    id: str
+    outcome: SendOutcome
+
+
+class CastOpened(EntryData, frozen=True, gc=False):
+    """A broadcast is under way; its copies follow in the same line."""
+
+    kind = "broadcast.opened"
+
+    id: str
+    strategy: str
+    need: int
+    sender: str
+    terms: Terms
+    copies: list[Copy]
+    p: str = ""
+    n: int = 0
+    topic: str = ""
+
+
+class CastSettled(EntryData, frozen=True, gc=False):
+    """A broadcast has its result."""
+
+    kind = "broadcast.settled"
+
+    id: str
+    ok: bool
+    strategy: str = ""
+    recipients: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    topic: str = ""
+
+
+class LetterAdded(EntryData, frozen=True, gc=False):
+    """A message that was in no mailbox became a dead letter. Its value: the message."""
+
+    kind = "dead_letter.added"
+
+    message: str
+    mailbox: str
+    reason: str
+    size: int = 0
+    sender: str = ""
+    key: str = ""
+    error: str = ""
+    topic: str = ""
+    metadata: dict[str, object] = {}
+    attempts: int = 1
+    retry_at: int = 0
+    notes: list[Note] = []
+
+
+class LetterMoved(EntryData, frozen=True, gc=False):
+    """A dead letter changed its state: retrying (its message is queued again), waiting, expired, purged."""
+
+    kind = "dead_letter.moved"
+
+    message: str
+    to: str
+    reason: str = ""
+    by: str = ""
+    retry_at: int = 0
+
+
+class MailboxChanged(EntryData, frozen=True, gc=False):
+    """A mailbox was declared or closed, subscribed to topics, or registered as the name of a worker."""
+
+    kind = "mailbox.changed"
+
+    mailbox: str
+    closed: bool = False
+    capacity: int = 0
+    max_bytes: int = 0
+    overflow: str = ""
+    subscribe: str = ""
+    unsubscribe: str = ""
+    owner: str = ""
+
+
+class MonitorMade(EntryData, frozen=True, gc=False):
+    """A worker watches another."""
+
+    kind = "monitor.made"
+
+    ref: str
+    target: str
+    watcher: str
+    into: str
+    tag: str = ""
+    stack: tuple[str, ...] = ()
+
+
+class MonitorTold(EntryData, frozen=True, gc=False):
+    """A monitor reported the end of its target, and is gone; its message is in the same line."""
+
+    kind = "monitor.told"
+
+    ref: str
+    reason: str
+    incarnation: int = 0
+
+
+class MonitorGone(EntryData, frozen=True, gc=False):
+    """A worker let go of a monitor, by the step that is in the same line."""
+
+    kind = "monitor.gone"
+
+    ref: str
+    p: str
+    n: int
+
+
+class LinkMade(EntryData, frozen=True, gc=False):
+    """Two workers are linked, by a step of the first that is in the same line."""
+
+    kind = "link.made"
+
+    path: str
+    other: str
+
+
+class LinkGone(EntryData, frozen=True, gc=False):
+    """Two workers are no longer linked, by a step of the first that is in the same line."""
+
+    kind = "link.gone"
+
+    path: str
+    other: str
+
+
+class LinkTold(EntryData, frozen=True, gc=False):
+    """A worker ended abnormally, and the link acts on the other: its open steps are aborted, or else its next one.
+
+    If it traps, it gets a message instead, which is in the same line. The link is gone.
+    """
+
+    kind = "link.told"
+
+    path: str
+    """The worker that is told."""
+    by: str
+    """The worker that has ended."""
+    reason: str
+    trapped: bool = False
+
+
+class WorkerTraps(EntryData, frozen=True, gc=False):
+    """Ends of linked workers are messages to this one from here on; or no longer."""
+
+    kind = "worker.traps"
+
+    path: str
+    on: bool
+
+
+class FailureRecorded(EntryData, frozen=True, gc=False):
+    """The session failed; the first of these is its cause, later ones are suppressed."""
+
+    kind = "session.failed"
+
+    worker: str
+    error: ErrorData
+    p: str = ""
+    n: int = 0
+    suppressed: bool = False
+
+
+class WaitSlow(EntryData, frozen=True, gc=False):
+    """A worker computes for long without coming to a step."""
+
+    kind = "wait.slow"
+
+    path: str
+    seconds: float
+    stack: list[StackLine] = []
+
+
+class PeerJoined(EntryData, frozen=True, gc=False):
+    """A process outside the run takes part in it."""
+
+    kind = "peer.joined"
+
+    peer: str
+
+
+ENTRY_TYPES: Final[dict[str, type[EntryData]]] = {cls.kind: cls for cls in EntryData.__subclasses__()}
+_DECODERS: Final = {kind: msgspec.json.Decoder(cls) for kind, cls in ENTRY_TYPES.items()}
+
+
+def decode_entry(kind: str, raw: bytes | msgspec.Raw) -> EntryData | None:
+    """The small part of an entry by its kind; ``None`` for kinds that are not the hub's."""
+    decoder = _DECODERS.get(kind)
+    return None if decoder is None else decoder.decode(raw)
+
+
+def draft(data: EntryData, value: msgspec.Raw | bytes | None = None, ref: BlobRef | None = None) -> Draft:
+    """The entry, ready for the journal."""
+    encoded = bytes(value) if value is not None and ref is None else None
+    return Draft(data.kind, data, encoded, ref)

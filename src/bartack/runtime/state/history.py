@@ -1,0 +1,105 @@
+"""The history of a worker, as it is sent to a process that has to replay it: the outcomes of its steps, in journal order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from bartack.journal import Entry, Journal
+from bartack.messaging import Accepted
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol.paths import CallPlace
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.run_state import State
+from bartack.runtime.state.worker_state import Worker
+
+CHUNK: Final = 512 * 1024
+"""About how many bytes of outcomes go into one frame."""
+
+
+def iter_greeting(
+    state: State, journal: Journal, worker: Worker, known: int, config: msgspec.Raw, run_dir: str
+) -> Iterator[bytes]:
+    """Everything a worker's process hears first: its welcome, its history, and that it is live from there on.
+
+    Args:
+        state: The run.
+        journal: Where the outcomes are.
+        worker: Whom to greet.
+        known: How many outcomes of its steps there were when it said hello.
+        config: Settings that workers need.
+        run_dir: Where the run is.
+    """
+    places = list(worker.history[:known])
+    run = state.run
+    assert run is not None
+    welcome = f.Welcome(
+        run=run.run,
+        dir=run_dir,
+        workspace=run.workspace,
+        timestamp=state.created_at,
+        worker=worker.worker,
+        rewinds=worker.rewinds,
+        first=worker.first,
+        argv=run.argv,
+        v=worker.arguments.raw,
+        ref=worker.arguments.ref,
+        config=config,
+    )
+    yield f.encode(welcome)
+    past: list[f.Past] = []
+    size = 0
+    for entry in journal.fetch(places):
+        outcome = outcome_of(entry)
+        if outcome is None:
+            continue
+        past.append(outcome)
+        size += 200 + (0 if outcome.v is None else len(bytes(outcome.v)))
+        if size > CHUNK:
+            yield f.encode(f.History(past=past))
+            past, size = [], 0
+    if past:
+        yield f.encode(f.History(past=past))
+    yield f.encode(f.Live())
+
+
+def outcome_of(entry: Entry) -> f.Past | None:
+    """The outcome of a step that an entry tells, if it tells one."""
+    past: f.Past | None = None
+    match e.decode_entry(entry.kind, entry.raw):
+        case e.StepFinished() as data:
+            past = f.Past(
+                p=data.p, n=data.n, step=data.step, fp=data.fp, v=entry.value, ref=entry.ref, about=data.about
+            )
+        case e.StepFailed() as data:
+            past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, e=data.error, about=data.about)
+        case e.Output() as data:
+            past = f.Past(p=data.p, n=data.n, step=data.channel, fp=data.fp, v=entry.value, ref=entry.ref)
+        case e.ToolCalled() as data:
+            path = CallPlace(data.p, data.n, data.call).path
+            past = f.Past(p=path, n=0, step="tool", v=entry.value, ref=entry.ref, about=data.tool)
+        case e.ToolFinished() | e.ToolFailed() as data:
+            past = f.Past(p=CallPlace(data.p, data.n, data.call).path, n=0, step="returned")
+        case e.MessageSent() as data:
+            sent = data.id if data.step == "send" else Accepted(data.id, entry.seq)
+            message_id = msgspec.Raw(msgspec.json.encode(sent))
+            past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, v=message_id, about=data.mailbox)
+        case e.MessageTaken() as data:
+            past = f.Past(
+                p=data.p,
+                n=data.n,
+                step=data.step,
+                fp=data.fp,
+                v=entry.value,
+                ref=entry.ref,
+                about=data.mailbox,
+            )
+        case e.MessagesDrained() as data:
+            past = f.Past(
+                p=data.p, n=data.n, step="drain", fp=data.fp, v=entry.value, ref=entry.ref, about=data.mailbox
+            )
+        case _:
+            pass
+    return past

@@ -1,0 +1,406 @@
+"""The state of a run: what its entries add up to.
+
+``apply.py`` is the only way it changes. It decides nothing; ``kernel/core.py`` and the desks decide, by writing entries.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, Literal
+
+from bartack.messaging import Mailbox
+from bartack.runtime.protocol.paths import outer
+from bartack.runtime.protocol.steps import BODIES, CLEANUP
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.blame import Failed
+from bartack.runtime.state.deliveries import Deliveries
+from bartack.runtime.state.links import ABORTS, DEADLINE, LINKED_EXIT, Abort, LinkRegistry
+from bartack.runtime.state.units import NONE
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker, is_unknown
+from bartack.supervision import Leak, Monitor, MonitorRegistry
+
+RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
+
+
+_ENDS: Final[dict[str, RunStatus]] = {"completed": "completed", "failed": "failed", "aborted": "aborted"}
+"""How a run has ended, by what its last entry says; else it is cancelled."""
+
+
+LEAKS_KEPT: Final = 1000
+
+
+_NUMBER: Final = re.compile(r"(?:do:)?([0-9]+)")
+"""The number of the step in a path that goes on behind that of a worker."""
+
+
+_ENDED: Final = (*ABORTS, ":StepTimeoutError", ":ShellTimeoutError", ":MessageTooLargeError")
+
+
+class State:
+    """Everything the journal of a run says, added up."""
+
+    def __init__(self) -> None:
+        self.run: e.RunCreated | None = None
+        self.next_program = ""
+        """Where the last update has written its program; it is moved from there when that is durable."""
+        self.created_at = 0
+        self.arguments = NO_VALUE
+        self.workers: dict[str, Worker] = {}
+        self.children: dict[tuple[str, int], list[str]] = {}
+        self.undone: dict[str, int] = {}
+        """Workers whose making was set back, with the number of rewinds one of the same path begins with."""
+        self.mailboxes: dict[str, Mailbox] = {}
+        self.held: dict[str, tuple[str, str]] = {}
+        """Messages that are to be acknowledged: mailbox and holder, a worker's path or a process outside."""
+        self.deliveries = Deliveries()
+        self.monitors = MonitorRegistry()
+        self.links = LinkRegistry()
+        self.leaks: deque[Leak] = deque(maxlen=LEAKS_KEPT)
+        """Monitors that workers have left behind, the latest of them."""
+        self.prompts_over: dict[str, str] = {}
+        """Prompts that are over and whose watchers have not been told: how, by step."""
+        self.told: dict[str, Monitor] = {}
+        """Monitors that have reported and that their watchers have not let go of."""
+        self.failure: e.FailureRecorded | None = None
+        self.failed_at = 0
+        self.suppressed = 0
+        self.ended: e.RunEnded | None = None
+        self.stopped = ""
+        self.result = NO_VALUE
+        self.hub = 0
+        self.dead_us = 0
+        self.spent_usd = 0.0
+        self.reserved_usd = 0.0
+        self.spent = NONE
+        """What calls of agents have used beside money."""
+        self.reserved = NONE
+        """What is reserved for those that are under way."""
+        self.questions: dict[str, tuple[str, str, int]] = {}
+        self.questions_asked = 0
+        self.last_at = 0
+        self.outputs = 0
+        """How many texts workers have printed and logged."""
+        self._owners: dict[str, Worker] = {}
+        self._restarted: dict[str, Worker] = {}
+        """Workers that have begun a new history."""
+
+    @property
+    def status(self) -> RunStatus:
+        """What the run is doing, as far as the journal can tell."""
+        if self.ended is not None:
+            return _ENDS.get(self.ended.status, "cancelled")
+        if self.stopped:
+            return "interrupted"
+        return "waiting" if self.questions else "running"
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self.run.run if self.run is not None else ""
+
+    def worker_of(self, p: str) -> Worker | None:
+        """The worker that a path belongs to: its own, or that of one of its branches or of the tools it runs."""
+        found = self._owners.get(p)
+        if found is None:
+            found = self.workers.get(p) or self._by_branch(p)
+            if found is not None:
+                self._owners[p] = found
+        return found
+
+    def mailbox(self, name: str) -> Mailbox:
+        """The mailbox of this name; it exists from its first use on."""
+        found = self.mailboxes.get(name)
+        if found is None:
+            found = self.mailboxes[name] = Mailbox(name)
+        return found
+
+    def is_closed(self, name: str) -> bool:
+        """Whether a mailbox takes no more messages: it was closed, or is the inbox of a worker that has ended."""
+        if name.startswith("@"):
+            worker = self.workers.get(name[1:])
+            if self._is_past(name[1:]) if worker is None else worker.ended:
+                return True
+        return self.mailbox(name).closed
+
+    def owner_of(self, mailbox: Mailbox) -> str:
+        """The worker whose name a mailbox is, as long as it lives."""
+        owner = self.workers.get(mailbox.owner) if mailbox.owner else None
+        return "" if owner is None or owner.ended else owner.path
+
+    def path_of(self, name: str) -> str:
+        """The path of the worker that is meant: by its path, its inbox, or the name that it has registered."""
+        path = name.removeprefix("@")
+        mailbox = self.mailboxes.get(name)
+        if path in self.workers or mailbox is None:
+            return path
+        return self.owner_of(mailbox) or mailbox.owner or path
+
+    def prompt_at(self, place: str) -> OpenStep | None:
+        """The open prompt of a step, given as ``PATH:NUMBER``."""
+        p, _, n = place.rpartition(":")
+        worker = self.worker_of(p) if is_step(place) else None
+        found = worker.open.get((p, int(n))) if worker is not None else None
+        return found if found is not None and found.step == "think" else None
+
+    def has_nobody(self, name: str) -> bool:
+        """Whether a mailbox belongs to one worker, and there is none: its inbox, or the name that it had registered."""
+        if name.startswith("@"):
+            worker = self.workers.get(name[1:])
+            return worker is None or worker.ended
+        mailbox = self.mailboxes.get(name)
+        return mailbox is not None and bool(mailbox.owner) and not self.owner_of(mailbox)
+
+    def is_watching(self, watcher: str) -> bool:
+        """Whether a worker is inside a block that watches another one, which may have ended by now."""
+        told = any(monitor.watcher == watcher and monitor.stack for monitor in self.told.values())
+        return told or bool(self.left_behind(watcher))
+
+    def left_behind(self, watcher: str) -> list[str]:
+        """The monitors of blocks of a worker; those of Patchwork have none, and last as long as their worker."""
+        return [monitor.ref for monitor in self.monitors.of_watcher(watcher) if monitor.stack]
+
+    def _by_branch(self, p: str) -> Worker | None:
+        head = outer(p)
+        while head and head not in self.workers:
+            head = outer(head)
+        return self.workers.get(head)
+
+    def open_step(self, data: e.StepStarted, seq: int, at: int, value: Value) -> None:
+        """A step has begun."""
+        worker = self.worker_of(data.p)
+        if worker is None:
+            return
+        self.reserved_usd += data.reserved_usd
+        if worker.adopted:
+            worker.supersede((data.p, data.n))
+        known = worker.open.get((data.p, data.n))
+        if known is not None:
+            self.reserved_usd -= known.reserved_usd
+            self.reserved -= known.reserved
+        if data.reserved is not None:
+            self.reserved += data.reserved
+        worker.open[data.p, data.n] = OpenStep(
+            p=data.p,
+            n=data.n,
+            step=data.step,
+            fp=data.fp,
+            about=data.about,
+            at=known.at if known else data.since or at,
+            dead_us=known.dead_us if known else self.dead_us,
+            seq=known.seq if known else seq,
+            attempt=data.attempt,
+            once=data.once,
+            timeout_s=data.timeout_s,
+            due=data.due,
+            question=data.question,
+            reserved_usd=data.reserved_usd,
+            reserved=data.reserved or NONE,
+            max_crashes=data.max_crashes,
+            limit=data.limit,
+            asked=value,
+            cleanup=data.cleanup,
+        )
+        if data.question:
+            self.questions[data.question] = (worker.path, data.p, data.n)
+            self.questions_asked += 1
+
+    def revive_children(self, steps: Iterable[tuple[str, int]]) -> None:
+        """A worker was set back: the workers whose step it gave up because of its failure go on where they were."""
+        for path in [path for step in steps for path in self.children.get(step, ())]:
+            worker = self.workers[path]
+            if worker.suspended is not None:
+                self._revive(worker)
+
+    def _revive(self, worker: Worker) -> None:
+        worker.open, worker.suspended = worker.suspended or {}, None
+        for monitor in worker.watching:
+            self.monitors.add(monitor)
+        worker.watching = []
+        worker.status, worker.error, worker.error_is_final = "waiting", None, False
+        for step in worker.open.values():
+            self.reserved_usd += step.reserved_usd
+            self.reserved += step.reserved
+            if step.question:
+                self.questions[step.question] = (worker.path, step.p, step.n)
+        made = [self.workers[path] for path in worker.made]
+        spawned = [child.parent for child in made if child.spawned]
+        self.revive_children([*worker.open, *spawned])
+
+    def drop_children(self, made: list[str]) -> None:
+        """Workers, and all below them, are no part of the run any more."""
+        marks = below(made)
+        dropped = {path for path in self.workers if path in made or path.startswith(marks)}
+        for path in [path for path in self.workers if path in dropped]:
+            gone = self.workers.pop(path)
+            self.stop_watching(path)
+            self.links.forget(path)
+            # Their keys must not come again.
+            self.undone[path] = gone.rewinds + 1
+            self.children.pop(gone.parent, None)
+        self._owners = {p: owner for p, owner in self._owners.items() if owner.path not in dropped}
+        for worker in self.workers.values():
+            if not dropped.isdisjoint(worker.made):
+                worker.made = [path for path in worker.made if path not in dropped]
+
+    def forget_below(self, worker: Worker) -> None:
+        """A worker restarted: the workers that it made have all ended, and no later step can refer to them."""
+        marks = below([worker.path])
+        gone = {path for path in self.workers if path.startswith(marks)}
+        for path in gone:
+            self.children.pop(self.workers.pop(path).parent, None)
+            self.links.forget(path)
+        self._owners = {
+            p: owner for p, owner in self._owners.items() if owner is not worker and owner.path not in gone
+        }
+        self._restarted[worker.path] = worker
+
+    def _is_past(self, path: str) -> bool:
+        """Whether a path is that of a worker that was made in a history that is over."""
+        for worker in self._restarted.values():
+            if path.startswith(below([worker.path])):
+                number = _NUMBER.match(path, len(worker.path) + 1)
+                return number is not None and int(number[1]) <= worker.first
+        return False
+
+    def stop_watching(self, watcher: str, at: int = 0, *, leaving: bool = False) -> list[Monitor]:
+        """A worker has ended: its monitors go with it. Those of blocks that it did not leave, if it should have, are leaks."""
+        if leaving:
+            left = [self.monitors.leaked(ref, "scope_left", at) for ref in self.left_behind(watcher)]
+            self.leaks += [leak for leak in left if leak is not None]
+        self.told = {ref: monitor for ref, monitor in self.told.items() if monitor.watcher != watcher}
+        return self.monitors.watcher_gone(watcher)
+
+    def abort(self, worker: Worker, abort: Abort) -> None:
+        """A worker is interrupted from outside: in its open steps, or else in its next one.
+
+        One that a link has aborted already is left to tidy up, and learns of the end of another one behind that.
+        """
+        tidies = bool(abort.by) and worker.leaving
+        waiting = [step for step in worker.waits() if not (tidies and step.step in CLEANUP)]
+        free = [step for step in waiting if step.abort is None or (step.abort.by and not abort.by)]
+        for step in free:
+            step.abort = abort
+        cancelled = any(step.abort is not None and not step.abort.by for step in waiting)
+        if not free and not cancelled:
+            worker.put_off(abort)
+
+    def unlink_ended(self, worker: Worker) -> None:
+        """A worker ended abnormally: nobody is told of it who has ended, too, unless that one may go on."""
+        for other in self.links.of(worker.path):
+            found = self.workers.get(other)
+            if found is None or (found.ended and found.suspended is None):
+                self.links.remove(worker.path, other)
+
+    def forget_step(self, worker: Worker, step: tuple[str, int]) -> OpenStep | None:
+        """A step is no longer open; returns what it was, if it was."""
+        was = worker.open.pop(step, None)
+        if was is not None:
+            self.reserved_usd -= was.reserved_usd
+            if was.reserved:
+                self.reserved -= was.reserved
+            self.questions.pop(was.question, None)
+        return was
+
+    def close_step(
+        self, p: str, n: int, step: str, seq: int, *, cleanup: bool, failed: e.StepFailed | None = None
+    ) -> None:
+        """A step has its outcome."""
+        worker = self.worker_of(p)
+        if worker is None:
+            return
+        key = (p, n)
+        # A body that was short has never been open.
+        was = self.forget_step(worker, key) if key in worker.open else None
+        if worker.suspended is not None:
+            worker.suspended.pop(key, None)
+        if step == "think" and self.monitors.is_target(f"{p}:{n}"):
+            cut = failed is not None and _is_cancellation(failed)
+            self.prompts_over[f"{p}:{n}"] = "aborted" if cut else "error" if failed else "normal"
+        if was is not None or failed is not None:
+            _settle_abort(worker, was, failed)
+        worker.crashes_in_a_row = 0
+        worker.last_step = (p, n, step)
+        if worker.adopted:
+            worker.supersede(key)
+        if failed is not None and failed.late:
+            if _is_unknown(was, failed):
+                worker.doubted[key] = failed.fp
+            return
+        if cleanup and not _adopt(worker, was, key, step, seq, failed):
+            return
+        worker.doubted.pop(key, None)
+        worker.history.append(seq)
+        if failed is not None:
+            _blame(worker, was, failed, seq)
+            return
+        worker.tools.pop(key, None)
+        if worker.blame.steps:
+            worker.blame.finish(p, n, step, seq)
+        if worker.let_go and not worker.blame.steps:
+            worker.let_go.clear()
+
+
+def _blame(worker: Worker, was: OpenStep | None, failed: e.StepFailed, seq: int) -> None:
+    """A step failed, which may be what the worker is set back to."""
+    facts = Failed(seq, failed.step, failed.fp, _is_unknown(was, failed))
+    # A deadline around it is a matter of its own branch: that the branch goes on handles no failure beside it.
+    own_deadline = str(failed.error.facts.get("reason", "")).startswith(DEADLINE)
+    worker.blame.fail(failed.p, failed.n, facts, cancelled=_is_cancellation(failed) and not own_deadline)
+    if failed.error.type.endswith(LINKED_EXIT):
+        worker.exits.add((failed.p, failed.n))
+    else:
+        worker.exits.discard((failed.p, failed.n))
+
+
+def _settle_abort(worker: Worker, was: OpenStep | None, failed: e.StepFailed | None) -> None:
+    """A step has its outcome: was it the one that an abort waited for, or did one come too late for it?"""
+    own = None if was is None else was.abort
+    if failed is None or failed.late or not _is_cancellation(failed):
+        if own is not None:
+            worker.put_off(own, first=True)
+    elif (
+        own is None and worker.aborts and bool(worker.aborts[0].by) == failed.error.type.endswith(LINKED_EXIT)
+    ):
+        del worker.aborts[0]
+
+
+def _is_cancellation(failed: e.StepFailed) -> bool:
+    return failed.error.type.endswith(ABORTS)
+
+
+def _is_unknown(was: OpenStep | None, failed: e.StepFailed) -> bool:
+    """Whether it is unknown if a step happened: it is to be done once, and was stopped from outside while it was under way."""
+    cut = was is not None and was.once and not was.between and failed.error.type.endswith(_ENDED)
+    return cut or is_unknown(failed.error)
+
+
+def _adopt(
+    worker: Worker,
+    was: OpenStep | None,
+    key: tuple[str, int],
+    step: str,
+    seq: int,
+    failed: e.StepFailed | None,
+) -> bool:
+    """Whether an outcome counts though it is marked as clean-up: its step finished well and began before the failure.
+
+    Earlier versions marked the outcome of every step that ended in a worker after the failure. No clean-up has a body.
+    """
+    began_before = step == "body" or (step in BODIES and was is not None and not was.cleanup)
+    if failed is not None or not began_before:
+        return False
+    worker.adopted[key] = seq
+    return True
+
+
+def is_step(place: str) -> bool:
+    """Whether a text looks like a step: a path and a number."""
+    path, _, number = place.rpartition(":")
+    return bool(path) and number.isascii() and number.isdigit()
+
+
+def below(paths: Iterable[str]) -> tuple[str, ...]:
+    """How the paths of workers begin that were made by these, in the worker itself or in one of its branches."""
+    return tuple(f"{path}{mark}" for path in paths for mark in "/.")

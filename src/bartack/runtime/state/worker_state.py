@@ -1,0 +1,284 @@
+"""Workers, their steps and their tools, as the journal tells of them: what the state of a run is made of."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from bartack.journal import BlobRef
+from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.blame import Blame
+from bartack.runtime.state.entries import EntryData
+from bartack.runtime.state.links import ABORTS, Abort
+from bartack.runtime.state.units import NONE, Units
+from bartack.supervision import Monitor
+
+WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
+
+
+FIRED: Final = b'"fired"'
+"""The outcome of a deadline that ran out."""
+
+
+class Value(msgspec.Struct, frozen=True):
+    """A payload, in the entry or as a blob."""
+
+    raw: msgspec.Raw | None = None
+    ref: BlobRef | None = None
+
+
+NO_VALUE: Final = Value()
+
+
+class OpenStep(msgspec.Struct, gc=False):
+    """A step without an outcome."""
+
+    p: str
+    n: int
+    step: str
+    fp: str
+    about: str
+    at: int
+    dead_us: int
+    """Time that nobody ran the run, before this step began."""
+    seq: int
+    """Place of the entry that began it."""
+    attempt: int = 1
+    once: bool = False
+    timeout_s: float | None = None
+    due: int = 0
+    question: str = ""
+    reserved_usd: float = 0.0
+    reserved: Units = NONE
+    max_crashes: int = 0
+    limit: int = 0
+    asked: Value = NO_VALUE
+    cleanup: bool = False
+    between: bool = False
+    """An attempt failed and the next one has not begun: nothing of it is under way."""
+    abort: Abort | None = None
+    """Why it is being given up, if it is."""
+    sent: tuple[str, str] | None = None
+    """The mailbox that the message of a call was put into, and its id."""
+
+
+class ToolRun(msgspec.Struct):
+    """A call of a tool that was run for a prompt."""
+
+    call: int
+    place: int
+    tool: str
+    id: str
+    seq: int
+    asked: Value
+    ended_seq: int = 0
+    """Place of the entry with its outcome; 0 while it runs."""
+    value: Value = NO_VALUE
+    error: ErrorData | None = None
+
+
+class ToolRecord:
+    """Every call of a tool that was ever run for one prompt, in order.
+
+    Calls stay in it also when a later attempt of the agent went another way: the program has run them. The *line* is what the agent
+    knows: the calls that it made, without those that another attempt superseded.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[ToolRun] = []
+
+    @property
+    def line(self) -> list[ToolRun]:
+        """The calls that the agent has made, as far as it knows."""
+        line: list[ToolRun] = []
+        for run in self.runs:
+            del line[run.place - 1 :]
+            line.append(run)
+        return line
+
+    @property
+    def running(self) -> ToolRun | None:
+        """The call without an outcome, if there is one; there is never more than one."""
+        return next((run for run in self.runs if not run.ended_seq), None)
+
+    def find(self, call: int) -> ToolRun | None:
+        """A call by its number."""
+        return next((run for run in self.runs if run.call == call), None)
+
+    def rewind(self, stands: Callable[[int], bool]) -> None:
+        """The worker was set back: what does not stand never happened."""
+        self.runs = [run for run in self.runs if stands(run.seq)]
+        for run in self.runs:
+            if run.ended_seq and not stands(run.ended_seq):
+                run.ended_seq, run.value, run.error = 0, NO_VALUE, None
+
+
+class Worker:
+    """One worker of the run, as far as the journal tells."""
+
+    trapping = False
+    """Whether ends of linked workers are messages to it."""
+    crashes_in_a_row = 0
+    first = 0
+    """The last step before its history; its next one is the first of it."""
+    restarts = 0
+    """How many histories it has ended by ``ctx.restart``."""
+    rewinds = 0
+    last_message = ""
+    """The last message that it received."""
+    cancelled = False
+    """Whether it was told to stop: that it ends with a cancellation is then no failure."""
+    last_crash = ""
+    """Why its process died last."""
+    set_aside: frozenset[tuple[str, int]] = frozenset()
+    """Steps whose outcome a person has set aside, until they have another one."""
+
+    def __init__(self, data: e.WorkerSpawned, seq: int, arguments: Value) -> None:
+        self.path = data.path
+        self.seq = seq
+        """Place of the entry that made it."""
+        self.worker = data.worker
+        self.parent = (data.p, data.n)
+        self.spawned = data.spawned
+        self.made: list[str] = []
+        """The workers that it has made, in order: their paths."""
+        self.collect = data.collect
+        self.given = arguments
+        """What its parent called it with."""
+        self.arguments = arguments
+        """What its history begins with: what it was called with, or what it restarted itself with."""
+        self.status: WorkerStatus = "waiting"
+        self.history = array("Q")
+        """Places of the entries that are outcomes of its steps, in order."""
+        self.open: dict[tuple[str, int], OpenStep] = {}
+        self.tools: dict[tuple[str, int], ToolRecord] = {}
+        """What was run for the agents of prompts that have no outcome, or one that may be set back."""
+        self.doubted: dict[tuple[str, int], str] = {}
+        """Steps to be done once that may have happened and were set back with a failure before them: their fingerprints."""
+        self.adopted: dict[tuple[str, int], int] = {}
+        """Steps whose outcomes count though an earlier version marked them as clean-up: places of these outcomes."""
+        self.crashes: dict[tuple[str, int], int] = {}
+        self.last_step: tuple[str, int, str] = ("", 0, "")
+        """The last of its steps that has an outcome: path, number and kind."""
+        self.result = NO_VALUE
+        self.error: ErrorData | None = None
+        self.error_is_final = False
+        self.origin: tuple[str, int] | None = None
+        self.origin_seq = 0
+        self.in_doubt = False
+        """Whether it failed because nobody knows whether a step of it happened: a person has to decide."""
+        self.origin_facts: tuple[str, str] = ("", "")
+        """Kind and fingerprint of the step that an uncaught error came from."""
+        self.exits: set[tuple[str, int]] = set()
+        """Steps that a link has aborted."""
+        self.blame = Blame()
+        """Steps that failed and may be what a failure of the worker goes back to."""
+        self.suspended: dict[tuple[str, int], OpenStep] | None = None
+        """What was open when it was cut off, if it was."""
+        self.returning: dict[str, tuple[int, tuple[str, int]]] = {}
+        """Messages that it gave back when a failure left their block: place of that outcome, and the step. They are its own
+        until it is known that the failure was caught."""
+
+        self.let_go: list[tuple[int, Callable[[], object]]] = []
+        """What it let go of behind a failure that it may be set back to: place of that outcome, and what undoes it."""
+        self.watching: list[Monitor] = []
+        """Its monitors when it was cut off, if it was."""
+        self.aborts: list[Abort] = []
+        """What its next steps are given up for, each for one."""
+
+    def restart(self, n: int, arguments: Value) -> None:
+        """It ended its history with step ``n`` and begins a new one. What it owns (mailboxes, names, links) stays."""
+        self.arguments = arguments
+        self.first = n
+        self.restarts += 1
+        self.history = array("Q")
+        self.blame = Blame()
+        self.made = []
+        for of_old_steps in (self.tools, self.doubted, self.adopted, self.crashes, self.exits, self.let_go):
+            of_old_steps.clear()
+        self.crashes_in_a_row = 0
+        self.last_step = (self.path, n, "restart")
+        self.status = "waiting"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing of it is left to do."""
+        return self.status in {"completed", "failed", "cancelled"}
+
+    @property
+    def abort_next(self) -> Abort | None:
+        """Why its next step is given up, if it is."""
+        return self.aborts[0] if self.aborts else None
+
+    def put_off(self, abort: Abort, *, first: bool = False) -> None:
+        """Something aborts the next step that it has no open one for; a cancellation is for certain, whatever links do."""
+        if self.aborts and not self.aborts[0].by:
+            return
+        if not abort.by:
+            self.aborts = [abort]
+        elif abort not in self.aborts:
+            self.aborts.insert(0 if first else len(self.aborts), abort)
+
+    def supersede(self, step: tuple[str, int]) -> None:
+        """A step whose outcome was adopted was executed again all the same, by the version that had marked it as clean-up."""
+        place = self.adopted.pop(step, None)
+        if place is not None and place in self.history:
+            self.history.remove(place)
+
+    @property
+    def leaving(self) -> bool:
+        """Whether a link has aborted it and it has done nothing since but tidy up."""
+        return not self.exits.isdisjoint(self.blame.steps)
+
+    @property
+    def end_reason(self) -> str:
+        """How it ended, in a word."""
+        if self.status == "completed":
+            return "normal"
+        return "aborted" if self.error is None or self.error.type.endswith(ABORTS) else "error"
+
+    def waits(self) -> list[OpenStep]:
+        """Its open steps, without the blocks that have a deadline."""
+        return [step for step in self.open.values() if step.step != "timeout"]
+
+    def awaits_tool(self, step: OpenStep) -> bool:
+        """Whether a prompt waits for a tool of this worker, and not for its agent."""
+        record = self.tools.get((step.p, step.n))
+        return record is not None and record.running is not None
+
+
+class Question(msgspec.Struct, frozen=True):
+    """An open question."""
+
+    id: str
+    worker: str
+    p: str
+    n: int
+    at: int
+    asked: Value
+
+
+def is_unknown(error: ErrorData) -> bool:
+    """Whether an error says that nobody knows whether a step happened."""
+    return error.type.endswith(":OutcomeUnknownError")
+
+
+class UnknownDecision:
+    """What a person decided of a step whose outcome is not known: do it again, take it as done, or let it fail."""
+
+    def __init__(self, choice: str, value: Value = NO_VALUE) -> None:
+        self.choice = choice
+        self.value = value
+
+
+class Recorded(NamedTuple):
+    """An entry in its place, as somebody who listens hears of it."""
+
+    seq: int
+    at: int
+    data: EntryData
+    value: Value

@@ -1,0 +1,82 @@
+"""A worker's life in the process that workers are forked from, played against nobody.
+
+A child shares the memory of that process until one of the two writes to it, and Python writes to all that it runs for the first
+few times: it notes what it learns of code beside the code. What is done here is learned once instead of in every worker, and
+a worker has less to copy on its way to its first line, and when it hears that its session has failed.
+"""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from typing import Final
+
+import msgspec
+
+from bartack.errors import FrameError, SessionFailedError
+from bartack.runtime.context.context import Context
+from bartack.runtime.context.decorators import step, worker
+from bartack.runtime.context.definitions import Worker
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol.exceptions import describe_error
+from bartack.runtime.protocol.scoreboard import Slate
+from bartack.runtime.worker_process.child import Link, WorkerProcess
+
+_PATH: Final = "warm-up"
+_ORDER: Final = f.Order(path=_PATH, incarnation=1, run_dir="/", workspace="/", program="/", root="/")
+_WELCOME: Final = f.Welcome(run=_PATH, dir="/", workspace="/", timestamp=0, v=msgspec.Raw(b'{"args":[1]}'))
+_SENT: Final = f.Answer(i=1, v=msgspec.Raw(b'"1"'))
+_STEPS: Final = 3
+
+
+@step
+def repeat(number: int) -> int:
+    """Does nothing by itself."""
+    return number
+
+
+@worker
+async def failing(ctx: Context, number: int) -> int:
+    """Does some steps and fails by itself."""
+    await ctx.mailbox.here.send(number)
+    for _ in range(_STEPS):
+        await repeat(number)
+    raise ValueError(number)
+
+
+@worker
+async def blocked(ctx: Context, number: int) -> int:
+    """Waits for a message that does not come, because somebody else fails."""
+    await ctx.mailbox.here.send(number)
+    return await ctx.mailbox.never.receive(1, type=int)
+
+
+def warm_up() -> None:
+    """Play a worker that fails, and one that hears of it."""
+    play(blocked, play(failing))
+
+
+def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.ErrorData:
+    """Run a worker whose session fails for a cause, if it does not fail by itself; returns what it says of its end."""
+    cues: list[f.Frame] = [_WELCOME, f.Live(), _SENT]
+    if cause is None:
+        cues += [f.Answer(i=2 + place, v=msgspec.Raw(b"1")) for place in range(_STEPS)]
+    else:
+        failure = describe_error(SessionFailedError(_PATH, cause.type, cause.message))
+        failure.cause = cause
+        cues.append(f.SessionFailed(e=failure))
+    ours, theirs = socket.socketpair()
+    with ours, theirs, closing(Slate.create()) as slate:
+        for cue in cues:
+            ours.sendall(f.encode(cue))
+        # Who waits for more must not wait for ever: nobody could be forked meanwhile.
+        ours.shutdown(socket.SHUT_WR)
+        link = Link(theirs)
+        link.send(f.Hello(path=_PATH, incarnation=1, pid=1))
+        welcome = link.next()
+        if not isinstance(welcome, f.Welcome):
+            raise FrameError(f"{type(welcome).__name__} instead of a welcome")
+        end = WorkerProcess(_ORDER, welcome, link, slate=slate).warm_up(part)
+        link.send(end)
+    assert isinstance(end, f.Failed)
+    return end.e
