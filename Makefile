@@ -29,7 +29,7 @@ endif
 
 # What differs between versions of Python: SQLite, tokens, JSON, processes, and what a newcomer does first.
 PORTABLE = tests/newcomer tests/contract tests/cli/test_app.py tests/unit/agents tests/unit/core tests/unit/resilience \
-	tests/unit/tracking/test_pattern.py tests/unit/tracking/test_tracker.py
+	tests/unit/tracking/pattern/test_pattern.py tests/unit/tracking/pattern/test_tracker.py
 
 .PHONY: help demo test portable soak check bench format clean
 .DEFAULT_GOAL := help

@@ -14,9 +14,9 @@ from pathlib import Path
 import jsonschema_rs
 import msgspec
 
-from bartack.agents._messages import Event
 from bartack.agents._replies import check_reply
-from bartack.cli._schema import find_schema
+from bartack.agents.protocol._messages import Event
+from bartack.cli.project._schema import find_schema
 from bartack.errors import JournalCorruptError
 from bartack.pipeline import export_ledger
 

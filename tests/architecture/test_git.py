@@ -9,11 +9,11 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src/bartack"
 STARTERS = {
-    "cli/_doctor.py",
-    "cli/_doctor_project.py",
+    "cli/project/_doctor.py",
+    "cli/project/_doctor_project.py",
     "core/_git_shield.py",
-    "pipeline/_git.py",
-    "pipeline/_listing.py",
+    "pipeline/worktree/_git.py",
+    "pipeline/snapshot/_listing.py",
 }
 """The files that start git; each has to use the one command line and the one environment."""
 

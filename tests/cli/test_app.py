@@ -9,7 +9,7 @@ import click
 import pytest
 
 from bartack import __version__
-from bartack.cli._app import COMMANDS, GROUPS, Listed, app, load_command
+from bartack.cli.app._app import COMMANDS, GROUPS, Listed, app, load_command
 
 Result = subprocess.CompletedProcess[str]
 Call = Callable[..., Result]
@@ -94,8 +94,10 @@ def test_the_version_is_printed_without_click() -> None:
 def test_a_command_imports_its_own_module_only() -> None:
     loaded = modules_loaded_by("explain", "BT201")
 
-    assert "bartack.cli._explain" in loaded
-    assert not {"bartack.cli._demo", "bartack.cli._doctor", "bartack.cli._journal"} & set(loaded)
+    assert "bartack.cli.app._explain" in loaded
+    assert not {"bartack.cli.demo._demo", "bartack.cli.project._doctor", "bartack.cli.runs._journal"} & set(
+        loaded
+    )
 
 
 @pytest.mark.parametrize("listed", COMMANDS, ids=lambda listed: listed.name)

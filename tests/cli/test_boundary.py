@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from bartack.cli._boundary import run_guarded
+from bartack.cli.app._boundary import run_guarded
 from bartack.errors import BartackError, FileAccessError, JournalCorruptError, JournalLockedError
 from bartack.journal import Draft, open_journal
 

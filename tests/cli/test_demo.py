@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bartack.cli._demo_story import Ack, Death, Life, iter_lives, plan, prove
-from bartack.cli._demo_worker import MOMENTS, Acknowledged, Finished, key_of, result_of
+from bartack.cli.demo._story import Ack, Death, Life, iter_lives, plan, prove
+from bartack.cli.demo._worker import MOMENTS, Acknowledged, Finished, key_of, result_of
 from bartack.journal import open_journal
 
 Result = subprocess.CompletedProcess[str]
@@ -189,7 +189,7 @@ def test_a_proof_that_fails_ends_with_1_and_keeps_the_directory(
     def nothing_holds(lives: list[Life], directory: str, steps: int) -> list[object]:
         return [check._replace(ok=False) for check in prove(lives, directory, steps)]
 
-    monkeypatch.setattr("bartack.cli._demo.prove", nothing_holds)
+    monkeypatch.setattr("bartack.cli.demo._demo.prove", nothing_holds)
 
     shown = call("demo", "journal", "--steps", "5")
 

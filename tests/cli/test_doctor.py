@@ -10,8 +10,8 @@ from typing import NoReturn
 
 import pytest
 
-from bartack.cli import _doctor
-from bartack.cli._doctor import (
+from bartack.cli.project import _doctor
+from bartack.cli.project._doctor import (
     _is_installed,
     check_cgroup,
     check_directory,
@@ -26,7 +26,7 @@ from bartack.cli._doctor import (
     examine,
     file_system_of,
 )
-from bartack.cli._finding import Finding
+from bartack.cli.project._finding import Finding
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from bartack import errors
-from bartack.cli._exit import MEANINGS, Exit, exit_code_of
+from bartack.cli.app._exit import MEANINGS, Exit, exit_code_of
 
 
 def test_every_exit_code_has_a_meaning() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.cli._live import PlainView, TerminalView, View
+from bartack.cli.runs._live import PlainView, TerminalView, View
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
 

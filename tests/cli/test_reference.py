@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bartack.cli._app import COMMANDS
-from bartack.cli._exit import MEANINGS
-from bartack.cli._reference import PAGES, main
+from bartack.cli.app._app import COMMANDS
+from bartack.cli.app._exit import MEANINGS
+from bartack.cli.app._reference import PAGES, main
 from bartack.errors import iter_errors
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -16,7 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "reference"
 def test_the_reference_says_what_the_code_says(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(name)
 
-    hint = f"python -m bartack.cli._reference {name} > docs/reference/{name}.md"
+    hint = f"python -m bartack.cli.app._reference {name} > docs/reference/{name}.md"
     assert (DOCS / f"{name}.md").read_text(encoding="utf-8") == capsys.readouterr().out, hint
 
 

@@ -12,9 +12,9 @@ from typing import TextIO
 
 import pytest
 
-from bartack.cli._edge import Edge, guarded_streams, own
-from bartack.cli._lossy import LossyStream
-from bartack.cli._terminal import Screen, cells, human_size, printable, shorten
+from bartack.cli.app._edge import Edge, guarded_streams, own
+from bartack.cli.app._lossy import LossyStream
+from bartack.cli.app._terminal import Screen, cells, human_size, printable, shorten
 from bartack.journal._veil import Secrets, Veil
 from bartack.runtime.hub.log import HubLog
 

@@ -227,7 +227,7 @@ class Parts:
         self.hub = hub
         self.all = [facts for facts in descendants(hub) if not facts.dead]
         self.zygote_guardian = self._guardian("bartack.runtime.worker_process.zygote")
-        self.keeper_guardian = self._guardian("bartack.supervision._keeper")
+        self.keeper_guardian = self._guardian("bartack.supervision.forms._keeper")
         self.zygote = self._child(self.zygote_guardian)
         self.keeper = self._child(self.keeper_guardian)
         self.workers = self._below(self.zygote)

@@ -36,7 +36,7 @@ from bartack.supervision import (
     read_environment,
     take_tree_lock,
 )
-from bartack.supervision._cgroup import find_own_group, remove_group
+from bartack.supervision.process._cgroup import find_own_group, remove_group
 
 both = pytest.mark.parametrize("module", ["shapes", KEEPER], ids=["zygote", "keeper"])
 

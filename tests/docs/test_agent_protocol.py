@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from bartack.agents import command_key, schema
-from bartack.agents._messages import Command, Event, Finding
-from bartack.agents._payloads import INPUTS, PAYLOADS, Iteration
 from bartack.agents._replies import check_reply
+from bartack.agents.protocol._messages import Command, Event, Finding
+from bartack.agents.protocol._payloads import INPUTS, PAYLOADS, Iteration
 
 PAGE = (Path(__file__).parents[2] / "docs/reference/agent-protocol.md").read_text(encoding="utf-8")
 SAID = PAGE.split("## Inputs and payloads")[1].split("\n## ")[0]

@@ -9,12 +9,12 @@ import pytest
 
 from bartack.errors import iter_errors
 from bartack.language import CATALOGUE, tree, types
-from bartack.language import _library as library
-from bartack.language._cursor import LONGEST_NAME
-from bartack.language._diagnostics import MOST_SHOWN
-from bartack.language._parser import MOST_PARAMETERS
-from bartack.language._source import MAX_BYTES
-from bartack.language._types import ARRAY, DELIVERY, MAILBOX, RESULT, SESSION, STRING
+from bartack.language.checking import _library as library
+from bartack.language.checking._types import ARRAY, DELIVERY, MAILBOX, RESULT, SESSION, STRING
+from bartack.language.parsing._cursor import LONGEST_NAME
+from bartack.language.parsing._parser import MOST_PARAMETERS
+from bartack.language.syntax._diagnostics import MOST_SHOWN
+from bartack.language.syntax._source import MAX_BYTES
 from bartack.runtime.patchwork._members import LONGEST_TEXT
 from bartack.runtime.patchwork._operators import LONGEST_RANGE
 from bartack.runtime.patchwork._runtime import DEEPEST_CALL

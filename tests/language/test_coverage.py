@@ -10,8 +10,8 @@ from tests.language.diagnostics.test_diagnostics import MADE_BY_CODE
 from tests.language.features.test_features import CASES as FEATURES
 
 from bartack.language import CATALOGUE, has_errors, parse, tree
-from bartack.language import _library as library
-from bartack.language._types import ARRAY, DELIVERY, MAILBOX, RESULT, SESSION, STRING
+from bartack.language.checking import _library as library
+from bartack.language.checking._types import ARRAY, DELIVERY, MAILBOX, RESULT, SESSION, STRING
 
 HERE = Path(__file__).parent
 RUN = sorted((HERE / "run").rglob("*.pw"))

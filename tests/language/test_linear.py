@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bartack.language import NotLoaded, check
-from bartack.language import _check_mail as mail
-from bartack.language import _near as near
+from bartack.language.checking import _mail as mail
+from bartack.language.syntax import _near as near
 from bartack.runtime.patchwork import _members, _operators
 from bartack.runtime.patchwork import _values as values
 from bartack.runtime.patchwork._runtime import Runtime

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bartack.errors import InternalError
-from bartack.language._library import _ARRAY, _STRING, FUNCTIONS, Signature
+from bartack.language.checking._library import _ARRAY, _STRING, FUNCTIONS, Signature
 from bartack.runtime import ShellResult
 from bartack.runtime.patchwork._places import own_error
 from bartack.runtime.program.inspect import probe

@@ -15,9 +15,9 @@ from typing import Literal
 import msgspec
 
 from bartack.agents import AgentProcess, AgentsConfig, Command, NdjsonConfig
-from bartack.agents._lines import BadLine, Splitter, read_command
-from bartack.agents._scripted import Script, read_script
-from bartack.agents._scripted_side import HANG, Ignored, Memory, ScriptedSide
+from bartack.agents.protocol._lines import BadLine, Splitter, read_command
+from bartack.agents.scripted._scripted import Script, read_script
+from bartack.agents.scripted._side import HANG, Ignored, Memory, ScriptedSide
 from bartack.config.load import Config
 from bartack.runtime.hub.agent_programs import Programs, Ready
 from bartack.runtime.memory.hub import KilledError

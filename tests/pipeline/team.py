@@ -13,14 +13,14 @@ import msgspec
 from tests.wire import faults_below, faults_of_ledger, faults_of_pipeline
 
 from bartack.agents import Command, ScriptedAgent
-from bartack.agents._scripted import read_script
+from bartack.agents.scripted._scripted import read_script
 from bartack.config.load import Config
 from bartack.config.sections import PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.journal import Entry
 from bartack.pipeline import PipelineOrder, Receipt, Settings, TaskRecord, main
-from bartack.pipeline._facts import Fact, make_facts
-from bartack.pipeline._ledger import iter_ledger
-from bartack.pipeline._records import Accepted, Gate, Summary
+from bartack.pipeline.records._facts import Fact, make_facts
+from bartack.pipeline.records._ledger import iter_ledger
+from bartack.pipeline.records._records import Accepted, Gate, Summary
 from bartack.runtime import ShellResult
 from bartack.testing import TestRun
 

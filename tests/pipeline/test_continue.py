@@ -24,10 +24,10 @@ from tests.pipeline.team import (
 )
 
 from bartack.config.sections import BudgetConfig, PipelineConfig
-from bartack.pipeline import _desk
-from bartack.pipeline._past import Notebook, Past, join_notes
-from bartack.pipeline._records import Noted, Settings, Summary
-from bartack.pipeline._standing import fold
+from bartack.pipeline import _agent_calls as _desk
+from bartack.pipeline.records._done_before import Notebook, Past, join_notes
+from bartack.pipeline.records._records import Noted, Settings, Summary
+from bartack.pipeline.records._standing import fold
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun

@@ -22,7 +22,7 @@ from tests.pipeline.team import (
 )
 
 from bartack.pipeline import PipelineOrder
-from bartack.pipeline._records import Summary
+from bartack.pipeline.records._records import Summary
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun

@@ -9,8 +9,8 @@ import pytest
 from tests.pipeline.team import GREEN, RED, Team, built, gates, iteration_of, order, settings, wrote
 
 from bartack.config.sections import RedactionConfig, TestsConfig
-from bartack.pipeline._records import KEPT_BYTES, Gate, Settings, TestRun
 from bartack.pipeline._steps import TAIL_BYTES, judge_tests
+from bartack.pipeline.records._records import KEPT_BYTES, Gate, Settings, TestRun
 from bartack.runtime import ShellResult
 from bartack.runtime.protocol.steps import ShellOutcome
 

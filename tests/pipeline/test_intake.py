@@ -13,7 +13,7 @@ from bartack.config.sections import IntakeConfig, QuestionsConfig
 from bartack.errors import ActivationError
 from bartack.pipeline import PipelineOrder, TaskRecord
 from bartack.pipeline._proposal import proposal_problem, sort_tasks
-from bartack.pipeline._records import Settings
+from bartack.pipeline.records._records import Settings
 from bartack.runtime.memory.hub import KilledError
 
 FILES = {"README.md": "hello\n", "docs/plan.md": "# Plan\n", "plan-b.md": "# Other\n"}

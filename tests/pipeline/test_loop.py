@@ -27,7 +27,7 @@ from tests.pipeline.team import (
 
 from bartack.agents import AgentRequest, AgentResult, ScriptedAgent, obey
 from bartack.config.sections import BudgetConfig, PipelineConfig, QuestionsConfig, SnapshotConfig, TestsConfig
-from bartack.pipeline._records import Settings
+from bartack.pipeline.records._records import Settings
 from bartack.runtime import ShellResult
 
 SPEC = {"README.md": "hello\n", "SPEC.md": "# Spec\n\n## Status\n\nnew\n"}

@@ -22,15 +22,15 @@ from bartack.agents import AgentRequest, AgentResult, ToolOutcome, command_key, 
 from bartack.agents._actions import CallOut, Done, Judge, NeedProcess, Send
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
 from bartack.agents._conversation import Conversation
-from bartack.agents._lines import read_line, write_line
-from bartack.agents._messages import ROLES, TERMINAL, Command, Party, Retry, ToolSpec, Version
 from bartack.agents._record import AgentRecord, Link
+from bartack.agents.protocol._lines import read_line, write_line
+from bartack.agents.protocol._messages import ROLES, TERMINAL, Command, Party, Retry, ToolSpec, Version
 from bartack.config.sections import PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.pipeline import TaskRecord
-from bartack.pipeline._desk import plain
+from bartack.pipeline._agent_calls import plain
 from bartack.pipeline._proposal import proposal_problem, read_proposal
-from bartack.pipeline._records import Noted, Spent, TaskResult
 from bartack.pipeline._task import base_inputs
+from bartack.pipeline.records._records import Noted, Spent, TaskResult
 from bartack.runtime.context.agents import _result_reader
 from bartack.runtime.protocol.steps import ThinkOutcome
 from bartack.runtime.protocol.values import codec, encode

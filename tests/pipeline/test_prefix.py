@@ -29,7 +29,7 @@ from tests.pipeline.team import (
 
 from bartack.journal import Entry, open_journal, open_reader
 from bartack.pipeline import PipelineOrder, Place, note_resume, receipt_path
-from bartack.pipeline._records import Summary
+from bartack.pipeline.records._records import Summary
 from bartack.testing import FaultyDisk, TestRun
 
 SOAK: Final = "BARTACK_CHAOS_SOAK" in os.environ

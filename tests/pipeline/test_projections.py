@@ -13,10 +13,10 @@ from bartack.agents import Command, Event, command_key
 from bartack.config.sections import PipelineConfig
 from bartack.journal import open_journal
 from bartack.pipeline import Standing, check_ledger, read_progress
-from bartack.pipeline._facts import Fact
-from bartack.pipeline._ledger import iter_ledger
-from bartack.pipeline._records import Activated, Summary, TaskRecord
-from bartack.pipeline._standing import Progress, fold
+from bartack.pipeline.records._facts import Fact
+from bartack.pipeline.records._ledger import iter_ledger
+from bartack.pipeline.records._records import Activated, Summary, TaskRecord
+from bartack.pipeline.records._standing import Progress, fold
 from bartack.runtime.state.entries import RunEnded
 from bartack.testing import TestRun
 

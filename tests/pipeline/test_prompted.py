@@ -10,7 +10,7 @@ import pytest
 from tests.pipeline.team import Team, order, receipts, settings, statuses
 
 from bartack.agents import ScriptedAgent, read_agents
-from bartack.agents._scripted import read_script
+from bartack.agents.scripted._scripted import read_script
 from bartack.config.load import Config
 from bartack.config.sections import PipelineConfig
 from bartack.errors import ConfigError

@@ -14,9 +14,9 @@ from tests.unit.pipeline.repository import git, make, put
 from bartack.config.load import Config, read_settings
 from bartack.config.sections import BudgetConfig, ParallelConfig, PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.pipeline import PipelineOrder, Settings, TaskRecord
-from bartack.pipeline._facts import make_facts
-from bartack.pipeline._records import Merged, Spent, Summary
-from bartack.pipeline._standing import Progress, fold
+from bartack.pipeline.records._facts import make_facts
+from bartack.pipeline.records._records import Merged, Spent, Summary
+from bartack.pipeline.records._standing import Progress, fold
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun

@@ -23,8 +23,8 @@ from tests.pipeline.team import (
 
 from bartack.config.sections import PipelineConfig
 from bartack.errors import PipelineError, ResumeRefusedError
-from bartack.pipeline import _stages
-from bartack.pipeline._stages import NEXT, Stages, TaskStage
+from bartack.pipeline.records import _stages
+from bartack.pipeline.records._stages import NEXT, Stages, TaskStage
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 

@@ -19,7 +19,7 @@ from typing import Final
 import click
 import pytest
 
-from bartack.cli._app import app
+from bartack.cli.app._app import app
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/security.md"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.security.terminals import HOSTILE, STEERING, Seen, on_terminal
 
-from bartack.cli._edge import obeyed, own, visible
+from bartack.cli.app._edge import obeyed, own, visible
 
 SOURCE = Path(__file__).parents[2] / "src/bartack"
 
@@ -246,13 +246,13 @@ class Writes(ast.NodeVisitor):
 
 
 ALLOWED = {
-    "cli/_edge.py": "the edge itself",
+    "cli/app/_edge.py": "the edge itself",
     "supervision/forms/_interpreter.py": "runs where stdout and stderr are files of the command",
-    "supervision/_cgroup_probe.py": "runs with its output captured",
-    "supervision/_parent.py": "writes names of processes as their representation",
-    "supervision/_lock.py": "starts a few words of ours that write nothing",
-    "cli/_demo_worker.py": "runs with its output captured",
-    "cli/_demo_story.py": "starts a module of ours",
+    "supervision/process/_cgroup_probe.py": "runs with its output captured",
+    "supervision/parent/_parent.py": "writes names of processes as their representation",
+    "supervision/process/_lock.py": "starts a few words of ours that write nothing",
+    "cli/demo/_worker.py": "runs with its output captured",
+    "cli/demo/_story.py": "starts a module of ours",
     "agents/_doctor.py": "hands on streams that were opened for it",
 }
 OWN_SEQUENCES = ("own(", "escape(")

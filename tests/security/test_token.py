@@ -40,8 +40,8 @@ from bartack.resilience import (
 )
 from bartack.resilience._proof import NONCE_HEADER, PROOF_HEADER, PROOF_PATH, Handshake, new_nonce, tcp_ends
 from bartack.tracking import LineageService, LineageStore
-from bartack.tracking._lineage_wire import SearchRequest
 from bartack.tracking._own_socket import OwnSocket
+from bartack.tracking.lineage._wire import SearchRequest
 
 CODE: Final = "def the_secret_formula():\n    return 42\n"
 TRACES: Final = (b"secret_formula", b"pattern_created", b"Authorization", b"Bearer")

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bartack.agents._actions import Rejection, Verdict
     from bartack.agents._artifacts import check_path, open_artifact, verify_artifacts
-    from bartack.agents._codes import AGENT_CODES, OWN_CODES, describe_retry
     from bartack.agents._config import (
         AgentConfig,
         AgentsConfig,
@@ -41,7 +40,26 @@ if TYPE_CHECKING:
         VerifiedArtifact,
     )
     from bartack.agents._doctor import DoctorReport, check_agents
-    from bartack.agents._ids import (
+    from bartack.agents._ndjson import NdjsonAgent, NdjsonCall, Surroundings, program_config, scripted_argv
+    from bartack.agents._permissions import Denial, Permissions
+    from bartack.agents._process import AgentProcess, Host
+    from bartack.agents._replies import findings_of
+    from bartack.agents._reply import (
+        DECLINE_REQUEST,
+        Fault,
+        ReplyFaultsError,
+        Schema,
+        check_value,
+        is_declined,
+        read_reply,
+        read_text,
+        read_value,
+        repair_request,
+    )
+    from bartack.agents._schema import render_schema, schema, schema_names, schema_text
+    from bartack.agents._usage import total_usage
+    from bartack.agents.protocol._codes import AGENT_CODES, OWN_CODES, describe_retry
+    from bartack.agents.protocol._ids import (
         NO_SNAPSHOT,
         command_key,
         conversation_id,
@@ -49,8 +67,8 @@ if TYPE_CHECKING:
         moment,
         parse_moment,
     )
-    from bartack.agents._lines import MAX_LINE, BadLine, Line, LineReader, read_line, write_line
-    from bartack.agents._messages import (
+    from bartack.agents.protocol._lines import MAX_LINE, BadLine, Line, LineReader, read_line, write_line
+    from bartack.agents.protocol._messages import (
         DEADLINES_S,
         ROLES,
         TERMINAL,
@@ -76,28 +94,16 @@ if TYPE_CHECKING:
         Usage,
         Version,
     )
-    from bartack.agents._ndjson import NdjsonAgent, NdjsonCall, Surroundings, program_config, scripted_argv
-    from bartack.agents._permissions import Denial, Permissions
-    from bartack.agents._process import AgentProcess, Host
-    from bartack.agents._prompted import answer_event, reply_schema, takes_actions
-    from bartack.agents._replies import findings_of
-    from bartack.agents._reply import (
-        DECLINE_REQUEST,
-        Fault,
-        ReplyFaultsError,
-        Schema,
-        check_value,
-        is_declined,
-        read_reply,
-        read_text,
-        read_value,
-        repair_request,
+    from bartack.agents.scripted._call import obey
+    from bartack.agents.scripted._program import run_scripted
+    from bartack.agents.scripted._prompted import answer_event, reply_schema, takes_actions
+    from bartack.agents.scripted._scripted import (
+        Capabilities,
+        Prompt,
+        ScriptedAgent,
+        ScriptedCall,
+        ScriptedReply,
     )
-    from bartack.agents._schema import render_schema, schema, schema_names, schema_text
-    from bartack.agents._scripted import Capabilities, Prompt, ScriptedAgent, ScriptedCall, ScriptedReply
-    from bartack.agents._scripted_call import obey
-    from bartack.agents._scripted_program import run_scripted
-    from bartack.agents._usage import total_usage
 
 __all__ = [
     "AGENT_CODES",
@@ -214,7 +220,7 @@ _HOMES = {
         "open_artifact",
         "verify_artifacts",
     ),
-    "_codes": ("AGENT_CODES", "OWN_CODES", "describe_retry"),
+    "protocol._codes": ("AGENT_CODES", "OWN_CODES", "describe_retry"),
     "_config": (
         "AgentConfig",
         "AgentsConfig",
@@ -244,7 +250,7 @@ _HOMES = {
         "DoctorReport",
         "check_agents",
     ),
-    "_ids": (
+    "protocol._ids": (
         "NO_SNAPSHOT",
         "command_key",
         "conversation_id",
@@ -252,7 +258,7 @@ _HOMES = {
         "moment",
         "parse_moment",
     ),
-    "_lines": (
+    "protocol._lines": (
         "MAX_LINE",
         "BadLine",
         "Line",
@@ -260,7 +266,7 @@ _HOMES = {
         "read_line",
         "write_line",
     ),
-    "_messages": (
+    "protocol._messages": (
         "DEADLINES_S",
         "ROLES",
         "TERMINAL",
@@ -298,7 +304,7 @@ _HOMES = {
         "AgentProcess",
         "Host",
     ),
-    "_prompted": (
+    "scripted._prompted": (
         "answer_event",
         "reply_schema",
         "takes_actions",
@@ -322,15 +328,15 @@ _HOMES = {
         "schema_names",
         "schema_text",
     ),
-    "_scripted": (
+    "scripted._scripted": (
         "Capabilities",
         "Prompt",
         "ScriptedAgent",
         "ScriptedCall",
         "ScriptedReply",
     ),
-    "_scripted_call": ("obey",),
-    "_scripted_program": ("run_scripted",),
+    "scripted._call": ("obey",),
+    "scripted._program": ("run_scripted",),
     "_usage": ("total_usage",),
 }
 

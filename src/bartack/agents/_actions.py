@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bartack.agents._contract import AgentEvent, Outcome, VerifiedArtifact
-from bartack.agents._messages import Artifact, ToAgent, ToolCall
+from bartack.agents.protocol._messages import Artifact, ToAgent, ToolCall
 
 
 class NeedProcess(NamedTuple):

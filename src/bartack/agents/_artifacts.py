@@ -10,8 +10,8 @@ from typing import Final
 
 from bartack.agents._actions import Rejection, Verdict
 from bartack.agents._contract import AgentRequest, VerifiedArtifact
-from bartack.agents._flaws import first_few
-from bartack.agents._messages import Artifact
+from bartack.agents.protocol._flaws import first_few
+from bartack.agents.protocol._messages import Artifact
 from bartack.core import safe_join
 from bartack.errors import UnsafePathError
 

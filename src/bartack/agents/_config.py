@@ -10,8 +10,8 @@ from typing import Annotated, Final, NamedTuple, cast
 import msgspec
 from msgspec import Meta
 
-from bartack.agents._messages import DEADLINES_S, Role
 from bartack.agents._permissions import Permissions
+from bartack.agents.protocol._messages import DEADLINES_S, Role
 from bartack.core import Flaw, KeyPath, dotted, find_flaws, is_secret_name, unknown_name
 from bartack.errors import AgentConfigError, ConfigError
 

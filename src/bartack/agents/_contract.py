@@ -11,9 +11,19 @@ from typing import Annotated, Literal, Protocol, cast
 import msgspec
 from msgspec import Meta
 
-from bartack.agents._ids import NO_SNAPSHOT
-from bartack.agents._messages import Budget, Event, ExpectedOutput, Id, Moment, Role, ToolSpec, Usage, Version
 from bartack.agents._permissions import Denial
+from bartack.agents.protocol._ids import NO_SNAPSHOT
+from bartack.agents.protocol._messages import (
+    Budget,
+    Event,
+    ExpectedOutput,
+    Id,
+    Moment,
+    Role,
+    ToolSpec,
+    Usage,
+    Version,
+)
 from bartack.errors import AgentError
 
 Pinning = Literal["strict", "require", "warn"]

@@ -32,7 +32,6 @@ from bartack.agents._actions import (
     Verdict,
     Warn,
 )
-from bartack.agents._codes import OWN_CODES, Code, judge_agent_code, make_error
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
 from bartack.agents._contract import (
     AgentEvent,
@@ -50,9 +49,16 @@ from bartack.agents._contract import (
     ToolOutcome,
     VerifiedArtifact,
 )
-from bartack.agents._ids import conversation_id, correlation_id, moment, new_message_id, parse_moment
-from bartack.agents._lines import EXCERPT, BadLine, Line, Read, write_line
-from bartack.agents._messages import (
+from bartack.agents._record import AgentRecord, Link
+from bartack.agents._replies import check_reply, check_version, read_prompt, reply_text
+from bartack.agents._reply import ReadReply, ReplyFaultsError, repair_request
+from bartack.agents._times import Stopwatch, Times
+from bartack.agents._usage import over_budget, total_usage
+from bartack.agents._vitals import Activity
+from bartack.agents.protocol._codes import OWN_CODES, Code, judge_agent_code, make_error
+from bartack.agents.protocol._ids import conversation_id, correlation_id, moment, new_message_id, parse_moment
+from bartack.agents.protocol._lines import EXCERPT, BadLine, Line, Read, write_line
+from bartack.agents.protocol._messages import (
     ENDING,
     PASSING,
     TERMINAL,
@@ -74,13 +80,7 @@ from bartack.agents._messages import (
     ToolResult,
     Usage,
 )
-from bartack.agents._record import AgentRecord, Link
-from bartack.agents._replies import check_reply, check_version, read_prompt, reply_text
-from bartack.agents._reply import ReadReply, ReplyFaultsError, repair_request
-from bartack.agents._sound import find_unsound
-from bartack.agents._times import Stopwatch, Times
-from bartack.agents._usage import over_budget, total_usage
-from bartack.agents._vitals import Activity
+from bartack.agents.protocol._sound import find_unsound
 from bartack.core import Clock
 from bartack.errors import (
     AgentCancelledError,

@@ -17,7 +17,7 @@ from typing import IO, Final
 import msgspec
 
 from bartack.agents._config import AgentConfig, AgentsConfig, NdjsonConfig, ScriptedConfig
-from bartack.agents._ids import (
+from bartack.agents.protocol._ids import (
     NO_SNAPSHOT,
     command_key,
     conversation_id,
@@ -25,10 +25,10 @@ from bartack.agents._ids import (
     moment,
     new_message_id,
 )
-from bartack.agents._lines import MAX_LINE, Line, LineReader, Read, write_line
-from bartack.agents._messages import Budget, Command, Event, Hello, Party, Retry, Version
-from bartack.agents._script import load_script
-from bartack.agents._scripted import read_script
+from bartack.agents.protocol._lines import MAX_LINE, Line, LineReader, Read, write_line
+from bartack.agents.protocol._messages import Budget, Command, Event, Hello, Party, Retry, Version
+from bartack.agents.scripted._script import load_script
+from bartack.agents.scripted._scripted import read_script
 from bartack.core import SystemClock
 from bartack.errors import ScriptError
 

@@ -15,9 +15,9 @@ from typing import Final, Literal, Self
 
 import msgspec
 
-from bartack.agents._ids import moment
-from bartack.agents._lines import BadLine, Line, Read, read_command, read_line
-from bartack.agents._messages import ENDING, Command, Event, Heartbeat
+from bartack.agents.protocol._ids import moment
+from bartack.agents.protocol._lines import BadLine, Line, Read, read_command, read_line
+from bartack.agents.protocol._messages import ENDING, Command, Event, Heartbeat
 from bartack.core import Clock, make_private, open_private
 from bartack.errors import AgentBusyError
 

@@ -39,12 +39,12 @@ from bartack.agents._contract import (
 )
 from bartack.agents._conversation import Conversation
 from bartack.agents._files import CallFiles
-from bartack.agents._lines import MAX_LINE, BadLine, Read
-from bartack.agents._messages import Artifact, Heartbeat, Hello, Reason
 from bartack.agents._permissions import Permissions
 from bartack.agents._process import AgentProcess, Host
 from bartack.agents._record import AgentRecord
 from bartack.agents._vitals import Vitals
+from bartack.agents.protocol._lines import MAX_LINE, BadLine, Read
+from bartack.agents.protocol._messages import Artifact, Heartbeat, Hello, Reason
 from bartack.core import Redactor, SecretRule, is_disk_trouble, make_private, open_private
 from bartack.errors import AgentStartError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple
 import msgspec
 
 if TYPE_CHECKING:
-    from bartack.agents._messages import Role
+    from bartack.agents.protocol._messages import Role
 
 Mode = Literal["read", "edit", "auto", "all", "ask"]
 RuleText = Annotated[

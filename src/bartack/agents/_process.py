@@ -13,9 +13,9 @@ from contextlib import ExitStack, suppress
 from typing import Final, Protocol
 
 from bartack.agents._files import Complaints
-from bartack.agents._lines import LineReader, Read
-from bartack.agents._messages import Notice, ToAgent
 from bartack.agents._record import Link
+from bartack.agents.protocol._lines import LineReader, Read
+from bartack.agents.protocol._messages import Notice, ToAgent
 from bartack.core import Clock
 
 CHUNK: Final = 65_536

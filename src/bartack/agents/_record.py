@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from typing import Final
 
-from bartack.agents._messages import Heartbeat, Hello
+from bartack.agents.protocol._messages import Heartbeat, Hello
 
 IDS_KEPT: Final = 65_536
 """So many ids of messages are remembered; older ones are forgotten first."""

@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 
 from bartack.agents._contract import AgentRequest
-from bartack.agents._messages import Event, Finding, Version
 from bartack.agents._reply import ReadReply, read_reply
-from bartack.agents._sound import find_unsound
+from bartack.agents.protocol._messages import Event, Finding, Version
+from bartack.agents.protocol._sound import find_unsound
 
 MOST_QUESTIONS: Final = 32
 """Questions to a person in one answer."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from bartack.agents._sound import find_unsound
+from bartack.agents.protocol._sound import find_unsound
 
 DECLINE: Final = "CANNOT_DETERMINE"
 DECLINE_REQUEST: Final = f"If this cannot be known, reply exactly: {DECLINE}"

@@ -7,10 +7,10 @@ from typing import Final, cast
 
 import msgspec
 
-from bartack.agents import _messages as m
 from bartack.agents._contract import AgentEvent
-from bartack.agents._payloads import INPUTS, PAYLOADS, REQUIRED_PAYLOAD
-from bartack.agents._scripted import Script
+from bartack.agents.protocol import _messages as m
+from bartack.agents.protocol._payloads import INPUTS, PAYLOADS, REQUIRED_PAYLOAD
+from bartack.agents.scripted._scripted import Script
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from bartack.agents._messages import Budget, Usage
+from bartack.agents.protocol._messages import Budget, Usage
 
 MOST: Final = 2**53 - 1
 MOST_USD: Final = 1e12

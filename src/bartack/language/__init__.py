@@ -11,24 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.language import _tree as tree
-    from bartack.language import _types as types
-    from bartack.language._check import check
-    from bartack.language._compile import Compiled, CompiledModule, compile_program
-    from bartack.language._compile_tree import tree_json
-    from bartack.language._diagnostics import (
-        CATALOGUE,
-        Diagnostic,
-        Fix,
-        Secondary,
-        Severity,
-        has_errors,
-        settle,
-    )
-    from bartack.language._docs import Doc, read_doc
-    from bartack.language._entry import find_entry
     from bartack.language._examples import Example, examples
-    from bartack.language._format import (
+    from bartack.language.checking import _types as types
+    from bartack.language.checking._check import check
+    from bartack.language.checking._entry import find_entry
+    from bartack.language.checking._modules import Loader, NotLoaded
+    from bartack.language.checking._program import Checked, CheckedModule, Declared, EntryPoint, Program
+    from bartack.language.checking._schema import schema
+    from bartack.language.compiling._compile import Compiled, CompiledModule, compile_program
+    from bartack.language.compiling._tree import tree_json
+    from bartack.language.formatting._format import (
         Formatted,
         LeftOld,
         Upgraded,
@@ -37,12 +29,20 @@ if TYPE_CHECKING:
         upgrade,
         upgraded,
     )
-    from bartack.language._modules import Loader, NotLoaded
-    from bartack.language._parser import Parsed, parse
-    from bartack.language._program import Checked, CheckedModule, Declared, EntryPoint, Program
-    from bartack.language._render import render, render_all, summary, to_json
-    from bartack.language._schema import schema
-    from bartack.language._source import Place, Source, Span
+    from bartack.language.parsing._parser import Parsed, parse
+    from bartack.language.syntax import _tree as tree
+    from bartack.language.syntax._diagnostics import (
+        CATALOGUE,
+        Diagnostic,
+        Fix,
+        Secondary,
+        Severity,
+        has_errors,
+        settle,
+    )
+    from bartack.language.syntax._docs import Doc, read_doc
+    from bartack.language.syntax._render import render, render_all, summary, to_json
+    from bartack.language.syntax._source import Place, Source, Span
 
 __all__ = [
     "CATALOGUE",
@@ -91,14 +91,14 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "_check": ("check",),
-    "_compile": (
+    "checking._check": ("check",),
+    "compiling._compile": (
         "Compiled",
         "CompiledModule",
         "compile_program",
     ),
-    "_compile_tree": ("tree_json",),
-    "_diagnostics": (
+    "compiling._tree": ("tree_json",),
+    "syntax._diagnostics": (
         "CATALOGUE",
         "Diagnostic",
         "Fix",
@@ -107,16 +107,16 @@ _HOMES: Final = {
         "has_errors",
         "settle",
     ),
-    "_docs": (
+    "syntax._docs": (
         "Doc",
         "read_doc",
     ),
-    "_entry": ("find_entry",),
+    "checking._entry": ("find_entry",),
     "_examples": (
         "Example",
         "examples",
     ),
-    "_format": (
+    "formatting._format": (
         "Formatted",
         "LeftOld",
         "Upgraded",
@@ -125,35 +125,35 @@ _HOMES: Final = {
         "upgrade",
         "upgraded",
     ),
-    "_modules": (
+    "checking._modules": (
         "Loader",
         "NotLoaded",
     ),
-    "_parser": (
+    "parsing._parser": (
         "Parsed",
         "parse",
     ),
-    "_program": (
+    "checking._program": (
         "Checked",
         "CheckedModule",
         "Declared",
         "EntryPoint",
         "Program",
     ),
-    "_render": (
+    "syntax._render": (
         "render",
         "render_all",
         "summary",
         "to_json",
     ),
-    "_schema": ("schema",),
-    "_source": (
+    "checking._schema": ("schema",),
+    "syntax._source": (
         "Place",
         "Source",
         "Span",
     ),
 }
-_MODULES: Final = {"tree": "_tree", "types": "_types"}
+_MODULES: Final = {"tree": "syntax._tree", "types": "checking._types"}
 
 
 def __getattr__(name: str) -> object:

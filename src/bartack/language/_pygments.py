@@ -25,8 +25,8 @@ from pygments.token import (
     _TokenType,
 )
 
-from bartack.language import _tree as tree
-from bartack.language._parser import parse
+from bartack.language.parsing._parser import parse
+from bartack.language.syntax import _tree as tree
 
 Mark: TypeAlias = tuple[int, int, _TokenType]
 

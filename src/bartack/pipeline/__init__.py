@@ -12,8 +12,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.pipeline._facts import read_order
-    from bartack.pipeline._kept import (
+    from bartack.pipeline._lock import WorkspaceLock, hold_workspace
+    from bartack.pipeline._main import main, make_order
+    from bartack.pipeline._ready import Obstacle, find_obstacles, warn_of_conflicts
+    from bartack.pipeline._request import MAIN, PROGRAM, choose_tasks
+    from bartack.pipeline._resume import describe_run, owning
+    from bartack.pipeline._settings import PipelineRole, choose_agents, make_settings, needed_roles
+    from bartack.pipeline._steps import note_resume
+    from bartack.pipeline._task import task
+    from bartack.pipeline.records._facts import read_order
+    from bartack.pipeline.records._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
+    from bartack.pipeline.records._receipts import receipt_path, restore_receipts
+    from bartack.pipeline.records._records import PipelineOrder, Place, Settings, TaskRecord
+    from bartack.pipeline.records._standing import Progress, Standing, read_progress
+    from bartack.pipeline.snapshot._listing import SnapshotOptions
+    from bartack.pipeline.snapshot._manifest import verify_manifest
+    from bartack.pipeline.snapshot._sections import missing_titles
+    from bartack.pipeline.snapshot._snapshot import capture
+    from bartack.pipeline.worktree._old_worktrees import (
         Cleared,
         check_repository,
         clear_trees,
@@ -23,22 +39,6 @@ if TYPE_CHECKING:
         resumed_places,
         workspace_of,
     )
-    from bartack.pipeline._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
-    from bartack.pipeline._listing import SnapshotOptions
-    from bartack.pipeline._lock import WorkspaceLock, hold_workspace
-    from bartack.pipeline._main import main, make_order
-    from bartack.pipeline._manifest import verify_manifest
-    from bartack.pipeline._ready import Obstacle, find_obstacles, warn_of_conflicts
-    from bartack.pipeline._receipts import receipt_path, restore_receipts
-    from bartack.pipeline._records import PipelineOrder, Place, Settings, TaskRecord
-    from bartack.pipeline._request import MAIN, PROGRAM, choose_tasks
-    from bartack.pipeline._resume import describe_run, owning
-    from bartack.pipeline._sections import missing_titles
-    from bartack.pipeline._settings import PipelineRole, choose_agents, make_settings, needed_roles
-    from bartack.pipeline._snapshot import capture
-    from bartack.pipeline._standing import Progress, Standing, read_progress
-    from bartack.pipeline._steps import note_resume
-    from bartack.pipeline._task import task
     from bartack.runtime.rundir.receipts import Receipt, iter_receipts, load_receipt
     from bartack.runtime.rundir.snapshots import (
         Change,
@@ -108,9 +108,9 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "_listing": ("SnapshotOptions",),
-    "_facts": ("read_order",),
-    "_kept": (
+    "snapshot._listing": ("SnapshotOptions",),
+    "records._facts": ("read_order",),
+    "worktree._old_worktrees": (
         "Cleared",
         "check_repository",
         "clear_trees",
@@ -120,19 +120,19 @@ _HOMES: Final = {
         "resumed_places",
         "workspace_of",
     ),
-    "_ledger": ("LedgerLine", "LedgerProblem", "check_ledger", "export_ledger"),
+    "records._ledger": ("LedgerLine", "LedgerProblem", "check_ledger", "export_ledger"),
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
-    "_manifest": ("verify_manifest",),
-    "_standing": ("Progress", "Standing", "read_progress"),
-    "_receipts": ("receipt_path", "restore_receipts"),
-    "_records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
+    "snapshot._manifest": ("verify_manifest",),
+    "records._standing": ("Progress", "Standing", "read_progress"),
+    "records._receipts": ("receipt_path", "restore_receipts"),
+    "records._records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
     "_ready": ("Obstacle", "find_obstacles", "warn_of_conflicts"),
     "_request": ("MAIN", "PROGRAM", "choose_tasks"),
     "_resume": ("describe_run", "owning"),
-    "_sections": ("missing_titles",),
+    "snapshot._sections": ("missing_titles",),
     "_settings": ("PipelineRole", "choose_agents", "make_settings", "needed_roles"),
-    "_snapshot": ("capture",),
+    "snapshot._snapshot": ("capture",),
     "_steps": ("note_resume",),
     "_task": ("task",),
 }

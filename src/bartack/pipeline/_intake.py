@@ -12,10 +12,10 @@ import msgspec
 
 from bartack.agents import Event
 from bartack.errors import NoCandidatesError
-from bartack.pipeline._desk import Answer, Cause, Desk
-from bartack.pipeline._discovery import STRATEGY, Candidate, discover
+from bartack.pipeline._agent_calls import Answer, Cause, Desk
 from bartack.pipeline._proposal import read_proposal
-from bartack.pipeline._records import (
+from bartack.pipeline._steps import snapshots_of
+from bartack.pipeline.records._records import (
     Decision,
     DerivedTask,
     Place,
@@ -24,7 +24,7 @@ from bartack.pipeline._records import (
     Spent,
     TaskRecord,
 )
-from bartack.pipeline._steps import snapshots_of
+from bartack.pipeline.snapshot._discovery import STRATEGY, Candidate, discover
 from bartack.runtime import Context, step
 from bartack.runtime.rundir.receipts import Answered
 from bartack.runtime.rundir.snapshots import manifest_path, read_manifest

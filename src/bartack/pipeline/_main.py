@@ -14,7 +14,10 @@ from bartack.errors import ActivationError, PlanPathError, UnsafePathError
 from bartack.pipeline._intake import negotiate
 from bartack.pipeline._parallel import SideBySide, result_of
 from bartack.pipeline._proposal import is_reserved, sort_tasks
-from bartack.pipeline._records import (
+from bartack.pipeline._settings import newer_settings
+from bartack.pipeline._steps import count_receipts, count_rewinds, stop_here
+from bartack.pipeline._task import task
+from bartack.pipeline.records._records import (
     Activated,
     PipelineOrder,
     Place,
@@ -26,9 +29,6 @@ from bartack.pipeline._records import (
     TaskResult,
     plain_result,
 )
-from bartack.pipeline._settings import newer_settings
-from bartack.pipeline._steps import count_receipts, count_rewinds, stop_here
-from bartack.pipeline._task import task
 from bartack.runtime import Context, step, worker
 
 

@@ -11,16 +11,10 @@ import os
 
 import msgspec
 
-from bartack.pipeline._lanes import (
-    deliver,
-    make_base,
-    mark_conflicts,
-    merge_task,
-    remove_worktrees,
-    result_lane,
-)
-from bartack.pipeline._past import join_notes
-from bartack.pipeline._records import (
+from bartack.pipeline._steps import find_left
+from bartack.pipeline._task import check_result, task
+from bartack.pipeline.records._done_before import join_notes
+from bartack.pipeline.records._records import (
     Base,
     Delivered,
     Lane,
@@ -33,9 +27,15 @@ from bartack.pipeline._records import (
     TaskRecord,
     TaskResult,
 )
-from bartack.pipeline._steps import find_left
-from bartack.pipeline._task import check_result, task
-from bartack.pipeline._worktrees import RESULT, branch_of, lane_name
+from bartack.pipeline.worktree._lanes import (
+    deliver,
+    make_base,
+    mark_conflicts,
+    merge_task,
+    remove_worktrees,
+    result_lane,
+)
+from bartack.pipeline.worktree._worktrees import RESULT, branch_of, lane_name
 from bartack.runtime import Context, Outcome
 
 

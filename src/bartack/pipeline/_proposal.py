@@ -11,8 +11,8 @@ import msgspec
 
 from bartack.agents import check_path
 from bartack.errors import ActivationError, UnsafePathError
-from bartack.pipeline._records import DerivedTask, PlanCandidate, Proposal, TaskRecord
-from bartack.pipeline._worktrees import RESULT
+from bartack.pipeline.records._records import DerivedTask, PlanCandidate, Proposal, TaskRecord
+from bartack.pipeline.worktree._worktrees import RESULT
 
 _ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 RESERVED: Final = frozenset({"intake", RESULT})

@@ -18,11 +18,11 @@ from bartack.config.load import Config
 from bartack.config.sections import SnapshotConfig
 from bartack.core import safe_join, unknown_name
 from bartack.errors import BartackError, ConfigError, GitError, SnapshotReadError, UnsafePathError
-from bartack.pipeline._kept import check_repository
-from bartack.pipeline._listing import Lister, Listing, SnapshotOptions
-from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._settings import PipelineRole, choose_agents
 from bartack.pipeline._templates import load_templates
+from bartack.pipeline.snapshot._listing import Lister, Listing, SnapshotOptions
+from bartack.pipeline.snapshot._patterns import Patterns
+from bartack.pipeline.worktree._old_worktrees import check_repository
 
 _SHELL_WORDS: Final = frozenset(
     {

@@ -18,14 +18,14 @@ from bartack.config.load import Config, kept_sets
 from bartack.config.problem import CONFIG_FILE
 from bartack.core import replace_file
 from bartack.errors import BartackError, ConfigError
-from bartack.pipeline._facts import read_order
-from bartack.pipeline._kept import resumed_places
 from bartack.pipeline._lock import hold_workspace
-from bartack.pipeline._receipts import put_receipts_aside, restore_receipts
-from bartack.pipeline._records import PipelineOrder, Settings
 from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
-from bartack.pipeline._standing import Standing
 from bartack.pipeline._steps import note_resume
+from bartack.pipeline.records._facts import read_order
+from bartack.pipeline.records._receipts import put_receipts_aside, restore_receipts
+from bartack.pipeline.records._records import PipelineOrder, Settings
+from bartack.pipeline.records._standing import Standing
+from bartack.pipeline.worktree._old_worktrees import resumed_places
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import Describe

@@ -14,8 +14,8 @@ from bartack.config.load import Config, kept_sets, load_config
 from bartack.config.problem import CONFIG_FILE
 from bartack.core import unknown_name
 from bartack.errors import BartackError, ConfigError, ScriptError
-from bartack.pipeline._records import Settings
 from bartack.pipeline._templates import load_templates
+from bartack.pipeline.records._records import Settings
 
 PipelineRole = Literal["builder", "reviewer", "spec_maintainer", "orchestration"]
 

@@ -33,16 +33,12 @@ from bartack.errors import (
     TestsGateError,
     UnsafePathError,
 )
-from bartack.pipeline._attempts import find_attempts
-from bartack.pipeline._isolated import end_review
-from bartack.pipeline._lanes import check_place
-from bartack.pipeline._listing import SnapshotOptions
-from bartack.pipeline._manifest import write_manifest
-from bartack.pipeline._past import Notebook
-from bartack.pipeline._patterns import Patterns
 from bartack.pipeline._proposal import proposal_problem
-from bartack.pipeline._receipts import receipts_of, store_receipt
-from bartack.pipeline._records import (
+from bartack.pipeline._settings import current_hub, load_settings, newer_settings, renew
+from bartack.pipeline.records._attempts import find_attempts
+from bartack.pipeline.records._done_before import Notebook
+from bartack.pipeline.records._receipts import receipts_of, store_receipt
+from bartack.pipeline.records._records import (
     Accepted,
     Checks,
     FindingsFile,
@@ -55,10 +51,14 @@ from bartack.pipeline._records import (
     Stop,
     TestRun,
 )
-from bartack.pipeline._sections import check_edit
-from bartack.pipeline._settings import current_hub, load_settings, newer_settings, renew
-from bartack.pipeline._snapshot import capture
-from bartack.pipeline._whose import Blame, blame, leave_out_others
+from bartack.pipeline.snapshot._listing import SnapshotOptions
+from bartack.pipeline.snapshot._manifest import write_manifest
+from bartack.pipeline.snapshot._patterns import Patterns
+from bartack.pipeline.snapshot._sections import check_edit
+from bartack.pipeline.snapshot._snapshot import capture
+from bartack.pipeline.worktree._isolated import end_review
+from bartack.pipeline.worktree._lanes import check_place
+from bartack.pipeline.worktree._whose import Blame, blame, leave_out_others
 from bartack.runtime import step, step_info
 from bartack.runtime.rundir.pipeline_transcript import cut_line
 from bartack.runtime.rundir.receipts import Attempt, FileChange, Receipt, ReceiptArtifact

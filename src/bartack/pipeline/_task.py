@@ -20,10 +20,9 @@ from bartack.errors import (
     ShellTimeoutError,
     StepCancelledError,
 )
-from bartack.pipeline._desk import Answer, Cause, Desk
-from bartack.pipeline._lane_work import conflict_findings, enter
-from bartack.pipeline._lanes import commit_work, look_for_marks
-from bartack.pipeline._records import (
+from bartack.pipeline._agent_calls import Answer, Cause, Desk
+from bartack.pipeline._steps import CANNOT_RUN, judge_tests
+from bartack.pipeline.records._records import (
     KEPT_BYTES,
     Gate,
     Lane,
@@ -36,9 +35,10 @@ from bartack.pipeline._records import (
     TaskResult,
     TestRun,
 )
-from bartack.pipeline._stages import STAGES, Stages
-from bartack.pipeline._steps import CANNOT_RUN, judge_tests
-from bartack.pipeline._words import say_gate
+from bartack.pipeline.records._stages import STAGES, Stages
+from bartack.pipeline.records._transcript import say_gate
+from bartack.pipeline.worktree._lane_work import conflict_findings, enter
+from bartack.pipeline.worktree._lanes import commit_work, look_for_marks
 from bartack.runtime import Context, worker
 
 Choice = Literal["retry", "accept"]

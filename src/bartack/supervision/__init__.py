@@ -13,15 +13,24 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # type checkers know it by its name; guardians stay small without typing
 if TYPE_CHECKING:
-    from bartack.supervision._cgroup import is_in_ground
-    from bartack.supervision._cgroup_probe import probe_cgroups
-    from bartack.supervision._client import KEEPER, ParentClient
-    from bartack.supervision._core import ChildInfo
-    from bartack.supervision._facts import ProcessFacts, ProcessId
-    from bartack.supervision._fence import Fence
-    from bartack.supervision._guarded import run_guarded
-    from bartack.supervision._guardian import parse_guarded
-    from bartack.supervision._limits import (
+    from bartack.supervision.parent._client import KEEPER, ParentClient
+    from bartack.supervision.parent._fence import Fence
+    from bartack.supervision.parent._guarded import run_guarded
+    from bartack.supervision.parent._guardian import parse_guarded
+    from bartack.supervision.parent._parent import run_parent
+    from bartack.supervision.parent._wire import (
+        Exited,
+        Gone,
+        ParentDied,
+        ParentEvent,
+        ParentReady,
+        Started,
+        StartFailed,
+    )
+    from bartack.supervision.process._cgroup import is_in_ground
+    from bartack.supervision.process._cgroup_probe import probe_cgroups
+    from bartack.supervision.process._facts import ProcessFacts, ProcessId
+    from bartack.supervision.process._limits import (
         Bound,
         files_limit,
         memory_left,
@@ -30,23 +39,10 @@ if TYPE_CHECKING:
         raise_files,
         restore_files,
     )
-    from bartack.supervision._line import read_line
-    from bartack.supervision._lock import take_tree_lock
-    from bartack.supervision._memory import count_oom_kills
-    from bartack.supervision._monitors import (
-        Down,
-        Leak,
-        Monitor,
-        MonitorRegistry,
-        MonitorStats,
-        creators_stack,
-    )
-    from bartack.supervision._parent import run_parent
-    from bartack.supervision._report import CrashReport, Decision
-    from bartack.supervision._restart import Intensity, RestartPolicy
-    from bartack.supervision._spec import CHILD_BACKOFF, ChildSpec, SupervisorSpec
-    from bartack.supervision._supervisor import ChildCounts, Supervisor
-    from bartack.supervision._system import (
+    from bartack.supervision.process._line import read_line
+    from bartack.supervision.process._lock import take_tree_lock
+    from bartack.supervision.process._memory import count_oom_kills
+    from bartack.supervision.process._system import (
         find_flaw,
         iter_open_files,
         iter_outputs,
@@ -57,79 +53,88 @@ if TYPE_CHECKING:
         set_death_signal,
         set_subreaper,
     )
-    from bartack.supervision._tree import descendants, find_by_environment, kill_descendants, kill_tree
-    from bartack.supervision._watching import Inbox, MonitorManager, MonitorRef, monitor
-    from bartack.supervision._wire import (
-        Exited,
-        Gone,
-        ParentDied,
-        ParentEvent,
-        ParentReady,
-        Started,
-        StartFailed,
+    from bartack.supervision.process._tree import (
+        descendants,
+        find_by_environment,
+        kill_descendants,
+        kill_tree,
     )
+    from bartack.supervision.supervisor._core import ChildInfo
+    from bartack.supervision.supervisor._monitors import (
+        Down,
+        Leak,
+        Monitor,
+        MonitorRegistry,
+        MonitorStats,
+        creators_stack,
+    )
+    from bartack.supervision.supervisor._report import CrashReport, Decision
+    from bartack.supervision.supervisor._restart import Intensity, RestartPolicy
+    from bartack.supervision.supervisor._spec import CHILD_BACKOFF, ChildSpec, SupervisorSpec
+    from bartack.supervision.supervisor._supervisor import ChildCounts, Supervisor
+    from bartack.supervision.supervisor._watching import Inbox, MonitorManager, MonitorRef, monitor
 
 _HOMES = {
-    "Bound": "_limits",
-    "CHILD_BACKOFF": "_spec",
-    "ChildCounts": "_supervisor",
-    "ChildInfo": "_core",
-    "ChildSpec": "_spec",
-    "CrashReport": "_report",
-    "Decision": "_report",
-    "Down": "_monitors",
-    "Exited": "_wire",
-    "Fence": "_fence",
-    "Gone": "_wire",
-    "Inbox": "_watching",
-    "Intensity": "_restart",
-    "KEEPER": "_client",
-    "Leak": "_monitors",
-    "Monitor": "_monitors",
-    "MonitorManager": "_watching",
-    "MonitorRef": "_watching",
-    "MonitorRegistry": "_monitors",
-    "MonitorStats": "_monitors",
-    "ParentClient": "_client",
-    "ParentDied": "_wire",
-    "ParentEvent": "_wire",
-    "ParentReady": "_wire",
-    "ProcessFacts": "_facts",
-    "ProcessId": "_facts",
-    "RestartPolicy": "_restart",
-    "StartFailed": "_wire",
-    "Started": "_wire",
-    "Supervisor": "_supervisor",
-    "SupervisorSpec": "_spec",
-    "count_oom_kills": "_memory",
-    "creators_stack": "_monitors",
-    "descendants": "_tree",
-    "files_limit": "_limits",
-    "find_by_environment": "_tree",
-    "find_flaw": "_system",
-    "is_in_ground": "_cgroup",
-    "iter_open_files": "_system",
-    "iter_outputs": "_system",
-    "iter_processes": "_system",
-    "kill_descendants": "_tree",
-    "kill_tree": "_tree",
-    "memory_left": "_limits",
-    "monitor": "_watching",
-    "most_files": "_limits",
-    "parse_guarded": "_guardian",
-    "probe_cgroups": "_cgroup_probe",
-    "processes_left": "_limits",
-    "raise_files": "_limits",
-    "read_command": "_system",
-    "read_environment": "_system",
-    "read_facts": "_system",
-    "read_line": "_line",
-    "restore_files": "_limits",
-    "run_guarded": "_guarded",
-    "run_parent": "_parent",
-    "set_death_signal": "_system",
-    "set_subreaper": "_system",
-    "take_tree_lock": "_lock",
+    "Bound": "process._limits",
+    "CHILD_BACKOFF": "supervisor._spec",
+    "ChildCounts": "supervisor._supervisor",
+    "ChildInfo": "supervisor._core",
+    "ChildSpec": "supervisor._spec",
+    "CrashReport": "supervisor._report",
+    "Decision": "supervisor._report",
+    "Down": "supervisor._monitors",
+    "Exited": "parent._wire",
+    "Fence": "parent._fence",
+    "Gone": "parent._wire",
+    "Inbox": "supervisor._watching",
+    "Intensity": "supervisor._restart",
+    "KEEPER": "parent._client",
+    "Leak": "supervisor._monitors",
+    "Monitor": "supervisor._monitors",
+    "MonitorManager": "supervisor._watching",
+    "MonitorRef": "supervisor._watching",
+    "MonitorRegistry": "supervisor._monitors",
+    "MonitorStats": "supervisor._monitors",
+    "ParentClient": "parent._client",
+    "ParentDied": "parent._wire",
+    "ParentEvent": "parent._wire",
+    "ParentReady": "parent._wire",
+    "ProcessFacts": "process._facts",
+    "ProcessId": "process._facts",
+    "RestartPolicy": "supervisor._restart",
+    "StartFailed": "parent._wire",
+    "Started": "parent._wire",
+    "Supervisor": "supervisor._supervisor",
+    "SupervisorSpec": "supervisor._spec",
+    "count_oom_kills": "process._memory",
+    "creators_stack": "supervisor._monitors",
+    "descendants": "process._tree",
+    "files_limit": "process._limits",
+    "find_by_environment": "process._tree",
+    "find_flaw": "process._system",
+    "is_in_ground": "process._cgroup",
+    "iter_open_files": "process._system",
+    "iter_outputs": "process._system",
+    "iter_processes": "process._system",
+    "kill_descendants": "process._tree",
+    "kill_tree": "process._tree",
+    "memory_left": "process._limits",
+    "monitor": "supervisor._watching",
+    "most_files": "process._limits",
+    "parse_guarded": "parent._guardian",
+    "probe_cgroups": "process._cgroup_probe",
+    "processes_left": "process._limits",
+    "raise_files": "process._limits",
+    "read_command": "process._system",
+    "read_environment": "process._system",
+    "read_facts": "process._system",
+    "read_line": "process._line",
+    "restore_files": "process._limits",
+    "run_guarded": "parent._guarded",
+    "run_parent": "parent._parent",
+    "set_death_signal": "process._system",
+    "set_subreaper": "process._system",
+    "take_tree_lock": "process._lock",
 }
 
 __all__ = [

@@ -6,8 +6,8 @@ import json
 import pytest
 from tests.cli.runs.stories import Begin, Call, Story
 
-from bartack.cli._run import _write_questions
-from bartack.cli._terminal import Screen
+from bartack.cli.app._terminal import Screen
+from bartack.cli.runs._run import _write_questions
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.state import entries as e
 

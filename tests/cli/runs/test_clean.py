@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from tests.cli.runs.stories import Call, Story
 
-from bartack.cli._clean import parse_age
+from bartack.cli.runs._clean import parse_age
 from bartack.errors import UsageError
 
 

@@ -12,8 +12,8 @@ import pytest
 from tests.cli.runs.stories import Call, Start, Story
 
 from bartack import Run
-from bartack.cli._live import draw
-from bartack.cli._terminal import Screen
+from bartack.cli.app._terminal import Screen
+from bartack.cli.runs._live import draw
 from bartack.core import open_watch
 
 PROGRAM = """\

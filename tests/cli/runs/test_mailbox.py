@@ -7,7 +7,7 @@ import json
 import pytest
 from tests.cli.runs.stories import Call, Story
 
-from bartack.cli._mailbox import _receive
+from bartack.cli.runs._mailbox import _receive
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.protocol.requests import Request
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bartack.cli._paint import Board
-from bartack.cli._terminal import Screen, columns, human_time
+from bartack.cli.app._paint import Board
+from bartack.cli.app._terminal import Screen, columns, human_time
 
 
 class FakeTerminal(io.StringIO):

@@ -12,7 +12,7 @@ import jsonschema_rs
 import pytest
 from tests.cli.runs.stories import Call, Start
 
-from bartack.cli._schema import find_schema
+from bartack.cli.project._schema import find_schema
 from bartack.core import open_watch
 from bartack.journal import open_reader
 from bartack.pipeline import hold_workspace

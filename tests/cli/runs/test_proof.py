@@ -12,8 +12,8 @@ from tests.cli.runs.stories import Begin, Story
 
 from bartack.errors import ManifestError
 from bartack.pipeline import Receipt, SnapshotOptions, capture
-from bartack.pipeline._manifest import write_manifest
-from bartack.pipeline._records import Accepted
+from bartack.pipeline.records._records import Accepted
+from bartack.pipeline.snapshot._manifest import write_manifest
 from bartack.runtime import AsyncRun, Run
 from bartack.runtime.rundir.receipts import ReceiptAgent, ReceiptArtifact
 from bartack.runtime.state import entries as e

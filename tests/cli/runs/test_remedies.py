@@ -15,7 +15,7 @@ import click
 import pytest
 from tests.cli.runs.stories import Call
 
-from bartack.cli._app import app
+from bartack.cli.app._app import app
 from bartack.errors import FileAccessError, RunNotActiveError, TreeLockedError, iter_errors
 
 HEAD = """\

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.runs.stories import Call, Start
 from tests.unit.pipeline.repository import git, make, put
 
-from bartack.cli._doctor_project import check_worktrees
+from bartack.cli.project._doctor_project import check_worktrees
 from bartack.config.load import Config, load_config
 from bartack.core import open_watch
 from bartack.errors import WorkspaceBusyError

@@ -28,14 +28,14 @@ from bartack.agents._artifacts import verify_artifacts
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
 from bartack.agents._contract import AgentEvent, AgentRequest, AgentResult, Outcome, ToolOutcome
 from bartack.agents._conversation import Conversation
-from bartack.agents._ids import command_key
-from bartack.agents._lines import BadLine, Line, LineReader
-from bartack.agents._messages import ROLES, Command, Event, Role, ToAgent
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._replies import check_reply
 from bartack.agents._schema import schema
-from bartack.agents._scripted import read_script
-from bartack.agents._scripted_side import Ignored, ScriptedSide
+from bartack.agents.protocol._ids import command_key
+from bartack.agents.protocol._lines import BadLine, Line, LineReader
+from bartack.agents.protocol._messages import ROLES, Command, Event, Role, ToAgent
+from bartack.agents.scripted._scripted import read_script
+from bartack.agents.scripted._side import Ignored, ScriptedSide
 from bartack.testing import VirtualClock
 
 RUN = "run-20260301-101500-0badcafe"

@@ -23,10 +23,10 @@ from bartack.agents import (
 )
 from bartack.agents import _ndjson as ndjson
 from bartack.agents._contract import AgentEvent, CallFinished, CallNotice, CallRetry
-from bartack.agents._ids import moment
-from bartack.agents._lines import BadLine, read_line, write_line
-from bartack.agents._messages import Abilities, Command, Hello
 from bartack.agents._ndjson import NdjsonAgent
+from bartack.agents.protocol._ids import moment
+from bartack.agents.protocol._lines import BadLine, read_line, write_line
+from bartack.agents.protocol._messages import Abilities, Command, Hello
 from bartack.core import SecretRule
 from bartack.errors import AgentCapabilityError, ArtifactMismatchError
 

@@ -30,8 +30,8 @@ from bartack.agents import (
     write_line,
 )
 from bartack.agents._contract import CallFinished, CallNotice, CallRetry
-from bartack.agents._messages import Hello, Source
 from bartack.agents._record import Link
+from bartack.agents.protocol._messages import Hello, Source
 from bartack.errors import (
     AgentAuthError,
     AgentBudgetError,

@@ -24,9 +24,9 @@ from bartack.agents import (
 )
 from bartack.agents._artifacts import total_size
 from bartack.agents._files import STREAM_BYTES, CallFiles, Complaints
-from bartack.agents._lines import MAX_LINE, Read
-from bartack.agents._messages import ToolResult
 from bartack.agents._process import WAITING_LINES, AgentProcess
+from bartack.agents.protocol._lines import MAX_LINE, Read
+from bartack.agents.protocol._messages import ToolResult
 from bartack.core import Clock, Redactor, SystemClock
 from bartack.errors import AgentStartError, AgentTransientError
 

@@ -15,7 +15,7 @@ from tests.wire import faults_below
 
 import bartack.agents
 from bartack.agents import Budget, ToolSpec, read_line, schema, schema_names, schema_text
-from bartack.cli._schema import all_names, find_schema
+from bartack.cli.project._schema import all_names, find_schema
 
 SHIPPED = Path(bartack.agents.__file__).parent / "schemas"
 pytestmark = pytest.mark.requirement("output-validates")

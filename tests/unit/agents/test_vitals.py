@@ -17,9 +17,9 @@ from tests.unit.agents.stage import request_for
 from bartack.agents._actions import NeedProcess
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
 from bartack.agents._conversation import Conversation
-from bartack.agents._messages import Abilities, Hello
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._vitals import Activity, Vitals
+from bartack.agents.protocol._messages import Abilities, Hello
 from bartack.testing import VirtualClock
 
 OBEYS = """

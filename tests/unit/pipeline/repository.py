@@ -8,8 +8,8 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bartack.pipeline._git import Done, Git
-from bartack.pipeline._worktrees import Trees
+from bartack.pipeline.worktree._git import Done, Git
+from bartack.pipeline.worktree._worktrees import Trees
 
 FILES = {"a.txt": "a\n", "b.txt": "b\n"}
 

@@ -9,14 +9,14 @@ import pytest
 from tests.unit.runtime.stage import Stage, raw
 
 from bartack.agents import AgentResult, Event, Surroundings
-from bartack.agents._messages import Source, Usage
+from bartack.agents.protocol._messages import Source, Usage
 from bartack.config.load import ELSEWHERE, Config, check_resumed, find_workspace, load_config
 from bartack.config.timeouts import Timeouts
 from bartack.core import Redactor
 from bartack.errors import ConfigError, JournalError, QuestionTimeoutError
 from bartack.messaging import LetterPolicy, Terms
-from bartack.pipeline._desk import _costs
-from bartack.pipeline._records import Spent
+from bartack.pipeline._agent_calls import _costs
+from bartack.pipeline.records._records import Spent
 from bartack.runtime.hub import agent_programs as programs_module
 from bartack.runtime.hub import launch
 from bartack.runtime.hub.agent_programs import Programs, _Sink

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bartack.resilience import Backoff
-from bartack.supervision._core import (
+from bartack.supervision.supervisor._core import (
     Answer,
     ChildDown,
     Crashed,
@@ -14,8 +14,8 @@ from bartack.supervision._core import (
     SupervisorEnded,
     SupervisorStarted,
 )
-from bartack.supervision._report import ChildEnd, CrashReport
-from bartack.supervision._spec import ChildSpec, Restart, Strategy, SupervisorSpec
+from bartack.supervision.supervisor._report import ChildEnd, CrashReport
+from bartack.supervision.supervisor._spec import ChildSpec, Restart, Strategy, SupervisorSpec
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 from bartack.testing import VirtualClock
 

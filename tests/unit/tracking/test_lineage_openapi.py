@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, settings
 from schemathesis import Case
 from schemathesis.checks import positive_data_acceptance
 
-from bartack.tracking._lineage_api import BASE, ENDPOINTS, REFUSALS, openapi, refusals_of
-from bartack.tracking._lineage_reference import reference_page
-from bartack.tracking._lineage_service import LineageService, open_listener
-from bartack.tracking._lineage_store import LineageStore
+from bartack.tracking.lineage._api import BASE, ENDPOINTS, REFUSALS, openapi, refusals_of
+from bartack.tracking.lineage._reference import reference_page
+from bartack.tracking.lineage._service import LineageService, open_listener
+from bartack.tracking.lineage._store import LineageStore
 
 TOKEN = "a-token-for-tests-only"  # noqa: S105 - it guards nothing
 REFERENCE = Path(__file__).parents[3] / "docs/reference/lineage-api.md"
@@ -83,6 +83,6 @@ def test_the_description_lists_the_refusals_of_every_endpoint() -> None:
 
 
 def test_the_reference_page_says_what_the_table_says() -> None:
-    hint = "python -m bartack.tracking._lineage_reference > docs/reference/lineage-api.md"
+    hint = "python -m bartack.tracking.lineage._reference > docs/reference/lineage-api.md"
 
     assert REFERENCE.read_text(encoding="utf-8") == reference_page(), hint

@@ -1,7 +1,7 @@
 """What processes that run other people's code write as errors: shown where our own errors are, through ``sys.stderr``.
 
 None of them has our stderr itself. The command line has put a stream in its place that lets nothing steer a terminal
-(``cli/_edge.py``); a process that wrote to the descriptor would bypass it.
+(``cli/app/_edge.py``); a process that wrote to the descriptor would bypass it.
 """
 
 from __future__ import annotations

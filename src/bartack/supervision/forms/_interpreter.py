@@ -26,9 +26,6 @@ from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
-from bartack.supervision._encoding import encode_word
-from bartack.supervision._spawn import EXIT_INTERNAL, StartError, plan_command
-from bartack.supervision._system import system
 from bartack.supervision.forms._form import (
     BUILTINS,
     Bare,
@@ -41,6 +38,9 @@ from bartack.supervision.forms._form import (
     Word,
 )
 from bartack.supervision.forms._glob import Piece, expand
+from bartack.supervision.parent._spawn import EXIT_INTERNAL, StartError, plan_command
+from bartack.supervision.process._encoding import encode_word
+from bartack.supervision.process._system import system
 
 NOT_FOUND: Final = 127
 NOT_EXECUTABLE: Final = 126

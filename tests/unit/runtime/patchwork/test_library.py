@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bartack.language import _compile_expressions as compiler
-from bartack.language import _library as known
+from bartack.language.checking import _library as known
+from bartack.language.compiling import _expressions as compiler
 from bartack.runtime.patchwork._library import PURE
 from bartack.runtime.patchwork._steps import STEPS
 

@@ -13,7 +13,7 @@ import pytest
 from bartack.runtime.rundir.inside import CREATOR, UNKNOWN, Inside, find_enclosing, is_allowed
 from bartack.runtime.state import entries as e
 from bartack.supervision import KEEPER, Exited, ParentClient
-from bartack.supervision._cgroup import NoGroundError, open_ground
+from bartack.supervision.process._cgroup import NoGroundError, open_ground
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads what Linux tells of processes")
 

@@ -1,0 +1,1 @@
+"""The line protocol that agent programs speak: messages, lines, ids."""

@@ -1,0 +1,1 @@
+"""The scripted agent: answers from a file."""

@@ -1,0 +1,77 @@
+"""Agents that know prompts and no actions: what their reply to the text of a command has to be, and the event that it becomes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from bartack.agents._config import AgentConfig, ScriptedConfig
+from bartack.agents._contract import AgentRequest
+from bartack.agents._replies import check_reply
+from bartack.agents._reply import Fault, ReplyFaultsError
+from bartack.agents.protocol._ids import correlation_id, moment, new_message_id
+from bartack.agents.protocol._messages import TERMINAL, Event, Source, Usage
+from bartack.agents.scripted._script import load_script
+from bartack.agents.scripted._scripted import read_script
+
+
+def takes_actions(name: str, agent: AgentConfig, workspace: Path) -> bool:
+    """Whether an agent takes actions; one that does not is told in a prompt what to do.
+
+    Programs that speak the line protocol do. A script does that has replies to actions, or no rules for prompts at all.
+
+    Raises:
+        ScriptError: Its script cannot be read.
+    """
+    if not isinstance(agent, ScriptedConfig):
+        return True
+    path = workspace / agent.script
+    script = read_script(load_script(path, name), name, path)
+    return bool(script.responses) or not script.prompts
+
+
+def reply_schema(action: str) -> dict[str, object]:
+    """What the reply to the text of a command has to be: one of the events that end the action."""
+    properties: dict[str, object] = {
+        "event": {"enum": sorted(TERMINAL[action])},
+        "payload": {"type": "object", "additionalProperties": {}},
+    }
+    required = ["event"]
+    if action == "review":
+        properties["status"] = {"enum": ["approved", "changes_requested"]}
+        required.append("status")
+    return {"type": "object", "properties": properties, "required": required}
+
+
+class _Said(msgspec.Struct):
+    event: str
+    status: str | None = None
+    payload: dict[str, object] | None = None
+
+
+def answer_event(request: AgentRequest, agent: str, value: object, usage: Usage, now_us: int) -> Event:
+    """The event that a reply is.
+
+    Raises:
+        ReplyFaultsError: It does not say what such an event has to say.
+    """
+    said = msgspec.convert(value, type=_Said)
+    event = Event(
+        message_id=new_message_id(),
+        correlation_id=correlation_id(
+            request.run_id, request.task_id, request.action, request.worker, request.epoch, request.step
+        ),
+        idempotency_key=request.key,
+        task_id=request.task_id,
+        sender=Source(request.role, agent),
+        event=said.event,
+        status=said.status,
+        payload=said.payload,
+        usage=usage,
+        occurred_at=moment(now_us),
+    )
+    problem = check_reply(event)
+    if problem:
+        raise ReplyFaultsError([Fault("$", problem, said.event)])
+    return event

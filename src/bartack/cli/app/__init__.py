@@ -1,0 +1,1 @@
+"""The frame of the command line: parsing, terminal, exit codes, completion."""

@@ -1,0 +1,137 @@
+"""The commands, as a table. A command's module is imported when the command is called, not before.
+
+To add a command: write its module, add a line to ``COMMANDS``, regenerate the reference (``_reference.py``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Final, NamedTuple
+
+import click
+
+from bartack._version import __version__
+
+
+class Listed(NamedTuple):
+    """One line of the table: where a command is shown, its name, where it lives and what it is for."""
+
+    group: str
+    name: str
+    target: str
+    help: str
+
+
+GROUPS: Final = ("run", "look", "write", "operate", "track")
+"""The headings of ``bartack --help``, in their order."""
+
+COMMANDS: Final = (
+    Listed("run", "run", "runs._run:run", "Run a program, or tasks through the pipeline."),
+    Listed("run", "resume", "runs._run:resume", "Let a run go on where it was."),
+    Listed("run", "answer", "runs._answer:answer", "List the open questions of a run, or answer one."),
+    Listed("run", "cancel", "runs._steer:cancel", "End a run for good."),
+    Listed("run", "fail", "runs._steer:fail", "Fail a run on purpose; it can be resumed."),
+    Listed("run", "fork", "runs._steer:fork", "Make a run from the first part of another one."),
+    Listed("run", "demo", "demo._demo:demo", "Watch work survive kill -9, with proof."),
+    Listed("look", "status", "runs._status:status", "List the runs, or show one as it is now."),
+    Listed("look", "show", "runs._show:show", "Show the steps of a run, or one step in full."),
+    Listed("look", "log", "runs._log:log", "Print what a run printed, logged and noted."),
+    Listed("look", "ps", "runs._ps:ps", "Show the processes of a run as a tree."),
+    Listed("look", "journal", "runs._journal:journal", "Read, check and export the journal of a run."),
+    Listed("write", "check", "project._check:check", "Find what is wrong with programs and settings."),
+    Listed("write", "fmt", "project._fmt:fmt", "Give programs their canonical form."),
+    Listed(
+        "write", "compile", "project._compile:compile_", "Show a Patchwork program as Python or as a tree."
+    ),
+    Listed(
+        "operate",
+        "init",
+        "project._init:init",
+        "Write a commented bartack.toml, or an example that runs at once.",
+    ),
+    Listed("operate", "snapshot", "runs._snapshot:snapshot", "Say what the workspace holds, as one id."),
+    Listed("operate", "agents", "project._agents:agents", "List and check agents, or be a scripted one."),
+    Listed("operate", "mailbox", "runs._mailbox:mailbox", "Look into mailboxes, send and receive."),
+    Listed("operate", "dlq", "runs._dlq:dlq", "Look at dead letters, try them again, remove them."),
+    Listed("operate", "clean", "runs._clean:clean", "Delete runs that have ended."),
+    Listed("operate", "bundle", "runs._bundle:bundle", "Pack a run for a bug report, without its secrets."),
+    Listed("operate", "doctor", "project._doctor:doctor", "Check that this machine has what Bartack needs."),
+    Listed("operate", "trust", "project._trust:trust", "Trust a directory that is not yours alone."),
+    Listed("operate", "schema", "project._schema:schemas", "Print the JSON Schemas of messages and files."),
+    Listed("operate", "explain", "app._explain:explain", "Say what an error code means and what to do."),
+    Listed("operate", "completion", "app._completion:completion", "Print the completion script for a shell."),
+    Listed("track", "track", "tracking._track:track", "Track patterns, and see what waits for the service."),
+    Listed("track", "hook", "tracking._hook:hook", "Record what a coding agent writes."),
+    Listed("track", "daemon", "tracking._daemon:daemon", "Deliver what hooks and programs have recorded."),
+    Listed("track", "lineage", "tracking._lineage:lineage", "See which code came from which."),
+)
+
+
+class PlainGroup(click.Group):
+    """A group that shows its help when it is called without a command, and its commands in the order of the code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """See ``click.Command.parse_args``."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order in which the commands were added."""
+        return list(self.commands)
+
+
+class LazyGroup(PlainGroup):
+    """The group whose commands are the lines of the table."""
+
+    table: tuple[Listed, ...] = COMMANDS
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order of the table."""
+        return [listed.name for listed in self.table]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command and return the command."""
+        for listed in self.table:
+            if listed.name == cmd_name:
+                return load_command(listed)
+        return None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """See ``click.Group.resolve_command``; a wrong name is answered with near ones."""
+        if not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            ctx.fail(f"no such command {args[0]!r}{self._near(ctx, args[0])}")
+        return super().resolve_command(ctx, args)
+
+    def _near(self, ctx: click.Context, name: str) -> str:
+        from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+        near = get_close_matches(name, self.list_commands(ctx))
+        return f"; did you mean {' or '.join(near)}?" if near else ""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the table under its headings, without importing a command."""
+        width = max(len(listed.name) for listed in self.table)
+        for group in GROUPS:
+            rows = [(listed.name.ljust(width), listed.help) for listed in self.table if listed.group == group]
+            if rows:
+                with formatter.section(group.capitalize()):
+                    formatter.write_dl(rows)
+
+
+def load_command(listed: Listed) -> click.Command:
+    """The command that a line of the table names."""
+    module, _, attribute = listed.target.partition(":")
+    command = getattr(importlib.import_module(f"bartack.cli.{module}"), attribute)
+    assert isinstance(command, click.Command)
+    return command
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="'bartack COMMAND --help' says more about a command, 'bartack explain' about an error.",
+)
+@click.version_option(__version__, prog_name="bartack", message="%(prog)s %(version)s")
+def app() -> None:
+    """Run teams of AI coding agents that never lose work."""

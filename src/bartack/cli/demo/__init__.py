@@ -1,0 +1,1 @@
+"""The demonstration: a team that is killed and resumed."""

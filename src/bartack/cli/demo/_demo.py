@@ -1,0 +1,225 @@
+"""``bartack demo``: work that survives kill -9, shown and proved.
+
+Two stories: a team of real processes (``_team.py``), and the journal alone (``_story.py``). This shows them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+import click
+
+from bartack.cli.app._exit import Exit
+from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._terminal import Screen
+from bartack.cli.demo._story import Ack, Check, Life, iter_lives, plan, prove
+from bartack.cli.demo._worker import MOMENTS, Moment
+
+KILLS: Final[dict[Moment, str]] = {
+    "done": "step {step} was done, not yet in the journal",
+    "half": "half of step {step}'s line was written",
+    "written": "step {step}'s line was written, not yet synced",
+    "durable": "step {step} was durable, not yet acknowledged",
+}
+"""What had happened when the process was killed."""
+
+_ALL_ROWS: Final = 40
+"""With more steps than this, only those around the kills are listed."""
+
+
+@click.command(short_help="Watch work survive kill -9, with proof.")
+@click.argument("what", type=click.Choice(["team", "journal"]), default="team")
+@click.option(
+    "--steps",
+    type=click.IntRange(len(MOMENTS) + 1, 100_000),
+    default=20,
+    metavar="N",
+    show_default=True,
+    help="With 'journal': how many steps to do.",
+)
+@click.option("--keep", is_flag=True, help="Keep the directory, to look at it afterwards.")
+@json_option
+def demo(what: str, steps: int, *, keep: bool, as_json: bool) -> Exit:
+    """Watch work survive kill -9, and see the proof that nothing was lost, done or paid for twice.
+
+    'team' (the default) runs three workers with a scripted agent, kills one of them, then the process that owns the run, then
+    everything at once, and resumes. 'journal' looks closer: a process that records numbered steps kills itself at four
+    awkward moments of a single write. The command ends with 1 if the proof fails.
+    """
+    directory = tempfile.mkdtemp(prefix="bartack-demo-")
+    kept = keep
+    try:
+        if what == "team":
+            proved = _perform_team(Path(directory), keep=keep, as_json=as_json)
+        else:
+            proved = _perform(directory, steps, keep=keep, as_json=as_json)
+        kept = keep or not proved
+    finally:
+        if not kept:
+            shutil.rmtree(directory)
+    return Exit.OK if proved else Exit.FAILED
+
+
+def _perform_team(workspace: Path, *, keep: bool, as_json: bool) -> bool:
+    """Run the team, show it and its proof; tell whether it holds."""
+    from bartack.cli.demo import _team as team  # noqa: PLC0415 - the runtime is loaded only by who runs it
+
+    screen = None if as_json else Screen(sys.stdout)
+    events: list[team.Event] = []
+
+    def tell(event: team.Event) -> None:
+        events.append(event)
+        if screen is not None:
+            after = screen.paint(f"{event.after_s:>7.2f} s  ", "dim")
+            screen.line(after + (screen.paint(event.what, "red") if event.killed else event.what))
+            screen.flush()
+
+    team.prepare(workspace)
+    run = team.perform(workspace, tell)
+    checks = team.prove(team.look(run, workspace))
+    proved = all(check.ok for check in checks)
+    if screen is None:
+        write_json(
+            {
+                "ok": proved,
+                "checks": [check._asdict() for check in checks],
+                "events": [event._asdict() for event in events],
+                "directory": str(workspace),
+                "kept": keep or not proved,
+            }
+        )
+        return proved
+    _show_proof(screen, checks, "from the journal and the files")
+    screen.line()
+    if keep or not proved:
+        screen.line("Look at it yourself:")
+        screen.line(f"  bartack show -C {workspace} latest")
+        screen.line(f"  bartack journal show {run.dir}")
+    else:
+        screen.line("The directory is removed; 'bartack demo --keep' leaves it for you to look at.")
+    return proved
+
+
+def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:
+    """Run the story, show it and its proof; tell whether it holds."""
+    screen = None if as_json else Screen(sys.stdout)
+    lives: list[Life] = []
+    if screen:
+        _show_opening(screen, directory, steps)
+    for life in iter_lives(directory, steps, as_json=as_json):
+        lives.append(life)
+        if screen:
+            _show_life(screen, life)
+    if lives[-1].code > 0:
+        raise click.exceptions.Exit(lives[-1].code)  # it has said on stderr what hindered it
+    checks = prove(lives, directory, steps)
+    proved = all(check.ok for check in checks)
+    if screen:
+        _show_steps(screen, lives, steps)
+        _show_proof(screen, checks, "from the acknowledgements, the journal and the effects")
+        _show_end(screen, directory, kept=keep or not proved)
+    else:
+        write_json(_as_facts(lives, checks, directory, kept=keep or not proved))
+    return proved
+
+
+def _show_opening(screen: Screen, directory: str, steps: int) -> None:
+    screen.line(f"{steps} steps, {len(plan(steps))} times kill -9, one journal in {directory}")
+    screen.line()
+    screen.flush()
+
+
+def _show_life(screen: Screen, life: Life) -> None:
+    steps = [ack.said.step for ack in life.acks]
+    did = f"steps {steps[0]}-{steps[-1]}" if steps else "no step"
+    before = screen.paint(f"  process {life.pid:<7}", "dim") + f"{did:<13}"
+    if life.death is not None:
+        reason = KILLS[life.death.moment].format(step=life.death.step)
+        screen.line(f"{before}{screen.paint('kill -9', 'red')}: {reason}")
+    else:
+        screen.line(f"{before}{screen.paint('done', 'green')}")
+    screen.flush()
+
+
+def _show_steps(screen: Screen, lives: list[Life], steps: int) -> None:
+    rows = _step_rows(lives)
+    deaths = {death.step for death in plan(steps)}
+    near = {step + i for step in deaths for i in (-1, 0, 1)} | {1, steps}
+    screen.line()
+    head = ("step", "acknowledged", "by process", "entry", "")
+    shown = [row for step, row in sorted(rows.items()) if steps <= _ALL_ROWS or step in near]
+    screen.table([tuple(screen.paint(name, "bold") for name in head), *shown])
+
+
+def _step_rows(lives: list[Life]) -> dict[int, tuple[str, str, str, str, str]]:
+    """A row for each step; those that no process lived to acknowledge were found in the journal by the next one."""
+    rows: dict[int, tuple[str, str, str, str, str]] = {}
+    for life in lives:
+        if life.found and life.found not in rows:
+            note = f"found in the journal by {life.pid}"
+            rows[life.found] = (f"{life.found:>4}", f"{'-':>12}", f"{'-':>10}", f"{'-':>5}", note)
+        for ack in life.acks:
+            said, after = ack.said, f"{ack.after_s * 1000:>9.1f} ms"
+            rows[said.step] = (f"{said.step:>4}", after, f"{ack.pid:>10}", f"{said.seq:>5}", _note(life, ack))
+    return rows
+
+
+def _note(life: Life, ack: Ack) -> str:
+    if not ack.said.again:
+        return ""
+    return "done before; torn line cut off" if life.cut_bytes else "done before, known by its key"
+
+
+def _show_proof(screen: Screen, checks: list[Check], source: str) -> None:
+    screen.line()
+    screen.line(screen.paint("Proof", "bold") + f", {source}:")
+    rows: list[tuple[str, str, str]] = []
+    for check in checks:
+        mark = screen.paint("ok", "green") if check.ok else screen.paint("FAIL", "red")
+        rows.append((mark, check.name, check.sentence))
+    screen.table(rows)
+
+
+def _show_end(screen: Screen, directory: str, *, kept: bool) -> None:
+    screen.line()
+    if not kept:
+        screen.line("The directory is removed; 'bartack demo --keep' leaves it for you to look at.")
+        return
+    screen.line("Look at it yourself:")
+    screen.line(f"  bartack journal show {directory}")
+    screen.line(f"  bartack journal verify {directory}")
+    screen.line(f"  cat {os.path.join(directory, 'effects.log')}")
+
+
+def _as_facts(lives: list[Life], checks: list[Check], directory: str, *, kept: bool) -> dict[str, object]:
+    return {
+        "ok": all(check.ok for check in checks),
+        "checks": [check._asdict() for check in checks],
+        "processes": [_life_facts(life) for life in lives],
+        "directory": directory,
+        "kept": kept,
+    }
+
+
+def _life_facts(life: Life) -> dict[str, object]:
+    return {
+        "pid": life.pid,
+        "found": life.found,
+        "cut_bytes": life.cut_bytes,
+        "killed": None if life.death is None else life.death._asdict(),
+        "ended_with": life.code,
+        "acknowledged": [
+            {
+                "step": ack.said.step,
+                "seq": ack.said.seq,
+                "after_s": round(ack.after_s, 6),
+                "again": ack.said.again,
+            }
+            for ack in life.acks
+        ],
+    }

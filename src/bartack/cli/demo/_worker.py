@@ -1,0 +1,169 @@
+"""The process that the demo kills: does numbered steps, one after the other, and acknowledges each through its stdout.
+
+It kills itself with SIGKILL, so nothing in it can clean up, flush or say good-bye. ``DyingDisk`` puts the kill inside a commit of
+the journal; everything else is the journal as every run uses it. Read ``_story.py`` for who starts it and what is proved.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+from typing import Final, Literal, get_args
+
+import msgspec
+
+from bartack.cli.app._boundary import run_guarded
+from bartack.cli.app._exit import Exit
+from bartack.core import RealDisk
+from bartack.journal import FileJournal, open_journal
+
+Moment = Literal["done", "half", "written", "durable"]
+"""When to die: the step is done; half of its line is written; all of it is; it is durable, but not yet acknowledged."""
+
+MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
+STEP_FINISHED: Final = "step.finished"
+EFFECTS: Final = "effects.log"
+
+
+class Started(msgspec.Struct, frozen=True, tag=True):
+    """Said first: what the journal already holds, and what had to be cut off."""
+
+    pid: int
+    found: int
+    cut_bytes: int
+
+
+class Acknowledged(msgspec.Struct, frozen=True, tag=True):
+    """Said when a step is durable. ``again`` tells that its effect was there already and was not made a second time."""
+
+    step: int
+    seq: int
+    result: str
+    again: bool
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """Data of a step's entry."""
+
+    step: int
+    key: str
+    result: str
+
+
+class Orders(msgspec.Struct, frozen=True):
+    """What a worker is told when it starts: how many steps, and when to die, if at all."""
+
+    directory: str
+    steps: int
+    die_at_step: int = 0
+    moment: Moment = "done"
+    as_json: bool = False
+
+
+class DyingDisk(RealDisk):
+    """The operating system's files, in the hands of a process that dies during an operation."""
+
+    def __init__(self) -> None:
+        self.dies: Moment | None = None
+
+    def write(self, fd: int, data: bytes, offset: int) -> int:
+        """See ``Disk.write``."""
+        if self.dies == "half":
+            super().write(fd, data[: len(data) // 2], offset)
+            die()
+        taken = super().write(fd, data, offset)
+        if self.dies == "written":
+            die()
+        return taken
+
+    def sync(self, fd: int) -> None:
+        """See ``Disk.sync``."""
+        super().sync(fd)
+        if self.dies == "durable":
+            die()
+
+
+class Effects:
+    """What the steps do to the world: one line each in a file outside the journal.
+
+    It recognises the key of an effect that it has already seen, as a payment service or an agent would.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self._path = os.path.join(directory, EFFECTS)
+        self._keys = {line.split()[1] for line in read_effects(directory)}
+
+    def make(self, step: int, key: str) -> bool:
+        """Have the effect of a step, unless its key is known; tell whether it was."""
+        if key in self._keys:
+            return True
+        with open(self._path, "a", encoding="ascii") as log:
+            log.write(f"{step} {key} {os.getpid()}\n")
+        return False
+
+
+def read_effects(directory: str) -> list[str]:
+    """The lines of the effects so far: step, key, process."""
+    try:
+        with open(os.path.join(directory, EFFECTS), encoding="ascii") as log:
+            return log.read().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def key_of(step: int) -> str:
+    """The idempotency key of a step: the same in every process that tries it."""
+    return "ik:" + hashlib.sha256(b"demo step %d" % step).hexdigest()
+
+
+def result_of(step: int, before: str) -> str:
+    """The result of a step, which depends on all results before it: none can be missing or counted twice."""
+    return hashlib.sha256(f"{before}:{step}".encode()).hexdigest()[:16]
+
+
+def die() -> None:
+    """End this process as ``kill -9`` does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def work(orders: Orders) -> int:
+    """Do the steps that the journal does not have, and acknowledge each when it has it."""
+    disk = DyingDisk()
+    with open_journal(orders.directory, disk=disk) as journal:
+        done = load_steps(journal)
+        cut = journal.recovery.size_bytes if journal.recovery else 0
+        _say(Started(os.getpid(), len(done), cut))
+        effects = Effects(orders.directory)
+        result = done[-1].result if done else ""
+        for step in range(len(done) + 1, orders.steps + 1):
+            again = effects.make(step, key_of(step))
+            if step == orders.die_at_step:
+                disk.dies = orders.moment
+                if orders.moment == "done":
+                    die()
+            result = result_of(step, result)
+            seq = journal.append(STEP_FINISHED, Finished(step, key_of(step), result))
+            _say(Acknowledged(step, seq, result, again))
+    return Exit.OK
+
+
+def load_steps(journal: FileJournal) -> list[Finished]:
+    """The steps in a journal, in their order."""
+    return [entry.decode(Finished) for entry in journal.read() if entry.kind == STEP_FINISHED]
+
+
+def _say(message: Started | Acknowledged) -> None:
+    # Not buffered: what was said before a kill has been said.
+    os.write(sys.stdout.fileno(), msgspec.json.encode(message) + b"\n")
+
+
+def main() -> int:
+    """Do as told by the one argument, ``Orders`` as JSON."""
+    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    return run_guarded(lambda: work(orders), as_json=orders.as_json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Commands for a project: settings, programs, agents."""

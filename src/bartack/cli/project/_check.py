@@ -1,0 +1,204 @@
+"""``bartack check``: what is wrong with programs and settings, before anything runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from bartack.cli.app._edge import own
+from bartack.cli.app._exit import Exit
+from bartack.cli.app._options import json_option
+from bartack.cli.app._terminal import Screen, printable
+from bartack.cli.runs._runs import say
+from bartack.config.problem import CONFIG_FILE
+from bartack.config.project import PATCHWORK
+from bartack.errors import UsageError
+from bartack.language import has_errors, render_all, to_json
+from bartack.runtime.patchwork import Survey, survey
+from bartack.supervision.lint import TYPES, Report, check_python, python_files
+
+if TYPE_CHECKING:
+    from bartack.config.problem import SettingProblem
+
+PYTHON: Final = ".py"
+_KINDS: Final = click.Choice(sorted(TYPES))
+
+
+@click.command(short_help="Find what is wrong with programs and settings.")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
+@click.option(
+    "--program",
+    metavar="FILE",
+    help="Import FILE (or FILE:worker) as 'run' would, and show which files a run keeps and what it takes from the environment.",
+)
+@json_option
+@click.option("--strict", is_flag=True, help="Let warnings fail the check, too.")
+@click.option(
+    "--select", multiple=True, type=_KINDS, metavar="TYPE", help="In Python, only findings of this type."
+)
+@click.option(
+    "--ignore", multiple=True, type=_KINDS, metavar="TYPE", help="In Python, no findings of this type."
+)
+@click.option(
+    "--exclude", multiple=True, metavar="PATTERN", help="Python files and directories to leave out."
+)
+def check(
+    paths: tuple[Path, ...],
+    *,
+    program: str | None,
+    as_json: bool,
+    strict: bool,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    exclude: tuple[str, ...],
+) -> Exit:
+    """Check programs and bartack.toml; without --program nothing of yours is imported, executed or started.
+
+    Patchwork programs are checked with every module they import. Python files are looked through for what supervision cannot
+    see: tasks nobody awaits, processes nobody ends, waits without a limit, workers that would not replay.
+
+    PATH is a file, or a directory; without PATH it is the current one. In directories all Patchwork programs are checked, the
+    settings in bartack.toml, and the Python files that use Bartack. Settings are checked for what nobody knows, what is of the
+    wrong kind, and what cannot work on this machine: everything at once, as a run would find it one by one. The exit code is 1
+    when there are errors, or findings in Python files.
+    """
+    if program is not None:
+        return _show_program(program, paths, as_json=as_json)
+    places = paths or (Path(),)
+    settings = [file for path in places if (file := _settings_file(path)) is not None]
+    problems = [problem for file in settings for problem in _settings_problems(file)]
+    cautions = [text for file in settings for text in _settings_cautions(file)] if not problems else []
+    programs = [file for path in places for file in _patchwork_files(path)]
+    python = [file for path in places for file in _python_files(path, exclude)]
+    found = survey(programs) if programs or not (python or settings) else None
+    report = check_python(python, select=select, ignore=ignore) if python else None
+    if as_json:
+        _write_json(problems, found, report)
+    else:
+        _show_problems(problems, settings)
+        for text in cautions:
+            say(text)
+        _show(found, report)
+    failed = (
+        bool(problems) or (strict and bool(cautions)) or (found is not None and _fails(found, strict=strict))
+    )
+    return Exit.FAILED if failed or (report is not None and report.findings) else Exit.OK
+
+
+def _show_program(program: str, paths: tuple[Path, ...], *, as_json: bool) -> Exit:
+    from bartack.cli.project._check_program import show_program  # noqa: PLC0415 - only --program pays for it
+
+    if paths:
+        raise UsageError("check", "--program takes one FILE, and no PATH is checked with it")
+    show_program(program, as_json=as_json)
+    return Exit.OK
+
+
+def files_of(command: str, path: Path) -> Iterator[Path]:
+    """The Patchwork files that a path names: itself, or all below it but those in hidden directories."""
+    if not path.is_dir():
+        if path.suffix != PATCHWORK:
+            raise UsageError(command, f"{path} is not a Patchwork file ({PATCHWORK})")
+        if not path.is_file():
+            raise UsageError(command, f"there is no file {path}")
+        yield path
+        return
+    for folder, folders, files in os.walk(path):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(folder, name) for name in sorted(files) if name.endswith(PATCHWORK))
+
+
+def _patchwork_files(path: Path) -> Iterator[Path]:
+    if path.is_dir() or path.suffix == PATCHWORK:
+        yield from files_of("check", path)
+    elif path.suffix != PYTHON and path.name != CONFIG_FILE:
+        kinds = f"a Patchwork file ({PATCHWORK}), a Python file ({PYTHON}) nor {CONFIG_FILE}"
+        raise UsageError("check", f"{path} is neither {kinds}")
+
+
+def _python_files(path: Path, exclude: tuple[str, ...]) -> Iterator[Path]:
+    if path.is_dir():
+        yield from filter(_uses_bartack, python_files(path, exclude))
+    elif path.suffix == PYTHON:
+        yield path
+
+
+def _uses_bartack(file: Path) -> bool:
+    """Whether a file has to do with Bartack at all: what others do with their threads is their own affair."""
+    try:
+        return b"bartack" in file.read_bytes()
+    except OSError:
+        return True
+
+
+def _settings_file(path: Path) -> Path | None:
+    """The settings that a path names, or that are in it."""
+    file = path / CONFIG_FILE if path.is_dir() else path
+    return file if file.name == CONFIG_FILE and file.is_file() else None
+
+
+def _settings_cautions(file: Path) -> list[str]:
+    from bartack.cli.project._check_config import find_cautions  # noqa: PLC0415 - likewise
+
+    return find_cautions(file.parent.resolve())
+
+
+def _settings_problems(file: Path) -> list[SettingProblem]:
+    from bartack.cli.project._check_config import check_config  # noqa: PLC0415 - only who has settings pays for it
+
+    return check_config(file.parent.resolve(), str(file))
+
+
+def _show_problems(problems: list[SettingProblem], settings: list[Path]) -> None:
+    screen = Screen(sys.stdout)
+    for found in problems:
+        screen.line(f"error[{found.code}]: {printable(found.place)}: {printable(found.problem)}")
+    if len(problems) > 1:
+        screen.line(f"{len(problems)} errors in the settings")
+    if settings and not problems:
+        screen.line(f"no errors in {CONFIG_FILE}")
+
+
+def _write_json(problems: list[SettingProblem], found: Survey | None, report: Report | None) -> None:
+    for problem in problems:
+        shown = msgspec.structs.asdict(problem) | {"severity": "error"}
+        sys.stdout.write(msgspec.json.encode(shown).decode() + "\n")
+    for one in found.diagnostics if found is not None else ():
+        sys.stdout.write(to_json(one, found.sources if found is not None else {}) + "\n")
+    if report is not None:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+
+
+def _show(found: Survey | None, report: Report | None) -> None:
+    screen = Screen(sys.stdout)
+    if found is not None and (found.sources or report is None):
+        screen.line(
+            render_all(
+                found.diagnostics,
+                found.sources,
+                files=len(found.sources),
+                colour=own if screen.colour else None,
+            )
+        )
+    if report is None:
+        return
+    for finding in report.findings:
+        place = printable(f"{finding.file}:{finding.line}:{finding.column}")
+        screen.line(f"{place}: {finding.type}: {printable(finding.message)}")
+        if finding.suggestion:
+            screen.line(f"    {finding.suggestion}")
+    count = report.totals.findings
+    told = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
+    files = "1 Python file" if report.totals.files == 1 else f"{report.totals.files} Python files"
+    screen.line(f"{told} in {files}")
+
+
+def _fails(found: Survey, *, strict: bool) -> bool:
+    warned = any(one.severity == "warning" for one in found.diagnostics)
+    return has_errors(found.diagnostics) or (strict and warned)

@@ -1,0 +1,173 @@
+"""What ``bartack doctor`` says about a project: its settings, agents, tests, spec and runs. Only ``--live`` starts an agent."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from bartack.agents import DoctorReport, check_agents
+from bartack.cli.app._terminal import printable
+from bartack.cli.project._check_config import check_config
+from bartack.cli.project._finding import Finding
+from bartack.config.load import Config, load_config
+from bartack.config.problem import CONFIG_FILE, SettingProblem
+from bartack.core import find_git, git_command, git_environment
+from bartack.errors import BartackError, GitError
+from bartack.pipeline import check_repository, count_trees, has_trees, missing_titles
+from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, list_runs, summarise
+from bartack.runtime.rundir.layout import RunDir
+
+GIT_TIMEOUT_S: Final = 10.0
+
+
+def examine_project(workspace: Path, *, live: bool = False) -> list[Finding]:
+    """Every finding about a project; none if it has no settings."""
+    if not (workspace / CONFIG_FILE).is_file():
+        return []
+    problems = check_config(workspace)
+    try:
+        config = load_config(workspace)
+    except BartackError:
+        return [_judge_setting(found) for found in problems]
+    told = [found for found in problems if not found.setting.startswith(_ELSEWHERE)]
+    return [
+        *([_judge_setting(found) for found in told] or [_SETTINGS_FINE]),
+        *_check_agents(config, workspace, live=live),
+        check_tests(config, problems),
+        *check_spec(config, workspace),
+        *check_ignored(config, workspace),
+        *check_worktrees(config, workspace),
+        *check_runs(workspace),
+    ]
+
+
+_SETTINGS_FINE: Final = Finding("settings", "ok", f"{CONFIG_FILE} can be used")
+_ELSEWHERE: Final = ("agents.", "tests.command", "parallel.tasks")
+"""Settings that checks of their own look at."""
+
+
+def _judge_setting(found: SettingProblem) -> Finding:
+    return Finding("settings", "fail", printable(f"{found.place}: {found.problem}"), "Correct it.")
+
+
+def _check_agents(config: Config, workspace: Path, *, live: bool) -> list[Finding]:
+    reports = check_agents(config.agents, workspace, os.environ, probe=live)
+    return [_judge_agent(report) for report in reports]
+
+
+def _judge_agent(report: DoctorReport) -> Finding:
+    name = f"agent {printable(report.name)}"
+    if not report.usable:
+        remedy = f"'bartack agents doctor {printable(report.name)}' says more."
+        return Finding(name, "fail", printable("; ".join(report.problems)), remedy)
+    if report.notes and report.kind != "scripted":
+        return Finding(name, "warn", printable("; ".join(report.notes)), "Set it, or drop it from pass_env.")
+    return Finding(name, "ok", printable(report.found))
+
+
+def check_tests(config: Config, problems: Sequence[SettingProblem] = ()) -> Finding:
+    """Whether the tests can be run, and by whom."""
+    tests = config.tests
+    if tests.judged_by == "off":
+        return Finding(
+            "tests", "warn", "nobody checks the work", 'Set tests.command, and tests.mode = "auto".'
+        )
+    if tests.judged_by == "report":
+        remedy = "Set tests.command: Bartack then runs the tests itself."
+        return Finding("tests", "warn", "the agent's word is taken for its tests", remedy)
+    for found in problems:
+        if found.setting == "tests.command":
+            return Finding("tests", "fail", printable(found.problem), "Correct tests.command.")
+    return Finding("tests", "ok", "Bartack runs the tests itself")
+
+
+def check_spec(config: Config, workspace: Path) -> list[Finding]:
+    """Whether the spec file has the sections that may be edited."""
+    if not config.pipeline.spec:
+        return []
+    try:
+        text = (workspace / config.spec.file).read_bytes()
+    except OSError:
+        told = f"there is no {printable(config.spec.file)}: the spec is left out"
+        return [
+            Finding("spec", "warn", told, "Write one, or set spec.create = true or pipeline.spec = false.")
+        ]
+    missing = missing_titles(text, config.spec.sections)
+    if missing:
+        told = f"{printable(config.spec.file)} has no section {printable(' or '.join(missing))}"
+        return [
+            Finding("spec", "warn", told, "Correct spec.sections, or add them: nothing else may be edited.")
+        ]
+    return [Finding("spec", "ok", f"{printable(config.spec.file)} has all sections that may be edited")]
+
+
+def check_ignored(config: Config, workspace: Path) -> list[Finding]:
+    """Whether git leaves the runs alone."""
+    git = find_git()
+    if git is None:
+        return []
+    done = subprocess.run(  # noqa: S603 - fixed words, and a setting after the end of the options
+        git_command(git, ["check-ignore", "--quiet", "--", f"{config.directory}/runs"]),
+        cwd=workspace,
+        env=git_environment(),
+        timeout=GIT_TIMEOUT_S,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode == 1:
+        remedy = "Run bartack init: it adds the line to .gitignore."
+        return [Finding("git ignore", "warn", f"{printable(config.directory)} is not ignored by git", remedy)]
+    return []
+
+
+def check_worktrees(config: Config, workspace: Path) -> list[Finding]:
+    """Whether tasks can be done side by side, where they are to; and worktrees that nobody needs any more."""
+    found: list[Finding] = []
+    if config.parallel.tasks > 1:
+        try:
+            check_repository(workspace)
+            found.append(Finding("worktrees", "ok", f"{config.parallel.tasks} tasks at a time can be done"))
+        except GitError as error:
+            found.append(Finding("worktrees", "fail", printable(error.problem), error.remedy))
+    ended = [run for run in list_runs(workspace) if has_trees(run.path) and summarise(run).status in TERMINAL]
+    left = [run.id for run in ended if _has_readable_trees(run)]
+    if left:
+        told = f"runs that have ended still have worktrees: {', '.join(left[:3])}"
+        remedy = "bartack clean --worktrees saves what is in them first."
+        found.append(Finding("worktrees", "warn", told, remedy))
+    return found
+
+
+def _has_readable_trees(run: RunDir) -> bool:
+    try:
+        return count_trees(run.path) > 0
+    except OSError:
+        return False
+
+
+def check_runs(workspace: Path) -> list[Finding]:
+    """Whether runs cannot be read, or wait to be answered or resumed."""
+    found = [summarise(run) for run in list_runs(workspace)]
+    findings = [
+        Finding(
+            "runs", "warn", printable(f"{summary.run} cannot be read: {summary.error}"), _UNREADABLE_REMEDY
+        )
+        for summary in found
+        if summary.status == UNREADABLE
+    ]
+    left = [summary for summary in found if summary.status in _WAITING]
+    if left:
+        told = ", ".join(f"{summary.run} {summary.status}" for summary in left[:3])
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        remedy = "bartack status shows them, bartack resume continues one."
+        findings.append(Finding("runs", "warn", f"{told}{more}", remedy))
+    return findings or [Finding("runs", "ok", "no run waits to be answered or resumed")]
+
+
+_UNREADABLE_REMEDY: Final = (
+    "Commands leave it out, and all other runs work. Read it as its owner, or with the version that wrote it."
+)
+_WAITING: Final = frozenset({"interrupted", "failed", "waiting"})

@@ -1,0 +1,256 @@
+"""``bartack init``: a commented ``bartack.toml``, and with ``--example`` all that a first run needs. Nothing is overwritten."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._terminal import Screen
+from bartack.config.problem import CONFIG_FILE
+from bartack.core import check_private, make_private, make_repository, replace_file
+from bartack.errors import UsageError
+
+IGNORED: Final = ".bartack/"
+SHARED_MODE: Final = 0o644
+"""Permissions of files that belong to the project: for its owner to write, whatever the umask is."""
+AGENTS: Final = ("claude", "codex", "gemini")
+"""Agents that people have; each needs an adapter that speaks the line protocol."""
+
+
+@click.command(short_help="Write a commented bartack.toml, or an example that runs at once.")
+@click.option(
+    "--example",
+    is_flag=True,
+    help="Also write a task and a scripted agent: 'bartack run' then works at once.",
+)
+@click.option(
+    "-C",
+    "--workspace",
+    default=".",
+    metavar="DIR",
+    help="Where; the current directory by default. Made if it is not there.",
+)
+@json_option
+def init(workspace: str, *, example: bool, as_json: bool) -> None:
+    """Write a commented bartack.toml, and keep .bartack/ out of git.
+
+    The test command is looked for. A file that is there is left alone. The directory .bartack/ becomes a repository of its own,
+    so that 'git clean' in the workspace spares it.
+    """
+    place = Path(workspace).resolve()
+    if place.exists() and not place.is_dir():
+        raise UsageError("bartack init", f"{place} is no directory")
+    place.mkdir(parents=True, exist_ok=True)
+    done = [*_write_files(place, example=example), *_keep_out_of_git(place)]
+    if as_json:
+        write_json({"workspace": str(place), "done": done})
+        return
+    screen = Screen(sys.stdout)
+    for line in done:
+        screen.line(line)
+    screen.line()
+    for line in _next(place, example=example):
+        screen.line(line)
+
+
+def _next(place: Path, *, example: bool) -> list[str]:
+    """What to do now."""
+    there = _mentions(place / CONFIG_FILE, EXAMPLE_TASK)
+    if example and there:
+        go = "" if place == Path.cwd() else f"cd {shlex.quote(str(place))} && "
+        return [f"Try it: {go}bartack run"]
+    if example:
+        return [
+            f"The example is not in your {CONFIG_FILE}: use --example in an empty directory (-C DIR), then bartack run"
+        ]
+    return [
+        f'Next: name an agent in {CONFIG_FILE}, then bartack run --goal "…"',
+        "To see one at work first, with no model: bartack init --example -C DIR",
+    ]
+
+
+def _write_files(place: Path, *, example: bool) -> list[str]:
+    found = find_test_command(place)
+    files = {CONFIG_FILE: _config(place, example=example)}
+    if example:
+        files |= EXAMPLE
+    done: list[str] = []
+    for name, content in files.items():
+        try:
+            _write_new(place / name, content)
+        except FileExistsError:
+            done.append(f"{name} is there already and is left as it is")
+        else:
+            done.append(f"wrote {name}")
+            if name == CONFIG_FILE and not example and not found:
+                done.append(
+                    f"found no test command: set tests.command in {CONFIG_FILE}, or the agent's word is taken"
+                )
+    return done
+
+
+def _write_new(path: Path, content: str) -> None:
+    """Write a file that is not there yet, not even as a link; settings that every user can write to would be refused."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, SHARED_MODE)
+    with open(fd, "w", encoding="utf-8") as file:
+        file.write(content)
+
+
+def _keep_out_of_git(place: Path) -> list[str]:
+    ignore = place / ".gitignore"
+    lines = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
+    done: list[str] = []
+    if ignore.is_symlink():
+        done.append(f".gitignore is a symbolic link and is left as it is; add {IGNORED} to it")
+    elif IGNORED not in lines and IGNORED.rstrip("/") not in lines:
+        mode = ignore.stat().st_mode & 0o777 if ignore.exists() else SHARED_MODE
+        replace_file(ignore, ("\n".join([*lines, IGNORED]) + "\n").encode(), mode=mode)
+        done.append(f"added {IGNORED} to .gitignore")
+    folder = place / ".bartack"
+    check_private(folder)
+    make_private(folder)
+    if not (folder / ".git").exists() and make_repository(str(folder)):
+        done.append(".bartack/ is a repository of its own: 'git clean' spares it")
+    return done
+
+
+def find_test_command(place: Path) -> list[str]:
+    """How the tests of a project are most likely run; nothing if that cannot be told."""
+    if _mentions(place / "Makefile", "\ntest:"):
+        return ["make", "test"]
+    if (place / "pyproject.toml").is_file() or (place / "pytest.ini").is_file():
+        return ["python" if shutil.which("python") else "python3", "-m", "pytest", "-q"]
+    if _mentions(place / "package.json", '"test"'):
+        return ["npm", "test"]
+    if (place / "Cargo.toml").is_file():
+        return ["cargo", "test"]
+    return ["go", "test", "./..."] if (place / "go.mod").is_file() else []
+
+
+def _mentions(path: Path, text: str) -> bool:
+    try:
+        return text in "\n" + path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _config(place: Path, *, example: bool) -> str:
+    found = find_test_command(place)
+    words = ", ".join(f'"{word}"' for word in found)
+    tests = f"command = [{words}]" if found else '# command = ["make", "test"]'
+    there = [name for name in AGENTS if shutil.which(name, path=os.environ.get("PATH", ""))]
+    return TEMPLATE.format(
+        tests='command = "grep -q 53 weeks.txt"' if example else tests,
+        agents=EXAMPLE_AGENT if example else _agents(there),
+        tasks=EXAMPLE_TASK if example else TASK_COMMENT,
+    )
+
+
+def _agents(there: list[str]) -> str:
+    seen = f"# On this machine there is: {', '.join(there)}.\n" if there else ""
+    return seen + AGENT_COMMENT
+
+
+TEMPLATE: Final = """\
+# Settings of Bartack. Every key is optional; 'bartack check' says what is wrong with them.
+# What each does stands on the page of settings in the documentation.
+
+[tests]
+# Bartack runs this itself after every change. Without it the agent's word is taken.
+{tests}
+# timeout_s = 900
+# protect = ["tests/**"]        # files that the builder must leave alone
+
+[pipeline]
+# review = true                 # leave the review out with false
+# spec = true                   # likewise the spec
+# max_fix_rounds = 2
+# max_review_rounds = 3
+
+[spec]
+# file = "SPEC.md"
+# sections = ["Status", "Decisions", "Changelog"]   # what the maintainer may edit
+
+# [parallel]
+# tasks = 3                     # so many at a time, each in a git worktree of its own
+
+# [budget]
+# usd = 10.0
+
+{agents}
+{tasks}"""
+
+AGENT_COMMENT: Final = """\
+# An agent is a program that speaks the line protocol, or a script of replies. The protocol is documented in
+# docs/reference/agent-protocol.md, a complete agent in docs/how-to/agents.md; 'bartack schema command' prints what it gets.
+# [agents.builder]
+# command = ["my-agent", "--serve"]
+# roles = ["builder", "reviewer", "spec_maintainer"]
+"""
+TASK_COMMENT: Final = """\
+# [[tasks]]
+# id = "T-1"
+# goal = "What is to be done, in your own words."
+"""
+EXAMPLE_AGENT: Final = """\
+# This agent answers from a file: no model is asked, nothing is paid.
+[agents.example]
+kind = "scripted"
+script = "example-agent.json"
+roles = ["builder", "reviewer", "spec_maintainer"]
+"""
+EXAMPLE_TASK: Final = """\
+[[tasks]]
+id = "weeks"
+title = "Know that a year may have 53 weeks"
+goal = "Write into weeks.txt how many weeks a year may have."
+"""
+EXAMPLE: Final = {
+    "SPEC.md": "# Weeks\n\n## Status\n\nNothing is done yet.\n\n## Scope\n\nWeeks of a year.\n\n"
+    "## Decisions\n\nNone.\n\n## Changelog\n\nNone.\n",
+    "example-agent.json": """\
+{
+  "version": 1,
+  "responses": {
+    "implement": {
+      "write": [{"path": "weeks.txt", "content": "52\\n"}],
+      "events": [{"type": "builder.completed", "payload": {"tests": {"status": "pass"}}, "artifacts": [{"path": "weeks.txt"}]}]
+    },
+    "implement_changes": [
+      {
+        "when": {"cause": "tests"},
+        "write": [{"path": "weeks.txt", "content": "53\\n"}],
+        "events": [{"type": "builder.completed", "payload": {"tests": {"status": "pass"}}, "artifacts": [{"path": "weeks.txt"}]}]
+      },
+      {
+        "times": 0,
+        "write": [{"path": "weeks.txt", "content": "52 or 53\\n"}],
+        "events": [{"type": "builder.completed", "payload": {"tests": {"status": "pass"}}, "artifacts": [{"path": "weeks.txt"}]}]
+      }
+    ],
+    "review": [
+      {
+        "events": [{"type": "review.completed", "status": "changes_requested",
+                    "payload": {"findings": [{"path": "weeks.txt", "message": "most years have 52 weeks: name both"}]}}]
+      },
+      {"events": [{"type": "review.completed", "status": "approved"}]}
+    ],
+    "update_spec": {
+      "write": [
+        {"path": "SPEC.md", "content": "# Weeks\\n\\n## Status\\n\\nDone: see weeks.txt.\\n\\n"},
+        {"path": "SPEC.md", "append": true, "content": "## Scope\\n\\nWeeks of a year.\\n\\n"},
+        {"path": "SPEC.md", "append": true, "content": "## Decisions\\n\\nNone.\\n\\n## Changelog\\n\\nNone.\\n"}
+      ],
+      "events": [{"type": "spec.updated"}]
+    }
+  }
+}
+""",
+}

@@ -1,0 +1,231 @@
+"""``bartack clean``: delete runs that have ended. What could still be resumed is left alone unless it is named.
+
+Worktrees of runs go first, and only where all that is in them is saved elsewhere (``_clean_trees.py``).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+import msgspec
+
+from bartack.cli.app._exit import Exit
+from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._terminal import Screen, human_size, printable
+from bartack.cli.runs._clean_trees import clear_trees, count_trees, write_cleared
+from bartack.cli.runs._runs import (
+    ago,
+    complete_run,
+    locate,
+    note_unreadable,
+    paint_status,
+    say,
+    workspace_option,
+)
+from bartack.errors import BartackError, ForeignRunError, UntrustedError, UsageError
+from bartack.runtime.client.manage import delete_run
+from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, RunSummary, list_runs, summarise
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.rundir.origin import check_own
+from bartack.runtime.rundir.presence import is_active
+
+if TYPE_CHECKING:
+    from bartack.pipeline import Cleared
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_AGE: Final = re.compile(r"(\d+)([smhdw])")
+
+
+class Doomed(msgspec.Struct):
+    """A run that is to be deleted."""
+
+    run: str
+    status: str
+    updated_at: str
+    size_bytes: int
+    worktrees: int = 0
+
+
+@click.command(short_help="Delete runs that have ended.")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
+@click.option(
+    "--older-than", "age", metavar="AGE", help="Only runs that changed longer ago: 30m, 12h, 7d, 4w."
+)
+@click.option("--unfinished", is_flag=True, help="Also the named runs that could still be resumed.")
+@click.option("--worktrees", is_flag=True, help="Only the worktrees of these runs; the runs stay.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@workspace_option
+@json_option
+def clean(
+    runs: tuple[str, ...],
+    age: str | None,
+    workspace: str,
+    *,
+    unfinished: bool,
+    worktrees: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> Exit:
+    """Delete runs that are completed or cancelled: all of the workspace, or the named ones.
+
+    A run that failed or was interrupted can still be resumed and is left alone, unless it is named and --unfinished is given.
+    A run that somebody runs is never deleted. The list is shown first, and nothing is deleted without a yes.
+
+    Before the worktrees of a run go, everything in them is committed to their branches, and ignored files are put into an archive.
+    A worktree that may hold something that is nowhere else stays, and its run with it.
+    """
+    if unfinished and not runs:
+        raise UsageError("bartack clean", "--unfinished needs the runs to be named")
+    chosen = _choose(runs, workspace, unfinished=unfinished)
+    before = None if age is None else datetime.now(UTC) - parse_age(age)
+    doomed = [
+        (run, Doomed(run.id, summary.status, summary.updated_at, _size(run.path), _count_trees(run)))
+        for run, summary in chosen
+        if before is None or _is_older(summary.updated_at, before)
+    ]
+    doomed = [(run, facts) for run, facts in doomed if facts.worktrees or not worktrees]
+    if not as_json:
+        _write(Screen(sys.stdout), [facts for _, facts in doomed])
+    what = "the worktrees of " if worktrees else ""
+    agreed = bool(doomed) and not dry_run and (yes or _ask(what, len(doomed), as_json=as_json))
+    cleared: dict[str, Cleared] = {}
+    failed: dict[str, str] = {}
+    if agreed:
+        for run, _ in doomed:
+            with _noting(run, failed):
+                _remove(run, cleared, only_trees=worktrees)
+    if as_json:
+        shown = msgspec.to_builtins([facts for _, facts in doomed])
+        parts = {"worktrees": msgspec.to_builtins(cleared), "failed": failed}
+        write_json({"deleted": agreed, "runs": shown, **parts})
+    else:
+        write_cleared(Screen(sys.stdout), cleared)
+    return Exit.FAILED if failed else Exit.OK
+
+
+def _remove(run: RunDir, cleared: dict[str, Cleared], *, only_trees: bool) -> None:
+    """Delete a run and its worktrees, as far as nothing is lost."""
+    found = clear_trees(run)
+    if found is not None:
+        cleared[run.id] = found
+    if not only_trees and not (found is not None and found.kept):
+        delete_run(run)
+
+
+@contextmanager
+def _noting(run: RunDir, failed: dict[str, str]) -> Generator[None]:
+    """What is wrong with one run is reported, and the next one is deleted all the same."""
+    try:
+        yield
+    except BartackError as error:
+        failed[run.id] = error.message
+    except OSError as error:
+        failed[run.id] = f"{error.filename or run.path}: {error.strerror or error}"
+    if run.id in failed:
+        say(f"{run.id} is not deleted: {printable(failed[run.id])}")
+
+
+def parse_age(text: str) -> timedelta:
+    """An age like ``7d``.
+
+    Raises:
+        UsageError: It is none.
+    """
+    found = _AGE.fullmatch(text)
+    if found is None:
+        raise UsageError("bartack clean", f"{text!r} is no age; write 30m, 12h, 7d or 4w")
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
+def _choose(names: tuple[str, ...], workspace: str, *, unfinished: bool) -> list[tuple[RunDir, RunSummary]]:
+    if not names:
+        found = [(run, summarise(run)) for run in list_runs(Path(workspace))]
+        for _, summary in found:
+            if summary.status == UNREADABLE:
+                note_unreadable(summary)
+        ended = [(run, summary) for run, summary in found if summary.status in TERMINAL]
+        return [(run, summary) for run, summary in ended if _is_own(run)]
+    chosen = [(run, summarise(run)) for run in {name: locate(name, workspace) for name in names}.values()]
+    for run, summary in chosen:
+        check_own(run)
+        if is_active(run):
+            raise UsageError("bartack clean", f"{run.id} is running; cancel it first")
+        if summary.status not in TERMINAL and not unfinished:
+            reason = f"{run.id} is {summary.status} and could be resumed; --unfinished includes it"
+            raise UsageError("bartack clean", reason)
+    return chosen
+
+
+def _is_own(run: RunDir) -> bool:
+    """Whether a run was made here; of one that was not it is said why it stays."""
+    try:
+        check_own(run)
+    except (ForeignRunError, UntrustedError) as error:
+        say(f"{run.id} is left alone: {error.message}")
+        return False
+    except OSError as error:
+        say(
+            f"{run.id} is left alone: {printable(f'{error.filename or run.path}: {error.strerror or error}')}"
+        )
+        return False
+    return True
+
+
+def _count_trees(run: RunDir) -> int:
+    """How many worktrees a run has; none where they cannot be looked at, which is reported when they are to be removed."""
+    try:
+        return count_trees(run)
+    except OSError:
+        return 0
+
+
+def _is_older(updated_at: str, before: datetime) -> bool:
+    try:
+        return datetime.fromisoformat(updated_at) < before
+    except ValueError:
+        return False
+
+
+def _size(path: Path) -> int:
+    size = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                size += os.lstat(os.path.join(folder, name)).st_size
+    return size
+
+
+def _write(screen: Screen, doomed: list[Doomed]) -> None:
+    if not doomed:
+        screen.line("Nothing to delete.")
+        return
+    screen.table(
+        [
+            (
+                facts.run,
+                paint_status(screen, facts.status),
+                ago(facts.updated_at),
+                human_size(facts.size_bytes),
+                f"{facts.worktrees} worktree{'s' if facts.worktrees > 1 else ''}" if facts.worktrees else "",
+            )
+            for facts in doomed
+        ],
+        indent=0,
+    )
+
+
+def _ask(what: str, count: int, *, as_json: bool) -> bool:
+    if as_json or not sys.stdin.isatty():
+        raise UsageError("bartack clean", "nobody is there to ask; --yes deletes without asking")
+    runs = "this run" if count == 1 else f"these {count} runs"
+    return click.confirm(f"Delete {what}{runs} with everything in them?", err=True)

@@ -1,0 +1,259 @@
+"""``bartack mailbox``: what is in the mailboxes of a run, and messages from and to the shell."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections import Counter
+
+import click
+import msgspec
+
+from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._terminal import Screen, printable
+from bartack.cli.runs._runs import (
+    iso,
+    latest_argument,
+    load_value,
+    locate,
+    run_argument,
+    say,
+    workspace_option,
+)
+from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
+from bartack.messaging import BroadcastResult, Mailbox, Message, check_name, check_topic, is_success
+from bartack.runtime.client.connection import HubClient
+from bartack.runtime.protocol.requests import Request
+from bartack.runtime.protocol.steps import Held
+from bartack.runtime.rundir.find import read_state
+from bartack.runtime.rundir.inbox import LeftMessage, leave_message, left_messages
+from bartack.runtime.rundir.layout import RunDir
+from bartack.runtime.state.worker_state import Value
+
+name_argument = click.argument("name")
+
+
+@click.group(cls=PlainGroup, short_help="Look into mailboxes, send and receive.")
+def mailbox() -> None:
+    """Look into the mailboxes of a run, send messages and receive them.
+
+    A mailbox exists from its first use on. Messages are JSON values.
+    """
+
+
+@mailbox.command(name="list", short_help="List the mailboxes.")
+@latest_argument
+@workspace_option
+@json_option
+def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
+    """List the mailboxes of a run, or of the newest one, with their counts and the topics that they are subscribed to.
+
+    Kept are the messages that were sent while nobody ran the run: they are queued when it is resumed.
+    """
+    found = locate(run, workspace)
+    boxes = read_state(found).mailboxes
+    kept = Counter(left.mailbox for left in left_messages(found))
+    boxes = {**{name: Mailbox(name) for name in kept}, **boxes}
+    counts = {
+        name: {
+            "queued": len(box),
+            "kept": kept[name],
+            "scheduled": box.scheduled,
+            "held": box.held,
+            "sent": box.sent,
+            "received": box.delivered,
+            "dropped": box.dropped,
+            "size_bytes": box.size_bytes,
+            "closed": box.closed,
+            "owner": box.owner,
+            "topics": box.patterns,
+        }
+        for name, box in sorted(boxes.items())
+    }
+    if as_json:
+        write_json(counts)
+        return
+    screen = Screen(sys.stdout)
+    if not counts:
+        screen.line("The run has no mailboxes yet.")
+        return
+    heads = ["mailbox", "queued", *(["kept"] if kept else []), "scheduled", "held", "sent", "received"]
+    rows = [
+        [printable(name), *(f"{has[head]:>{len(head)}}" for head in heads[1:])]
+        for name, has in counts.items()
+    ]
+    if any(box.patterns for box in boxes.values()):
+        heads.append("topics")
+        rows = [[*row, " ".join(boxes[name].patterns)] for row, name in zip(rows, counts, strict=True)]
+    screen.table([[screen.paint(head, "dim") for head in heads], *rows], indent=0)
+
+
+@mailbox.command(short_help="Show what is queued, without taking it.")
+@run_argument
+@name_argument
+@click.option(
+    "-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
+)
+@workspace_option
+@json_option
+def peek(run: str, name: str, limit: int, workspace: str, *, as_json: bool) -> None:
+    """Show the messages that are queued in a mailbox, the oldest first, without taking them.
+
+    Behind them are those that were sent while nobody ran the run; they are queued when it is resumed.
+    """
+    check_name(name)
+    found = locate(run, workspace)
+    box = read_state(found).mailboxes.get(name)
+    messages = [] if box is None else box.queued()
+    messages = [*messages, *(_kept(left) for left in left_messages(found) if left.mailbox == name)][:limit]
+    if as_json:
+        for message in messages:
+            write_json(_facts(found, message))
+        return
+    screen = Screen(sys.stdout)
+    screen.listing(
+        [
+            (
+                message.id,
+                iso(message.at),
+                printable(message.sender),
+                printable(load_value(found, Value(message.value, message.ref)).decode()),
+            )
+            for message in messages
+        ],
+        indent=0,
+    )
+
+
+def _kept(left: LeftMessage) -> Message:
+    """A message that was left for a run, as it will be in its mailbox."""
+    return Message(
+        id=left.key, order=0, sender="kept", size=len(left.value), at=left.at, value=left.value, key=left.key
+    )
+
+
+def _facts(run: RunDir, message: Message) -> dict[str, object]:
+    return {
+        "id": message.id,
+        "at": message.at,
+        "sender": message.sender,
+        "attempt": message.attempt,
+        "value": msgspec.json.decode(load_value(run, Value(message.value, message.ref))),
+    }
+
+
+@mailbox.command(short_help="Send a message.")
+@run_argument
+@name_argument
+@click.argument("value", default="-")
+@click.option("--text", is_flag=True, help="VALUE is a text, not JSON.")
+@click.option("--key", default="", metavar="KEY", help="Send only once what has this key.")
+@workspace_option
+@json_option
+def send(run: str, name: str, value: str, key: str, workspace: str, *, text: bool, as_json: bool) -> None:
+    """Send VALUE, which is JSON, to a mailbox, and print the id of the message. Without VALUE, or with -, it is read from stdin.
+
+    The message is durable when the command ends. If nobody runs the run, it is kept and delivered when it is resumed.
+    """
+    check_name(name)
+    found = locate(run, workspace)
+    encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
+    key = key or secrets.token_hex(16)
+    kept = False
+    try:
+        with HubClient(found) as hub:
+            sent = msgspec.json.decode(hub.ask("send", Request(mailbox=name, key=key), encoded), type=str)
+    except RunNotActiveError:
+        leave_message(found, name, key, encoded)
+        sent, kept = key, True
+    if as_json:
+        write_json({"run": found.id, "id": sent, "kept": kept})
+    else:
+        sys.stdout.write(f"{sent}\n")
+        if kept:
+            say(f"kept for {found.id}, which nobody runs now; 'bartack resume {found.id}' delivers it")
+
+
+def _encode(value: str, *, is_text: bool) -> bytes:
+    if is_text:
+        return msgspec.json.encode(value)
+    try:
+        return msgspec.json.encode(msgspec.json.decode(value))
+    except msgspec.DecodeError as error:
+        raise UsageError("bartack mailbox send", f"VALUE is no JSON ({error}); --text sends a text") from None
+
+
+@mailbox.command(short_help="Publish a message to a topic.")
+@run_argument
+@click.argument("topic")
+@click.argument("value", default="-")
+@click.option("--text", is_flag=True, help="VALUE is a text, not JSON.")
+@workspace_option
+@json_option
+def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_json: bool) -> None:
+    """Send VALUE, which is JSON, to every mailbox that is subscribed to a topic, and print those that took it.
+
+    Without VALUE, or with -, it is read from stdin. Ends with 9 if nobody runs the run.
+    """
+    check_topic(topic)
+    found = locate(run, workspace)
+    encoded = _encode(sys.stdin.read() if value == "-" else value, is_text=text)
+    request = Request(topic=topic, strategy="best_effort")
+    with HubClient(found) as hub:
+        result = msgspec.json.decode(hub.ask("publish", request, encoded), type=BroadcastResult)
+    if as_json:
+        write_json(msgspec.to_builtins(result))
+        return
+    for copy in result.results:
+        if is_success(copy.outcome):
+            sys.stdout.write(f"{copy.recipient}\n")
+
+
+@mailbox.command(short_help="Receive messages.")
+@run_argument
+@name_argument
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Wait at most so many seconds.")
+@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="So many messages.")
+@click.option("--follow", is_flag=True, help="Receive until the run ends.")
+@workspace_option
+@json_option
+def receive(
+    run: str, name: str, timeout: float | None, count: int, workspace: str, *, follow: bool, as_json: bool
+) -> None:
+    """Receive messages from a mailbox and print each as one line of JSON. With --json with its id, sender and attempt.
+
+    A message is acknowledged when its line is written: whoever is killed before that leaves it in its place, so a message may
+    come twice. Ends with 8 if no message came in time, and with 9 if nobody runs the run.
+    """
+    check_name(name)
+    request = Request(mailbox=name, timeout_s=timeout)
+    with HubClient(locate(run, workspace)) as hub:
+        if follow:
+            _follow(hub, request, as_json=as_json)
+            return
+        for _ in range(count):
+            _receive(hub, request, as_json=as_json)
+
+
+def _follow(hub: HubClient, request: Request, *, as_json: bool) -> None:
+    while True:
+        try:
+            _receive(hub, request, as_json=as_json)
+        except ReceiveTimeoutError:
+            if request.timeout_s is not None:
+                raise
+        except RunNotActiveError:
+            return
+
+
+def _receive(hub: HubClient, request: Request, *, as_json: bool) -> None:
+    held = msgspec.json.decode(hub.ask("receive", request), type=Held)
+    _print(held, as_json=as_json)
+    hub.ask("ack", Request(id=held.id))
+
+
+def _print(held: Held, *, as_json: bool) -> None:
+    line = bytes(msgspec.json.encode(held)) if as_json else bytes(held.value)
+    sys.stdout.write(line.decode() + "\n")
+    sys.stdout.flush()

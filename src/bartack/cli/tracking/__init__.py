@@ -1,0 +1,1 @@
+"""Commands for hooks, the daemon and the lineage service."""

@@ -1,0 +1,133 @@
+"""``bartack hook``: put tracking hooks into the settings of the coding agent, and take them out again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from bartack.cli.app._app import PlainGroup
+from bartack.cli.app._exit import Exit
+from bartack.cli.app._options import json_option, write_json
+from bartack.cli.app._terminal import Screen, printable
+from bartack.plugin import (
+    EVENTS,
+    MODES,
+    SCOPES,
+    HookChange,
+    hook_status,
+    install_hooks,
+    shim_path,
+    uninstall_hooks,
+)
+
+if TYPE_CHECKING:
+    from bartack.plugin import Mode, Scope
+
+scope_option = click.option(
+    "--scope",
+    type=click.Choice(SCOPES),
+    default="local",
+    show_default=True,
+    help="Which settings file: yours everywhere, the project's shared one, or the project's own one of yours.",
+)
+dry_option = click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
+
+
+@click.group(cls=PlainGroup, short_help="Record what a coding agent writes.")
+def hook() -> None:
+    """Record what a coding agent writes, by hooks in its settings.
+
+    Foreign entries in the settings are never touched.
+    """
+
+
+@hook.command(short_help="Put the hooks into a settings file.")
+@click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    default="async",
+    show_default=True,
+    help="async: the agent does not wait for tool events; command: it does; http: through the daemon's HTTP door.",
+)
+@scope_option
+@click.option(
+    "--events", default=",".join(EVENTS), show_default=True, help="Which events, with commas between."
+)
+@dry_option
+@json_option
+def install(mode: Mode, scope: Scope, events: str, *, dry_run: bool, as_json: bool) -> None:
+    """Put the hooks into a settings file, in place of those that are there."""
+    names = tuple(name.strip() for name in events.split(",") if name.strip())
+    change = install_hooks(mode=mode, scope=scope, events=names, dry_run=dry_run)
+    _show(change, "installed in", "installed already in", dry_run=dry_run, as_json=as_json)
+
+
+@hook.command(short_help="Take the hooks out of a settings file.")
+@scope_option
+@dry_option
+@json_option
+def uninstall(scope: Scope, *, dry_run: bool, as_json: bool) -> None:
+    """Take the hooks out of a settings file, and nothing else."""
+    change = uninstall_hooks(scope=scope, dry_run=dry_run)
+    _show(change, "removed from", "not installed in", dry_run=dry_run, as_json=as_json)
+
+
+@hook.command(short_help="Say whether the hooks work.")
+@json_option
+def status(*, as_json: bool) -> int:
+    """Say whether the hooks work. Exit code 0 if they do, 1 if something is wrong, 9 if none are installed."""
+    found = hook_status()
+    if as_json:
+        write_json(found)
+    else:
+        _show_status(found)
+    return {"working": Exit.OK, "problems": Exit.FAILED}.get(str(found["state"]), Exit.NOT_ACTIVE)
+
+
+@hook.command(short_help="Record one event from stdin.")
+@click.argument("event")
+def record(event: str) -> None:
+    """Record one event of the agent from stdin, as the installed hooks do. Always exits with 0."""
+    os.execv(sys.executable, [sys.executable, "-I", "-S", str(shim_path()), event])  # noqa: S606 - a fixed command; the name of the event is one argument
+
+
+def _show(change: HookChange, done: str, same: str, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        write_json(change._asdict())
+        return
+    screen = Screen(sys.stdout)
+    if dry_run:
+        screen.line(change.after or "the file would be removed")
+        return
+    screen.line(f"{done if change.changed else same} {printable(change.path)}")
+
+
+def _show_status(found: dict[str, object]) -> None:
+    screen = Screen(sys.stdout)
+    screen.line(str(found["state"]))
+    rows: list[tuple[str, str]] = []
+    for scope, one in _members(found["scopes"]).items():
+        facts = _members(one)
+        events = [str(event) for event in cast("tuple[object, ...]", facts["events"])]
+        if events:
+            rows.append((scope, f"{facts['mode']}: {', '.join(events)}"))
+    daemon = _members(found["daemon"])
+    rows += [
+        ("daemon", "running" if daemon["running"] else "not running; the next event starts it"),
+        ("last event", str(found["last_event"] or "none")),
+        ("spool", f"{found['spool']} waiting"),
+        (
+            "outbox",
+            ", ".join(f"{count} {state}" for state, count in _members(found["outbox"]).items()) or "none",
+        ),
+    ]
+    screen.table(rows)
+    for problem in cast("list[object]", found["problems"]):
+        screen.line(f"{screen.paint('problem', 'red')}: {printable(str(problem))}")
+
+
+def _members(value: object) -> dict[str, object]:
+    return cast("dict[str, object]", value) if isinstance(value, dict) else {}

@@ -1,0 +1,1 @@
+"""From text to a syntax tree: one grammar over one cursor."""

@@ -1,0 +1,1 @@
+"""The parts of a Patchwork program: source, syntax tree, diagnostics. Text in, values out."""

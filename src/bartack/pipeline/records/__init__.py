@@ -1,0 +1,1 @@
+"""What a pipeline run leaves: records, facts, ledger, receipts, transcript."""

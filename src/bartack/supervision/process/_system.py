@@ -1,0 +1,33 @@
+"""The one place that chooses between operating systems. Everything else in this package asks here."""
+
+from __future__ import annotations
+
+import sys
+
+if sys.platform == "linux":
+    from bartack.supervision.process import _linux as system
+else:
+    from bartack.supervision.process import _darwin as system
+
+find_flaw = system.find_flaw
+iter_open_files = system.iter_open_files
+iter_outputs = system.iter_outputs
+iter_processes = system.iter_processes
+read_command = system.read_command
+read_environment = system.read_environment
+read_facts = system.read_facts
+set_death_signal = system.set_death_signal
+set_subreaper = system.set_subreaper
+
+__all__ = [
+    "find_flaw",
+    "iter_open_files",
+    "iter_outputs",
+    "iter_processes",
+    "read_command",
+    "read_environment",
+    "read_facts",
+    "set_death_signal",
+    "set_subreaper",
+    "system",
+]

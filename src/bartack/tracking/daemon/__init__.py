@@ -1,0 +1,1 @@
+"""The daemon of a user: takes in events from hooks and delivers them."""

@@ -1,0 +1,1 @@
+"""The lineage service: its store, its search, its HTTP interface."""

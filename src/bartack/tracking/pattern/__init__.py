@@ -1,0 +1,1 @@
+"""Patterns and their events: ids, similarity, analytics, the tracker."""
