@@ -1,0 +1,158 @@
+"""The rooms of the code: how many modules one has, which doors lead to it, and whether the signs on them are right."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+PACKAGE: Final = ROOT / "src/bartack"
+MODULES: Final = sorted(PACKAGE.rglob("*.py"))
+ROOMS: Final = sorted(path.parent for path in (PACKAGE / "runtime").rglob("__init__.py"))[1:]
+
+LARGEST_ROOM: Final = 30
+MOST_NAMES: Final = 25
+
+FOR_TOOLS: Final = {"client", "rundir", "state", "protocol", "program", "patchwork"}
+"""The rooms of ``runtime`` that the command line and the pipeline may enter."""
+
+OF_THE_HUB: Final = {"create", "hub", "launch", "machine", "reopened", "serve"}
+"""The modules of the hub that they need to run a run, and to watch one."""
+
+FOR_TESTS: Final = {"memory", "kernel", "scheduler", "context", "worker_process"}
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(parse(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room_of(name: str) -> tuple[str, str]:
+    """The room of ``runtime`` that an import leads to, and the module in it."""
+    parts = [*name.removeprefix("bartack.runtime.").split("."), "", ""]
+    return parts[0], parts[1]
+
+
+def entered(package: str) -> set[tuple[str, str]]:
+    """The rooms and modules of ``runtime`` that a package imports; the door itself is not a room."""
+    rooms = {room.name for room in ROOMS}
+    found = {
+        room_of(name)
+        for path in (PACKAGE / package).rglob("*.py")
+        for name in imports_of(path)
+        if name.startswith("bartack.runtime.")
+    }
+    return {place for place in found if place[0] in rooms}
+
+
+def test_no_room_is_crowded() -> None:
+    folders = Counter(path.parent for path in MODULES if path.name != "__init__.py")
+
+    assert {str(folder): count for folder, count in folders.items() if count > LARGEST_ROOM} == {}
+
+
+def test_the_door_of_a_room_says_what_it_owns_and_imports_nothing() -> None:
+    doors = [room / "__init__.py" for room in ROOMS if room.name != "patchwork"]
+
+    assert [str(door) for door in doors if ast.get_docstring(parse(door)) is None] == []
+    assert [(str(door), name) for door in doors for name in imports_of(door)] == []
+
+
+def test_a_private_module_of_a_room_is_imported_by_that_room_only() -> None:
+    wrong = [
+        (str(path.relative_to(PACKAGE)), name)
+        for path in MODULES
+        for name in imports_of(path)
+        if name.startswith("bartack.runtime.")
+        and room_of(name)[1].startswith("_")
+        and not path.is_relative_to(PACKAGE / "runtime" / room_of(name)[0])
+    ]
+
+    assert wrong == []
+
+
+def test_tools_enter_only_the_rooms_that_are_open_to_them() -> None:
+    for package in ("cli", "pipeline"):
+        wrong = {
+            place
+            for place in entered(package)
+            if place[0] not in FOR_TOOLS and not (place[0] == "hub" and place[1] in OF_THE_HUB)
+        }
+        assert wrong == set(), package
+
+
+def test_only_tests_enter_the_rooms_of_the_kernel_and_of_workers() -> None:
+    users = {
+        (path.relative_to(PACKAGE).parts[0], room_of(name)[0])
+        for path in MODULES
+        for name in imports_of(path)
+        if name.startswith("bartack.runtime.") and room_of(name)[0] in FOR_TESTS
+    }
+
+    assert {user for user, _ in users} <= {"runtime", "testing"}
+
+
+def test_no_door_has_too_many_names() -> None:
+    runtime = parse(PACKAGE / "runtime/__init__.py")
+    exported = next(
+        node.value
+        for node in runtime.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    )
+
+    assert isinstance(exported, ast.List)
+    assert len(exported.elts) <= MOST_NAMES
+
+
+OF_PEOPLE: Final = {"conftest.py", "src/pkg/team.py"}
+"""Files that a docstring may name because people have them."""
+
+FILE: Final = re.compile(r"``?([a-z_/]+/)?(_?[a-z][a-z_]*\.py)``?")
+
+
+def named_files(text: str) -> Iterator[str]:
+    yield from ("".join(part or "" for part in found) for found in FILE.findall(text))
+
+
+def is_there(name: str, beside: Path) -> bool:
+    top = PACKAGE / beside.relative_to(PACKAGE).parts[0] if beside != PACKAGE else PACKAGE
+    return any((base / name).exists() for base in (beside, top, PACKAGE, ROOT))
+
+
+def test_every_file_that_a_docstring_names_is_there() -> None:
+    wrong = [
+        (str(path.relative_to(PACKAGE)), name)
+        for path in MODULES
+        for name in named_files(ast.get_docstring(parse(path)) or "")
+        if name not in OF_PEOPLE and not is_there(name, path.parent)
+    ]
+
+    assert wrong == []
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+
+    assert [name for name in named_files(text) if not is_there(name, PACKAGE)] == []
+
+
+def test_the_architecture_names_every_room() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    rooms = [path.parent for path in PACKAGE.rglob("__init__.py") if path.parent.parent != PACKAGE.parent]
+
+    nested = [room for room in rooms if room.parent != PACKAGE]
+    assert [str(room) for room in nested if f"{room.name}/`" not in text] == []
+    assert [room.name for room in rooms if room.parent == PACKAGE and f"`{room.name}" not in text] == []
