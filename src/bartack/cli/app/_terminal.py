@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TextIO
 
@@ -170,3 +171,9 @@ def _columns(stream: TextIO) -> int:
 
 def _colour_is_welcome() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def say(text: str) -> None:
+    """Tell a person something: on stderr, so that stdout carries results only."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

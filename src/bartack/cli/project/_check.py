@@ -14,8 +14,7 @@ import msgspec
 from bartack.cli.app._edge import own
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option
-from bartack.cli.app._terminal import Screen, printable
-from bartack.cli.runs._runs import say
+from bartack.cli.app._terminal import Screen, printable, say
 from bartack.config.problem import CONFIG_FILE
 from bartack.config.project import PATCHWORK
 from bartack.errors import UsageError

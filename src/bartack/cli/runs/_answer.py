@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, printable, printable_lines
+from bartack.cli.app._terminal import Screen, printable, printable_lines, say
 from bartack.cli.runs._runs import (
     QuestionFacts,
     complete_run,
@@ -20,7 +20,6 @@ from bartack.cli.runs._runs import (
     locate,
     note_unreadable,
     open_questions,
-    say,
     workspace_option,
 )
 from bartack.errors import (

@@ -18,8 +18,8 @@ import msgspec
 
 from bartack._version import __version__
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, human_size
-from bartack.cli.runs._runs import locate, run_argument, say, workspace_option
+from bartack.cli.app._terminal import Screen, human_size, say
+from bartack.cli.runs._runs import locate, run_argument, workspace_option
 from bartack.config.load import load_config
 from bartack.core import RealDisk, Redactor, SecretRule, naming
 from bartack.errors import BartackError, UsageError

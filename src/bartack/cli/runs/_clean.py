@@ -19,17 +19,9 @@ import msgspec
 
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, human_size, printable
+from bartack.cli.app._terminal import Screen, human_size, printable, say
 from bartack.cli.runs._clean_trees import clear_trees, count_trees, write_cleared
-from bartack.cli.runs._runs import (
-    ago,
-    complete_run,
-    locate,
-    note_unreadable,
-    paint_status,
-    say,
-    workspace_option,
-)
+from bartack.cli.runs._runs import ago, complete_run, locate, note_unreadable, paint_status, workspace_option
 from bartack.errors import BartackError, ForeignRunError, UntrustedError, UsageError
 from bartack.runtime.client.manage import delete_run
 from bartack.runtime.rundir.find import TERMINAL, UNREADABLE, RunSummary, list_runs, summarise

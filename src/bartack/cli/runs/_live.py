@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from bartack.cli.app._paint import Board
-from bartack.cli.app._terminal import Colour, Screen, columns, human_time, printable
+from bartack.cli.app._terminal import Colour, Screen, columns, human_time, printable, say
 from bartack.cli.runs._ask import Asker
-from bartack.cli.runs._runs import load_value, say
+from bartack.cli.runs._runs import load_value
 from bartack.core import SystemClock
 from bartack.journal import open_reader
 from bartack.runtime.hub.hub import Hub

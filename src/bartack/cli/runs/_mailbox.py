@@ -11,16 +11,8 @@ import msgspec
 
 from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, printable
-from bartack.cli.runs._runs import (
-    iso,
-    latest_argument,
-    load_value,
-    locate,
-    run_argument,
-    say,
-    workspace_option,
-)
+from bartack.cli.app._terminal import Screen, printable, say
+from bartack.cli.runs._runs import iso, latest_argument, load_value, locate, run_argument, workspace_option
 from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
 from bartack.messaging import BroadcastResult, Mailbox, Message, check_name, check_topic, is_success
 from bartack.runtime.client.connection import HubClient

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from bartack.cli.runs._runs import say
+from bartack.cli.app._terminal import say
 from bartack.cli.runs._wish import Wish
 from bartack.config.load import Config, Reading, read_settings
 from bartack.errors import ConfigError, UsageError

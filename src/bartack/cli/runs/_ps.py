@@ -11,8 +11,8 @@ import click
 import msgspec
 
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, human_time, printable
-from bartack.cli.runs._runs import complete_run, locate, paint_status, say, workspace_option
+from bartack.cli.app._terminal import Screen, human_time, printable, say
+from bartack.cli.runs._runs import complete_run, locate, paint_status, workspace_option
 from bartack.cli.runs._status import write_deadlock
 from bartack.core import SystemClock
 from bartack.errors import BartackError, HubStoppedError, RunNotActiveError

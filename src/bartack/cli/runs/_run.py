@@ -14,7 +14,7 @@ import msgspec
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import json_option
-from bartack.cli.app._terminal import Colour, Screen, human_time, listed, printable, printable_lines
+from bartack.cli.app._terminal import Colour, Screen, human_time, listed, printable, printable_lines, say
 from bartack.cli.runs._answer import expected
 from bartack.cli.runs._failure import known_error, needs_update, spent_setting, write_failure
 from bartack.cli.runs._live import JsonView, PlainView, TerminalView, View, put_event
@@ -25,7 +25,6 @@ from bartack.cli.runs._runs import (
     note_unreadable,
     open_questions,
     pretty,
-    say,
     workspace_option,
 )
 from bartack.cli.runs._wish import PIPELINE, Wish, set_option, wish_options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -12,7 +11,7 @@ import click
 import msgspec
 
 from bartack.cli.app._options import workspace_option as workspace_option  # noqa: PLC0414 - the commands about runs take it from here
-from bartack.cli.app._terminal import Screen, Style, human_time, printable
+from bartack.cli.app._terminal import Screen, Style, human_time, printable, say
 from bartack.core import RealDisk
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import FileBlobs, open_reader
@@ -145,12 +144,6 @@ def paint_status(screen: Screen, status: str) -> str:
     """A status in its colour."""
     style = STYLES.get(status)
     return screen.paint(status, style) if style else status
-
-
-def say(text: str) -> None:
-    """Tell a person something: on stderr, so that stdout carries results only."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
 
 
 def pretty(encoded: bytes) -> str:

@@ -7,7 +7,8 @@ import sys
 import click
 
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.runs._runs import locate, run_argument, say, workspace_option
+from bartack.cli.app._terminal import say
+from bartack.cli.runs._runs import locate, run_argument, workspace_option
 from bartack.runtime.client.manage import cancel_run, delete_run, fail_run, fork_run
 from bartack.runtime.program.update import update_program
 from bartack.runtime.rundir.find import read_state, status_of

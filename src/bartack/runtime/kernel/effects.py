@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import errno
 import os
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -478,10 +477,7 @@ class EffectDesk:
 
     def _began_at(self, begin: f.Begin) -> int:
         """When a body began that is recorded later; 0 if it is recorded at once."""
-        if not begin.since_ns:
-            return 0
-        age_us = (time.monotonic_ns() - begin.since_ns) // 1000
-        return self._office.now_us() - max(age_us, 0)
+        return min(begin.since, self._office.now_us()) if begin.since else 0
 
     def _cancel_begun(self, worker: Worker, opened: OpenStep, begin: f.Begin, abort: Abort) -> None:
         error = abort.error()

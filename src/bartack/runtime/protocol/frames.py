@@ -181,8 +181,8 @@ class Begin(Frame, tag="begin"):
     a: Raw = Raw(b"{}")
     cleanup: bool = False
     """See ``Step.cleanup``."""
-    since_ns: int = 0
-    """When the body began, on the monotonic clock of this computer, if the hub may read this frame much later."""
+    since: int = 0
+    """When the body began, if the hub may read this frame much later: microseconds since 1970, UTC."""
 
 
 class Done(Frame, tag="done"):

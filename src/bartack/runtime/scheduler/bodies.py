@@ -338,7 +338,7 @@ class Bodies:
             grace_s=GRACE_S if options.is_async else 0.0,
             max_crashes=options.max_crashes,
             cleanup=op.cleanup,
-            since_ns=op.since_ns,
+            since=time.time_ns() // 1000 if op.since_ns else 0,
         )
 
     def _limit_s(self, options: BodyOptions) -> float:
