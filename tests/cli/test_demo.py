@@ -222,7 +222,7 @@ def sabotage(folder: Path, syncs: int) -> Path:
         "    if not left[0]:\n"
         "        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\n"
         "    left[0] -= 1\n"
-        "if any('_demo_worker' in word for word in sys.orig_argv):\n"
+        "if any('demo._worker' in word for word in sys.orig_argv):\n"
         "    os.fdatasync = full\n"
     )
     return home

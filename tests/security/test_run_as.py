@@ -405,9 +405,9 @@ def test_a_process_of_the_user_elsewhere_is_refused_even_with_the_group_of_the_r
     with subprocess.Popen(
         command, cwd=site.project, env=site.environment(), stderr=subprocess.DEVNULL, stdout=subprocess.PIPE
     ) as hub:
-        wait_until(lambda: (site.state / "runs").exists() and site.only_run().socket.exists())
+        wait_until(lambda: any((site.state / "runs").glob("run-*/journal.ndjson")))
         run = site.only_run()
-        wait_until(lambda: bool(read_state(run).questions))
+        wait_until(lambda: run.socket.exists() and bool(read_state(run).questions))
         group = run.path.stat().st_gid
         words = site.command("answer", str(run.path), "q1", "true")
         attempts = [site.as_user(*words), site.as_user(*words, groups=[group])]

@@ -39,7 +39,7 @@ async def main(ctx):
 HURRIED = """\
 import sys
 from bartack.cli import main
-from bartack.runtime import _hub
+from bartack.runtime.hub import hub as _hub
 _hub.DEADLOCK_NOTE_S = 0.1
 sys.exit(main(["run", "team.py"]))
 """

@@ -150,7 +150,7 @@ class BuilderPayload(Part, frozen=True):
 class ReviewPayload(Part, frozen=True):
     """What a reviewer wants changed."""
 
-    findings: list[Finding] | None = None
+    findings: list[Finding | str] | None = None
     summary: str | None = None
 
 

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 import msgspec
 
-from bartack.agents import AgentResult, Finding
+from bartack.agents import AgentResult, Finding, findings_of
 from bartack.pipeline.records._records import Gate
 from bartack.runtime.rundir.pipeline_transcript import cut_line
 from bartack.runtime.rundir.receipts import Receipt
@@ -38,14 +38,8 @@ def say_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
     if result.usage.cost_usd:
         parts.append(f"${result.usage.cost_usd:.2f}")
     told = ", ".join(part for part in parts if part)
-    wanted = _texts(_findings(result))
+    wanted = _texts(findings_of(result.event)) if "findings" in result.payload else ""
     return cut_line(f"{receipt.agent.agent_id}  {told}{wanted}")
-
-
-def _findings(result: AgentResult) -> list[Finding]:
-    """What an answer wants changed; it was checked before."""
-    found = result.payload.get("findings")
-    return msgspec.convert(found, type=list[Finding]) if isinstance(found, list) else []
 
 
 def _texts(findings: list[Finding]) -> str:

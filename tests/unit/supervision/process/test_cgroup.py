@@ -387,7 +387,7 @@ def test_somebody_else_who_ends_a_ground_is_waited_for_only_by_who_must(
 def test_a_child_that_cannot_be_born_in_its_group_is_born_where_we_are() -> None:
     code = (
         "import os\n"
-        "from bartack.supervision import _spawn\n"
+        "from bartack.supervision.parent import _spawn\n"
         "from bartack.supervision.process._cgroup import Cgroup\n"
         "no_group = Cgroup('/', os.open('/', os.O_RDONLY))\n"
         "pid = _spawn._fork(no_group)\n"

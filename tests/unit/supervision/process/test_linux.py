@@ -106,7 +106,7 @@ def test_the_environment_of_a_process_can_be_read() -> None:
 
 def test_a_process_can_say_in_its_environment_who_it_became() -> None:
     code = (
-        "import os\nfrom bartack.supervision import _linux\n"
+        "import os\nfrom bartack.supervision.process import _linux\n"
         "slot = _linux.find_slot('SLOT')\n"
         "_linux.fill_slot(slot, 'x' * 9)\n"
         "print(_linux.read_environment(os.getpid()))\n"
