@@ -28,8 +28,7 @@ INSTALL   = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c 
 endif
 
 # What differs between versions of Python: SQLite, tokens, JSON, processes, and what a newcomer does first.
-PORTABLE = tests/newcomer tests/contract tests/cli/test_app.py tests/unit/agents tests/unit/core tests/unit/resilience \
-	tests/unit/tracking/pattern/test_pattern.py tests/unit/tracking/pattern/test_tracker.py
+PORTABLE = tests/newcomer/test_python_projects.py tests/contract tests/cli/test_app.py tests/unit/core tests/unit/resilience/test_store.py
 
 .PHONY: help demo test portable soak check bench format clean
 .DEFAULT_GOAL := help
