@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.crash.runs import wait_until
 from tests.pipeline.studio import REPORT, Studio
 from tests.pipeline.team import GREEN, RED, Team, begin, order, settings, statuses
 
@@ -72,7 +73,7 @@ def test_resume_from_python_holds_the_workspace_and_does_what_the_command_does(
     state = run.wait(60)
 
     assert state.status == "completed"
-    assert not held(studio)
+    wait_until(lambda: not held(studio))  # the process of the run ends a moment after the run
     assert json.loads((run.dir / "run.json").read_text())["pipeline"]["stage"] == "complete"
     assert "was missing and is written again" in (run.dir / "hub.log").read_text()
     assert "tests.timeout_s" in (run.dir / "sets.json").read_text()
