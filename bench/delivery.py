@@ -16,7 +16,7 @@ import msgspec
 
 from bartack.core import SystemClock
 from bartack.journal import open_reader
-from bartack.runtime.kernel.mail_events import Herald
+from bartack.runtime.kernel.mail_events import EventEmitter
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Value
@@ -66,12 +66,12 @@ def death(directory: str, size: int) -> Sample:
 def silence(directory: str, size: int) -> Sample:
     """Nanoseconds per entry that telemetry without a handler hears of."""
     del directory
-    herald = Herald(Telemetry(), State(), SystemClock())
+    emitter = EventEmitter(Telemetry(), State(), SystemClock())
     sent = e.MessageSent(mailbox="box", id="m-1", size=3, sender="main", p="main", n=1, fp="f")
     value = Value(msgspec.Raw(b"[1]"))
     began = perf_counter_ns()
     for _ in range(size):
-        herald.hear(sent, 0, value)
+        emitter.note(sent, 0, value)
     return Sample(value=(perf_counter_ns() - began) / size)
 
 

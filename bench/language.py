@@ -24,7 +24,7 @@ from bartack.language import (
     reformat,
 )
 from bartack.runtime.program.inspect import probe
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import run_worker
 from bench._harness import OURS, Bench, Contestant, Race, main
@@ -155,7 +155,7 @@ def growth_of_run(directory: str, size: int, *, program: str, most: int) -> Samp
     """How many times as long one of many takes in a program as one of a twentieth, the median."""
     place = Path(directory) / "growth.pw"
     place.write_text(program, encoding="utf-8")
-    worker = load_worker(probe(Inquiry(str(place), directory), Path(directory)).worker, directory)
+    worker = load_worker(probe(ProbeRequest(str(place), directory), Path(directory)).worker, directory)
 
     def per_one(count: int) -> float:
         return _timed(lambda: run_worker(worker(count))) / count

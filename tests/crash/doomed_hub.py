@@ -19,8 +19,8 @@ from bartack.journal import FileJournal
 from bartack.runtime.hub import commands as _commands
 from bartack.runtime.hub import hub as _hub
 from bartack.runtime.hub.serve import main
+from bartack.runtime.kernel import actions as _actions
 from bartack.runtime.kernel import core as _core
-from bartack.runtime.kernel import turn as _ledger
 from bartack.runtime.rundir import layout as _layout
 from bartack.runtime.rundir import mirror as _mirror
 from bartack.supervision import ParentClient
@@ -28,14 +28,14 @@ from bartack.supervision import ParentClient
 ACTIONS: Final = {
     cls.__name__: cls
     for cls in (
-        _ledger.Say,
-        _ledger.Greet,
-        _ledger.StartWorker,
-        _ledger.StartShell,
-        _ledger.Show,
-        _ledger.Transition,
-        _ledger.Hang,
-        _ledger.EndHub,
+        _actions.SendFrames,
+        _actions.SendHistory,
+        _actions.StartWorker,
+        _actions.StartShell,
+        _actions.Show,
+        _actions.Transition,
+        _actions.CloseConnection,
+        _actions.EndHub,
     )
 }
 FUNCTIONS: Final[dict[str, tuple[type, str]]] = {
@@ -117,10 +117,10 @@ def arm(point: str, times: int) -> None:
         setattr(owner, attribute, doom.wrap(getattr(owner, attribute), after=when == "after"))
 
 
-def _arm_action(doom: Doom, action: type[_ledger.Action], *, after: bool) -> None:
+def _arm_action(doom: Doom, action: type[_actions.Action], *, after: bool) -> None:
     original = _hub.Hub._do
 
-    def do(self: _hub.Hub, actions: list[_ledger.Action]) -> None:
+    def do(self: _hub.Hub, actions: list[_actions.Action]) -> None:
         for one in actions:
             if isinstance(one, action) and not after:
                 doom.come()

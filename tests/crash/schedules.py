@@ -27,8 +27,9 @@ from tests.crash.schedule_programs import Writer, player
 from bartack.errors import AgentError, SessionFailedError
 from bartack.journal import MemoryStore
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
-from bartack.runtime.kernel import turn as act
+from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.turn import describe
 from bartack.runtime.memory.hub import KilledError, MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -174,7 +175,7 @@ class Process:
         """The hub hears the next thing that it says."""
         frame = self.outbox.popleft()
         hub = self._play.hub
-        peer = hub.core.ledger.peers.get(self.number)
+        peer = hub.core.turn.peers.get(self.number)
         hub.say(self.number, frame)
         is_heard = peer is not None and isinstance(frame, f.Done) and (frame.p, frame.n) not in peer.told
         hub.run_ready()
@@ -328,8 +329,8 @@ class Play:
             seed=1,
         )
         spawned = e.WorkerSpawned(path="main", worker=player.ref)
-        ledger = self.hub.core.ledger
-        ledger.record((created, NO_VALUE), (spawned, ledger.pack_raw(player(self.code).encode())))
+        turn = self.hub.core.turn
+        turn.record((created, NO_VALUE), (spawned, turn.pack_raw(player(self.code).encode())))
 
     def _play(self) -> None:
         """Let one thing happen after the other until the hub has ended."""
@@ -366,7 +367,7 @@ class Play:
     def _pass_time(self, *, idle: bool) -> None:
         """Wait for the next timer. While something else can happen, none that is far away."""
         self.hub.flush()
-        due = self.hub.core.clockwork.next_in_s()
+        due = self.hub.core.timers.next_in_s()
         assert not idle or (due is not None and due < WAITS_S), f"everything waits: {due}"
         if due is not None and (idle or due < 10.0):
             self.clock.advance(max(due, 1e-6))
@@ -390,8 +391,8 @@ class Play:
         if kind == "kill_worker" and self._processes:
             self.end_worker(self.draw.choice(list(self._processes.values())), "signal:SIGKILL")
         elif kind == "fail":
-            error = act.describe(SessionFailedError("a person", "fail", "not now"))
-            self.hub.post(lambda core: core.crew.fail_session(None, error, None))
+            error = describe(SessionFailedError("a person", "fail", "not now"))
+            self.hub.post(lambda core: core.workers.fail_session(None, error, None))
             self.hub.run_ready()
         return True
 

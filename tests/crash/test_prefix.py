@@ -210,13 +210,13 @@ def finished_keys(theatre: Theatre) -> set[str]:
     keys: set[str] = set()
     if state.run is None:
         return keys
-    theatre.hub.core.ledger.state = state
+    theatre.hub.core.turn.state = state
     for entry in theatre.store.entries:
         data = e.decode_entry(entry.kind, entry.raw)
         if isinstance(data, e.StepFinished | e.StepFailed):
             worker = state.worker_of(data.p)
             assert worker is not None
-            keys.add(theatre.hub.core.ledger.key(worker, data.p, data.n))
+            keys.add(theatre.hub.core.turn.key(worker, data.p, data.n))
     return keys
 
 

@@ -25,7 +25,7 @@ from bartack.core import open_watch
 from bartack.runtime.hub.create import Order, create_run
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.protocol.frames import TOGETHER
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, assert_survives_crashes
 
@@ -101,7 +101,7 @@ def test_an_example_that_is_killed_again_and_again_ends_as_its_page_says(example
 @pytest.mark.parametrize("example", IN_MEMORY, indirect=True)
 def test_an_example_that_is_killed_behind_any_step_ends_as_if_it_had_not_been(example: Path) -> None:
     program = next(iter(sorted(example.glob("*.pw"))))
-    finding = probe(Inquiry(str(program), str(example)), example)
+    finding = probe(ProbeRequest(str(program), str(example)), example)
     script = example / "replies.toml"
     text = script.read_text(encoding="utf-8") if script.exists() else ""
     rules: list[dict[str, object]] = tomllib.loads(text).get("prompts", [])

@@ -14,7 +14,7 @@ from bartack.runtime.patchwork import _members, _operators
 from bartack.runtime.patchwork import _values as values
 from bartack.runtime.patchwork._runtime import Runtime
 from bartack.runtime.program.inspect import probe
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, TestRun, run_worker
 
@@ -39,7 +39,7 @@ GROWING = {
 def _run(directory: Path, body: str) -> TestRun[object]:
     place = directory / "program.pw"
     place.write_text(f"worker main() {{\n{body}\n}}\n")
-    worker = load_worker(probe(Inquiry(str(place), str(directory)), directory).worker, str(directory))
+    worker = load_worker(probe(ProbeRequest(str(place), str(directory)), directory).worker, str(directory))
     return run_worker(worker(), agent=ScriptedAgent([{"text": "no"}]))
 
 

@@ -11,7 +11,7 @@ from bartack.language.checking._library import _ARRAY, _STRING, FUNCTIONS, Signa
 from bartack.runtime import ShellResult
 from bartack.runtime.patchwork._places import own_error
 from bartack.runtime.program.inspect import probe
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import run_worker
 
@@ -127,7 +127,7 @@ def test_no_operation_throws_an_error_of_python_at_a_program(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "odd.pw").write_text(_program())
     worker = load_worker(
-        probe(Inquiry(str(tmp_path / "odd.pw"), str(tmp_path)), tmp_path).worker, str(tmp_path)
+        probe(ProbeRequest(str(tmp_path / "odd.pw"), str(tmp_path)), tmp_path).worker, str(tmp_path)
     )
 
     run = run_worker(worker(), shell=_run)

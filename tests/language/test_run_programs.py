@@ -17,7 +17,7 @@ import pytest
 from bartack.language import parse
 from bartack.runtime import ShellResult, Worker
 from bartack.runtime.program.inspect import probe
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, TestRun, assert_survives_crashes, run_worker
 
@@ -53,7 +53,7 @@ def load_case(name: str) -> Case:
 
 
 def load_entry(name: str) -> Worker[..., object]:
-    finding = probe(Inquiry(str(HERE / f"{name}.pw"), str(HERE)), HERE)
+    finding = probe(ProbeRequest(str(HERE / f"{name}.pw"), str(HERE)), HERE)
     return load_worker(finding.worker, str(HERE))
 
 

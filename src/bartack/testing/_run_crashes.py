@@ -24,7 +24,7 @@ from bartack.runtime.program.inspect import probe
 from bartack.runtime.program.pin import pin, read_sources
 from bartack.runtime.program.replay import ReplayReport, check_replay
 from bartack.runtime.protocol.frames import Begin, Done, Frame, Note, Out, Returned, Step
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.apply import apply_all
@@ -270,7 +270,7 @@ def assert_replays(
         workspace = recorded if recorded.is_dir() else Path(scratch)
         module = created.worker.partition(":")[0]
         root = project_root(file, workspace, module)
-        inquiry = Inquiry(str(file), str(root), created.name, call=CallArgs(), module=module)
+        inquiry = ProbeRequest(str(file), str(root), created.name, call=CallArgs(), module=module)
         finding = probe(inquiry, workspace)
         pinned = Path(scratch, "program")
         pin(read_sources(finding.files, root), pinned, Batch(synced=False))

@@ -17,7 +17,7 @@ import pytest
 
 from bartack.language import NotLoaded, check
 from bartack.runtime.program.inspect import probe
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.worker_process.child import load_worker
 from bartack.testing import ScriptedAgent, run_worker
 
@@ -77,7 +77,7 @@ def test_a_program_does_what_it_says(case: Case, tmp_path: Path, monkeypatch: py
     for name, text in case.files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
-    finding = probe(Inquiry(str(tmp_path / "main.pw"), str(tmp_path)), tmp_path)
+    finding = probe(ProbeRequest(str(tmp_path / "main.pw"), str(tmp_path)), tmp_path)
     agent = ScriptedAgent([json.loads(rule) for rule in case.all("agent")])
     answers = {text.partition(" => ")[0]: text.partition(" => ")[2] for text in case.all("answer")}
 

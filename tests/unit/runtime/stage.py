@@ -17,7 +17,7 @@ from bartack.agents import Prompt
 from bartack.config.timeouts import Timeouts
 from bartack.errors import AgentError
 from bartack.journal import Entry, MemoryStore
-from bartack.runtime.kernel import turn as act
+from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.kernel.effects import ShellEnd
@@ -295,7 +295,7 @@ class Stage:
         """Let time pass in small steps, as it does."""
         end = self.clock.monotonic_ns() + int(seconds * 1e9)
         while self.clock.monotonic_ns() < end:
-            due = self.core.clockwork.next_in_s()
+            due = self.core.timers.next_in_s()
             left = (end - self.clock.monotonic_ns()) / 1e9
             self.clock.advance(left if due is None else min(max(due, 1e-6), left))
             self.hub.tick()
@@ -362,7 +362,7 @@ class Stage:
             run=RUN, worker="prog:main", name="main", program="prog.py", workspace="/w", root="/w", seed=1
         )
         spawned = e.WorkerSpawned(path="main", worker="prog:main")
-        record = self.hub.core.ledger.record
+        record = self.hub.core.turn.record
         record((created, NO_VALUE), (spawned, Value(raw({"args": []}))))
 
 
@@ -552,7 +552,7 @@ class Theatre(Stage):
         while not self.hub.status:
             self.hub.flush()
             self._answer_questions()
-            due = self.core.clockwork.next_in_s()
+            due = self.core.timers.next_in_s()
             assert due is not None or self.hub.turn(), f"everybody waits: {self._waits()}"
             self.clock.advance(max(due or 0.0, 1e-6))
             self.hub.tick()

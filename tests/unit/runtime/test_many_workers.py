@@ -117,4 +117,4 @@ def test_a_worker_that_waits_for_its_turn_is_given_up_with_its_delegate() -> Non
 
     assert stage.stopped == paths[:STARTING_AT_ONCE]
     assert main.error(1) == "StepCancelledError"
-    assert not stage.core.crew.absent
+    assert not stage.core.workers.absent

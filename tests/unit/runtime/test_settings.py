@@ -22,7 +22,7 @@ from bartack.runtime.hub import launch
 from bartack.runtime.hub.agent_programs import Programs, _Sink
 from bartack.runtime.hub.launch import _settings_of
 from bartack.runtime.hub.serve import Quiet
-from bartack.runtime.kernel.turn import StartPrompt
+from bartack.runtime.kernel.actions import StartPrompt
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.rundir.layout import RunDir
@@ -131,7 +131,7 @@ def test_a_prompt_may_take_as_long_as_the_settings_say(
 ) -> None:
     config = told(tmp_path, AGENTS + text)
     stage = stage_of(config)
-    stage.core.effects._office.timeouts = Timeouts({}, config.limits)
+    stage.core.effects.timeouts = Timeouts({}, config.limits)
 
     assert think(stage, agent=agent).timeout_s == seconds
     assert think(stage_of(config), agent=agent, timeout_s=7.0).timeout_s == 7.0

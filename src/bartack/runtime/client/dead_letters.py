@@ -73,7 +73,7 @@ class RunLetters:
             return msgspec.json.decode(self._ask("dead.add", request, data), type=str)
         except RunNotActiveError:
             return self._own(
-                lambda core: core.letters.add(name, "", core.ledger.pack_raw(data), reason, checked)
+                lambda core: core.letters.add(name, "", core.turn.pack_raw(data), reason, checked)
             )
 
     def retry(self, chosen: LetterFilter) -> list[Retried]:

@@ -141,7 +141,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
     def now(self) -> NoteOp[datetime.datetime]:
         """The time, in UTC."""
         self._scheduler.check_here("ctx.now")
-        return files.now(self._scheduler.senses)
+        return files.now(self._scheduler.entropy)
 
     @overload
     def random(self) -> NoteOp[float]: ...
@@ -151,14 +151,14 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
         """A random number from 0 up to 1, or an integer with both ends included."""
         self._scheduler.check_here("ctx.random")
         if not bounds:
-            return files.fraction(self._scheduler.senses)
+            return files.fraction(self._scheduler.entropy)
         first, last = bounds
-        return files.integer(self._scheduler.senses, first, last)
+        return files.integer(self._scheduler.entropy, first, last)
 
     def uuid(self) -> NoteOp[uuid.UUID]:
         """A random UUID."""
         self._scheduler.check_here("ctx.uuid")
-        return files.new_uuid(self._scheduler.senses)
+        return files.new_uuid(self._scheduler.entropy)
 
     # Steps of one's own.
 

@@ -80,7 +80,7 @@ class MailMembers(Members):
             BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
             DeliveryOptionError: An option cannot be used, or a recipient is given twice.
         """
-        checked = check_options(options, self._scheduler.senses.now_us())
+        checked = check_options(options, self._scheduler.entropy.now_us())
         copies = copies_of(recipients)
         needed(strategy, len(copies))
         args = CastArgs(copies=copies, strategy=strategy, terms=checked.terms)
@@ -103,7 +103,7 @@ class MailMembers(Members):
             BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
             TopicNameError: There is no such topic.
         """
-        checked = check_options(options, self._scheduler.senses.now_us())
+        checked = check_options(options, self._scheduler.entropy.now_us())
         needed(strategy, 0)
         args = PublishArgs(topic=check_topic(topic), strategy=strategy, terms=checked.terms)
         return self._cast("publish", args, value, [topic, strategy, checked.written], topic)

@@ -21,7 +21,7 @@ from bartack.errors import BartackError, FileAccessError
 from bartack.runtime.protocol.steps import AppendIntent
 from bartack.runtime.protocol.values import Buffer, Codec, codec, encode
 from bartack.runtime.scheduler.bodies import FileOp
-from bartack.runtime.scheduler.entropy import Senses
+from bartack.runtime.scheduler.entropy import Entropy
 from bartack.runtime.scheduler.operations import NoteOp
 
 T = TypeVar("T")
@@ -256,44 +256,44 @@ def env(name: str, default: str | None) -> NoteOp[str | None]:
     )
 
 
-def now(senses: Senses) -> NoteOp[datetime.datetime]:
+def now(entropy: Entropy) -> NoteOp[datetime.datetime]:
     """The time, in UTC."""
 
     def run() -> datetime.datetime:
-        return _EPOCH + datetime.timedelta(microseconds=senses.now_us())
+        return _EPOCH + datetime.timedelta(microseconds=entropy.now_us())
 
     return NoteOp("now", b"", run, _MOMENT.decode)
 
 
-def new_uuid(senses: Senses) -> NoteOp[uuid.UUID]:
+def new_uuid(entropy: Entropy) -> NoteOp[uuid.UUID]:
     """A random UUID."""
-    return NoteOp("uuid", b"", lambda: uuid.UUID(bytes=senses.random_bytes(16), version=4), _UUID.decode)
+    return NoteOp("uuid", b"", lambda: uuid.UUID(bytes=entropy.random_bytes(16), version=4), _UUID.decode)
 
 
-def fraction(senses: Senses) -> NoteOp[float]:
+def fraction(entropy: Entropy) -> NoteOp[float]:
     """A random number from 0 up to, but not including, 1."""
-    return NoteOp("random", b"", lambda: _random_bits(senses, 53) / 2**53, _FRACTION.decode)
+    return NoteOp("random", b"", lambda: _random_bits(entropy, 53) / 2**53, _FRACTION.decode)
 
 
-def integer(senses: Senses, first: int, last: int) -> NoteOp[int]:
+def integer(entropy: Entropy, first: int, last: int) -> NoteOp[int]:
     """A random integer, both ends included."""
     if first > last:
         raise ValueError(f"there is no integer from {first} to {last}")
     return NoteOp(
         "random",
         encode([first, last]),
-        lambda: first + _random_below(senses, last - first + 1),
+        lambda: first + _random_below(entropy, last - first + 1),
         _INTEGER.decode,
     )
 
 
-def _random_bits(senses: Senses, bits: int) -> int:
+def _random_bits(entropy: Entropy, bits: int) -> int:
     size = (bits + 7) // 8
-    return int.from_bytes(senses.random_bytes(size), "big") >> (size * 8 - bits)
+    return int.from_bytes(entropy.random_bytes(size), "big") >> (size * 8 - bits)
 
 
-def _random_below(senses: Senses, limit: int) -> int:
+def _random_below(entropy: Entropy, limit: int) -> int:
     bits = limit.bit_length()
-    while (drawn := _random_bits(senses, bits)) >= limit:
+    while (drawn := _random_bits(entropy, bits)) >= limit:
         pass
     return drawn

@@ -88,7 +88,7 @@ class Mailbox:
         if isinstance(not_before, datetime.datetime):
             args = msgspec.structs.replace(args, not_before=moment_of(not_before))
         elif not_before is not None:
-            due = self._scheduler.senses.now_us() + int(seconds_of(not_before, "not_before") * 1e6)
+            due = self._scheduler.entropy.now_us() + int(seconds_of(not_before, "not_before") * 1e6)
             args = msgspec.structs.replace(args, not_before=due)
         return encode_args(args), encode([self.name, key, metadata, not_before])
 
@@ -203,7 +203,7 @@ def send_supervised(
 ) -> StepOp[SendOutcome]:
     """The step that sends a message and sees to it that it arrives."""
     scheduler.check_here("send_supervised")
-    checked = check_options(options, scheduler.senses.now_us())
+    checked = check_options(options, scheduler.entropy.now_us())
     data = encode(value, f"a message to {name}")
     args = encode_args(s.SuperviseArgs(mailbox=name, terms=checked.terms))
     written = encode_args([name, checked.written])

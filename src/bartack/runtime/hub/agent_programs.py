@@ -42,8 +42,8 @@ from bartack.agents import (
 from bartack.agents import Outcome as AgentOutcome
 from bartack.config.load import Config
 from bartack.errors import AgentCancelledError, AgentError
+from bartack.runtime.kernel.actions import StartPrompt
 from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
-from bartack.runtime.kernel.turn import StartPrompt
 from bartack.runtime.protocol.steps import CommandArgs, ThinkArgs, ThinkOutcome
 
 WIND_DOWN_S: Final = 2.0

@@ -27,7 +27,7 @@ from bartack.runtime.program.check import check_sources
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.program.pin import pin, read_sources
 from bartack.runtime.program.source import find_program
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.inside import find_enclosing
 from bartack.runtime.rundir.layout import RunDir
@@ -126,7 +126,7 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
     account = _account(order, workspace, config)
     file, named = find_program(order.program, workspace)
     root = project_root(file, workspace, order.module)
-    inquiry = Inquiry(
+    inquiry = ProbeRequest(
         str(file), str(root), order.worker or named, order.argv, order.input, order.call, order.module
     )
     finding = probe(inquiry, workspace, account)

@@ -30,20 +30,20 @@ from bartack.runtime.hub.commands import Commands
 from bartack.runtime.hub.connection import Connection
 from bartack.runtime.hub.listener import Door, silent
 from bartack.runtime.hub.machine import check_room
-from bartack.runtime.hub.orphans import end_leftovers
+from bartack.runtime.hub.orphans import kill_orphans
 from bartack.runtime.hub.poller import READ, WRITE, Poller, open_poller
-from bartack.runtime.hub.post_mortem import Witness
+from bartack.runtime.hub.post_mortem import PostMortem
 from bartack.runtime.hub.prompts import Prompts
 from bartack.runtime.hub.reopened import Reopened
-from bartack.runtime.kernel import turn as act
+from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import Core
-from bartack.runtime.kernel.idle import describe_deadlock, find_deadlock, only_people_can_help
+from bartack.runtime.kernel.idle import describe_deadlock, find_deadlock, is_blocked_on_people
 from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
 from bartack.runtime.kernel.workers import START_FAILED
 from bartack.runtime.program.stderr import pass_on_errors
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.requests import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
-from bartack.runtime.protocol.scoreboard import Slate
+from bartack.runtime.protocol.scoreboard import Scoreboard
 from bartack.runtime.protocol.steps import AskArgs
 from bartack.runtime.rundir.inside import ZYGOTE
 from bartack.runtime.rundir.layout import RunDir
@@ -152,14 +152,14 @@ class Hub:
         self._connections: dict[int, Connection] = {}
         self._numbers = self._tokens = 0
         self._workers: dict[int, tuple[str, int]] = {}
-        self._slates: dict[int, tuple[int, Slate]] = {}
+        self._slates: dict[int, tuple[int, Scoreboard]] = {}
         """What each worker is busy with, by its token, beside the number of its connection."""
         self._statuses: dict[int, str] = {}
         self._pids: dict[int, int] = {}
         self._began_us = time.time_ns() // 1000
         self._started: dict[str, int] = {}
         """When each parent program was started: microseconds since 1970, UTC."""
-        self._witness = Witness(self.watch, self.unwatch, pass_on_errors)
+        self._witness = PostMortem(self.watch, self.unwatch, pass_on_errors)
         self._deaths = {module: Intensity(*PARENT_RESTARTS) for module in (ZYGOTE, KEEPER)}
         self._status = ""
         self._door: Door | None = None
@@ -170,16 +170,16 @@ class Hub:
         self._keeper: ParentClient | None = None
         self._commands = Commands(run, self._new_token, core.state, self._show_live, account)
         self._prompts = prompts
-        core.crew.last_look = prompts.unused
+        core.workers.last_look = prompts.unused
         self._host = HubHost(self._poller, self._kept, self._new_token, observer.show, clock, account)
         self._gate = Gatekeeper(self._commands.token_key, core.state, account)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
-            act.Say: self._say,
-            act.Greet: self._greet,
-            act.Hang: self._hang,
+            act.SendFrames: self._say,
+            act.SendHistory: self._greet,
+            act.CloseConnection: self._hang,
             act.StartWorker: self._start_worker,
             act.StopWorker: self._stop_worker,
-            act.LookAt: self._look_at,
+            act.ReadScoreboard: self._look_at,
             act.StartShell: self._start_shell,
             act.StopShell: self._stop_shell,
             act.StartPrompt: self._start_prompt,
@@ -198,9 +198,9 @@ class Hub:
         """
         self._soft_files = raise_files()
         set_subreaper()
-        end_leftovers(self._run, self._core.timeouts.limit("lock"), first=self._core.state.hub == 0)
+        kill_orphans(self._run, self._core.timeouts.limit("lock"), first=self._core.state.hub == 0)
         if self._observer.listens:
-            self._core.ledger.listen()
+            self._core.turn.listen()
         with self._catching_signals():
             try:
                 self._mirror.mend_transcript()
@@ -253,11 +253,11 @@ class Hub:
     @property
     def needs_a_person(self) -> bool:
         """Whether a question is open and nobody in the run can go on before it is answered."""
-        return only_people_can_help(self._core)
+        return is_blocked_on_people(self._core)
 
     def take_turn_after(self, seconds: float) -> None:
         """Let the observer see a turn after this time, whether or not anything happens."""
-        self._core.clockwork.after(seconds, lambda: None)
+        self._core.timers.after(seconds, lambda: None)
 
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         """Call ``ready`` whenever there is something to read."""
@@ -298,7 +298,7 @@ class Hub:
         for call, events in ready:
             call(events)
         self._core.tick()
-        if self._core.ledger.must_sync and len(self._connections) > 1:
+        if self._core.turn.must_sync and len(self._connections) > 1:
             # Late commit: whoever became ready meanwhile shares the sync.
             for call, events in self._poller.wait(0.0):
                 call(events)
@@ -310,22 +310,22 @@ class Hub:
 
     def _turn_end(self, *, idle: bool = False) -> None:
         """Commit if anybody waits for it, then do what was decided; that may lead to more."""
-        core, ledger, journal = self._core, self._core.ledger, self._journal
+        core, turn, journal = self._core, self._core.turn, self._journal
         while True:
             core.settle()
-            if ledger.at_once:
-                self._do(ledger.take_at_once())
-            if not ledger.must_sync:
+            if turn.at_once:
+                self._do(turn.take_at_once())
+            if not turn.must_sync:
                 staged = journal.last_seq - journal.synced_seq
                 if staged < STAGED_LIMIT and not (idle and staged):
                     return
             journal.commit()
-            if self._observer.listens and (heard := ledger.take_heard()):
+            if self._observer.listens and (heard := turn.take_heard()):
                 self._observer.entries(heard)
             while self._done_with:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self._done_with.pop())
-            self._do(ledger.committed())
+            self._do(turn.committed())
             if not core.unsettled:
                 return
 
@@ -336,7 +336,7 @@ class Hub:
     def _patience(self) -> float:
         staged = self._journal.last_seq > self._journal.synced_seq
         wait = min(IDLE_COMMIT_S if staged else LOOK_S, self._commands.patience_s)
-        due = self._core.clockwork.next_in_s()
+        due = self._core.timers.next_in_s()
         if due is not None and due < wait:
             wait = due
         prompt = self._prompts.next_in_s()
@@ -385,8 +385,8 @@ class Hub:
 
     def _look_at_slates(self) -> None:
         """A body that goes on for long is written down, like everything that takes its time."""
-        for number, slate in self._slates.values():
-            self._take_slate(number, slate)
+        for number, scoreboard in self._slates.values():
+            self._take_slate(number, scoreboard)
             self._turn_end()
 
     def _look_for_deadlock(self, now: float) -> None:
@@ -401,7 +401,7 @@ class Hub:
             self._transition(act.Transition())
         elif waits and self._deadlocked_at and now - self._deadlocked_at >= DEADLOCK_NOTE_S:
             self._deadlocked_at = 0.0
-            self._core.ledger.act(act.Show("note", "", describe_deadlock(waits)))
+            self._core.turn.after_commit(act.Show("note", "", describe_deadlock(waits)))
             self._turn_end()
 
     def _is_asleep(self) -> bool:
@@ -409,27 +409,27 @@ class Hub:
         facts = [read_facts(pid) for pid in self._pids.values()] if self._waits else []
         return all(one is not None and one.state == "S" for one in facts)
 
-    def _look_at(self, action: act.LookAt) -> None:
-        peer = self._core.ledger.by_worker.get(action.path)
-        for number, slate in self._slates.values():
+    def _look_at(self, action: act.ReadScoreboard) -> None:
+        peer = self._core.turn.by_worker.get(action.path)
+        for number, scoreboard in self._slates.values():
             if peer is not None and peer.number == number:
-                self._take_slate(number, slate)
+                self._take_slate(number, scoreboard)
 
-    def _take_slate(self, number: int, slate: Slate) -> None:
-        peer = self._core.ledger.peers.get(number)
+    def _take_slate(self, number: int, scoreboard: Scoreboard) -> None:
+        peer = self._core.turn.peers.get(number)
         if peer is None or peer.worker is None:
             return
-        for begin in _read_slate(slate):
+        for begin in _read_slate(scoreboard):
             if (begin.p, begin.n) not in peer.worker.open:
                 self._core.frame(number, begin)
 
     def _last_words(self, token: int) -> list[f.Begin]:
         """What a worker was busy with that is gone."""
-        _, slate = self._slates.pop(token, (0, None))
-        if slate is None:
+        _, scoreboard = self._slates.pop(token, (0, None))
+        if scoreboard is None:
             return []
-        words = _read_slate(slate)
-        slate.close()
+        words = _read_slate(scoreboard)
+        scoreboard.close()
         return words
 
     # Opening and closing.
@@ -488,8 +488,8 @@ class Hub:
         for connection in self._connections.values():
             connection.flush()
             connection.close()
-        for _, slate in self._slates.values():
-            slate.close()
+        for _, scoreboard in self._slates.values():
+            scoreboard.close()
         self._commands.close()
         self._witness.close()
         self._poller.close()
@@ -684,12 +684,12 @@ class Hub:
 
     # Actions.
 
-    def _say(self, action: act.Say) -> None:
+    def _say(self, action: act.SendFrames) -> None:
         connection = self._connections.get(action.peer)
         if connection is not None and not connection.send(action.data, urgent=action.urgent):
             self._watch(connection)
 
-    def _greet(self, action: act.Greet) -> None:
+    def _greet(self, action: act.SendHistory) -> None:
         connection = self._connections.get(action.peer)
         if connection is not None:
             worker = self._core.state.workers[action.path]
@@ -699,7 +699,7 @@ class Hub:
             connection.stream(greeting)
             self._watch(connection)
 
-    def _hang(self, action: act.Hang) -> None:
+    def _hang(self, action: act.CloseConnection) -> None:
         connection = self._connections.get(action.peer)
         if connection is not None:
             connection.closing = True
@@ -732,20 +732,20 @@ class Hub:
             ours, theirs = socket.socketpair()
             closing.callback(theirs.close)
             on_failure.callback(ours.close)
-            slate = Slate.create()
-            on_failure.callback(slate.close)
+            scoreboard = Scoreboard.create()
+            on_failure.callback(scoreboard.close)
             errors = self._witness.begin(token)
             closing.callback(os.close, errors)
             on_failure.callback(self._witness.end, token)
-            check_room(max(theirs.fileno(), slate.fileno(), errors), files_limit())
+            check_room(max(theirs.fileno(), scoreboard.fileno(), errors), files_limit())
             payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
             env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
             trace = self._core.trace_of_worker(action.path)
             if trace:
                 env["TRACEPARENT"] = trace
-            zygote.fork(token, payload, [theirs.fileno(), slate.fileno(), errors], env)
+            zygote.fork(token, payload, [theirs.fileno(), scoreboard.fileno(), errors], env)
             connection = self._add(ours, (action.path, action.incarnation))
-            self._slates[token] = (connection.number, slate)
+            self._slates[token] = (connection.number, scoreboard)
 
     def _stop_worker(self, action: act.StopWorker) -> None:
         for token, (path, _) in self._workers.items():
@@ -783,7 +783,7 @@ class Hub:
         self._prompts.stop(action.token)
 
     def _answer_call(self, action: act.AnswerCall) -> None:
-        value = self._core.ledger.load(action.value.raw, action.value.ref)
+        value = self._core.turn.load(action.value.raw, action.value.ref)
         self._prompts.answer(action.token, action.request, value, action.error)
 
     def _show(self, action: act.Show) -> None:
@@ -858,10 +858,10 @@ _PARENTS: Final[dict[str, Literal["parent of workers", "parent of commands"]]] =
 }
 
 
-def _read_slate(slate: Slate) -> list[f.Begin]:
+def _read_slate(scoreboard: Scoreboard) -> list[f.Begin]:
     """What is on a slate. A process can die while it writes there, or spoil its memory: what cannot be read is left out."""
     found: list[f.Begin] = []
-    for data in slate.read():
+    for data in scoreboard.read():
         with contextlib.suppress(FrameError):
             frame = f.decode_to_hub(data)
             if isinstance(frame, f.Begin):

@@ -6,8 +6,8 @@ import contextlib
 import os
 
 from bartack.errors import BartackError, MailboxFullError
+from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.core import Core
-from bartack.runtime.kernel.turn import Show
 from bartack.runtime.rundir.inbox import REFUSED, Left, find_left, place_of_question
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.worker_state import Value
@@ -39,7 +39,7 @@ def _set_aside(core: Core, refused: list[str]) -> None:
         with contextlib.suppress(OSError):  # it stays where it is and is refused again
             os.replace(path, path + REFUSED)
         name = os.path.basename(path)
-        core.ledger.act(
+        core.turn.after_commit(
             Show(
                 "note",
                 "",

@@ -23,9 +23,9 @@ from bartack.runtime.hub.inbox import take_in
 from bartack.runtime.hub.machine import check_machine, workers_room
 from bartack.runtime.hub.prompts import Prompts
 from bartack.runtime.hub.reopened import Reopened
+from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.core import Core, check_decided
 from bartack.runtime.kernel.desk import Settings
-from bartack.runtime.kernel.turn import Show
 from bartack.runtime.program.pin import finish_update
 from bartack.runtime.rundir.find import TERMINAL
 from bartack.runtime.rundir.inside import check_may_drive
@@ -147,7 +147,7 @@ def _drive(
 
         def begin(core: Core) -> None:
             if core.state.run is not None and core.state.run.workspace != place:
-                core.ledger.record((e.RunMoved(workspace=place), NO_VALUE))
+                core.turn.record((e.RunMoved(workspace=place), NO_VALUE))
             _note_secrets(core, digests, veil)
             core.start(dead_us, unknown)
             driver.forget_when_durable(take_in(run, core))
@@ -194,7 +194,7 @@ def _note_secrets(core: Core, digests: Digests, veil: Veil) -> None:
     digests.add(veil.secrets)
     for name in changed:
         text = f"{name} has changed since the run recorded it; its present value stands where the old one was"
-        core.ledger.act(Show("note", "", text))
+        core.turn.after_commit(Show("note", "", text))
 
 
 def _settle(run: RunDir, state: State, config: Config) -> None:

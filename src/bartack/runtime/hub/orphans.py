@@ -13,7 +13,7 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision import ProcessFacts, find_by_environment, kill_tree, read_facts, take_tree_lock
 
 
-def end_leftovers(run: RunDir, wait_s: float, *, first: bool) -> None:
+def kill_orphans(run: RunDir, wait_s: float, *, first: bool) -> None:
     """Nothing that an earlier hub of the run has started is left when this returns.
 
     Args:

@@ -30,7 +30,7 @@ class _Life:
         self.tail = b""
 
 
-class Witness:
+class PostMortem:
     """Sees the processes of a run's workers from their start to their end.
 
     Args:

@@ -36,8 +36,8 @@ from bartack.errors import (
     ReplyInvalidError,
     ScriptError,
 )
+from bartack.runtime.kernel.actions import StartPrompt
 from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
-from bartack.runtime.kernel.turn import StartPrompt
 from bartack.runtime.protocol.steps import CommandArgs, ThinkOutcome
 
 if TYPE_CHECKING:

@@ -29,7 +29,8 @@ from bartack.errors import (
     UnknownRequestError,
 )
 from bartack.journal import Journal
-from bartack.runtime.kernel.desk import Office, Settings
+from bartack.runtime.kernel.actions import CloseConnection, EndHub, ReadScoreboard, Show, Transition
+from bartack.runtime.kernel.desk import Desk, Settings, Shared
 from bartack.runtime.kernel.effects import EffectDesk, ShellEnd
 from bartack.runtime.kernel.foreign import ForeignDesk
 from bartack.runtime.kernel.links import LinkDesk
@@ -38,13 +39,13 @@ from bartack.runtime.kernel.mail.broadcast import DeliveryDesk
 from bartack.runtime.kernel.mail.calls import CallDesk
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.mailroom import MailDesk
-from bartack.runtime.kernel.mail_events import Herald
+from bartack.runtime.kernel.mail_events import EventEmitter
 from bartack.runtime.kernel.monitors import MonitorDesk
 from bartack.runtime.kernel.questions import QuestionDesk
-from bartack.runtime.kernel.timers import Clockwork
+from bartack.runtime.kernel.timers import Timers
 from bartack.runtime.kernel.tools import TalkFails, TalkWaits, ToolCall
-from bartack.runtime.kernel.turn import EndHub, Hang, Ledger, LookAt, Peer, Show, Transition, describe
-from bartack.runtime.kernel.workers import NOTHING_KNOWN, CrewDesk, ProcessEnd
+from bartack.runtime.kernel.turn import Peer, Turn, describe
+from bartack.runtime.kernel.workers import NOTHING_KNOWN, ProcessEnd, Workers
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.steps import CLEANUP, in_words
@@ -59,10 +60,10 @@ from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]
 
-_PATIENT: Final = frozenset({"think", "ask", "delegate"})
+LONG_WAITS: Final = frozenset({"think", "ask", "delegate"})
 """Steps that may take long for a good reason: while one is open, default limits of receivers stand still."""
 
-SIGN_OF_LIFE_US: Final = 30_000_000
+HEARTBEAT_LIMIT_US: Final = 30_000_000
 """Whoever runs a run leaves a sign of life more often than this."""
 
 CLOCK_SET_US: Final = 500_000
@@ -74,7 +75,7 @@ _OF_A_STEP: Final = (f.Done, f.Step, f.Begin)
 _WITH_ERROR: Final = (f.Done, f.Failed)
 
 
-class Core:
+class Core(Desk):
     """Decides everything a run does."""
 
     def __init__(
@@ -86,36 +87,33 @@ class Core:
         settings: Settings | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
     ) -> None:
-        self.state = state
-        self.timeouts = timeouts
-        self.ledger = Ledger(state, journal, clock)
+        turn = Turn(state, journal, clock)
         if telemetry is not NO_TELEMETRY:
-            self.ledger.herald = Herald(telemetry, state, clock)
-        self.clockwork = Clockwork(clock)
+            turn.emitter = EventEmitter(telemetry, state, clock)
+        shared = Shared(turn, Timers(clock), timeouts, settings or Settings())
+        super().__init__(shared)
         self._alive_until = 0
         """Until when the hub before this one is known to have lived: microseconds since 1970, UTC."""
         self._wall_offset_us = self._read_wall_offset_us()
         """How far the clock on the wall is ahead of the one that only goes forward."""
-        office = Office(self.ledger, self.clockwork, timeouts, settings or Settings())
-        self.crew = CrewDesk(office)
-        self.effects = EffectDesk(office, self.crew.restart)
-        self.letters = LetterDesk(office)
-        self.mail = MailDesk(office, self.letters, self._stands_still)
+        self.workers = Workers(shared)
+        self.effects = EffectDesk(shared, self.workers.restart)
+        self.letters = LetterDesk(shared)
+        self.mail = MailDesk(shared, self.letters, self._stands_still)
         self.letters.arrived, self.letters.push_out = self.mail.arrived, self.mail.push_out
-        self.calls = CallDesk(office, self.mail)
-        self.delivery = DeliveryDesk(office, self.mail, self.letters)
-        self.monitors = MonitorDesk(office, self.mail.arrived, self.mail.left)
-        self.links = LinkDesk(office, self.mail.arrived, self.mail.left, self._abort)
-        self.questions = QuestionDesk(office)
+        self.calls = CallDesk(shared, self.mail)
+        self.delivery = DeliveryDesk(shared, self.mail, self.letters)
+        self.monitors = MonitorDesk(shared, self.mail.arrived, self.mail.left)
+        self.links = LinkDesk(shared, self.mail.arrived, self.mail.left, self._abort)
+        self.questions = QuestionDesk(shared)
         self.foreign = ForeignDesk(
-            office, self.crew, self.mail, self.calls, self.questions, self.delivery, self.letters
+            shared, self.workers, self.mail, self.calls, self.questions, self.delivery, self.letters
         )
-        self.crew.aborting = self._abort_all
-        self.crew.forgotten = self.mail.forget_worker
-        self.crew.died = self.effects.forget_process
-        self.crew.gave_up = self._drop
-        self.crew.abort = self._abort
-        self._office = office
+        self.workers.aborting = self._abort_all
+        self.workers.forgotten = self.mail.forget_worker
+        self.workers.died = self.effects.forget_process
+        self.workers.gave_up = self._drop
+        self.workers.abort = self._abort
         self._handlers = self._table()
         self._hear: dict[type[f.ToHub], Callable[..., None]] = {
             f.Done: self.effects.done,
@@ -125,9 +123,9 @@ class Core:
             f.Returned: self.effects.tools.returned,
             f.Out: self.effects.out,
             f.Cancel: self._cancel,
-            f.Result: self.crew.result,
-            f.Failed: self.crew.failed,
-            f.Slow: self.crew.slow,
+            f.Result: self.workers.result,
+            f.Failed: self.workers.failed,
+            f.Slow: self.workers.slow,
             f.Ask: self._hang,
             f.Hello: self._hang,
         }
@@ -141,11 +139,11 @@ class Core:
             "sleep": self.effects.sleep,
             "left": self.effects.left,
             "ask": self.questions.ask,
-            "delegate": self.crew.delegate,
-            "spawn": self.crew.spawn,
-            "join": self.crew.join,
-            "stop": self.crew.stop,
-            "restart": self.crew.begin_anew,
+            "delegate": self.workers.delegate,
+            "spawn": self.workers.spawn,
+            "join": self.workers.join,
+            "stop": self.workers.stop,
+            "restart": self.workers.begin_anew,
             "send": self.mail.send,
             "receive": self.mail.receive,
             "ack": self.mail.ack,
@@ -175,7 +173,7 @@ class Core:
     @property
     def default_agent(self) -> str:
         """The agent that is asked when none is named."""
-        return self._office.settings.agent
+        return self.settings.agent
 
     # Life of the hub.
 
@@ -186,7 +184,7 @@ class Core:
             dead_us: How long nobody ran it, by the clock on the wall: less than nothing if that was set back meanwhile.
             unknown: What to do with a step whose outcome is not known.
         """
-        self._alive_until = max(self.state.last_at, self._office.now_us() - dead_us)
+        self._alive_until = max(self.state.last_at, self.now_us() - dead_us)
         self._wall_offset_us = self._read_wall_offset_us()
         failed = [w for w in self.state.workers.values() if w.status == "failed" and not w.error_is_final]
         adopted = sum(len(worker.adopted) for worker in self.state.workers.values())
@@ -194,29 +192,29 @@ class Core:
         items: list[tuple[e.EntryData, Value]] = [(moving(self.state, started), NO_VALUE)]
         for worker in failed:
             items += _rewind(worker, unknown)
-        self.ledger.record(*items)
-        self.ledger.act(Transition())
+        self.turn.record(*items)
+        self.turn.after_commit(Transition())
         if adopted:
-            self.ledger.act(Show("note", "", _adoption(adopted)))
+            self.turn.after_commit(Show("note", "", _adoption(adopted)))
         self._check_pause()
-        self.mail.declare_all(self._office.settings.mailboxes)
+        self.mail.declare_all(self.settings.mailboxes)
         self.mail.arm_all()
         self.delivery.arm_all()
         self.letters.arm_all()
         self.monitors.arm_all()
         self.links.arm_all()
-        self.crew.start_all()
+        self.workers.start_all()
 
     def stop(self, reason: str) -> None:
         """The hub stops in order; the run stays resumable."""
         if self.state.ended is None:
-            self.ledger.record((moving(self.state, e.HubStopped(reason=reason)), NO_VALUE))
-            self.ledger.act(Transition())
+            self.turn.record((moving(self.state, e.HubStopped(reason=reason)), NO_VALUE))
+            self.turn.after_commit(Transition())
 
     @property
     def unsettled(self) -> bool:
         """Whether this turn has left anything to write, to do or to make durable."""
-        return self.ledger.must_sync or bool(self.ledger.at_once or self.effects.begun)
+        return self.turn.must_sync or bool(self.turn.at_once or self.effects.begun)
 
     def settle(self) -> None:
         """The turn is over: write what only had to be written if nothing more came of it."""
@@ -234,29 +232,29 @@ class Core:
         by_us = offset_us - self._wall_offset_us
         if not -CLOCK_SET_US < by_us < CLOCK_SET_US:
             self._wall_offset_us = offset_us
-            self.ledger.record((e.ClockSet(by_us=by_us), NO_VALUE), ride=True)
+            self.turn.record((e.ClockSet(by_us=by_us), NO_VALUE), sync=False)
 
     def _read_wall_offset_us(self) -> int:
-        clock = self.ledger.clock
+        clock = self.turn.clock
         return clock.now_us() - clock.monotonic_ns() // 1000
 
     def tick(self) -> None:
         """Time has passed."""
-        self.clockwork.tick()
-        if self.ledger.herald is not None:
-            self.ledger.herald.run.look(self._office.now_us())
+        self.timers.tick()
+        if self.turn.emitter is not None:
+            self.turn.emitter.run.look(self.now_us())
 
     # What arrives.
 
     def connect(self, number: int, hello: f.Hello, peer: Peer | None = None) -> Peer | None:
         """Somebody said hello: a worker, or a foreign process whose rights the driver has looked up."""
         if hello.role == "worker":
-            return self.crew.hello(number, hello)
+            return self.workers.hello(number, hello)
         return self.foreign.join(peer) if peer is not None else None
 
     def frame(self, number: int, frame: f.ToHub) -> None:
         """A peer said something. What is wrong with it concerns that peer, or fails the session; it never ends the hub."""
-        peer = self.ledger.peers.get(number)
+        peer = self.turn.peers.get(number)
         if peer is None:
             return
         try:
@@ -273,9 +271,9 @@ class Core:
         )
         worker = peer.worker
         if worker is not None:
-            self.crew.fail_session(worker, describe(known, worker.path), None)
+            self.workers.fail_session(worker, describe(known, worker.path), None)
         elif isinstance(frame, f.Ask):
-            self.ledger.say(peer, f.Refusal(i=frame.i, e=describe(known)))
+            self.turn.send(peer, f.Refusal(i=frame.i, e=describe(known)))
 
     def _take(self, peer: Peer, frame: f.ToHub) -> None:
         worker = peer.worker
@@ -285,13 +283,13 @@ class Core:
             return
         if peer.replaying and not isinstance(frame, f.Slow):
             peer.replaying = False
-            self.crew.absent.pop(worker.path, None)
+            self.workers.absent.pop(worker.path, None)
             if worker.history:
                 self._check_pause()
         if isinstance(frame, _OF_A_BRANCH):
             if frame.p != worker.path and self.state.worker_of(frame.p) is not worker:
                 # Whoever speaks for somebody else has lost his way.
-                self.ledger.act(Hang(peer.number))
+                self.turn.after_commit(CloseConnection(peer.number))
                 return
             if peer.told and isinstance(frame, _OF_A_STEP) and (frame.p, frame.n) in peer.told:
                 return  # it was told the outcome while it said this
@@ -305,18 +303,18 @@ class Core:
 
     def lost(self, number: int) -> None:
         """The connection of a peer is gone. A worker's end is told by its process, not by its socket."""
-        peer = self.ledger.peers.get(number)
+        peer = self.turn.peers.get(number)
         if peer is None:
             return
         peer.awaited.clear()
         if peer.worker is None:
-            del self.ledger.peers[number]
+            del self.turn.peers[number]
             self.mail.forget_peer(peer)
             self.foreign.mail.forget(peer)
             self.monitors.look()
         else:
             self.mail.forget_worker(peer.worker.path)
-            self.crew.expect_end(peer.worker, peer.incarnation)
+            self.workers.expect_end(peer.worker, peer.incarnation)
 
     def process_gone(
         self,
@@ -330,38 +328,38 @@ class Core:
     ) -> None:
         """The process of a worker is gone, with its whole tree; ``busy``: the bodies it was in and had not told of."""
         self.effects.settle()  # a body may begin and take its process along in the same turn
-        if busy and path in self.state.workers and self.crew.is_crash(path, incarnation):
+        if busy and path in self.state.workers and self.workers.is_crash(path, incarnation):
             for begin in busy:
                 self.effects.was_busy(self.state.workers[path], begin)
-        self.crew.process_gone(path, incarnation, reason, counted=counted, end=end)
+        self.workers.process_gone(path, incarnation, reason, counted=counted, end=end)
         self._check_pause()
 
     def trace_of_worker(self, path: str) -> str:
         """Where in its trace a worker is; empty if nobody traces the run."""
-        herald = self.ledger.herald
-        return "" if herald is None else herald.run.trace_of_worker(self.state.workers[path])
+        emitter = self.turn.emitter
+        return "" if emitter is None else emitter.run.trace_of_worker(self.state.workers[path])
 
     def left_behind(self, path: str, leftovers: list[str], survivors: list[str]) -> None:
         """A process of a worker, or one of its commands, ended and left others behind: ended by now, or not to be ended."""
         if leftovers:
             text = f"left {', '.join(leftovers)} running, which was ended"
-            self.ledger.act(Show("note", path, text))
+            self.turn.after_commit(Show("note", path, text))
         if survivors:
-            self.ledger.act(Show("note", path, f"{', '.join(survivors)} cannot be ended"))
-        if self.ledger.herald is not None:
-            self.ledger.herald.run.left_behind(path, leftovers, survivors)
+            self.turn.after_commit(Show("note", path, f"{', '.join(survivors)} cannot be ended"))
+        if self.turn.emitter is not None:
+            self.turn.emitter.run.left_behind(path, leftovers, survivors)
 
     def parent_died(self, parent: str, deaths: int, limit: tuple[int, float], *, restarted: bool) -> None:
         """A parent program died, for the so many-th time lately, and is started again unless that is too often."""
-        herald = self.ledger.herald
+        emitter = self.turn.emitter
         if restarted:
-            if herald is not None:
-                herald.run.restarted(parent, deaths, "lost", deaths + 1, 0)
+            if emitter is not None:
+                emitter.run.restarted(parent, deaths, "lost", deaths + 1, 0)
             return
-        if herald is not None:
-            herald.run.escalated(parent, deaths, "lost")
+        if emitter is not None:
+            emitter.run.escalated(parent, deaths, "lost")
         error = SupervisorExhaustedError(SUPERVISOR, parent, "lost", *limit)
-        self.crew.fail_session(None, describe(error), None)
+        self.workers.fail_session(None, describe(error), None)
 
     def shell_ended(self, token: int, end: ShellEnd) -> None:
         """Commands are over."""
@@ -395,9 +393,9 @@ class Core:
 
     def _interrupt(self, worker: Worker, problem: str) -> None:
         """The disk takes no more: the hub ends, and the run stays resumable."""
-        self.ledger.act(Show("note", worker.path, problem))
+        self.turn.after_commit(Show("note", worker.path, problem))
         self.stop("disk")
-        self.ledger.act(EndHub("disk"))
+        self.turn.after_commit(EndHub("disk"))
 
     def _step(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         peer.awaited[step.p, step.n] = step.i
@@ -409,13 +407,13 @@ class Core:
                 self._again(peer, worker, step, known)
             elif step.cancelled or (worker.abort_next is not None and self._is_aborted(worker, step)):
                 abort = worker.abort_next or Abort("cancelled")
-                self._office.fail(worker, step, abort.error())
+                self.fail_step(worker, step, abort.error())
             elif worker.doubted.get((step.p, step.n)) == step.fp:
-                self._office.fail(worker, step, OutcomeUnknownError(f"{step.p}:{step.n}", step.about))
+                self.fail_step(worker, step, OutcomeUnknownError(f"{step.p}:{step.n}", step.about))
             else:
                 self._handler(step.step)(peer, worker, step)
         except BartackError as error:
-            self._office.fail(worker, step, error)
+            self.fail_step(worker, step, error)
 
     def _is_aborted(self, worker: Worker, step: f.Step) -> bool:
         """Whether this is the step that an abort waits for. Who is on its way out because of a link may tidy up first."""
@@ -439,11 +437,11 @@ class Core:
             return False
         if known is not None and known.step == "delegate":
             # It learns of the failure like every worker that delegates: when nothing of its workers is left.
-            self.crew.settle_failure()
+            self.workers.settle_failure()
             return True
-        if peer.told_failure:
+        if peer.knows_failure:
             del peer.awaited[step.p, step.n]
-            self.ledger.say(peer, f.Refusal(i=step.i, e=self.crew.failure_for(worker.path)))
+            self.turn.send(peer, f.Refusal(i=step.i, e=self.workers.failure_for(worker.path)))
         return True
 
     def _again(self, peer: Peer, worker: Worker, step: f.Step, known: OpenStep) -> None:
@@ -451,7 +449,7 @@ class Core:
         if (known.step, known.fp) != (step.step, step.fp):
             recorded, asked = in_words(known.step, known.about), in_words(step.step, step.about)
             mismatch = ReplayMismatchError(worker.path, f"{step.p}:{step.n}", recorded, asked)
-            self.crew.fail_session(worker, describe(mismatch, worker.path), None)
+            self.workers.fail_session(worker, describe(mismatch, worker.path), None)
         elif known.abort is not None or step.cancelled:
             self._give_up(worker, known, (known.abort or Abort("cancelled")).error())
         elif not self.effects.attach(worker, known):
@@ -461,7 +459,7 @@ class Core:
         unsent = self._is_unsent(known)
         match known.step:
             case "shell" | "think" if known.once and not unsent:
-                self.ledger.fail_open(worker, known, OutcomeUnknownError(f"{known.p}:{known.n}", known.about))
+                self.turn.fail_open(worker, known, OutcomeUnknownError(f"{known.p}:{known.n}", known.about))
             case "shell":
                 self.effects.shell(peer, worker, step, known.attempt + 1)
             case "think":
@@ -475,19 +473,19 @@ class Core:
             case "call":
                 self.calls.resume(peer, worker, step, known)
             case "delegate":
-                self.crew.resume_delegate(worker, known)
-            case kind if kind in DELIVERIES and self.delivery.is_open(known):
+                self.workers.resume_delegate(worker, known)
+            case kind if kind in DELIVERIES and self.delivery.has(known):
                 pass  # it goes on, whoever asks for it
             case _:
                 self._handler(step.step)(peer, worker, step)
 
     def _is_unsent(self, known: OpenStep) -> bool:
         """Whether the hub before this one died while it waited for the moment at which an agent may be asked."""
-        return known.step == "think" and known.due > self._alive_until + SIGN_OF_LIFE_US
+        return known.step == "think" and known.due > self._alive_until + HEARTBEAT_LIMIT_US
 
     def _hang(self, peer: Peer, worker: Worker, frame: f.Ask | f.Hello) -> None:
         """Nothing that a worker says."""
-        self.ledger.act_later(Hang(peer.number))
+        self.turn.with_next_commit(CloseConnection(peer.number))
 
     def _cancel(self, peer: Peer, worker: Worker, frame: f.Cancel) -> None:
         self.effects.settle()  # a body may begin and be given up in the same turn
@@ -495,7 +493,7 @@ class Core:
         reason = frame.reason or "cancelled"
         if self.state.failure is not None and (opened is None or not opened.cleanup):
             if opened is not None and frame.unbegun and (frame.p, frame.n) in peer.begun:
-                self.effects.not_begun(worker, opened, self.crew.failure_for(worker.path))
+                self.effects.not_begun(worker, opened, self.workers.failure_for(worker.path))
             return  # the failure ends every wait, and is no outcome
         if opened is not None:
             self._give_up(worker, opened, StepCancelledError(reason))
@@ -503,7 +501,7 @@ class Core:
     def _give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         self.mail.cancel(worker, opened.p, opened.n)
         if opened.step == "delegate":
-            self.crew.give_up(worker, opened, error)
+            self.workers.give_up(worker, opened, error)
         elif opened.step in DELIVERIES:
             self.delivery.give_up(worker, opened, error)
         elif opened.step == "call":
@@ -515,10 +513,10 @@ class Core:
         """A worker is interrupted, wherever the state says so."""
         for opened in worker.waits():
             # What ends with one step may have aborted this worker again, and the other steps with it.
-            if opened.abort is not None and self._office.is_open(worker, opened):
+            if opened.abort is not None and self.is_open(worker, opened):
                 self._give_up(worker, opened, opened.abort.error())
         if worker.abort_next is not None:
-            self.ledger.act(LookAt(worker.path))  # it may be in a body, and is to leave that
+            self.turn.after_commit(ReadScoreboard(worker.path))  # it may be in a body, and is to leave that
 
     def _drop(self, worker: Worker) -> None:
         """A worker has ended for good."""
@@ -528,7 +526,7 @@ class Core:
         inbox = f"@{worker.path}"
         if inbox in self.state.mailboxes and self.state.is_closed(inbox):
             self.mail.shut(inbox)
-        self.monitors.ended(worker, self.crew.alive.get(worker.path, 0))
+        self.monitors.ended(worker, self.workers.alive.get(worker.path, 0))
         self.monitors.look()
         self.links.ended(worker)
 
@@ -546,7 +544,7 @@ class Core:
 
     def _fail(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """A worker fails the session on purpose. The step is never answered; the worker learns it like everybody."""
-        args = self._office.decode(step.a, s.FailArgs)
+        args = self.decode(step.a, s.FailArgs)
         error = f.ErrorData(
             type="bartack.errors:SessionFailedError",
             message=args.message,
@@ -556,22 +554,22 @@ class Core:
         )
         del peer.awaited[step.p, step.n]
         if args.final:
-            self.crew.cancel_run(args.message, aborted=True)
+            self.workers.cancel_run(args.message, aborted=True)
         else:
-            self.crew.fail_session(None, error, None)
+            self.workers.fail_session(None, error, None)
 
     def _check_pause(self) -> None:
         """Deadlines stand still while anybody replays."""
-        if any(worker.history for worker in self.crew.absent.values()):
-            self.clockwork.pause()
+        if any(worker.history for worker in self.workers.absent.values()):
+            self.timers.pause()
         else:
-            self.clockwork.go_on()
+            self.timers.go_on()
 
     def _stands_still(self, receiver: Worker) -> bool:
         """Whether somebody else's prompt, question or delegate is open, so that a receiver may well have to wait."""
-        above = {step for _, step in self.crew.ancestors(receiver)}
+        above = {step for _, step in self.workers.ancestors(receiver)}
         return any(
-            opened.step in _PATIENT and (opened.p, opened.n) not in above and not worker.awaits_tool(opened)
+            opened.step in LONG_WAITS and (opened.p, opened.n) not in above and not worker.awaits_tool(opened)
             for worker in self.state.workers.values()
             for opened in worker.open.values()
         )

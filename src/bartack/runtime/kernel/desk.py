@@ -1,9 +1,9 @@
-"""What the desks of the hub share: the ledger, the clockwork, the limits, and a few things every step needs."""
+"""The base class of desks: the turn, the timers, the limits, and what every step needs."""
 
 from __future__ import annotations
 
 import sys
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -12,9 +12,9 @@ from bartack.config.timeouts import Timeouts
 from bartack.core import SecretRule
 from bartack.errors import BartackError, FrameError
 from bartack.messaging import LetterPolicy
-from bartack.runtime.kernel.run_events import RunHerald
-from bartack.runtime.kernel.timers import Clockwork
-from bartack.runtime.kernel.turn import Ledger, Peer, describe
+from bartack.runtime.kernel.run_events import RunEventEmitter
+from bartack.runtime.kernel.timers import Timers
+from bartack.runtime.kernel.turn import Peer, Turn, describe
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state.entries import StepFailed, StepFinished, StepStarted
 from bartack.runtime.state.units import NONE, Caps, Units
@@ -45,39 +45,48 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Which variables are secrets, where an output is kept without them."""
 
 
-class Office:
-    """Shared by all desks."""
+class Shared(NamedTuple):
+    """What all desks of one hub use."""
 
-    def __init__(self, ledger: Ledger, clockwork: Clockwork, timeouts: Timeouts, settings: Settings) -> None:
-        self.ledger = ledger
-        self.state = ledger.state
-        self.clockwork = clockwork
-        self.timeouts = timeouts
-        self.settings = settings
+    turn: Turn
+    timers: Timers
+    timeouts: Timeouts
+    settings: Settings
+
+
+class Desk:
+    """One part of the hub's decisions: it handles some kinds of steps and requests, and keeps what only it needs to know.
+
+    A desk writes entries and asks for actions by ``self.turn``, and reads ``self.state``, which only entries change.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        self.turn, self.timers, self.timeouts, self.settings = shared
+        self.state = shared.turn.state
 
     @property
-    def herald(self) -> RunHerald | None:
-        """Tells telemetry of the run, if there is any."""
-        return None if self.ledger.herald is None else self.ledger.herald.run
+    def run_events(self) -> RunEventEmitter | None:
+        """Emits telemetry of the run, if it is enabled."""
+        return None if self.turn.emitter is None else self.turn.emitter.run
 
     def now_us(self) -> int:
         """The clock on the wall."""
-        return self.ledger.clock.now_us()
+        return self.turn.clock.now_us()
 
-    def finish(self, worker: Worker, step: f.Step, value: object) -> None:
+    def finish_step(self, worker: Worker, step: f.Step, value: object) -> None:
         """The outcome of a step that was done at once."""
-        self.finish_raw(worker, step, self.ledger.pack(value))
+        self.finish_step_raw(worker, step, self.turn.pack(value))
 
-    def finish_raw(self, worker: Worker, step: f.Step, value: Value) -> None:
+    def finish_step_raw(self, worker: Worker, step: f.Step, value: Value) -> None:
         """The outcome of a step that was done at once, encoded already."""
         data = StepFinished(
             p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about, cleanup=step.cleanup
         )
-        self.ledger.finish(worker, data, value)
+        self.turn.finish(worker, data, value)
 
-    def fail(self, worker: Worker, step: f.Step, error: BartackError) -> None:
+    def fail_step(self, worker: Worker, step: f.Step, error: BartackError) -> None:
         """A step failed at once."""
-        self.ledger.fail(
+        self.turn.fail(
             worker,
             StepFailed(
                 p=step.p,
@@ -90,7 +99,7 @@ class Office:
             ),
         )
 
-    def open(
+    def open_step(
         self,
         step: f.Step,
         *,
@@ -102,7 +111,7 @@ class Office:
         reserved_usd: float = 0.0,
         reserved: Units = NONE,
         attempt: int = 1,
-        ride: bool = True,
+        sync: bool = False,
     ) -> OpenStep:
         """A step is under way."""
         data = StepStarted(
@@ -120,7 +129,7 @@ class Office:
             reserved=reserved or None,
             cleanup=step.cleanup,
         )
-        return self.ledger.open_step(data, asked, ride=ride)
+        return self.turn.open_step(data, asked, sync=sync)
 
     def await_step(self, peer: Peer, step: f.Step) -> None:
         """The peer waits for the outcome of this step."""
@@ -133,8 +142,8 @@ class Office:
 
     def is_unseen(self, worker: Worker) -> bool:
         """Whether the session failed and a worker knows it: its program will not see an outcome that arrives now."""
-        peer = self.ledger.by_worker.get(worker.path)
-        return self.state.failure is not None and (peer is None or peer.told_failure)
+        peer = self.turn.by_worker.get(worker.path)
+        return self.state.failure is not None and (peer is None or peer.knows_failure)
 
     def left_s(self, step: OpenStep) -> float | None:
         """Seconds that are left of a step's time: only the time counts in which a hub was alive."""

@@ -29,20 +29,12 @@ from bartack.errors import (
     StepTimeoutError,
 )
 from bartack.messaging import MAX_MESSAGE
-from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.actions import Show, StartPrompt, StartShell, StopPrompt, StopShell
+from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.output_tail import cut_front, keep_end
-from bartack.runtime.kernel.timers import Alarm
+from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.tools import TalkFails, TalkWaits, ToolCall, ToolDesk
-from bartack.runtime.kernel.turn import (
-    NULL,
-    Peer,
-    Show,
-    StartPrompt,
-    StartShell,
-    StopPrompt,
-    StopShell,
-    describe,
-)
+from bartack.runtime.kernel.turn import NULL, Peer, describe
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.paths import is_inside
@@ -95,7 +87,7 @@ class Job:
         self.worker = worker
         self.step = step
         self.argv = argv
-        self.alarm: Alarm | None = None
+        self.timer: Timer | None = None
         self.verdict: BartackError | None = None
         """Why it was ended from here: its time was over, or it was cancelled."""
         self.args: s.ShellArgs | None = None
@@ -103,16 +95,16 @@ class Job:
         self.start: StartShell | None = None
 
 
-class EffectDesk:
+class EffectDesk(Desk):
     """Handles the steps that do something outside, and the reports of bodies."""
 
-    def __init__(self, office: Office, restart: Callable[[Worker], None]) -> None:
-        self._office = office
+    def __init__(self, shared: Shared, restart: Callable[[Worker], None]) -> None:
+        super().__init__(shared)
         self._restart = restart
-        self.tools = ToolDesk(office)
+        self.tools = ToolDesk(shared)
         self._jobs: dict[int, Job] = {}
         self._by_step: dict[tuple[str, int], Job] = {}
-        self._alarms: dict[tuple[str, int], Alarm] = {}
+        self._timers: dict[tuple[str, int], Timer] = {}
         self.begun: dict[tuple[str, int], tuple[Peer, Worker, f.Begin]] = {}
         """Bodies that began in this turn and have not ended in it."""
 
@@ -125,21 +117,22 @@ class EffectDesk:
 
     def shell(self, peer: Peer, worker: Worker, step: f.Step, attempt: int = 1) -> None:
         """Run commands."""
-        args = self._office.decode(step.a, s.ShellArgs)
+        args = self.decode(step.a, s.ShellArgs)
         limit, source = self._limit("shell", args.timeout_s)
-        rides = not args.once and not args.live
-        opened = self._office.open(step, once=args.once, timeout_s=limit, attempt=attempt, ride=rides)
+        opened = self.open_step(
+            step, once=args.once, timeout_s=limit, attempt=attempt, sync=args.once or args.live
+        )
         job = self._begin(worker, opened, args.words)
         job.args = args
         self._watch(job, ShellTimeoutError("shell", limit, source, job.argv), StopShell(job.token))
-        key = self._office.ledger.key(worker, step.p, step.n)
+        key = self.turn.key(worker, step.p, step.n)
         trace = self._trace(worker, opened)
         job.start = StartShell(job.token, worker.path, key, args, Value(step.v, step.ref), trace)
         # What was printed before is shown when it is durable; what a command writes is shown behind it.
         if args.once or args.live:
-            self._office.ledger.act(job.start)
+            self.turn.after_commit(job.start)
         else:
-            self._office.ledger.act_now(job.start)
+            self.turn.before_commit(job.start)
 
     def shell_lost(self, token: int) -> None:
         """Commands died with the program that kept them."""
@@ -148,25 +141,25 @@ class EffectDesk:
             return
         if job.step.once:
             # If the session has failed it stays open, and its outcome is as unknown to the hub that resumes the run.
-            if self._end(token) is not None and self._office.is_open(job.worker, job.step):
+            if self._end(token) is not None and self.is_open(job.worker, job.step):
                 error = OutcomeUnknownError(f"{job.step.p}:{job.step.n}", job.step.about)
-                self._office.ledger.fail_open(job.worker, job.step, error)
+                self.turn.fail_open(job.worker, job.step, error)
         elif job.verdict is not None:
             self.shell_ended(token, ShellEnd(0))
         else:
-            self._office.ledger.act(job.start)
+            self.turn.after_commit(job.start)
 
     def shell_too_large(self, token: int) -> None:
         """Commands write more than anybody could read: they are ended."""
         job = self._jobs.get(token)
         if job is not None and job.verdict is None:
             job.verdict = _too_large(job, MAX_MESSAGE + 1)
-            self._office.ledger.act(StopShell(token))
+            self.turn.after_commit(StopShell(token))
 
     def shell_ended(self, token: int, end: ShellEnd) -> None:
         """Commands are over, and nothing of their tree is left."""
         job = self._end(token)
-        is_open = job is not None and self._office.is_open(job.worker, job.step)
+        is_open = job is not None and self.is_open(job.worker, job.step)
         if job is None or not (is_open or end.by_itself):
             return
         if end.by_itself:
@@ -174,19 +167,17 @@ class EffectDesk:
         end = self._kept(job, end)
         error = _shell_failure(job, end)
         if error is None:
-            self._office.ledger.end_open(
-                job.worker, job.step, self._office.ledger.pack(_shell_outcome(job.argv, end))
-            )
+            self.turn.end_open(job.worker, job.step, self.turn.pack(_shell_outcome(job.argv, end)))
         elif is_open or job.worker.suspended is None:
-            late = self._office.is_unseen(job.worker) and not job.step.cleanup
-            self._office.ledger.fail_open(job.worker, job.step, error, late=late)
+            late = self.is_unseen(job.worker) and not job.step.cleanup
+            self.turn.fail_open(job.worker, job.step, error, late=late)
 
     def _kept(self, job: Job, end: ShellEnd) -> ShellEnd:
         """What is kept of an output: all of it, or its end without secrets."""
         if job.args is None or not job.args.kept_bytes:
             return end
         size = job.args.kept_bytes
-        environ, rule = {**os.environ, **(job.args.env or {})}, self._office.settings.secrets
+        environ, rule = {**os.environ, **(job.args.env or {})}, self.settings.secrets
         stdout, stderr = (keep_end(output, size, environ, rule) for output in (end.stdout, end.stderr))
         return msgspec.structs.replace(end, stdout=stdout, stderr=stderr)
 
@@ -194,14 +185,14 @@ class EffectDesk:
 
     def think(self, peer: Peer, worker: Worker, step: f.Step, attempt: int = 1) -> None:
         """Call an agent."""
-        args = self._office.decode(step.a, s.ThinkArgs)
+        args = self.decode(step.a, s.ThinkArgs)
         known = worker.open.get((step.p, step.n))
         money = self._reserve(args, known)
         reserved = self._reserve_units(args, known)
-        agent = args.agent or self._office.settings.agent
-        own_limit = self._office.settings.prompt_limits.get(agent)
+        agent = args.agent or self.settings.agent
+        own_limit = self.settings.prompt_limits.get(agent)
         limit, _ = self._limit("prompt", own_limit if args.timeout_s is None else args.timeout_s)
-        opened = self._office.open(
+        opened = self.open_step(
             step,
             once=args.once,
             timeout_s=limit,
@@ -209,13 +200,13 @@ class EffectDesk:
             reserved_usd=money,
             reserved=reserved,
             due=known.due if known is not None else 0,
-            ride=False,
-            asked=NO_VALUE if args.command is None else self._office.ledger.pack(args),
+            sync=True,
+            asked=NO_VALUE if args.command is None else self.turn.pack(args),
         )
         job = self._begin(worker, opened, [args.name])
         self._watch(job, StepTimeoutError("prompt", limit, "explicit"), StopPrompt(job.token))
         self.tools.open(job.token, worker, opened, args.tools)
-        key = self._office.ledger.key(worker, step.p, step.n)
+        key = self.turn.key(worker, step.p, step.n)
         start = StartPrompt(
             job.token,
             worker.path,
@@ -231,19 +222,19 @@ class EffectDesk:
             reserved,
             SET_ASIDE if (step.p, step.n) in worker.set_aside else ("", ""),
         )
-        if opened.due > self._office.now_us():
+        if opened.due > self.now_us():
             self._start_later(job, start)
         else:
-            self._office.ledger.act(start)
+            self.turn.after_commit(start)
 
     def _start_later(self, job: Job, start: StartPrompt) -> None:
         """An agent may not be asked yet, as a hub before this one has learned."""
 
         def go() -> None:
             if self._jobs.get(job.token) is job and job.verdict is None:
-                self._office.ledger.act(start)
+                self.turn.after_commit(start)
 
-        self._set_alarm(job.step, self._office.clockwork.at(job.step.due, go))
+        self._set_alarm(job.step, self.timers.at(job.step.due, go))
 
     def prompt_waits(self, token: int, wait: TalkWaits) -> None:
         """An agent may not be asked before a moment: whoever runs the run then waits for the same one."""
@@ -254,19 +245,19 @@ class EffectDesk:
         error = describe(AgentRateLimitedError(wait.agent, wait.problem, wait.code), job.worker.path)
         attempt = step.attempt - 1 if step.between else step.attempt
         retried = e.StepRetried(p=step.p, n=step.n, attempt=attempt, due=wait.until, error=error)
-        self._office.ledger.record((retried, NO_VALUE))
+        self.turn.record((retried, NO_VALUE))
 
     def attempt_failed(self, token: int, failed: TalkFails) -> None:
         """An agent is asked again: the journal and people are told why."""
         job = self._jobs.get(token)
-        if job is None or not self._office.is_open(job.worker, job.step):
+        if job is None or not self.is_open(job.worker, job.step):
             return
         agent, attempt, code, text = failed
         entry = e.AttemptFailed(
             p=job.step.p, n=job.step.n, agent=agent, attempt=attempt, code=code, text=text
         )
-        self._office.ledger.record((entry, NO_VALUE))
-        self._office.ledger.act_later(Show("note", job.worker.path, f"{agent}  {text}"))
+        self.turn.record((entry, NO_VALUE))
+        self.turn.with_next_commit(Show("note", job.worker.path, f"{agent}  {text}"))
 
     def prompt_ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
         """An agent replied, or could not."""
@@ -278,25 +269,23 @@ class EffectDesk:
             return
         # It counts even if the call was being given up: the reply was on its way, and it is paid.
         if outcome.result is not None:
-            outcome.took_s = self._office.waited_s(job.step)
+            outcome.took_s = self.waited_s(job.step)
         used = self._settle(job, _used_by(outcome))
-        self._office.ledger.end_open(
-            job.worker, job.step, self._office.ledger.pack(outcome), usd=outcome.usd, used=used
-        )
+        self.turn.end_open(job.worker, job.step, self.turn.pack(outcome), usd=outcome.usd, used=used)
 
     def _prompt_failed(self, job: Job, error: AgentError) -> None:
-        if not self._office.is_open(job.worker, job.step):
+        if not self.is_open(job.worker, job.step):
             return  # it was given up because the session failed: the run asks again when it is resumed
         verdict = job.verdict
         if isinstance(verdict, StepTimeoutError) and not _given_up(error):
             verdict = None  # the agent's own deadline says more than ours
         used = self._settle(job, Units(error.tokens, error.turns))
-        self._office.ledger.fail_open(job.worker, job.step, verdict or error, usd=error.usd, used=used)
+        self.turn.fail_open(job.worker, job.step, verdict or error, usd=error.usd, used=used)
 
     def _settle(self, job: Job, used: Units) -> Units | None:
         """What a call counts as that is over: what it says that it used, and how long it took."""
-        took = Units(wall_s=round(self._office.waited_s(job.step), 6))
-        return settle(self._office.settings.caps, used + took, job.step.reserved) or None
+        took = Units(wall_s=round(self.waited_s(job.step), 6))
+        return settle(self.settings.caps, used + took, job.step.reserved) or None
 
     def tool_called(self, token: int, call: ToolCall) -> None:
         """The agent of a prompt calls a tool."""
@@ -307,21 +296,21 @@ class EffectDesk:
 
     def budget(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """The money of the run."""
-        state = self._office.state
-        outcome = s.BudgetOutcome(self._office.settings.max_usd, state.spent_usd, state.reserved_usd)
-        self._office.finish(worker, step, outcome)
+        state = self.state
+        outcome = s.BudgetOutcome(self.settings.max_usd, state.spent_usd, state.reserved_usd)
+        self.finish_step(worker, step, outcome)
 
     # Timers and deadlines.
 
     def sleep(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Wait until a moment on the wall."""
-        args = self._office.decode(step.a, s.SleepArgs)
-        now = self._office.now_us()
+        args = self.decode(step.a, s.SleepArgs)
+        now = self.now_us()
         due = args.until if args.until is not None else now + int((args.seconds or 0.0) * 1e6)
         if due <= now:
-            self._office.finish_raw(worker, step, Value(NULL))
+            self.finish_step_raw(worker, step, Value(NULL))
             return
-        opened = self._office.open(step, due=due)
+        opened = self.open_step(step, due=due)
         self.watch_sleep(worker, step, opened)
 
     def watch_sleep(self, worker: Worker, step: f.Step, opened: OpenStep) -> None:
@@ -331,23 +320,23 @@ class EffectDesk:
         """
 
         def fire() -> None:
-            if self._office.is_open(worker, opened):
-                self._office.ledger.end_open(worker, opened, Value(NULL))
+            if self.is_open(worker, opened):
+                self.turn.end_open(worker, opened, Value(NULL))
 
-        if self._office.decode(step.a, s.SleepArgs).seconds is None:
-            self._set_alarm(opened, self._office.clockwork.at(opened.due, fire))
+        if self.decode(step.a, s.SleepArgs).seconds is None:
+            self._set_alarm(opened, self.timers.at(opened.due, fire))
             return
-        left_s = (opened.due - opened.at) / 1e6 - self._office.waited_s(opened)
-        self._set_alarm(opened, self._office.clockwork.at_or_after(opened.due, left_s, fire))
+        left_s = (opened.due - opened.at) / 1e6 - self.waited_s(opened)
+        self._set_alarm(opened, self.timers.at_or_after(opened.due, left_s, fire))
 
     def left(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Seconds left of the innermost deadline around a step."""
         limits = [
-            self._office.left_s(opened)
+            self.left_s(opened)
             for opened in worker.open.values()
             if opened.step == "timeout" and (step.p == opened.p or is_inside(step.p, opened.p))
         ]
-        self._office.finish(worker, step, min((left for left in limits if left is not None), default=None))
+        self.finish_step(worker, step, min((left for left in limits if left is not None), default=None))
 
     def open_scope(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
         """A worker entered a scope with a deadline."""
@@ -362,24 +351,24 @@ class EffectDesk:
                 about=begin.about,
                 cleanup=begin.cleanup,
             )
-            opened = self._office.ledger.open_step(data)
+            opened = self.turn.open_step(data)
         scope = opened
 
         def fire() -> None:
-            if not self._office.is_open(worker, scope):
+            if not self.is_open(worker, scope):
                 return
             data = e.StepFinished(p=scope.p, n=scope.n, step="timeout", fp=scope.fp)
-            self._office.ledger.record((data, Value(_FIRED)))
-            current = self._office.ledger.by_worker.get(worker.path)
+            self.turn.record((data, Value(_FIRED)))
+            current = self.turn.by_worker.get(worker.path)
             if current is not None:
-                self._office.ledger.say(current, f.Fired(p=scope.p, n=scope.n))
+                self.turn.send(current, f.Fired(p=scope.p, n=scope.n))
 
-        self._set_alarm(scope, self._office.clockwork.after(self._office.left_s(scope) or 0.0, fire))
+        self._set_alarm(scope, self.timers.after(self.left_s(scope) or 0.0, fire))
 
     # What workers do themselves.
 
     def note(self, peer: Peer, worker: Worker, note: f.Note) -> None:
-        """A harmless step was done in the worker; it rides with the next commit."""
+        """A harmless step was done in the worker; it is durable with the next commit."""
         if note.step == "timeout":
             self._drop_alarm(note.p, note.n)
             if (note.p, note.n) not in worker.open:
@@ -388,27 +377,25 @@ class EffectDesk:
             failed = e.StepFailed(
                 p=note.p, n=note.n, step=note.step, fp=note.fp, error=note.e, cleanup=note.cleanup
             )
-            self._office.ledger.record((failed, NO_VALUE), ride=True)
+            self.turn.record((failed, NO_VALUE), sync=False)
         else:
             done = e.StepFinished(
                 p=note.p, n=note.n, step=note.step, fp=note.fp, about=note.about, cleanup=note.cleanup
             )
-            self._office.ledger.record((done, Value(note.v, note.ref)), ride=True)
-        self._office.ledger.exposed = True
+            self.turn.record((done, Value(note.v, note.ref)), sync=False)
+        self.turn.exposed = True
 
     def out(self, peer: Peer, worker: Worker, out: f.Out) -> None:
-        """A worker printed or logged; it rides with the next commit, and is shown after it."""
+        """A worker printed or logged; it is durable with the next commit, and shown after it."""
         data = e.Output(p=out.p, n=out.n, channel=out.channel, fp=out.fp, cleanup=out.cleanup)
-        self._office.ledger.record((data, self._office.ledger.pack(out.text)), ride=True)
-        self._office.ledger.act_later(
-            Show("print" if out.channel == "print" else "log", worker.path, out.text)
-        )
+        self.turn.record((data, self.turn.pack(out.text)), sync=False)
+        self.turn.with_next_commit(Show("print" if out.channel == "print" else "log", worker.path, out.text))
 
     def begin(self, peer: Peer, worker: Worker, begin: f.Begin) -> None:
         """A scope with a deadline, or the body of a step begins. A body that ends within the same turn is not worth an entry."""
         if begin.step == "timeout":
             self.open_scope(peer, worker, begin)
-        elif begin.i and not begin.cleanup and self._office.state.failure is not None:
+        elif begin.i and not begin.cleanup and self.state.failure is not None:
             return  # it has not begun, and will not: its worker learns of the failure instead
         elif begin.i:
             self._begin_body(peer, worker, begin)
@@ -417,7 +404,7 @@ class EffectDesk:
 
     def was_busy(self, worker: Worker, begin: f.Begin) -> None:
         """A process is gone, and this is a body it was in."""
-        state = self._office.state
+        state = self.state
         known = (begin.p, begin.n) in worker.open
         if not known and not worker.ended and state.worker_of(begin.p) is worker and state.failure is None:
             self._start_attempt(worker, begin, None)
@@ -440,10 +427,10 @@ class EffectDesk:
             self._say_attempt(worker, known, begin)
         elif known is not None and known.once and begin.once and begin.attempt == 1:
             error = OutcomeUnknownError(f"{begin.p}:{begin.n}", known.about)
-            self._office.ledger.fail_open(worker, known, error)
+            self.turn.fail_open(worker, known, error)
         elif worker.doubted.get((begin.p, begin.n)) == begin.fp:
             error = OutcomeUnknownError(f"{begin.p}:{begin.n}", begin.about)
-            self._office.ledger.fail_open(worker, self._start_attempt(worker, begin, None), error)
+            self.turn.fail_open(worker, self._start_attempt(worker, begin, None), error)
         else:
             opened = self._start_attempt(worker, begin, known)
             if begin.i and known is None:
@@ -470,20 +457,20 @@ class EffectDesk:
         )
         # Where an append began is told once: whoever goes on with it writes there.
         asked = known.asked if known is not None and known.step == "append" else Value(begin.a)
-        opened = self._office.ledger.open_step(data, asked, ride=not begin.i)
-        opened.at = data.since or self._office.now_us()
+        opened = self.turn.open_step(data, asked, sync=bool(begin.i))
+        opened.at = data.since or self.now_us()
         self._watch_body(worker, opened, begin)
         return opened
 
     def _began_at(self, begin: f.Begin) -> int:
         """When a body began that is recorded later; 0 if it is recorded at once."""
-        return min(begin.since, self._office.now_us()) if begin.since else 0
+        return min(begin.since, self.now_us()) if begin.since else 0
 
     def _cancel_begun(self, worker: Worker, opened: OpenStep, begin: f.Begin, abort: Abort) -> None:
         error = abort.error()
         if begin.i:
             self._drop_alarm(opened.p, opened.n)
-            self._office.ledger.fail_open(worker, opened, error)
+            self.turn.fail_open(worker, opened, error)
         else:
             self.end_body(worker, opened, error)
 
@@ -510,9 +497,9 @@ class EffectDesk:
                 error=done.e,
                 cleanup=done.cleanup,
                 took_us=0 if opened is not None else done.took_us,
-                late=self._office.is_unseen(worker) and not done.cleanup,
+                late=self.is_unseen(worker) and not done.cleanup,
             )
-            self._office.ledger.fail(worker, failed)
+            self.turn.fail(worker, failed)
         else:
             finished = e.StepFinished(
                 p=done.p,
@@ -523,7 +510,7 @@ class EffectDesk:
                 cleanup=done.cleanup,
                 took_us=0 if opened is not None else done.took_us,
             )
-            self._office.ledger.finish(worker, finished, Value(done.v, done.ref))
+            self.turn.finish(worker, finished, Value(done.v, done.ref))
 
     # Cancelling.
 
@@ -534,22 +521,22 @@ class EffectDesk:
             self.end_body(worker, opened, error)
         elif job is None:
             self._drop_alarm(opened.p, opened.n)
-            self._office.ledger.fail_open(worker, opened, error)
+            self.turn.fail_open(worker, opened, error)
         elif job.verdict is None:
             job.verdict = error
-            self._office.ledger.act(self._stop(job))
+            self.turn.after_commit(self._stop(job))
 
     def not_begun(self, worker: Worker, opened: OpenStep, error: f.ErrorData) -> None:
         """A body whose beginning is durable will not be executed, because the session failed: so nothing about it is unknown."""
         if opened.step in BODIES and not opened.between:
             self._drop_alarm(opened.p, opened.n)
-            self._office.ledger.fail_open(worker, opened, error, late=True)
+            self.turn.fail_open(worker, opened, error, late=True)
 
     def end_body(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         """End a body. A thread cannot be stopped: the process goes, and replays to behind this step."""
         self._drop_alarm(opened.p, opened.n)
         self._restart(worker)
-        self._office.ledger.fail_open(worker, opened, error)
+        self.turn.fail_open(worker, opened, error)
 
     def forget_process(self, worker: Worker) -> None:
         """The process of a worker is gone, and the bodies in it: their time begins anew with them."""
@@ -562,14 +549,14 @@ class EffectDesk:
         for job in self._jobs.values():
             if job.worker is worker and job.verdict is None:
                 job.verdict = StepCancelledError("its worker has ended")
-                self._office.ledger.act(self._stop(job))
+                self.turn.after_commit(self._stop(job))
 
     def abort_all(self) -> None:
         """The session failed: end everything that is under way, except clean-up."""
         for job in self._jobs.values():
             if not job.step.cleanup and job.verdict is None:
                 job.verdict = StepCancelledError("the session failed")
-                self._office.ledger.act(self._stop(job))
+                self.turn.after_commit(self._stop(job))
 
     def attach(self, worker: Worker, opened: OpenStep) -> bool:
         """Whether the work of an open step is still under way, so that a restarted worker only has to wait."""
@@ -587,10 +574,10 @@ class EffectDesk:
     # Inside.
 
     def _trace(self, worker: Worker, opened: OpenStep) -> str:
-        return "" if self._office.herald is None else self._office.herald.trace_of_step(worker, opened)
+        return "" if self.run_events is None else self.run_events.trace_of_step(worker, opened)
 
     def _begin(self, worker: Worker, opened: OpenStep, argv: list[str]) -> Job:
-        job = Job(self._office.ledger.next_token(), worker, opened, argv)
+        job = Job(self.turn.next_token(), worker, opened, argv)
         self._jobs[job.token] = job
         self._by_step[opened.p, opened.n] = job
         return job
@@ -602,11 +589,11 @@ class EffectDesk:
             return None
         self._by_step.pop((job.step.p, job.step.n), None)
         self.tools.close(token)
-        if job.alarm is not None:
-            job.alarm.call_off()
+        if job.timer is not None:
+            job.timer.cancel()
         if job.step.step == "think":
             self._drop_alarm(job.step.p, job.step.n)
-        current = self._office.state.workers.get(job.worker.path)
+        current = self.state.workers.get(job.worker.path)
         # A worker that was cut off may be taken up again where it was: what was open then may still have its outcome.
         steps = job.worker.open if job.worker.suspended is None else job.worker.suspended
         is_wanted = current is job.worker and steps.get((job.step.p, job.step.n)) is job.step
@@ -619,12 +606,12 @@ class EffectDesk:
             # An agent is not to blame for the time that tools took which it called.
             spare = self.tools.take_time_s(job.token)
             if spare > 0:
-                job.alarm = self._office.clockwork.after(max(spare, LEAST_SPARE_S), late)
+                job.timer = self.timers.after(max(spare, LEAST_SPARE_S), late)
                 return
             job.verdict = error
-            self._office.ledger.act(stop)
+            self.turn.after_commit(stop)
 
-        job.alarm = self._office.clockwork.after(job.step.timeout_s or 0.0, late)
+        job.timer = self.timers.after(job.step.timeout_s or 0.0, late)
 
     def _stop(self, job: Job) -> StopShell | StopPrompt:
         return StopPrompt(job.token) if job.step.step == "think" else StopShell(job.token)
@@ -634,15 +621,15 @@ class EffectDesk:
             return
 
         def late() -> None:
-            if self._office.is_open(worker, opened):
+            if self.is_open(worker, opened):
                 self.end_body(worker, opened, StepTimeoutError("step", begin.timeout_s, "explicit"))
 
-        self._set_alarm(opened, self._office.clockwork.after(begin.timeout_s + begin.grace_s, late))
+        self._set_alarm(opened, self.timers.after(begin.timeout_s + begin.grace_s, late))
 
     def _retry(self, worker: Worker, opened: OpenStep, done: f.Done, error: f.ErrorData) -> None:
-        due = self._office.now_us() + int(done.retry_in_s * 1e6)
+        due = self.now_us() + int(done.retry_in_s * 1e6)
         retried = e.StepRetried(p=done.p, n=done.n, attempt=done.attempt, due=due, error=error)
-        self._office.ledger.record((retried, NO_VALUE))
+        self.turn.record((retried, NO_VALUE))
         begin = f.Begin(
             p=opened.p,
             n=opened.n,
@@ -661,23 +648,23 @@ class EffectDesk:
         """Tell the worker which attempt is next, when it is time for it and it is written down that it begins."""
 
         def go() -> None:
-            if self._office.is_open(worker, opened):
+            if self.is_open(worker, opened):
                 self._say_begun(worker, self._start_attempt(worker, begin, opened))
 
-        if opened.due > self._office.now_us():
-            self._set_alarm(opened, self._office.clockwork.at(opened.due, go))
+        if opened.due > self.now_us():
+            self._set_alarm(opened, self.timers.at(opened.due, go))
         else:
             go()
 
     def _say_begun(self, worker: Worker, opened: OpenStep) -> None:
         """Let the body run that waits for it."""
         is_append = opened.step == "append"
-        value = opened.asked if is_append else self._office.ledger.pack({"attempt": opened.attempt})
-        self._office.ledger.answer(worker, opened.p, opened.n, value)
+        value = opened.asked if is_append else self.turn.pack({"attempt": opened.attempt})
+        self.turn.answer(worker, opened.p, opened.n, value)
 
     def _reserve(self, args: s.ThinkArgs, known: OpenStep | None) -> float:
         """What a call may cost: what it wants or, if there is less, all that is left, as long as that is worth a call."""
-        settings, state = self._office.settings, self._office.state
+        settings, state = self.settings, self.state
         limit = settings.max_usd
         if limit is None:
             return 0.0
@@ -691,23 +678,23 @@ class EffectDesk:
 
     def _reserve_units(self, args: s.ThinkArgs, known: OpenStep | None) -> Units:
         """What a call may use beside money: its share of what is left."""
-        caps, state, command = self._office.settings.caps, self._office.state, args.command
+        caps, state, command = self.settings.caps, self.state, args.command
         # What an attempt before this one reserved is for this one, too.
         others = state.reserved - (known.reserved if known is not None else NONE)
         wanted = Units(turns=args.max_turns or 0, tokens=(command.max_tokens or 0) if command else 0)
         return reserve(caps, state.spent, others, wanted, command.share if command else 0)
 
     def _limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
-        return self._office.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
+        return self.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
 
-    def _set_alarm(self, opened: OpenStep, alarm: Alarm) -> None:
+    def _set_alarm(self, opened: OpenStep, timer: Timer) -> None:
         self._drop_alarm(opened.p, opened.n)
-        self._alarms[opened.p, opened.n] = alarm
+        self._timers[opened.p, opened.n] = timer
 
     def _drop_alarm(self, p: str, n: int) -> None:
-        alarm = self._alarms.pop((p, n), None)
-        if alarm is not None:
-            alarm.call_off()
+        timer = self._timers.pop((p, n), None)
+        if timer is not None:
+            timer.cancel()
 
 
 class _Said(msgspec.Struct):

@@ -21,18 +21,18 @@ from bartack.messaging import (
     delivery_error,
     is_success,
 )
-from bartack.runtime.kernel.desk import Office
-from bartack.runtime.kernel.mail.attempts import Errand, Verdict
+from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.mail.attempts import SendRequest, Verdict
 from bartack.runtime.kernel.mail.broadcast import DeliveryDesk, broadcast_error
 from bartack.runtime.kernel.mail.calls import CallDesk
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
-from bartack.runtime.kernel.mail.foreign import ForeignMail, Parcel, Told
+from bartack.runtime.kernel.mail.foreign import ForeignMail, OnOutcome, OutsideMessage
 from bartack.runtime.kernel.mail.mailroom import MailDesk
 from bartack.runtime.kernel.mail.waiters import Holder
 from bartack.runtime.kernel.questions import QuestionDesk
-from bartack.runtime.kernel.timers import Alarm
+from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.turn import Peer, describe
-from bartack.runtime.kernel.workers import CrewDesk
+from bartack.runtime.kernel.workers import Workers
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.requests import LEASE_S, MESSAGES, Process, Request, RunFacts
 from bartack.runtime.protocol.steps import MailboxStats
@@ -44,27 +44,27 @@ LOOKS: Final = frozenset({"state", "ps", "watch", "stats", "peek", "mailboxes"})
 """Requests that change nothing in a run."""
 
 
-class ForeignDesk:
+class ForeignDesk(Desk):
     """Answers the requests of processes outside."""
 
     def __init__(
         self,
-        office: Office,
-        crew: CrewDesk,
+        shared: Shared,
+        crew: Workers,
         mail: MailDesk,
         calls: CallDesk,
         questions: QuestionDesk,
         delivery: DeliveryDesk,
         letters: LetterDesk,
     ) -> None:
-        self._office = office
+        super().__init__(shared)
         self._crew = crew
         self._mail = mail
         self._calls = calls
-        self.mail = ForeignMail(office, mail, letters)
+        self.mail = ForeignMail(shared, mail, letters)
         calls.replied = self.mail.replied
         self._questions = questions
-        self._leases: dict[int, Alarm] = {}
+        self._leases: dict[int, Timer] = {}
         self._delivery = delivery
         self._letters = letters
         self.on_interrupt: Callable[[], None] = lambda: None
@@ -103,14 +103,14 @@ class ForeignDesk:
 
     def join(self, peer: Peer) -> Peer:
         """A foreign process is there."""
-        self._office.ledger.peers[peer.number] = peer
+        self.turn.peers[peer.number] = peer
         return peer
 
     def _note_joined(self, peer: Peer, do: str) -> None:
         """A process that takes part in the run is recorded once; one that only looks at it leaves no trace."""
         if peer.rights is None and not peer.noted and do not in LOOKS:
             peer.noted = True
-            self._office.ledger.record((e.PeerJoined(peer=peer.name), NO_VALUE), ride=True)
+            self.turn.record((e.PeerJoined(peer=peer.name), NO_VALUE), sync=False)
 
     def ask(self, peer: Peer, ask: f.Ask) -> None:
         """A request; everything that goes wrong with it is its answer."""
@@ -124,23 +124,23 @@ class ForeignDesk:
                 raise UnknownRequestError(ask.do)
             self._check_alive(ask.do)
             self._note_joined(peer, ask.do)
-            handler(peer, ask, self._office.decode(ask.a, Request))
+            handler(peer, ask, self.decode(ask.a, Request))
         except BartackError as error:
-            self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(error)))
+            self.turn.send(peer, f.Refusal(i=ask.i, e=describe(error)))
 
     def _check_alive(self, do: str) -> None:
         """A failed session takes and gives no messages; what was there stays for the resumed one."""
-        failure = self._office.state.failure
+        failure = self.state.failure
         if failure is not None and do in MESSAGES:
             name = failure.error.type.rpartition(":")[2]
             raise SessionFailedError(failure.worker, name, failure.error.message)
 
     def _say(self, peer: Peer, ask: f.Ask, value: object) -> None:
-        packed = self._office.ledger.pack(value)
-        self._office.ledger.say(peer, f.Answer(i=ask.i, v=packed.raw, ref=packed.ref))
+        packed = self.turn.pack(value)
+        self.turn.send(peer, f.Answer(i=ask.i, v=packed.raw, ref=packed.ref))
 
     def _send(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        parcel = Parcel(
+        parcel = OutsideMessage(
             request.mailbox,
             peer.name,
             Value(ask.v, ask.ref),
@@ -151,7 +151,7 @@ class ForeignDesk:
         self.mail.send(peer, ask.i, parcel, self._told(peer, ask))
 
     def _call(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        parcel = Parcel(request.mailbox, peer.name, Value(ask.v, ask.ref))
+        parcel = OutsideMessage(request.mailbox, peer.name, Value(ask.v, ask.ref))
         self.mail.call(peer, ask.i, parcel, request.timeout_s, self._told(peer, ask))
 
     def _reply(self, peer: Peer, ask: f.Ask, request: Request) -> None:
@@ -159,14 +159,14 @@ class ForeignDesk:
             self._calls.answer(request.mailbox, request.id, Value(ask.v, ask.ref))
         self._say(peer, ask, None)
 
-    def _told(self, peer: Peer, ask: f.Ask) -> Told:
+    def _told(self, peer: Peer, ask: f.Ask) -> OnOutcome:
         """Tells a peer what became of its request."""
 
         def told(outcome: Value | BartackError) -> None:
             if isinstance(outcome, BartackError):
-                self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(outcome)))
+                self.turn.send(peer, f.Refusal(i=ask.i, e=describe(outcome)))
             else:
-                self._office.ledger.say(peer, f.Answer(i=ask.i, v=outcome.raw, ref=outcome.ref))
+                self.turn.send(peer, f.Answer(i=ask.i, v=outcome.raw, ref=outcome.ref))
 
         return told
 
@@ -181,23 +181,23 @@ class ForeignDesk:
         errand = self._errand(peer, ask, request)
         self._delivery.publish_for(errand, request.topic, request.strategy, request.terms)
 
-    def _errand(self, peer: Peer, ask: f.Ask, request: Request) -> Errand:
+    def _errand(self, peer: Peer, ask: f.Ask, request: Request) -> SendRequest:
         """What a process outside wants delivered. It is told what became of it if it is still there then."""
 
         def told(verdict: Verdict) -> None:
             error = verdict if isinstance(verdict, BartackError) else error_of(request, verdict)
-            if peer.number not in self._office.ledger.peers:
+            if peer.number not in self.turn.peers:
                 return
             if error is not None:
-                self._office.ledger.say(peer, f.Refusal(i=ask.i, e=describe(error)))
+                self.turn.send(peer, f.Refusal(i=ask.i, e=describe(error)))
             else:
                 self._say(peer, ask, verdict)
 
-        return Errand(peer.name, Value(ask.v, ask.ref), told=told)
+        return SendRequest(peer.name, Value(ask.v, ask.ref), told=told)
 
     def _subscribe(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         changed = self._mail.subscription(request.mailbox, request.pattern, off=request.off)
-        self._office.ledger.record((changed, NO_VALUE))
+        self.turn.record((changed, NO_VALUE))
         self._say(peer, ask, None)
 
     def _withdraw(self, peer: Peer, ask: f.Ask, request: Request) -> None:
@@ -205,7 +205,7 @@ class ForeignDesk:
 
     def _close(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         check_name(request.mailbox)
-        self._office.ledger.record((e.MailboxChanged(mailbox=request.mailbox, closed=True), NO_VALUE))
+        self.turn.record((e.MailboxChanged(mailbox=request.mailbox, closed=True), NO_VALUE))
         self._mail.shut(request.mailbox)
         self._say(peer, ask, None)
 
@@ -229,7 +229,7 @@ class ForeignDesk:
     def _receive(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         self._mail.check_reader(request.mailbox)
 
-        waiter = Holder(self._office.ledger, peer, ask.i, request.mailbox, lambda: self._lease(peer))
+        waiter = Holder(self.turn, peer, ask.i, request.mailbox, lambda: self._lease(peer))
         self._mail.wait_foreign(waiter, request.timeout_s)
 
     def _ack(self, peer: Peer, ask: f.Ask, request: Request) -> None:
@@ -250,28 +250,26 @@ class ForeignDesk:
         """What a peer holds goes back if it says nothing for so long, even if it is there: it may hang."""
         known = self._leases.pop(peer.number, None)
         if known is not None:
-            known.call_off()
+            known.cancel()
 
         def expire() -> None:
             self._leases.pop(peer.number, None)
             for message_id in list(peer.held):
                 self._mail.settle_foreign(peer, message_id, ok=False)
 
-        self._leases[peer.number] = self._office.clockwork.after(LEASE_S, expire)
+        self._leases[peer.number] = self.timers.after(LEASE_S, expire)
 
     def _peek(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         check_name(request.mailbox)
-        messages = self._office.state.mailbox(request.mailbox).queued()[: request.limit]
+        messages = self.state.mailbox(request.mailbox).queued()[: request.limit]
         self._say(peer, ask, [_shown(message) for message in messages])
 
     def _mailboxes(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        stats: dict[str, MailboxStats] = {
-            name: self._mail.describe(name) for name in self._office.state.mailboxes
-        }
+        stats: dict[str, MailboxStats] = {name: self._mail.describe(name) for name in self.state.mailboxes}
         self._say(peer, ask, stats)
 
     def _answer(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        value = msgspec.Raw(self._office.ledger.load(ask.v, ask.ref))
+        value = msgspec.Raw(self.turn.load(ask.v, ask.ref))
         self._questions.answer(request.question, value, request.by or peer.name)
         self._say(peer, ask, None)
 
@@ -291,7 +289,7 @@ class ForeignDesk:
         self.on_interrupt()
 
     def _state(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        state = self._office.state
+        state = self.state
         facts = RunFacts(
             run=state.run.run if state.run else "",
             status=state.status,
@@ -308,14 +306,14 @@ class ForeignDesk:
         self._say(peer, ask, [self._described(process) for process in self.processes()])
 
     def _described(self, process: Process) -> Process:
-        worker = self._office.state.workers.get(process.worker)
+        worker = self.state.workers.get(process.worker)
         if worker is None:
             return process
         if process.kind == "worker":
             describe_worker(process, worker)
         opened = worker.open.get(_parse(process.step))
         if opened is not None:
-            process.since, process.left_s = opened.at, self._office.left_s(opened)
+            process.since, process.left_s = opened.at, self.left_s(opened)
         return process
 
     def _watch(self, peer: Peer, ask: f.Ask, request: Request) -> None:

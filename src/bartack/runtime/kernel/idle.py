@@ -20,15 +20,15 @@ MOST_WAITS: Final = 8
 """So many waits are told in one sentence."""
 
 
-def only_people_can_help(core: Core) -> bool:
+def is_blocked_on_people(core: Core) -> bool:
     """Whether a question is open, and every worker waits for its answer or for another worker.
 
     A worker that computes, sleeps, runs a command, calls an agent, or replays its history can go on by itself.
     """
     if not core.state.questions or core.state.failure is not None:
         return False
-    peers = core.ledger.by_worker
-    return all(path in peers and _waits(peers[path]) for path in core.crew.alive)
+    peers = core.turn.by_worker
+    return all(path in peers and _waits(peers[path]) for path in core.workers.alive)
 
 
 def _waits(peer: Peer) -> bool:
@@ -45,12 +45,12 @@ def find_deadlock(core: Core) -> list[str]:
     The limit that waits have by default is not counted: it ends the run, and does not continue it. A message from outside would.
     """
     state = core.state
-    if state.failure is not None or state.ended is not None or state.questions or not core.crew.alive:
+    if state.failure is not None or state.ended is not None or state.questions or not core.workers.alive:
         return []
     waits: list[str] = []
     messages = False
-    for path in core.crew.alive:
-        peer = core.ledger.by_worker.get(path)
+    for path in core.workers.alive:
+        peer = core.turn.by_worker.get(path)
         if peer is None or peer.worker is None or not _waits(peer):
             return []
         for opened in peer.worker.open.values():
@@ -81,7 +81,7 @@ def _is_anything_due(core: Core) -> bool:
 
 
 def _without_process(core: Core) -> list[Worker]:
-    return [worker for path, worker in core.state.workers.items() if path not in core.crew.alive]
+    return [worker for path, worker in core.state.workers.items() if path not in core.workers.alive]
 
 
 def describe_deadlock(waits: Sequence[str]) -> str:

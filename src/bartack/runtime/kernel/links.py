@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bartack.errors import LinkedExitError
-from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.turn import NULL, Peer, describe
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -23,11 +23,11 @@ GONE = "noproc"
 """The reason of a worker that never was there."""
 
 
-class LinkDesk:
+class LinkDesk(Desk):
     """Handles the steps that concern links, and tells linked workers.
 
     Args:
-        office: What desks share.
+        shared: What desks share.
         arrived: Told of a mailbox that got a message.
         left: Told of a mailbox that lost one.
         abort: Interrupts a worker where the state says that it is to be.
@@ -35,12 +35,12 @@ class LinkDesk:
 
     def __init__(
         self,
-        office: Office,
+        shared: Shared,
         arrived: Callable[[str], None],
         left: Callable[[str], None],
         abort: Callable[[Worker], None],
     ) -> None:
-        self._office = office
+        super().__init__(shared)
         self._arrived = arrived
         self._left = left
         self._abort = abort
@@ -49,21 +49,21 @@ class LinkDesk:
 
     def link(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Link a worker with another. One that ended abnormally, or never was, acts at once."""
-        other = self._office.state.path_of(self._office.decode(step.a, s.LinkArgs).target)
-        found = self._office.state.workers.get(other)
+        other = self.state.path_of(self.decode(step.a, s.LinkArgs).target)
+        found = self.state.workers.get(other)
         if found is None:
             self._act_at_once(worker, step, other, GONE)
         elif found.status == "failed":
             self._act_at_once(worker, step, other, found.end_reason)
         elif found is worker or found.ended:
-            self._office.finish_raw(worker, step, Value(NULL))
+            self.finish_step_raw(worker, step, Value(NULL))
         else:
             self._done(worker, step, [(e.LinkMade(path=worker.path, other=other), NO_VALUE)])
 
     def unlink(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Undo a link, and take back what it said if nobody has heard it."""
-        state = self._office.state
-        other = state.path_of(self._office.decode(step.a, s.LinkArgs).target)
+        state = self.state
+        other = state.path_of(self.decode(step.a, s.LinkArgs).target)
         inbox = f"@{worker.path}"
         gone = e.LinkGone(path=worker.path, other=other)
         items: Items = [(gone, NO_VALUE)] if state.links.has(worker.path, other) else []
@@ -79,14 +79,14 @@ class LinkDesk:
 
     def trap(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """From now on ends of linked workers are messages; or no longer."""
-        args = self._office.decode(step.a, s.TrapArgs)
+        args = self.decode(step.a, s.TrapArgs)
         self._done(worker, step, [(e.WorkerTraps(path=worker.path, on=args.on), NO_VALUE)])
 
     # What happens.
 
     def ended(self, worker: Worker) -> None:
         """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
-        state = self._office.state
+        state = self.state
         if worker.status != "failed" or state.failure is not None or state.ended is not None:
             return
         for other in state.links.of(worker.path):
@@ -96,16 +96,16 @@ class LinkDesk:
 
     def arm_all(self) -> None:
         """The run goes on: tell of those whose end nobody could be told of."""
-        for path in self._office.state.links.linked():
-            self.ended(self._office.state.workers[path])
+        for path in self.state.links.linked():
+            self.ended(self.state.workers[path])
 
     # Inside.
 
     def _done(self, worker: Worker, step: f.Step, items: Items) -> None:
         """One line: what a step has changed, and its outcome."""
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
-        self._office.ledger.record((done, Value(NULL)), *items)
-        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+        self.turn.record((done, Value(NULL)), *items)
+        self.turn.answer(worker, step.p, step.n, Value(NULL))
 
     def _act_at_once(self, worker: Worker, step: f.Step, by: str, reason: str) -> None:
         """The other one had ended before: that is the outcome of the step, and of every other one that is open."""
@@ -122,12 +122,12 @@ class LinkDesk:
             about=step.about,
             error=describe(LinkedExitError(by, reason), worker.path),
         )
-        self._office.ledger.record(*items, (failed, NO_VALUE))
-        self._office.ledger.tell(worker, failed, NO_VALUE)
+        self.turn.record(*items, (failed, NO_VALUE))
+        self.turn.report(worker, failed, NO_VALUE)
         self._abort(worker)
 
     def _act(self, worker: Worker, by: str, reason: str) -> None:
-        self._office.ledger.record(*self._news(worker, by, reason))
+        self.turn.record(*self._news(worker, by, reason))
         if worker.trapping:
             self._arrived(f"@{worker.path}")
         else:
@@ -138,11 +138,11 @@ class LinkDesk:
         told = e.LinkTold(path=worker.path, by=by, reason=reason, trapped=worker.trapping)
         if not worker.trapping:
             return [(told, NO_VALUE)]
-        message = {"type": "EXIT", "from": by, "reason": reason, "at": self._office.now_us()}
-        value = self._office.ledger.pack(message)
+        message = {"type": "EXIT", "from": by, "reason": reason, "at": self.now_us()}
+        value = self.turn.pack(message)
         sent = e.MessageSent(
             mailbox=f"@{worker.path}",
-            id=f"{_EXIT}{self._office.ledger.next_message()}",
+            id=f"{_EXIT}{self.turn.next_message()}",
             size=len(bytes(value.raw)) if value.raw is not None else 0,
             sender=by,
         )

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from bartack.core import Clock
 from bartack.messaging import Mailbox, Post, SendOutcome, is_success
-from bartack.runtime.kernel.run_events import RunHerald
+from bartack.runtime.kernel.run_events import RunEventEmitter
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Value
@@ -67,7 +67,7 @@ _LETTERS: Final[Mapping[str, type[DeadLetterExpired | DeadLetterPurged]]] = {
 }
 
 
-class Herald:
+class EventEmitter:
     """Makes events of entries."""
 
     def __init__(self, telemetry: Telemetry, state: State, clock: Clock) -> None:
@@ -76,7 +76,7 @@ class Herald:
         self._waiting: list[Event | Callable[[], Event]] = []
         self._last_sent: e.MessageSent | None = None
         """It may be handed over in the line that sends it: the state does not know it then."""
-        self.run = RunHerald(telemetry, state, clock, self._add)
+        self.run = RunEventEmitter(telemetry, state, clock, self._add)
         """Tells of the run itself: workers, steps, processes and waits."""
         own: Mapping[type[e.EntryData], Callable[..., None]] = {
             e.MessageSent: self._sent,
@@ -101,12 +101,12 @@ class Herald:
             kind: tuple(table[kind] for table in tables if kind in table) for kind in {**own, **self.run.ears}
         }
 
-    def hear(self, data: e.EntryData, at: int, value: Value) -> None:
+    def note(self, data: e.EntryData, at: int, value: Value) -> None:
         """An entry is about to be applied to the state."""
         for hear in self._hear.get(type(data), ()):
             hear(data, at, value)
 
-    def speak(self) -> None:
+    def flush(self) -> None:
         """What was heard is durable: tell it."""
         waiting, self._waiting = self._waiting, []
         for event in waiting:

@@ -13,9 +13,10 @@ from collections.abc import Callable
 
 from bartack.errors import MailboxClosedError, MonitorNotFoundError, ReceiveTimeoutError
 from bartack.messaging import check_name
-from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.actions import Show
+from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.mailroom import check_reader
-from bartack.runtime.kernel.turn import FOREIGN, Peer, Show
+from bartack.runtime.kernel.turn import FOREIGN, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
@@ -26,17 +27,17 @@ from bartack.supervision import Down, Monitor
 Items = list[tuple[e.EntryData, Value]]
 
 
-class MonitorDesk:
+class MonitorDesk(Desk):
     """Handles the steps that concern monitors, and tells watchers.
 
     Args:
-        office: What desks share.
+        shared: What desks share.
         arrived: Told of a mailbox that got a message.
         left: Told of a mailbox that lost one.
     """
 
-    def __init__(self, office: Office, arrived: Callable[[str], None], left: Callable[[str], None]) -> None:
-        self._office = office
+    def __init__(self, shared: Shared, arrived: Callable[[str], None], left: Callable[[str], None]) -> None:
+        super().__init__(shared)
         self._arrived = arrived
         self._left = left
         self._waiting: dict[str, tuple[Worker, OpenStep]] = {}
@@ -46,32 +47,32 @@ class MonitorDesk:
 
     def monitor(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Watch a worker. One that has ended is down at once."""
-        args = self._office.decode(step.a, s.MonitorArgs)
+        args = self.decode(step.a, s.MonitorArgs)
         check_name(args.into)
         ref = f"mon-{step.p}:{step.n}.{worker.rewinds}"
-        target = self._office.state.path_of(args.target)
+        target = self.state.path_of(args.target)
         made = e.MonitorMade(
             ref=ref, target=target, watcher=worker.path, into=args.into, tag=args.tag, stack=args.stack
         )
-        value = self._office.ledger.pack(ref)
+        value = self.turn.pack(ref)
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
         items: Items = [(made, NO_VALUE), (done, value)]
         gone = not self._is_there(target)
         if gone:
-            now = self._office.now_us()
+            now = self.now_us()
             monitor = Monitor(ref, target, worker.path, args.tag, now, args.stack, args.into)
             items += self._news(Down(monitor, 0, "noproc", now))
-        self._office.ledger.record(*items)
-        self._office.ledger.answer(worker, step.p, step.n, value)
+        self.turn.record(*items)
+        self.turn.answer(worker, step.p, step.n, value)
         if gone:
             self._arrived(args.into)
 
     def demonitor(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Let go of a monitor, and take back what it said if nobody has heard it."""
-        args = self._office.decode(step.a, s.DemonitorArgs)
+        args = self.decode(step.a, s.DemonitorArgs)
         check_name(args.into)
-        state = self._office.state
-        value = self._office.ledger.pack(args.ref in state.monitors)
+        state = self.state
+        value = self.turn.pack(args.ref in state.monitors)
         done = e.StepFinished(
             p=step.p,
             n=step.n,
@@ -86,43 +87,43 @@ class MonitorDesk:
         if queued:
             withdrawn = e.MessageMoved(mailbox=args.into, id=message_id(args.ref), to="withdrawn")
             items.append((withdrawn, NO_VALUE))
-        self._office.ledger.record(*items)
-        self._office.ledger.answer(worker, step.p, step.n, value)
+        self.turn.record(*items)
+        self.turn.answer(worker, step.p, step.n, value)
         if queued:
             self._left(args.into)
 
     def down(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take the message of one monitor, whatever else is in the mailbox, or wait for it."""
-        args = self._office.decode(step.a, s.DownArgs)
+        args = self.decode(step.a, s.DownArgs)
         check_reader(args.into, worker.path)
-        message = self._office.state.mailbox(args.into).find(message_id(args.ref))
+        message = self.state.mailbox(args.into).find(message_id(args.ref))
         if message is not None:
             value = Value(message.value, message.ref)
-            self._office.ledger.record((_taken(args.into, args.ref, step), value))
-            self._office.ledger.answer(worker, step.p, step.n, value)
+            self.turn.record((_taken(args.into, args.ref, step), value))
+            self.turn.answer(worker, step.p, step.n, value)
             self._left(args.into)
-        elif args.ref not in self._office.state.monitors:
-            self._office.fail(worker, step, MonitorNotFoundError(args.ref))
+        elif args.ref not in self.state.monitors:
+            self.fail_step(worker, step, MonitorNotFoundError(args.ref))
         elif args.timeout_s == 0:
-            self._office.fail(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
+            self.fail_step(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
         else:
             known = worker.open.get((step.p, step.n))
-            self._wait(worker, args.ref, known or self._office.open(step, timeout_s=args.timeout_s))
+            self._wait(worker, args.ref, known or self.open_step(step, timeout_s=args.timeout_s))
 
     # What happens.
 
     def ended(self, worker: Worker, incarnation: int) -> None:
         """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
-        if self._office.state.failure is None and self._office.state.ended is None:
+        if self.state.failure is None and self.state.ended is None:
             self._tell(worker.path, worker.end_reason, incarnation)
-        for leak in self._office.state.leaks:
+        for leak in self.state.leaks:
             if leak.monitor.watcher == worker.path:
                 text = f"left its monitor of {leak.monitor.target} behind, made at {leak.monitor.stack[-1]}"
-                self._office.ledger.act_later(Show("note", worker.path, text))
+                self.turn.with_next_commit(Show("note", worker.path, text))
 
     def look(self) -> None:
         """A process outside has left, or an agent is through: tell those who watch it."""
-        state = self._office.state
+        state = self.state
         if state.failure is not None or state.ended is not None:
             return
         for target in state.monitors.targets():
@@ -131,7 +132,7 @@ class MonitorDesk:
 
     def arm_all(self) -> None:
         """The run goes on: tell of those whose end nobody could be told of."""
-        for target in self._office.state.monitors.targets():
+        for target in self.state.monitors.targets():
             if not self._is_there(target):
                 self._tell(target, self._reason(target), 0)
 
@@ -139,21 +140,21 @@ class MonitorDesk:
 
     def _is_there(self, target: str) -> bool:
         """Whether a target has not ended: a worker, a process outside, or the agent of a prompt."""
-        found = self._office.state.workers.get(target)
+        found = self.state.workers.get(target)
         if found is not None:
             return not found.ended
         if target.startswith(FOREIGN):
-            return any(peer.name == target for peer in self._office.ledger.peers.values())
-        return self._office.state.prompt_at(target) is not None
+            return any(peer.name == target for peer in self.turn.peers.values())
+        return self.state.prompt_at(target) is not None
 
     def _reason(self, target: str) -> str:
         """How a target that is not there has ended."""
-        found = self._office.state.workers.get(target)
+        found = self.state.workers.get(target)
         if found is not None:
             return found.end_reason
         if target.startswith(FOREIGN):
             return "lost"
-        return self._office.state.prompts_over.get(target, "aborted" if is_step(target) else "noproc")
+        return self.state.prompts_over.get(target, "aborted" if is_step(target) else "noproc")
 
     def _wait(self, worker: Worker, ref: str, opened: OpenStep) -> None:
         self._waiting[ref] = (worker, opened)
@@ -161,38 +162,38 @@ class MonitorDesk:
         def late() -> None:
             self._waiting.pop(ref, None)
             error = ReceiveTimeoutError("receive", opened.timeout_s or 0.0, "explicit")
-            self._office.ledger.fail_open(worker, opened, error)
+            self.turn.fail_open(worker, opened, error)
 
-        left = self._office.left_s(opened) or 0.0
-        self._office.clockwork.after(left, late, lambda: self._office.is_open(worker, opened))
+        left = self.left_s(opened) or 0.0
+        self.timers.after(left, late, lambda: self.is_open(worker, opened))
 
     def _tell(self, target: str, reason: str, incarnation: int) -> None:
-        for monitor in self._office.state.monitors.of_target(target):
-            self._report(Down(monitor, incarnation, reason, self._office.now_us()))
+        for monitor in self.state.monitors.of_target(target):
+            self._report(Down(monitor, incarnation, reason, self.now_us()))
 
     def _report(self, down: Down) -> None:
         """One line: the message, and that its monitor is gone; and if a step waits for just that, its outcome."""
         monitor = down.monitor
         items = self._news(down)
         worker, opened = self._waiting.pop(monitor.ref, (None, None))
-        if worker is None or opened is None or not self._office.is_open(worker, opened):
-            self._office.ledger.record(*items)
+        if worker is None or opened is None or not self.is_open(worker, opened):
+            self.turn.record(*items)
             self._arrived(monitor.into)
         elif len(items) == 1:
-            self._office.ledger.record(*items)
-            self._office.ledger.fail_open(worker, opened, MailboxClosedError(monitor.into))
+            self.turn.record(*items)
+            self.turn.fail_open(worker, opened, MailboxClosedError(monitor.into))
         else:
             value = items[-1][1]
-            self._office.ledger.record(*items, (_taken(monitor.into, monitor.ref, opened), value))
-            self._office.ledger.answer(worker, opened.p, opened.n, value)
+            self.turn.record(*items, (_taken(monitor.into, monitor.ref, opened), value))
+            self.turn.answer(worker, opened.p, opened.n, value)
 
     def _news(self, down: Down) -> Items:
         """That a monitor has reported, and its message, unless the mailbox takes none any more."""
         monitor = down.monitor
         told = e.MonitorTold(ref=monitor.ref, reason=down.reason, incarnation=down.incarnation)
-        if self._office.state.is_closed(monitor.into):
+        if self.state.is_closed(monitor.into):
             return [(told, NO_VALUE)]
-        value = self._office.ledger.pack(down.message())
+        value = self.turn.pack(down.message())
         return [(told, NO_VALUE), (_sent(monitor, value), value)]
 
 

@@ -10,9 +10,10 @@ from bartack.errors import (
     QuestionNotFoundError,
     QuestionTimeoutError,
 )
-from bartack.runtime.kernel.desk import Office
-from bartack.runtime.kernel.timers import Alarm
-from bartack.runtime.kernel.turn import Peer, Show, Transition
+from bartack.runtime.kernel.actions import Show, Transition
+from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.timers import Timer
+from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.answers import check_answer
@@ -20,41 +21,41 @@ from bartack.runtime.protocol.values import encode
 from bartack.runtime.state.worker_state import OpenStep, Value, Worker
 
 
-class QuestionDesk:
+class QuestionDesk(Desk):
     """Questions to people: asked once, answered once, by whoever is first."""
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
-        self._alarms: dict[str, Alarm] = {}
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._timers: dict[str, Timer] = {}
 
     def ask(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Put a question to a person."""
-        args = self._office.decode(step.a, s.AskArgs)
-        if self._office.settings.no_input:
+        args = self.decode(step.a, s.AskArgs)
+        if self.settings.no_input:
             self._no_answer(worker, step, args)
             return
-        number = f"q{self._office.state.questions_asked + 1}"
-        limit = self._office.settings.questions.timeout_s if args.timeout_s is None else args.timeout_s
-        opened = self._office.open(
-            step, question=number, timeout_s=limit or None, asked=Value(step.a), ride=False
+        number = f"q{self.state.questions_asked + 1}"
+        limit = self.settings.questions.timeout_s if args.timeout_s is None else args.timeout_s
+        opened = self.open_step(
+            step, question=number, timeout_s=limit or None, asked=Value(step.a), sync=True
         )
         self.watch(worker, opened)
         choices = f" ({' | '.join(args.options)})" if args.options else ""
-        self._office.ledger.act(Show("note", worker.path, f"question {number}: {args.question}{choices}"))
-        self._office.ledger.act(Transition())
+        self.turn.after_commit(Show("note", worker.path, f"question {number}: {args.question}{choices}"))
+        self.turn.after_commit(Transition())
 
     def watch(self, worker: Worker, opened: OpenStep) -> None:
         """An open question may have a deadline."""
-        left = self._office.left_s(opened)
-        if left is None or opened.question in self._alarms:
+        left = self.left_s(opened)
+        if left is None or opened.question in self._timers:
             return
 
         def late() -> None:
-            self._alarms.pop(opened.question, None)
-            if self._office.is_open(worker, opened):
+            self._timers.pop(opened.question, None)
+            if self.is_open(worker, opened):
                 self._time_out(worker, opened)
 
-        self._alarms[opened.question] = self._office.clockwork.after(left, late)
+        self._timers[opened.question] = self.timers.after(left, late)
 
     def answer(self, number: str, value: msgspec.Raw, by: str) -> None:
         """Answer an open question.
@@ -65,52 +66,52 @@ class QuestionDesk:
             TypeMismatchError: The answer is not of the kind that was asked for.
         """
         worker, opened = self._find(number)
-        args = self._office.decode(self._asked(opened), s.AskArgs)
+        args = self.decode(self._asked(opened), s.AskArgs)
         raw = check_answer(args, value)
-        alarm = self._alarms.pop(number, None)
-        if alarm is not None:
-            alarm.call_off()
-        self._office.ledger.end_open(worker, opened, Value(raw), by=by)
-        self._office.ledger.act(Transition())
+        timer = self._timers.pop(number, None)
+        if timer is not None:
+            timer.cancel()
+        self.turn.end_open(worker, opened, Value(raw), by=by)
+        self.turn.after_commit(Transition())
 
     def asked(self, number: str) -> tuple[s.AskArgs, OpenStep, Worker]:
         """An open question."""
         worker, opened = self._find(number)
-        return self._office.decode(self._asked(opened), s.AskArgs), opened, worker
+        return self.decode(self._asked(opened), s.AskArgs), opened, worker
 
     def _asked(self, opened: OpenStep) -> msgspec.Raw:
-        return msgspec.Raw(self._office.ledger.load(opened.asked.raw, opened.asked.ref))
+        return msgspec.Raw(self.turn.load(opened.asked.raw, opened.asked.ref))
 
     def _find(self, number: str) -> tuple[Worker, OpenStep]:
-        place = self._office.state.questions.get(number)
+        place = self.state.questions.get(number)
         if place is None:
             # Compared as text: whatever people type, it need not be a number.
-            if any(number == f"q{asked}" for asked in range(1, self._office.state.questions_asked + 1)):
+            if any(number == f"q{asked}" for asked in range(1, self.state.questions_asked + 1)):
                 raise QuestionAnsweredError(number)
             raise QuestionNotFoundError(number)
         path, p, n = place
-        worker = self._office.state.workers[path]
+        worker = self.state.workers[path]
         return worker, worker.open[p, n]
 
     def _no_answer(self, worker: Worker, step: f.Step, args: s.AskArgs) -> None:
         if args.default is not None:
-            self._office.finish_raw(worker, step, Value(args.default))
+            self.finish_step_raw(worker, step, Value(args.default))
         else:
-            self._office.fail(worker, step, NoAnswerError(args.question))
+            self.fail_step(worker, step, NoAnswerError(args.question))
 
     def _time_out(self, worker: Worker, opened: OpenStep) -> None:
-        args = self._office.decode(self._asked(opened), s.AskArgs)
+        args = self.decode(self._asked(opened), s.AskArgs)
         default = self._default(args)
         if default is not None:
-            self._office.ledger.end_open(worker, opened, Value(default), by="default")
+            self.turn.end_open(worker, opened, Value(default), by="default")
         else:
             source = "questions.timeout_s" if args.timeout_s is None else "explicit"
             error = QuestionTimeoutError("question", opened.timeout_s or 0.0, source)
-            self._office.ledger.fail_open(worker, opened, error)
-        self._office.ledger.act(Transition())
+            self.turn.fail_open(worker, opened, error)
+        self.turn.after_commit(Transition())
 
     def _default(self, args: s.AskArgs) -> msgspec.Raw | None:
         """The answer that counts if nobody gives one in time: what the question says, else what the settings say."""
-        if args.default is not None or self._office.settings.questions.on_timeout == "fail":
+        if args.default is not None or self.settings.questions.on_timeout == "fail":
             return args.default
         return None if not args.options else check_answer(args, msgspec.Raw(encode(args.options[0])))

@@ -47,7 +47,7 @@ LOOK_US: Final = 1_000_000
 _NORMAL: Final = "exit:0"
 
 
-class RunHerald:
+class RunEventEmitter:
     """Makes events of what happens to workers, steps and processes.
 
     Args:

@@ -24,7 +24,7 @@ _BEHIND_NS: Final = 1_000_000
 Callback = Callable[[], None]
 
 
-class Alarm:
+class Timer:
     """A call that is due at some time, unless it is called off."""
 
     __slots__ = ("_callback", "_wanted", "due")
@@ -34,7 +34,7 @@ class Alarm:
         self._callback: Callback | None = callback
         self._wanted = wanted
 
-    def call_off(self) -> None:
+    def cancel(self) -> None:
         """It will not be called."""
         self._callback = None
 
@@ -50,13 +50,13 @@ class Alarm:
             callback()
 
 
-class Clockwork:
+class Timers:
     """The alarms of a hub. ``tick`` rings those that are due."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._wall: list[tuple[int, int, Alarm]] = []
-        self._alive: list[tuple[int, int, Alarm]] = []
+        self._wall: list[tuple[int, int, Timer]] = []
+        self._alive: list[tuple[int, int, Timer]] = []
         self._numbers = count()
         self._paused_ns = 0
         self._pause_began: int | None = None
@@ -69,20 +69,20 @@ class Clockwork:
             now -= self._pausing(now)
         return now - self._paused_ns
 
-    def at(self, due_us: int, callback: Callback) -> Alarm:
+    def at(self, due_us: int, callback: Callback) -> Timer:
         """Ring at a moment on the wall: microseconds since 1970."""
-        return self._add(self._wall, Alarm(due_us, callback), due_us)
+        return self._add(self._wall, Timer(due_us, callback), due_us)
 
-    def at_or_after(self, due_us: int, seconds: float, callback: Callback) -> Alarm:
+    def at_or_after(self, due_us: int, seconds: float, callback: Callback) -> Timer:
         """Ring at a moment on the wall, or when this many seconds have counted if the clock on the wall was set back."""
-        alarm = self.at(due_us, callback)
+        timer = self.at(due_us, callback)
         # A moment later than the other, which is the exact one as long as the clock was not set.
-        return self._add(self._alive, alarm, self._alive_due(seconds) + _BEHIND_NS)
+        return self._add(self._alive, timer, self._alive_due(seconds) + _BEHIND_NS)
 
-    def after(self, seconds: float, callback: Callback, wanted: Callable[[], bool] | None = None) -> Alarm:
+    def after(self, seconds: float, callback: Callback, wanted: Callable[[], bool] | None = None) -> Timer:
         """Ring when so many seconds have counted, if it is still ``wanted`` then: nobody has to call it off."""
         due = self._alive_due(seconds)
-        return self._add(self._alive, Alarm(due, callback, wanted), due)
+        return self._add(self._alive, Timer(due, callback, wanted), due)
 
     def _alive_due(self, seconds: float) -> int:
         return self.alive_ns() + int(min(max(seconds, 0.0), LONGEST_S) * 1e9)
@@ -121,27 +121,27 @@ class Clockwork:
     def _pausing(self, now: int) -> int:
         return 0 if self._pause_began is None else min(now - self._pause_began, PAUSE_LIMIT_NS)
 
-    def _add(self, heap: list[tuple[int, int, Alarm]], alarm: Alarm, due: int) -> Alarm:
+    def _add(self, heap: list[tuple[int, int, Timer]], timer: Timer, due: int) -> Timer:
         if len(heap) > self._crowd:
             # Most waits end long before their deadline: their alarms are called off and would pile up.
             heap[:] = [item for item in heap if item[2].pending]
             heapq.heapify(heap)
             self._crowd = max(CROWD, 2 * len(heap))
-        heapq.heappush(heap, (due, next(self._numbers), alarm))
-        return alarm
+        heapq.heappush(heap, (due, next(self._numbers), timer))
+        return timer
 
-    def _ring(self, heap: list[tuple[int, int, Alarm]], now: int) -> None:
+    def _ring(self, heap: list[tuple[int, int, Timer]], now: int) -> None:
         while heap and heap[0][0] <= now:
-            alarm = heapq.heappop(heap)[2]
-            if alarm.pending:
-                alarm.ring()
+            timer = heapq.heappop(heap)[2]
+            if timer.pending:
+                timer.ring()
 
 
-def _first(heap: list[tuple[int, int, Alarm]]) -> int | None:
+def _first(heap: list[tuple[int, int, Timer]]) -> int | None:
     """When the first alarm is due; those before it that nobody wants any more are thrown away."""
     while heap:
-        due, _, alarm = heap[0]
-        if alarm.pending:
+        due, _, timer = heap[0]
+        if timer.pending:
             return due
         heapq.heappop(heap)
     return None

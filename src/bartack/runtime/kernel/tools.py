@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Final, NamedTuple
 
-from bartack.runtime.kernel.desk import Office
-from bartack.runtime.kernel.turn import AnswerCall, Peer
+from bartack.runtime.kernel.actions import AnswerCall
+from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.paths import CallPlace, parse_call
@@ -83,11 +84,11 @@ class Talk:
         return self.worker.tools.get((self.step.p, self.step.n)) or ToolRecord()
 
 
-class ToolDesk:
+class ToolDesk(Desk):
     """Hands the calls of agents to workers, and their outcomes back."""
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self._talks: dict[int, Talk] = {}
 
     def open(self, token: int, worker: Worker, step: OpenStep, tools: list[s.ToolSpec]) -> None:
@@ -118,11 +119,11 @@ class ToolDesk:
     def called(self, token: int, call: ToolCall) -> None:
         """An agent calls a tool."""
         talk = self._talks.get(token)
-        if talk is None or not self._office.is_open(talk.worker, talk.step):
-            self._office.ledger.act_now(AnswerCall(token, call.request, NO_VALUE, ENDED))
+        if talk is None or not self.is_open(talk.worker, talk.step):
+            self.turn.before_commit(AnswerCall(token, call.request, NO_VALUE, ENDED))
         elif call.tool not in talk.tools:
             problem = f"there is no tool {call.tool!r}"
-            self._office.ledger.act_now(AnswerCall(token, call.request, NO_VALUE, problem))
+            self.turn.before_commit(AnswerCall(token, call.request, NO_VALUE, problem))
         else:
             talk.waiting.append(call)
             self._go_on(talk)
@@ -130,7 +131,7 @@ class ToolDesk:
     def returned(self, peer: Peer, worker: Worker, frame: f.Returned) -> None:
         """A tool has ended in its worker. Behind a failure that is no outcome: the tool goes on where it was, if the run does."""
         place = parse_call(frame.p)
-        if place is None or self._office.state.failure is not None or worker.ended:
+        if place is None or self.state.failure is not None or worker.ended:
             return
         record = worker.tools.get((place.p, place.n))
         run = record.find(place.call) if record is not None else None
@@ -140,7 +141,7 @@ class ToolDesk:
         data: e.ToolFinished | e.ToolFailed = e.ToolFinished(p=place.p, n=place.n, call=place.call)
         if frame.e is not None:
             data = e.ToolFailed(p=place.p, n=place.n, call=place.call, error=frame.e)
-        self._office.ledger.record((data, value))
+        self.turn.record((data, value))
         for talk in [
             talk for talk in self._talks.values() if talk.step.p == place.p and talk.step.n == place.n
         ]:
@@ -152,7 +153,7 @@ class ToolDesk:
 
     def _count(self, talk: Talk) -> None:
         """Add up how long tools ran, up to now."""
-        now = self._office.clockwork.alive_ns()
+        now = self.timers.alive_ns()
         if talk.since_ns is not None:
             talk.ran_ns += now - talk.since_ns
         talk.since_ns = None if talk.record.running is None else now
@@ -181,25 +182,23 @@ class ToolDesk:
         return next((run for run in line[: talk.made] if call.id and run.id == call.id), None)
 
     def _is_same(self, run: ToolRun, call: ToolCall) -> bool:
-        return (
-            run.tool == call.tool and self._office.ledger.load(run.asked.raw, run.asked.ref) == call.arguments
-        )
+        return run.tool == call.tool and self.turn.load(run.asked.raw, run.asked.ref) == call.arguments
 
     def _start(self, talk: Talk, call: ToolCall) -> None:
-        ledger = self._office.ledger
+        turn = self.turn
         number = len(talk.record.runs) + 1
         talk.made += 1
-        asked = ledger.pack_raw(call.arguments)
+        asked = turn.pack_raw(call.arguments)
         called = e.ToolCalled(
             p=talk.step.p, n=talk.step.n, call=number, place=talk.made, tool=call.tool, id=call.id
         )
-        ledger.record((called, asked))
+        turn.record((called, asked))
         talk.current = (call, number)
         self._count(talk)
-        peer = ledger.by_worker.get(talk.worker.path)
+        peer = turn.by_worker.get(talk.worker.path)
         if peer is not None:  # else the call is part of the history that its next process is told
             path = CallPlace(talk.step.p, talk.step.n, number).path
-            ledger.say(peer, f.Called(p=path, tool=call.tool, v=asked.raw, ref=asked.ref))
+            turn.send(peer, f.Called(p=path, tool=call.tool, v=asked.raw, ref=asked.ref))
 
     def _answer_current(self, talk: Talk, run: ToolRun | None) -> None:
         if talk.current is not None and run is not None and talk.current[1] == run.call:
@@ -209,4 +208,4 @@ class ToolDesk:
     def _answer(self, talk: Talk, call: ToolCall, run: ToolRun) -> None:
         error = run.error
         problem = "" if error is None else f"{error.type.rpartition(':')[2]}: {error.message}"
-        self._office.ledger.act(AnswerCall(talk.token, call.request, run.value, problem))
+        self.turn.after_commit(AnswerCall(talk.token, call.request, run.value, problem))

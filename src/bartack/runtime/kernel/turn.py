@@ -1,6 +1,6 @@
 """One turn of the hub: what was decided, to be made durable, and what is to be done once it is.
 
-The desks decide by calling a ``Ledger``. It stages entries, applies them to the state at once, and collects actions; whoever
+The desks decide by calling a ``Turn``. It stages entries, applies them to the state at once, and collects actions; whoever
 drives the hub commits the journal and only then performs the actions. Nothing here waits or talks to a process.
 """
 
@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
 from bartack.core import Clock
 from bartack.errors import BartackError
 from bartack.journal import INLINE_LIMIT, BlobRef, Draft, Journal
-from bartack.runtime.kernel.mail_events import Herald
+from bartack.runtime.kernel.actions import Action, SendFrames
+from bartack.runtime.kernel.mail_events import EventEmitter
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.protocol.steps import ShellArgs, ThinkArgs
 from bartack.runtime.state.apply import apply
 from bartack.runtime.state.entries import EntryData, StepFailed, StepFinished, StepStarted
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.units import NONE, Units
+from bartack.runtime.state.units import Units
 from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Recorded, Value, Worker
 
 FOREIGN: Final = "foreign:"
@@ -31,129 +31,6 @@ NULL: Final = msgspec.Raw(b"null")
 TOGETHER: Final = 16 * 1024
 """Bytes for one peer to which another frame is still joined."""
 _encode = msgspec.json.Encoder().encode
-
-
-class Action(msgspec.Struct, frozen=True, gc=False):
-    """Something to do when the turn is durable."""
-
-
-class Say(Action, frozen=True, gc=False):
-    """Send frames to a peer; urgent ones overtake."""
-
-    peer: int
-    data: bytes
-    urgent: bool = False
-
-
-class Greet(Action, frozen=True, gc=False):
-    """Send a worker its welcome and its history, as far as it went when it said hello."""
-
-    peer: int
-    path: str
-    known: int
-    """How many outcomes there were; later ones are told one by one."""
-
-
-class Hang(Action, frozen=True, gc=False):
-    """Close the connection of a peer, after what was said is sent."""
-
-    peer: int
-
-
-class StartWorker(Action, frozen=True, gc=False):
-    """Start a process for a worker."""
-
-    path: str
-    incarnation: int
-
-
-class StopWorker(Action, frozen=True, gc=False):
-    """End the process of a worker and its tree: at once, or after some seconds of grace."""
-
-    path: str
-    grace_s: float = 0.0
-
-
-class LookAt(Action, frozen=True, gc=False):
-    """See what a worker is busy with that it has not told of: ``Core.frame`` gets it."""
-
-    path: str
-
-
-class StartShell(Action, frozen=True, gc=False):
-    """Run commands; ``Core.shell_ended`` gets what became of them."""
-
-    token: int
-    path: str
-    key: str
-    args: ShellArgs
-    stdin: Value
-    trace: str = ""
-    """Where in its trace the step is, if anybody traces it."""
-
-
-class StopShell(Action, frozen=True, gc=False):
-    """End commands with their trees; ``Core.shell_ended`` is told when all is gone."""
-
-    token: int
-
-
-class StartPrompt(Action, frozen=True, gc=False):
-    """Call an agent; ``Core.prompt_ended`` gets its reply."""
-
-    token: int
-    path: str
-    key: str
-    attempt: int
-    args: ThinkArgs
-    p: str = ""
-    """The path of the step, and its number there."""
-    n: int = 0
-    timeout_s: float = 3600.0
-    reserved_usd: float = 0.0
-    trace: str = ""
-    """Where in its trace the step is, if anybody traces it."""
-    epoch: int = 0
-    """How many histories its worker has ended before this one."""
-    reserved: Units = NONE
-    """What is reserved for it beside money."""
-    rejected: tuple[str, str] = ("", "")
-    """Why the answer that the step had before was refused: a code and a sentence. Not the program's doing, but a person's."""
-
-
-class StopPrompt(Action, frozen=True, gc=False):
-    """Give a call of an agent up; ``Core.prompt_ended`` is told."""
-
-    token: int
-
-
-class AnswerCall(Action, frozen=True, gc=False):
-    """Tell an agent what became of its call of a tool."""
-
-    token: int
-    request: int
-    """The number that the call came with."""
-    value: Value
-    error: str = ""
-    """Why it failed: the class and the message of the error."""
-
-
-class Show(Action, frozen=True, gc=False):
-    """Something was printed, logged or happened that people want to see; or it is the output of a command, or its errors."""
-
-    channel: Literal["print", "log", "note", "out", "err"]
-    worker: str
-    text: str
-
-
-class Transition(Action, frozen=True, gc=False):
-    """The run changed its status: files that mirror it are to be written."""
-
-
-class EndHub(Action, frozen=True, gc=False):
-    """Nothing is left to do."""
-
-    status: str
 
 
 class Peer:
@@ -179,13 +56,13 @@ class Peer:
         self.begun: set[tuple[str, int]] = set()
         """Steps whose bodies it was to begin when that is durable, and that no process before it has begun."""
         self.replaying = worker is not None
-        self.told_failure = False
+        self.knows_failure = False
         """Whether it was told that the session failed."""
         self.held: dict[str, str] = {}
         """Messages a foreign process holds: id and mailbox."""
 
 
-class Ledger:
+class Turn:
     """What one turn of the hub writes, says and starts."""
 
     def __init__(self, state: State, journal: Journal, clock: Clock) -> None:
@@ -202,7 +79,7 @@ class Ledger:
         """What can be done before anything is durable."""
         self._tokens = 0
         self._heard: list[Recorded] | None = None
-        self.herald: Herald | None = None
+        self.emitter: EventEmitter | None = None
         """Tells telemetry, if there is any."""
 
     # Listening.
@@ -220,10 +97,10 @@ class Ledger:
 
     # Writing.
 
-    def record(self, *items: tuple[EntryData, Value], ride: bool = False) -> int:
-        """Write entries as one line and apply them; ``ride``: they wait for the next commit that somebody needs."""
-        if self.herald is not None and self.herald.traces:
-            items = tuple(self.herald.stamp(items))
+    def record(self, *items: tuple[EntryData, Value], sync: bool = True) -> int:
+        """Write entries as one line and apply them; without ``sync`` they wait for the next commit that another entry needs."""
+        if self.emitter is not None and self.emitter.traces:
+            items = tuple(self.emitter.stamp(items))
         # Entries are encoded here, and what a frame carries was checked when it came in.
         drafts: list[Draft] = []
         for data, value in items:
@@ -231,20 +108,20 @@ class Ledger:
             drafts.append(Draft(data.kind, data, raw, value.ref, sound=True))
         seq = self._journal.stage(*drafts)
         now = self.clock.now_us()
-        if self.herald is not None:
+        if self.emitter is not None:
             for data, value in items:
-                self.herald.hear(data, now, value)
+                self.emitter.note(data, now, value)
         for place, (data, value) in enumerate(items, seq):
             apply(self.state, data, place, now, value)
         if self._heard is not None:
             self._heard += [Recorded(place, now, *item) for place, item in enumerate(items, seq)]
-        if not ride:
+        if sync:
             self.must_sync = True
         return seq
 
-    def open_step(self, data: StepStarted, asked: Value = NO_VALUE, *, ride: bool = True) -> OpenStep:
+    def open_step(self, data: StepStarted, asked: Value = NO_VALUE, *, sync: bool = False) -> OpenStep:
         """A step is under way."""
-        self.record((data, asked), ride=ride)
+        self.record((data, asked), sync=sync)
         worker = self.state.worker_of(data.p)
         assert worker is not None
         return worker.open[data.p, data.n]
@@ -252,12 +129,12 @@ class Ledger:
     def finish(self, worker: Worker, data: StepFinished, value: Value) -> None:
         """Write the outcome of a step and tell whoever waits for it."""
         self.record((data, value))
-        self.tell(worker, data, value)
+        self.report(worker, data, value)
 
     def fail(self, worker: Worker, data: StepFailed) -> None:
         """Write that a step failed and tell whoever waits for it."""
         self.record((data, NO_VALUE))
-        self.tell(worker, data, NO_VALUE)
+        self.report(worker, data, NO_VALUE)
 
     def end_open(
         self,
@@ -302,7 +179,7 @@ class Ledger:
 
     # Saying.
 
-    def tell(self, worker: Worker, data: StepFinished | StepFailed, value: Value) -> None:
+    def report(self, worker: Worker, data: StepFinished | StepFailed, value: Value) -> None:
         """Tell a worker the outcome of its step. A process that is only on its way to it learns it as history."""
         peer = self.by_worker.get(worker.path)
         if peer is None:
@@ -312,54 +189,54 @@ class Ledger:
         if number is None and not data.cleanup:
             peer.told.add((data.p, data.n))
             past = f.Past(p=data.p, n=data.n, step=data.step, fp=data.fp, v=value.raw, ref=value.ref, e=error)
-            self.say(peer, f.History(past=[past]))
+            self.send(peer, f.History(past=[past]))
         elif number and error is not None:
-            self.say(peer, f.Refusal(i=number, e=error))
+            self.send(peer, f.Refusal(i=number, e=error))
         elif number:
-            self.say_encoded(peer, f.encode(f.Answer(i=number, v=value.raw, ref=value.ref)))
+            self.send_encoded(peer, f.encode(f.Answer(i=number, v=value.raw, ref=value.ref)))
 
     def answer(self, worker: Worker, p: str, n: int, value: Value) -> None:
         """Tell a worker the outcome of its step, if it waits for it."""
         peer = self.by_worker.get(worker.path)
         number = peer.awaited.pop((p, n), None) if peer else None
         if peer is not None and number:
-            self.say(peer, f.Answer(i=number, v=value.raw, ref=value.ref))
+            self.send(peer, f.Answer(i=number, v=value.raw, ref=value.ref))
 
-    def say(self, peer: Peer, frame: f.Frame, *, urgent: bool = False) -> None:
+    def send(self, peer: Peer, frame: f.Frame, *, urgent: bool = False) -> None:
         """Send a frame when the turn is durable; frames for the same peer that follow each other go together."""
-        self.say_encoded(peer, f.encode(frame), urgent=urgent)
+        self.send_encoded(peer, f.encode(frame), urgent=urgent)
 
-    def say_encoded(self, peer: Peer, data: bytes, *, urgent: bool = False) -> None:
+    def send_encoded(self, peer: Peer, data: bytes, *, urgent: bool = False) -> None:
         """As ``say``, with a frame as it goes over the socket: many are told the same."""
         number, actions = peer.number, self._actions
         if actions:
             last = actions[-1]
             if (
-                isinstance(last, Say)
+                isinstance(last, SendFrames)
                 and last.peer == number
                 and last.urgent == urgent
                 and len(last.data) < TOGETHER
             ):
-                actions[-1] = Say(number, last.data + data, urgent)
+                actions[-1] = SendFrames(number, last.data + data, urgent)
                 return
-        actions.append(Say(number, data, urgent))
+        actions.append(SendFrames(number, data, urgent))
         self.must_sync = True
 
     # Doing.
 
-    def act(self, action: Action) -> None:
+    def after_commit(self, action: Action) -> None:
         """Do something when everything so far is durable, and see to it that it soon is."""
         self._actions.append(action)
         self.must_sync = True
 
-    def act_later(self, action: Action) -> None:
+    def with_next_commit(self, action: Action) -> None:
         """Do something when everything so far is durable, whenever that is."""
         self._actions.append(action)
 
-    def act_now(self, action: Action) -> None:
+    def before_commit(self, action: Action) -> None:
         """Do something that need not wait for the disk, unless the program saw something that is not yet there."""
         if self.exposed:
-            self.act(action)
+            self.after_commit(action)
         else:
             self.at_once.append(action)
 
@@ -373,8 +250,8 @@ class Ledger:
         actions, self._actions = self._actions, []
         self.must_sync = False
         self.exposed = False
-        if self.herald is not None:
-            self.herald.speak()
+        if self.emitter is not None:
+            self.emitter.flush()
         return actions
 
     def pack(self, value: object) -> Value:

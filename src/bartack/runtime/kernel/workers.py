@@ -27,19 +27,17 @@ from bartack.errors import (
     WorkerLimitError,
     WorkerStartError,
 )
-from bartack.runtime.kernel.desk import Office
-from bartack.runtime.kernel.turn import (
-    NULL,
+from bartack.runtime.kernel.actions import (
+    CloseConnection,
     EndHub,
-    Greet,
-    Hang,
-    Peer,
+    SendHistory,
     Show,
     StartWorker,
     StopWorker,
     Transition,
-    describe,
 )
+from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.turn import NULL, Peer, describe
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.steps import BODIES
@@ -78,11 +76,11 @@ class ProcessEnd(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING_KNOWN: Final = ProcessEnd()
 
 
-class CrewDesk:
+class Workers(Desk):
     """Starts, ends and restarts workers, and spreads failure."""
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
         self.alive: dict[str, int] = {}
         """Workers that have, or are about to have, a process; with its number."""
         self.aborting: Callable[[], None] = lambda: None
@@ -128,23 +126,23 @@ class CrewDesk:
 
     def start_all(self) -> None:
         """Start every worker that has something left to do."""
-        self._launch_all(list(self._office.state.workers.values()))
+        self._launch_all(list(self.state.workers.values()))
 
     def hello(self, number: int, hello: f.Hello) -> Peer | None:
         """A worker's process is there. One that is not the current process of its worker is sent away."""
-        worker = self._office.state.workers.get(hello.path)
+        worker = self.state.workers.get(hello.path)
         if worker is None or worker.ended or self.alive.get(hello.path) != hello.incarnation:
             return None
         self._starting.discard(hello.path)
         self._start_more()
         peer = Peer(number, worker=worker, incarnation=hello.incarnation, name=hello.path)
-        self._office.ledger.peers[number] = peer
-        self._office.ledger.by_worker[hello.path] = peer
+        self.turn.peers[number] = peer
+        self.turn.by_worker[hello.path] = peer
         worker.status = "running"
-        if self._office.herald is not None:
-            self._office.herald.process_ready(hello.path, hello.incarnation)
-        self._office.ledger.act(Greet(number, hello.path, len(worker.history)))
-        if self._office.state.failure is not None:
+        if self.run_events is not None:
+            self.run_events.process_ready(hello.path, hello.incarnation)
+        self.turn.after_commit(SendHistory(number, hello.path, len(worker.history)))
+        if self.state.failure is not None:
             self._tell(peer)
         return peer
 
@@ -152,10 +150,10 @@ class CrewDesk:
 
     def delegate(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Run workers side by side and wait for all."""
-        args = self._office.decode(step.a, s.DelegateArgs)
+        args = self.decode(step.a, s.DelegateArgs)
         limit, _ = self._limit(args.timeout_s)
         if not args.workers:
-            self._office.finish(worker, step, [])
+            self.finish_step(worker, step, [])
             return
         self._check_bounds(worker, min(len(args.workers), args.limit or len(args.workers)))
         self._spawn(step, args, limit)
@@ -164,10 +162,10 @@ class CrewDesk:
 
     def spawn(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Start a worker and go on."""
-        args = self._office.decode(step.a, s.DelegateArgs)
+        args = self.decode(step.a, s.DelegateArgs)
         self._check_bounds(worker, 1)
         path = f"{step.p}/{step.n}:{_name(args.workers[0])}"
-        call = _decode_calls(self._office.ledger.load(step.v, step.ref))[0]
+        call = _decode_calls(self.turn.load(step.v, step.ref))[0]
         child = e.WorkerSpawned(
             path=path,
             worker=args.workers[0],
@@ -177,50 +175,50 @@ class CrewDesk:
             collect=args.on_failure == "collect",
         )
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
-        value = self._office.ledger.pack(path)
-        self._office.ledger.record((child, self._office.ledger.pack_raw(bytes(call))), (done, value))
-        self._office.ledger.answer(worker, step.p, step.n, value)
-        self._launch(self._office.state.workers[path])
+        value = self.turn.pack(path)
+        self.turn.record((child, self.turn.pack_raw(bytes(call))), (done, value))
+        self.turn.answer(worker, step.p, step.n, value)
+        self._launch(self.state.workers[path])
 
     def join(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Wait for a spawned worker."""
-        args = self._office.decode(step.a, s.JoinArgs)
-        child = self._office.state.workers.get(args.path)
+        args = self.decode(step.a, s.JoinArgs)
+        child = self.state.workers.get(args.path)
         if child is None:
-            self._office.fail(worker, step, WorkerError(args.path, "unknown", "there is no such worker"))
+            self.fail_step(worker, step, WorkerError(args.path, "unknown", "there is no such worker"))
         elif child.ended:
             self._finish_join(worker, step.p, step.n, step.fp, child)
         else:
             if (step.p, step.n) not in worker.open:
-                self._office.open(step)
+                self.open_step(step)
             self._joins.setdefault(args.path, []).append((worker, step.p, step.n))
 
     def stop(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Cancel a spawned worker: at its open steps, or at its next one."""
-        args = self._office.decode(step.a, s.StopArgs)
-        child = self._office.state.workers.get(args.path)
+        args = self.decode(step.a, s.StopArgs)
+        child = self.state.workers.get(args.path)
         if child is not None and not child.ended:
             reason = args.reason or "cancelled"
-            self._office.ledger.record((e.WorkerCancelled(path=child.path, reason=reason), NO_VALUE))
+            self.turn.record((e.WorkerCancelled(path=child.path, reason=reason), NO_VALUE))
             self.abort(child)
-        self._office.finish_raw(worker, step, Value(NULL))
+        self.finish_step_raw(worker, step, Value(NULL))
 
     def begin_anew(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """End the history of a worker and begin a new one, as one entry. Its process goes, as nothing in it is part of that."""
         self._check_settled(worker)
         restarted = e.WorkerRestarted(path=worker.path, n=step.n, fp=step.fp)
-        value = self._office.ledger.pack_raw(self._office.ledger.load(step.v, step.ref))
-        self._office.ledger.record((restarted, value))
+        value = self.turn.pack_raw(self.turn.load(step.v, step.ref))
+        self.turn.record((restarted, value))
         self._numbers = {path: number for path, number in self._numbers.items() if self._is_known(path)}
         self._ended_before.clear()
         self.restart(worker)
 
     def _is_known(self, path: str) -> bool:
-        return path in self._office.state.workers or path in self.alive
+        return path in self.state.workers or path in self.alive
 
     def _check_settled(self, worker: Worker) -> None:
         """Raise if a worker has anything under way that its new history would not know of."""
-        state, path = self._office.state, worker.path
+        state, path = self.state, worker.path
         left = self._below(worker)
         if left:
             raise RestartRefusedError(path, f"its worker {left[0].path} has not ended")
@@ -242,20 +240,20 @@ class CrewDesk:
             # It was given up when the hub died. A failure that is not final is one of the session, just now.
             self.give_up(worker, opened, StepCancelledError("the delegate was cancelled"))
         elif all(child.ended for child in children):
-            self._office.ledger.end_open(worker, opened, self._results(children))
+            self.turn.end_open(worker, opened, self._results(children))
         else:
             self.watch_delegate(worker, opened)
 
     def watch_delegate(self, worker: Worker, opened: OpenStep) -> None:
         """Waiting for children has a deadline, too."""
-        left = self._office.left_s(opened)
+        left = self.left_s(opened)
 
         def late() -> None:
             error = DeadlineExceededError("delegate", opened.timeout_s or 0.0, "explicit")
             self.give_up(worker, opened, error)
 
         if left is not None:
-            self._office.clockwork.after(left, late, lambda: self._office.is_open(worker, opened))
+            self.timers.after(left, late, lambda: self.is_open(worker, opened))
 
     def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         """A delegate is cancelled or late: nothing of its workers stays, then its worker learns it.
@@ -273,7 +271,7 @@ class CrewDesk:
     def result(self, peer: Peer, worker: Worker, frame: f.Result) -> None:
         """A worker came to its end; it is over when everything it spawned is."""
         value = Value(frame.v if frame.v is not None or frame.ref is not None else NULL, frame.ref)
-        if self._office.state.failure is not None or worker.ended:
+        if self.state.failure is not None or worker.ended:
             self._see_failure(worker.path)
             self._dismiss(peer, worker)
         elif self._spawned_left(worker):
@@ -284,7 +282,7 @@ class CrewDesk:
     def failed(self, peer: Peer, worker: Worker, frame: f.Failed) -> None:
         """A worker ended with an exception."""
         name = frame.e.type.rpartition(":")[2]
-        if self._office.state.failure is not None or worker.ended:
+        if self.state.failure is not None or worker.ended:
             if name not in _ABORTS and not worker.ended:
                 self._suppress(worker, frame)
             self._see_failure(worker.path)
@@ -301,16 +299,16 @@ class CrewDesk:
 
     def fail_session(self, worker: Worker | None, error: f.ErrorData, origin: tuple[str, int] | None) -> None:
         """The session fails: one line in the journal, then everybody learns it."""
-        state = self._office.state
+        state = self.state
         p, n = origin or ("", 0)
         failure = e.FailureRecorded(worker=worker.path if worker else "", error=error, p=p, n=n)
         if state.failure is not None:
-            self._office.ledger.record((failure, NO_VALUE), ride=True)
+            self.turn.record((failure, NO_VALUE), sync=False)
             return
         items: list[tuple[e.EntryData, Value]] = [(failure, NO_VALUE)]
         if worker is not None and not worker.ended:
             items.insert(0, (e.WorkerEnded(path=worker.path, error=error, origin=origin), NO_VALUE))
-        self._office.ledger.record(*items)
+        self.turn.record(*items)
         self._spread(worker)
 
     def cancel_run(self, reason: str, *, aborted: bool = False) -> None:
@@ -323,10 +321,10 @@ class CrewDesk:
     def slow(self, peer: Peer, worker: Worker, frame: f.Slow) -> None:
         """A worker computes for long without coming to a step: people may want to know where."""
         entry = e.WaitSlow(path=worker.path, seconds=frame.seconds, stack=frame.stack)
-        self._office.ledger.record((entry, NO_VALUE), ride=True)
+        self.turn.record((entry, NO_VALUE), sync=False)
         place = f" at {frame.stack[-1].file}:{frame.stack[-1].line}" if frame.stack else ""
         text = f"computes for {frame.seconds:g} s without coming to a step{place}"
-        self._office.ledger.act_later(Show("note", worker.path, text))
+        self.turn.with_next_commit(Show("note", worker.path, text))
 
     # Processes.
 
@@ -346,18 +344,18 @@ class CrewDesk:
             self._late.discard((path, incarnation))
             reason = "hello_timeout"
         self._has_ended(path)
-        if self._office.herald is not None:
-            self._office.herald.process_gone(path, incarnation, reason)
+        if self.run_events is not None:
+            self.run_events.process_gone(path, incarnation, reason)
         self._see_failure(path)
         self.forgotten(path)
         arrived = self._detach(path)
         expected = path in self._expected
         self._expected.discard(path)
         self._finishing.pop(path, None)
-        worker = self._office.state.workers.get(path)
+        worker = self.state.workers.get(path)
         if worker is not None:
             self.died(worker)
-        if self._office.state.failure is not None:
+        if self.state.failure is not None:
             self.settle_failure()
         elif worker is None:
             return  # it had ended, and the worker that made it has begun a new history
@@ -379,22 +377,22 @@ class CrewDesk:
 
         def too_long() -> None:
             if self.alive.get(worker.path) == incarnation:
-                self._office.ledger.act(StopWorker(worker.path))
+                self.turn.after_commit(StopWorker(worker.path))
 
-        self._office.clockwork.after(seconds, too_long)
+        self.timers.after(seconds, too_long)
 
     def restart(self, worker: Worker) -> None:
         """End the process of a worker; it starts again and replays. Not counted as a crash."""
         self._expected.add(worker.path)
         self._detach(worker.path)
-        self._office.ledger.act(StopWorker(worker.path))
+        self.turn.after_commit(StopWorker(worker.path))
 
     def ancestors(self, worker: Worker) -> list[tuple[Worker, tuple[str, int]]]:
         """The workers above one, each with the step that it made the next one with."""
         found: list[tuple[Worker, tuple[str, int]]] = []
         step = worker.parent
         while step[0]:
-            above = self._office.state.worker_of(step[0])
+            above = self.state.worker_of(step[0])
             if above is None:
                 break
             found.append((above, step))
@@ -409,17 +407,17 @@ class CrewDesk:
         Raises:
             WorkerLimitError: There would be too many at a time, or too many below each other.
         """
-        bounds = self._office.settings.workers
+        bounds = self.settings.workers
         if len(self.ancestors(worker)) + 2 > bounds.max_depth:
             raise WorkerLimitError("levels of workers below each other (workers.max_depth)", bounds.max_depth)
         if len(self.alive) + more > bounds.max:
             raise WorkerLimitError("workers at a time (workers.max)", bounds.max)
-        room = self._office.settings.workers_room
+        room = self.settings.workers_room
         if len(self.alive) + more > room:
             raise WorkerLimitError("workers at a time (each needs files, see ulimit -n)", room)
 
     def _spawn(self, step: f.Step, args: s.DelegateArgs, limit: float) -> None:
-        calls = _decode_calls(self._office.ledger.load(step.v, step.ref))
+        calls = _decode_calls(self.turn.load(step.v, step.ref))
         started = e.StepStarted(
             p=step.p,
             n=step.n,
@@ -434,11 +432,9 @@ class CrewDesk:
         known = self._children(step.p, step.n)
         if known:
             # Its worker was set back to before it: if it asks for the same again, its workers go on where they were.
-            made = [
-                (child.worker, self._office.ledger.load(child.given.raw, child.given.ref)) for child in known
-            ]
+            made = [(child.worker, self.turn.load(child.given.raw, child.given.ref)) for child in known]
             if made == [(worker, bytes(call)) for worker, call in zip(args.workers, calls, strict=True)]:
-                self._office.ledger.record(*items)
+                self.turn.record(*items)
                 return
             items.append((e.WorkersDropped(p=step.p, n=step.n), NO_VALUE))
             self._dismiss_all([child.path for child in known])
@@ -450,8 +446,8 @@ class CrewDesk:
                 n=step.n,
                 collect=args.on_failure == "collect",
             )
-            items.append((child, self._office.ledger.pack_raw(bytes(call))))
-        self._office.ledger.record(*items)
+            items.append((child, self.turn.pack_raw(bytes(call))))
+        self.turn.record(*items)
 
     def _launch_children(self, p: str, n: int) -> None:
         self._launch_all(self._children(p, n))
@@ -473,7 +469,7 @@ class CrewDesk:
         waiting = self._held_back.get(step)
         while waiting and self._running[step] < self._limit_of(step):
             worker = waiting.popleft()
-            known = self._office.state.workers.get(worker.path) is worker
+            known = self.state.workers.get(worker.path) is worker
             if known and not worker.ended and worker.path not in self.alive:
                 self._launch(worker)
         if waiting is not None and not waiting:
@@ -481,7 +477,7 @@ class CrewDesk:
 
     def _limit_of(self, step: Step) -> float:
         """How many workers a step may have running: a delegate may limit them."""
-        above = self._office.state.worker_of(step[0]) if step[0] else None
+        above = self.state.worker_of(step[0]) if step[0] else None
         opened = above.open.get(step) if above is not None else None
         limited = opened is not None and opened.step == "delegate" and opened.limit
         return limited or math.inf
@@ -501,22 +497,22 @@ class CrewDesk:
         """Start processes that wait for their turn, as many as may be on their way."""
         while self._queue and len(self._starting) < STARTING_AT_ONCE:
             path = next(iter(self._queue))
-            self._start(self._office.state.workers[path], self._queue.pop(path))
+            self._start(self.state.workers[path], self._queue.pop(path))
 
     def _start(self, worker: Worker, number: int) -> None:
         self._starting.add(worker.path)
-        if self._office.herald is not None:
-            self._office.herald.process_started(worker.path, number)
-        self._office.ledger.act(StartWorker(worker.path, number))
+        if self.run_events is not None:
+            self.run_events.process_started(worker.path, number)
+        self.turn.after_commit(StartWorker(worker.path, number))
 
         def is_missing() -> bool:
-            return self.alive.get(worker.path) == number and worker.path not in self._office.ledger.by_worker
+            return self.alive.get(worker.path) == number and worker.path not in self.turn.by_worker
 
         def late() -> None:
             self._late.add((worker.path, number))
-            self._office.ledger.act(StopWorker(worker.path))
+            self.turn.after_commit(StopWorker(worker.path))
 
-        self._office.clockwork.after(self._office.timeouts.limit("child_start"), late, is_missing)
+        self.timers.after(self.timeouts.limit("child_start"), late, is_missing)
 
     def _has_ended(self, path: str) -> None:
         """A worker has no process any more."""
@@ -541,20 +537,20 @@ class CrewDesk:
         if path in self._queue:
             self._forget(path)
         else:
-            self._office.ledger.act(StopWorker(path))
+            self.turn.after_commit(StopWorker(path))
 
     def _launch_again(self, worker: Worker, delay_s: float) -> None:
-        if worker.ended or self._office.state.failure is not None:
+        if worker.ended or self.state.failure is not None:
             return
         if delay_s == 0.0:
             self._launch(worker)
             return
 
         def launch() -> None:
-            if not worker.ended and worker.path not in self.alive and self._office.state.failure is None:
+            if not worker.ended and worker.path not in self.alive and self.state.failure is None:
                 self._launch(worker)
 
-        self._office.clockwork.after(delay_s, launch)
+        self.timers.after(delay_s, launch)
 
     def _crashed(
         self, worker: Worker, incarnation: int, reason: str, end: ProcessEnd, *, arrived: bool
@@ -581,21 +577,21 @@ class CrewDesk:
             peak_memory_bytes=end.peak_memory_bytes,
             restarts=in_a_row,
             decision="escalate" if given_up else "restart",
-            next_start=0 if given_up else self._office.now_us() + round(delay_s * 1e6),
+            next_start=0 if given_up else self.now_us() + round(delay_s * 1e6),
         )
-        self._office.ledger.record((crashed, NO_VALUE))
+        self.turn.record((crashed, NO_VALUE))
         then = "it goes on where it was"
         what = f"crashed ({reason})"
         if reason.startswith(START_FAILED):
             what, then = reason, "it is tried again"
         then = "it is given up" if given_up else then
-        self._office.ledger.act_later(Show("note", worker.path, f"{what}; {then}"))
+        self.turn.with_next_commit(Show("note", worker.path, f"{what}; {then}"))
         if body is not None:
             count = worker.crashes.get((p, n), 0)
             if body.once:
-                self._office.ledger.fail_open(worker, body, OutcomeUnknownError(f"{p}:{n}", body.about))
+                self.turn.fail_open(worker, body, OutcomeUnknownError(f"{p}:{n}", body.about))
             elif count >= (body.max_crashes or WORKER_RESTARTS.limit):
-                self._office.ledger.fail_open(worker, body, StepCrashedError(f"{p}:{n}", count, reason))
+                self.turn.fail_open(worker, body, StepCrashedError(f"{p}:{n}", count, reason))
         elif given_up:
             self._give_up(worker, describe(_crash_error(worker, reason), worker.path))
         return delay_s
@@ -609,11 +605,11 @@ class CrewDesk:
             self.fail_session(worker, error, None)
 
     def _children(self, p: str, n: int) -> list[Worker]:
-        return [self._office.state.workers[path] for path in self._office.state.children.get((p, n), ())]
+        return [self.state.workers[path] for path in self.state.children.get((p, n), ())]
 
     def _made(self, worker: Worker) -> Iterator[Worker]:
         """The workers that one has made, in order."""
-        return (self._office.state.workers[path] for path in worker.made)
+        return (self.state.workers[path] for path in worker.made)
 
     def _spawned_left(self, worker: Worker) -> bool:
         return any(child.spawned and not child.ended for child in self._made(worker))
@@ -632,7 +628,7 @@ class CrewDesk:
         for worker in doomed:
             described = describe(error, worker.path)
             ended = e.WorkerEnded(path=worker.path, error=described, final=True, cut=True)
-            self._office.ledger.record((ended, NO_VALUE))
+            self.turn.record((ended, NO_VALUE))
         for worker in doomed:
             self.forgotten(worker.path)
             self.gave_up(worker)
@@ -650,18 +646,18 @@ class CrewDesk:
             started = path not in self._queue
             self._has_ended(path)
             self.forgotten(path)
-            self.gave_up(self._office.state.workers[path])
+            self.gave_up(self.state.workers[path])
             self._detach(path)
             if started:
-                self._office.ledger.act(StopWorker(path))
+                self.turn.after_commit(StopWorker(path))
 
     def _detach(self, path: str) -> bool:
         """Nothing that a worker's process still says counts. Returns whether it had come to the end of its history."""
-        peer = self._office.ledger.by_worker.pop(path, None)
+        peer = self.turn.by_worker.pop(path, None)
         if peer is None:
             return False
-        self._office.ledger.peers.pop(peer.number, None)
-        self._office.ledger.act_later(Hang(peer.number))
+        self.turn.peers.pop(peer.number, None)
+        self.turn.with_next_commit(CloseConnection(peer.number))
         if path in self.alive and peer.worker is not None:
             self.absent[path] = peer.worker
         return not peer.replaying
@@ -673,20 +669,20 @@ class CrewDesk:
             if any(path in paths or path.startswith(below(paths)) for path in self.alive):
                 continue
             del self._cancelling[step]
-            if not self._office.is_open(worker, opened):
+            if not self.is_open(worker, opened):
                 continue
             children = self._children(*step)
             if isinstance(error, DeadlineExceededError) and all(child.collect for child in children):
-                self._office.ledger.end_open(worker, opened, self._results(children))
+                self.turn.end_open(worker, opened, self._results(children))
             else:
-                self._office.ledger.fail_open(worker, opened, error)
+                self.turn.fail_open(worker, opened, error)
 
     def _is_spoilt(self, worker: Worker) -> bool:
         """Whether something speaks against the end of the first worker, which fails the session."""
         found = self.last_look()
         for remark in found:
             if isinstance(remark, str):
-                self._office.ledger.act_later(Show("note", worker.path, remark))
+                self.turn.with_next_commit(Show("note", worker.path, remark))
         problem = next((remark for remark in found if isinstance(remark, BartackError)), None)
         if problem is not None:
             self.fail_session(worker, describe(problem, worker.path), None)
@@ -697,19 +693,19 @@ class CrewDesk:
         if ended.error is None and not worker.parent[0] and self._is_spoilt(worker):
             return
         consequences = self._consequences(worker, ended, value)
-        self._office.ledger.record((ended, value), *consequences)
+        self.turn.record((ended, value), *consequences)
         self.gave_up(worker)
-        peer = self._office.ledger.by_worker.get(worker.path)
+        peer = self.turn.by_worker.get(worker.path)
         if peer is not None:
             self._dismiss(peer, worker)
-        above = self._office.state.worker_of(worker.parent[0]) if worker.parent[0] else None
+        above = self.state.worker_of(worker.parent[0]) if worker.parent[0] else None
         if above is None:
-            self._office.ledger.act(Transition())
-            self._office.ledger.act(EndHub("completed" if ended.error is None else "failed"))
+            self.turn.after_commit(Transition())
+            self.turn.after_commit(EndHub("completed" if ended.error is None else "failed"))
             return
         for data, results in consequences:
             if isinstance(data, e.StepFinished):
-                self._office.ledger.tell(above, data, results)
+                self.turn.report(above, data, results)
         self._tell_joined(worker)
         self._launch_next(worker.parent)
         waiting = self._finishing.get(above.path)
@@ -723,9 +719,9 @@ class CrewDesk:
         """The entries that belong into the same line as a worker's end."""
         if not worker.parent[0]:
             status = "completed" if ended.error is None else "failed"
-            run_ended = moving(self._office.state, e.RunEnded(status=status), leaver=worker.path)
+            run_ended = moving(self.state, e.RunEnded(status=status), leaver=worker.path)
             return [(run_ended, value)]
-        above = self._office.state.worker_of(worker.parent[0])
+        above = self.state.worker_of(worker.parent[0])
         opened = above.open.get(worker.parent) if above is not None else None
         if worker.spawned or opened is None or opened.step != "delegate":
             return []
@@ -736,7 +732,7 @@ class CrewDesk:
 
     def _is_last(self, worker: Worker) -> bool:
         """Whether all other workers of a delegate have ended, now that this one does."""
-        workers, paths = self._office.state.workers, self._office.state.children[worker.parent]
+        workers, paths = self.state.workers, self.state.children[worker.parent]
         place = self._ended_before.get(worker.parent, 0)
         while place < len(paths) and (paths[place] == worker.path or workers[paths[place]].ended):
             place += 1
@@ -758,9 +754,9 @@ class CrewDesk:
         for child in children:
             result = value if child is last else child.result
             error = ended.error if ended is not None and child is last else child.error
-            raw = self._office.ledger.load(result.raw, result.ref)
+            raw = self.turn.load(result.raw, result.ref)
             parts.append(_collected(raw, error) if child.collect else raw)
-        return self._office.ledger.pack_raw(b"[" + b",".join(parts) + b"]")
+        return self.turn.pack_raw(b"[" + b",".join(parts) + b"]")
 
     def _tell_joined(self, worker: Worker) -> None:
         for above, p, n in self._joins.pop(worker.path, ()):
@@ -771,16 +767,16 @@ class CrewDesk:
     def _finish_join(self, worker: Worker, p: str, n: int, fp: str, child: Worker) -> None:
         if child.error is None:
             done = e.StepFinished(p=p, n=n, step="join", fp=fp)
-            self._office.ledger.finish(worker, done, child.result)
+            self.turn.finish(worker, done, child.result)
         elif child.collect:
-            raw = self._office.ledger.pack_raw(_collected(b"null", child.error))
-            self._office.ledger.finish(worker, e.StepFinished(p=p, n=n, step="join", fp=fp), raw)
+            raw = self.turn.pack_raw(_collected(b"null", child.error))
+            self.turn.finish(worker, e.StepFinished(p=p, n=n, step="join", fp=fp), raw)
         else:
             error = _worker_error(child.path, child.error)
-            self._office.ledger.fail(worker, e.StepFailed(p=p, n=n, step="join", fp=fp, error=error))
+            self.turn.fail(worker, e.StepFailed(p=p, n=n, step="join", fp=fp, error=error))
 
     def _limit(self, explicit: float | None) -> tuple[float, str]:
-        return self._office.timeouts.explain("delegate") if explicit is None else (explicit, "explicit")
+        return self.timeouts.explain("delegate") if explicit is None else (explicit, "explicit")
 
     # Failure.
 
@@ -788,22 +784,22 @@ class CrewDesk:
         self._told.clear()
         deferred = {above.path for above, _ in self.ancestors(failed)} if failed is not None else set[str]()
         for path in list(self.alive):
-            peer = self._office.ledger.by_worker.get(path)
+            peer = self.turn.by_worker.get(path)
             if peer is None:
                 self._end_process(path)
             elif failed is not None and path == failed.path:
                 self._told.add(path)
-                peer.told_failure = True
+                peer.knows_failure = True
             elif path not in deferred:
                 self._tell(peer)
-        for peer in self._office.ledger.peers.values():
+        for peer in self.turn.peers.values():
             if peer.worker is None:
-                self._office.ledger.say_encoded(peer, self._news(), urgent=True)
+                self.turn.send_encoded(peer, self._news(), urgent=True)
         self.aborting()
-        self._office.ledger.act(Transition())
+        self.turn.after_commit(Transition())
         if failed is not None and failed.path in self._told:
             # Last: the end of a process takes time that those who are told should have.
-            self._dismiss(self._office.ledger.by_worker[failed.path], failed)
+            self._dismiss(self.turn.by_worker[failed.path], failed)
         self.settle_failure()
 
     def _tell(self, peer: Peer, refused: Sequence[f.Refusal] = ()) -> None:
@@ -812,32 +808,32 @@ class CrewDesk:
         It learns it before the outcome of what it delegated: otherwise that would set it going, and the failure would end the first
         thing it does to tidy up.
         """
-        worker, failure = peer.worker, self._office.state.failure
+        worker, failure = peer.worker, self.state.failure
         if worker is None or failure is None or worker.path in self._told:
             return
         self._told.add(worker.path)
-        peer.told_failure = True
+        peer.knows_failure = True
         peer.awaited = {
             step: number for step, number in peer.awaited.items() if self._is_cleanup(worker, step)
         }
         if refused:
             news = f.SessionFailed(e=self.failure_for(""), but=[refusal.i for refusal in refused])
-            self._office.ledger.say(peer, news, urgent=True)
+            self.turn.send(peer, news, urgent=True)
             for refusal in refused:
-                self._office.ledger.say(peer, refusal)
+                self.turn.send(peer, refusal)
         else:
-            self._office.ledger.say_encoded(peer, self._news(), urgent=True)
-        self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
+            self.turn.send_encoded(peer, self._news(), urgent=True)
+        self.expect_end(worker, peer.incarnation, self.timeouts.limit("child_stop"))
 
     def _dismiss(self, peer: Peer, worker: Worker) -> None:
         """A worker is at its end: its process is to go."""
-        self._office.ledger.say(peer, f.Leave())
-        self.expect_end(worker, peer.incarnation, self._office.timeouts.limit("child_stop"))
+        self.turn.send(peer, f.Leave())
+        self.expect_end(worker, peer.incarnation, self.timeouts.limit("child_stop"))
 
     def _see_failure(self, path: str) -> None:
         """A worker has reacted to the failure of the session, if there is one."""
-        if self._office.herald is not None:
-            self._office.herald.failure_seen(path, self._office.now_us())
+        if self.run_events is not None:
+            self.run_events.failure_seen(path, self.now_us())
 
     def _suppress(self, worker: Worker, frame: f.Failed) -> None:
         """A worker failed behind the failure of the session. If a step of it failed, it is set back like the first one."""
@@ -847,18 +843,18 @@ class CrewDesk:
         if frame.origin in worker.blame.steps:
             ended = e.WorkerEnded(path=worker.path, error=frame.e, origin=frame.origin)
             items.append((ended, NO_VALUE))
-        self._office.ledger.record(*items, ride=True)
+        self.turn.record(*items, sync=False)
 
     def _news(self) -> bytes:
         """The failure of the session for somebody who is told nothing else: the same for all, and made once."""
-        failure = self._office.state.failure
+        failure = self.state.failure
         if self._told_all is None or self._told_all[0] is not failure:
             self._told_all = (failure, f.encode(f.SessionFailed(e=self.failure_for(""))))
         return self._told_all[1]
 
     def failure_for(self, path: str) -> f.ErrorData:
         """The failure of the session as somebody else sees it."""
-        failure = self._office.state.failure
+        failure = self.state.failure
         assert failure is not None
         if self._described is None or self._described[0] is not failure:
             cause = failure.error
@@ -872,10 +868,10 @@ class CrewDesk:
 
     def settle_failure(self) -> None:
         """Tell those who delegated to the failed, once their other workers are gone; end when nobody is left."""
-        failure = self._office.state.failure
+        failure = self.state.failure
         assert failure is not None
         for path in list(self.alive):
-            peer = self._office.ledger.by_worker.get(path)
+            peer = self.turn.by_worker.get(path)
             if peer is None or peer.worker is None or path in self._told:
                 continue
             waiting = [
@@ -886,11 +882,11 @@ class CrewDesk:
             self._tell(peer, self._refused_delegates(peer, peer.worker, failure))
         if not self.alive:
             status = "failed" if not self.cancelled else "aborted" if self._aborted else "cancelled"
-            if self._office.state.ended is None:
-                ended = moving(self._office.state, e.RunEnded(status=status, reason=self.cancelled))
-                self._office.ledger.record((ended, NO_VALUE))
-            self._office.ledger.act(Transition())
-            self._office.ledger.act(EndHub(status))
+            if self.state.ended is None:
+                ended = moving(self.state, e.RunEnded(status=status, reason=self.cancelled))
+                self.turn.record((ended, NO_VALUE))
+            self.turn.after_commit(Transition())
+            self.turn.after_commit(EndHub(status))
 
     def _refused_delegates(self, peer: Peer, worker: Worker, failure: e.FailureRecorded) -> list[f.Refusal]:
         """The outcome of the delegate, as far as this attempt goes; it is not history, so that resume can go on."""

@@ -16,9 +16,10 @@ import msgspec
 from bartack.config.timeouts import Timeouts
 from bartack.core import Clock
 from bartack.journal import Draft, MemoryJournal, MemoryStore
-from bartack.runtime.kernel import turn as act
+from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.desk import Settings
+from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state.apply import apply_all
 from bartack.runtime.state.history import iter_greeting
@@ -146,7 +147,7 @@ class MemoryHub:
         """Something happened; the hub learns it in its turn."""
         self._events.append(event)
 
-    def join(self, hello: f.Hello, ear: Ear, peer: act.Peer | None = None) -> int:
+    def join(self, hello: f.Hello, ear: Ear, peer: Peer | None = None) -> int:
         """Somebody connects; returns the number of the connection."""
         self._numbers += 1
         number = self._numbers
@@ -196,22 +197,22 @@ class MemoryHub:
         """Commit if anybody waits for it, then do what was decided; that may lead to more."""
         while True:
             self.core.settle()
-            self._do(self.core.ledger.take_at_once())
-            if not self.core.ledger.must_sync:
+            self._do(self.core.turn.take_at_once())
+            if not self.core.turn.must_sync:
                 return
             self.journal.commit()
-            self._do(self.core.ledger.committed())
+            self._do(self.core.turn.committed())
 
     def flush(self) -> None:
         """Make durable what nobody waits for, as a hub does that has nothing else to do."""
         if self.journal.last_seq > self.journal.synced_seq:
             self.journal.commit()
-            self._do(self.core.ledger.committed())
+            self._do(self.core.turn.committed())
             self.finish_turn()
 
     # Inside.
 
-    def _connect(self, core: Core, number: int, hello: f.Hello, peer: act.Peer | None) -> None:
+    def _connect(self, core: Core, number: int, hello: f.Hello, peer: Peer | None) -> None:
         if core.connect(number, hello, peer) is None:
             self._ears.pop(number, None)
 
@@ -222,11 +223,11 @@ class MemoryHub:
     def _perform(self, action: act.Action) -> None:
         world = self._world
         match action:
-            case act.Say():
+            case act.SendFrames():
                 self._tell(action.peer, action.data)
-            case act.Greet():
+            case act.SendHistory():
                 self._greet(action)
-            case act.Hang():
+            case act.CloseConnection():
                 self._ears.pop(action.peer, None)
             case act.StartWorker():
                 world.start_worker(action.path, action.incarnation)
@@ -260,7 +261,7 @@ class MemoryHub:
             if ear is not None:
                 ear(f.decode_to_peer(body))
 
-    def _greet(self, action: act.Greet) -> None:
+    def _greet(self, action: act.SendHistory) -> None:
         state = self.core.state
         worker = state.workers[action.path]
         for data in iter_greeting(

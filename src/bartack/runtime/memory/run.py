@@ -21,7 +21,7 @@ from bartack.journal import MemoryStore
 from bartack.runtime.context.definitions import Worker
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
 from bartack.runtime.hub.prompts import Prompts
-from bartack.runtime.kernel import turn as act
+from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import check_decided
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.kernel.effects import ShellEnd
@@ -156,7 +156,7 @@ class MemoryWorker:
         worker = self._worker = self._run.load(welcome.worker)
         facts = facts_of(welcome, self.path, worker)
         store = self._run.store
-        scheduler = self._scheduler = Scheduler(facts, os.environ, self._say, store, self._run.senses)
+        scheduler = self._scheduler = Scheduler(facts, os.environ, self._say, store, self._run.entropy)
         scheduler.works = self._bodies = Bodies(scheduler, DEFAULTS["step"])
         data = store.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
         coroutine = call_worker(worker, scheduler, data)
@@ -201,7 +201,7 @@ class MemoryRun:
         self.load = load
         self.clock = clock
         self.store = MemoryStore()
-        self.senses = _Senses(clock, seed)
+        self.entropy = _Senses(clock, seed)
         self.journal: MortalJournal
         self.hub: MemoryHub
         self._worker, self._arguments = call
@@ -233,8 +233,8 @@ class MemoryRun:
             seed=self._seed,
         )
         spawned = e.WorkerSpawned(path=name, worker=self._worker)
-        ledger = self.hub.core.ledger
-        ledger.record((created, NO_VALUE), (spawned, ledger.pack_raw(self._arguments)))
+        turn = self.hub.core.turn
+        turn.record((created, NO_VALUE), (spawned, turn.pack_raw(self._arguments)))
         self.hub.begin()
 
     def resume(self, dead_s: float = 0.0, unknown: UnknownDecision | None = None) -> None:
@@ -281,7 +281,7 @@ class MemoryRun:
         self.flush()
         if not self._can_wait():
             return False
-        waits = [self.hub.core.clockwork.next_in_s(), self._prompts.next_in_s()]
+        waits = [self.hub.core.timers.next_in_s(), self._prompts.next_in_s()]
         left = [wait for wait in waits if wait is not None]
         if left:
             self.clock.advance(max(min(left), 1e-6))
@@ -334,7 +334,7 @@ class MemoryRun:
 
     def answer_call(self, action: act.AnswerCall) -> None:
         """See ``World.answer_call``."""
-        value = self.hub.core.ledger.load(action.value.raw, action.value.ref)
+        value = self.hub.core.turn.load(action.value.raw, action.value.ref)
         self._prompts.answer(action.token, action.request, value, action.error)
 
     def show(self, action: act.Show) -> None:
@@ -361,7 +361,7 @@ class MemoryRun:
             settings=self._settings,
             run_dir=self._run_dir,
         )
-        self.hub.core.crew.last_look = self._prompts.unused
+        self.hub.core.workers.last_look = self._prompts.unused
 
     def _take_replies(self) -> bool:
         ready = self._prompts.take_ready()
@@ -402,7 +402,7 @@ class MemoryRun:
 
     def _is_restarting(self) -> bool:
         """Whether a worker that crashed is about to be started again."""
-        alive = self.hub.core.crew.alive
+        alive = self.hub.core.workers.alive
         return any(
             worker.crashes_in_a_row > 1 and not worker.ended and path not in alive
             for path, worker in self.state.workers.items()

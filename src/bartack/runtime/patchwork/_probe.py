@@ -14,11 +14,11 @@ from bartack.runtime.patchwork._arguments import Signature, bind, bind_together
 from bartack.runtime.patchwork._build import check_file, compile_checked, report
 from bartack.runtime.patchwork._program import MAIN, SCRIPT
 from bartack.runtime.protocol.frames import TOGETHER
-from bartack.runtime.protocol.inquiry import Finding, Inquiry, Kept
+from bartack.runtime.protocol.probing import Kept, ProbeRequest, ProbeResult
 from bartack.runtime.protocol.steps import CallArgs
 
 
-def inspect_patchwork(inquiry: Inquiry) -> Finding:
+def inspect_patchwork(inquiry: ProbeRequest) -> ProbeResult:
     """Check a program and find its entry; nothing of it is executed.
 
     Raises:
@@ -36,7 +36,7 @@ def inspect_patchwork(inquiry: Inquiry) -> Finding:
     names = [SCRIPT] if entry.script else [_name(declared) for declared in entry.declared]
     modules = {declared.module for declared in entry.declared} or {checked.program.entry.id}
     files = sorted(module.path for module in checked.program.modules)
-    return Finding(
+    return ProbeResult(
         worker=f"{modules.pop()}{PATCHWORK}:{TOGETHER.join(names)}",
         name=_path(entry),
         call=inquiry.call or _bind(checked, entry, inquiry),
@@ -65,7 +65,7 @@ def _agents(node: tree.Node, agent: str) -> Iterator[str]:
         yield from _agents(below, agent)
 
 
-def _entry_path(inquiry: Inquiry) -> str:
+def _entry_path(inquiry: ProbeRequest) -> str:
     file, root = Path(inquiry.file), Path(inquiry.root)
     if not file.is_relative_to(root):
         raise ProgramImportError(inquiry.file, f"it is outside its project {inquiry.root}")
@@ -82,7 +82,7 @@ def _path(entry: EntryPoint) -> str:
     return workers[0] if len(workers) == len(entry.declared) == 1 else MAIN
 
 
-def _bind(checked: Checked, entry: EntryPoint, inquiry: Inquiry) -> CallArgs:
+def _bind(checked: Checked, entry: EntryPoint, inquiry: ProbeRequest) -> CallArgs:
     signatures = [
         Signature.of(declared, checked.program.module(declared.module)) for declared in entry.declared
     ]

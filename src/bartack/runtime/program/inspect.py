@@ -8,7 +8,7 @@ from typing import NamedTuple
 from bartack.config.project import PATCHWORK, project_root
 from bartack.core import Account
 from bartack.runtime.program.source import find_program, probe_python
-from bartack.runtime.protocol.inquiry import Finding, Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest, ProbeResult
 from bartack.runtime.protocol.steps import CallArgs
 
 
@@ -17,7 +17,7 @@ class Examined(NamedTuple):
 
     file: Path
     root: Path
-    finding: Finding
+    finding: ProbeResult
 
 
 def examine_program(program: str, workspace: Path) -> Examined:
@@ -33,10 +33,10 @@ def examine_program(program: str, workspace: Path) -> Examined:
     """
     file, worker = find_program(program, workspace)
     root = project_root(file, workspace)
-    return Examined(file, root, probe(Inquiry(str(file), str(root), worker, call=CallArgs()), workspace))
+    return Examined(file, root, probe(ProbeRequest(str(file), str(root), worker, call=CallArgs()), workspace))
 
 
-def probe(inquiry: Inquiry, workspace: Path, account: Account | None = None) -> Finding:
+def probe(inquiry: ProbeRequest, workspace: Path, account: Account | None = None) -> ProbeResult:
     """Look at a program: where it starts, whether the arguments fit, and which files belong to it.
 
     Args:

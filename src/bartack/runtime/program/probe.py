@@ -35,7 +35,7 @@ from bartack.errors import (
 from bartack.runtime.context.decorators import Worker
 from bartack.runtime.program.imports import Closure, find_data, is_from_packages
 from bartack.runtime.protocol.exceptions import describe_error
-from bartack.runtime.protocol.inquiry import Finding, Inquiry, Kept, NotKept, Taken
+from bartack.runtime.protocol.probing import Kept, NotKept, ProbeRequest, ProbeResult, Taken
 from bartack.runtime.protocol.source_places import is_own
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.protocol.values import codec
@@ -45,13 +45,13 @@ ASKING = re.compile(rb"\.think(?:_reply)?\(")
 
 def main() -> int:
     """Answer one inquiry."""
-    inquiry = msgspec.json.decode(sys.stdin.buffer.read(), type=Inquiry)
+    inquiry = msgspec.json.decode(sys.stdin.buffer.read(), type=ProbeRequest)
     answer = os.dup(1)
     os.dup2(2, 1)
     try:
         finding = inspect_program(inquiry)
     except BartackError as error:
-        finding = Finding(
+        finding = ProbeResult(
             problem=error.message, is_usage=isinstance(error, UsageError), error=describe_error(error)
         )
     try:
@@ -66,7 +66,7 @@ def _write_all(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-def inspect_program(inquiry: Inquiry) -> Finding:
+def inspect_program(inquiry: ProbeRequest) -> ProbeResult:
     """Import a program and find its entry.
 
     Raises:
@@ -90,7 +90,7 @@ def inspect_program(inquiry: Inquiry) -> Finding:
     ]
     modules = sorted(set(closure.modules.values()))
     environment = taken(closure)
-    return Finding(
+    return ProbeResult(
         worker=worker.ref,
         name=worker.name,
         call=call,

@@ -16,7 +16,7 @@ from bartack.core import Account
 from bartack.errors import ProgramImportError, UsageError
 from bartack.runtime.program.stderr import errors_passed_on
 from bartack.runtime.protocol.exceptions import revive_error
-from bartack.runtime.protocol.inquiry import Finding, Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest, ProbeResult
 from bartack.supervision import run_guarded
 
 PROBE: Final = "bartack.runtime.program.probe"
@@ -92,7 +92,7 @@ def _outputs() -> list[tuple[int, int]]:
     return found
 
 
-def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = None) -> Finding:
+def probe_python(inquiry: ProbeRequest, workspace: Path, account: Account | None = None) -> ProbeResult:
     """Look at a Python program in a process of its own, because looking at it executes it.
 
     Raises:
@@ -119,7 +119,7 @@ def probe_python(inquiry: Inquiry, workspace: Path, account: Account | None = No
     if ran.code != 0 or not ran.output:
         problem = f"importing it ended the process (status {ran.code})"
         raise ProgramImportError(inquiry.file, problem, remedy=_NO_EFFECTS)
-    finding = msgspec.json.decode(ran.output, type=Finding)
+    finding = msgspec.json.decode(ran.output, type=ProbeResult)
     if finding.problem:
         if finding.is_usage:
             raise UsageError(Path(inquiry.file).name, finding.problem)

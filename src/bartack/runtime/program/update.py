@@ -12,7 +12,7 @@ from bartack.runtime.program.check import check_sources
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.program.pin import finish_update, prepare_update, read_sources
 from bartack.runtime.program.replay import Difference, check_replay
-from bartack.runtime.protocol.inquiry import Finding, Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest, ProbeResult
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.find import load_state
 from bartack.runtime.rundir.inside import check_outside
@@ -47,7 +47,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         module, _, name = state.run.worker.partition(":")
         root = project_root(file, workspace, module)
         account = account_of(run, state.run)
-        inquiry = Inquiry(str(file), str(root), name, call=CallArgs(), module=module)
+        inquiry = ProbeRequest(str(file), str(root), name, call=CallArgs(), module=module)
         finding = probe(inquiry, workspace, account)
         if finding.worker.partition(":")[2] != name:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
@@ -88,7 +88,7 @@ def _refusal(run_id: str, first: Difference) -> BartackError:
     )
 
 
-def _keep_module_name(recorded: str, finding: Finding, file: str, sources: dict[str, bytes]) -> None:
+def _keep_module_name(recorded: str, finding: ProbeResult, file: str, sources: dict[str, bytes]) -> None:
     """A Python program from a file of another name is found under the name it had: the journal names its workers by that."""
     found = finding.worker.partition(":")[0]
     own = os.path.normpath(file)

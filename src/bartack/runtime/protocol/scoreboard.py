@@ -24,7 +24,7 @@ ROOM: Final = WIDTH - _HEAD_SIZE
 """The longest text that fits on a line."""
 
 
-class Slate:
+class Scoreboard:
     """A few lines shared by two processes; one writes, the other reads."""
 
     def __init__(self, fd: int) -> None:
@@ -35,7 +35,7 @@ class Slate:
         """Lines with nothing on them; the last one is taken first, so those in use are the first of the slate."""
 
     @classmethod
-    def create(cls) -> Slate:
+    def create(cls) -> Scoreboard:
         """A slate with nothing on it."""
         fd = _anonymous_file()
         os.ftruncate(fd, LINES * WIDTH)

@@ -25,7 +25,7 @@ from bartack.errors import BartackError, StepCancelledError, StepTimeoutError
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.durations import LONGEST_S
 from bartack.runtime.protocol.exceptions import describe_error
-from bartack.runtime.protocol.scoreboard import Slate
+from bartack.runtime.protocol.scoreboard import Scoreboard
 from bartack.runtime.protocol.values import Buffer, Codec
 from bartack.runtime.scheduler.fingerprint import step_key
 from bartack.runtime.scheduler.operations import WorkOp, here
@@ -220,9 +220,11 @@ class _End(Protocol):
 class Bodies:
     """Executes the steps of one worker; see ``Works``."""
 
-    def __init__(self, scheduler: Scheduler, step_timeout_s: float, slate: Slate | None = None) -> None:
+    def __init__(
+        self, scheduler: Scheduler, step_timeout_s: float, scoreboard: Scoreboard | None = None
+    ) -> None:
         self._scheduler = scheduler
-        self._slate = slate
+        self._scoreboard = scoreboard
         self._step_timeout_s = step_timeout_s
         self._threads: _Threads | None = None
         self._loop: _LoopThread | None = None
@@ -347,18 +349,18 @@ class Bodies:
     def _jot_down(self, op: BodyOp[object]) -> bool:
         """Put on the slate that a body begins, if that will do: its limit is a generous one, and there is room."""
         options = op.options
-        if self._slate is None or options.is_async or options.timeout_s is not None:
+        if self._scoreboard is None or options.is_async or options.timeout_s is not None:
             return False
         op.since_ns = time.monotonic_ns()
-        line = op.line = self._slate.write(_encode(self._begin_frame(op, 0)))
+        line = op.line = self._scoreboard.write(_encode(self._begin_frame(op, 0)))
         return line >= 0
 
     def _wipe(self, op: BodyOp[object]) -> bool:
         """Take a body off the slate; tells whether it was there."""
         line, op.line = op.line, -1
-        if line < 0 or self._slate is None:
+        if line < 0 or self._scoreboard is None:
             return False
-        self._slate.wipe(line)
+        self._scoreboard.wipe(line)
         return True
 
     def _say_begin_file(self, op: FileOp) -> None:

@@ -7,7 +7,7 @@ import time
 from typing import Protocol
 
 
-class Senses(Protocol):
+class Entropy(Protocol):
     """The time and chance."""
 
     def now_us(self) -> int:
@@ -23,9 +23,9 @@ class RealSenses:
     """Those of this machine."""
 
     def now_us(self) -> int:
-        """See ``Senses.now_us``."""
+        """See ``Entropy.now_us``."""
         return time.time_ns() // 1000
 
     def random_bytes(self, size: int) -> bytes:
-        """See ``Senses.random_bytes``. Not the random module: a forked process would repeat what its siblings draw."""
+        """See ``Entropy.random_bytes``. Not the random module: a forked process would repeat what its siblings draw."""
         return os.urandom(size)

@@ -42,18 +42,18 @@ class Deadline(Scope):
         return mark_origin(DeadlineExceededError("timeout", self.seconds, "ctx.timeout"), self.step)
 
 
-Deed = Counted[object] | Deadline | f.Out | f.Note | f.Returned
+Pending = Counted[object] | Deadline | f.Out | f.Note | f.Returned
 """Something the program did, which has its place in the history."""
 
 
-class Recollection:
+class ReplayLog:
     """The history as far as it is known, and what waits to be confirmed by it."""
 
     def __init__(self) -> None:
         self.complete = False
         """Whether there is no more history than what is known."""
         self._ahead: deque[f.Past] = deque()
-        self._deeds: dict[Key, Deed] = {}
+        self._deeds: dict[Key, Pending] = {}
 
     def learn(self, past: Iterable[f.Past]) -> None:
         """More of the history is known."""
@@ -75,7 +75,7 @@ class Recollection:
                 return past
         return None
 
-    def add(self, step: Key, deed: Deed) -> None:
+    def add(self, step: Key, deed: Pending) -> None:
         """The program did something."""
         self._deeds[step] = deed
 
@@ -83,7 +83,7 @@ class Recollection:
         """The program left a block in time. It stands behind what was done inside."""
         self._deeds[deadline.branch.path, -deadline.n] = note
 
-    def confirm(self, past: f.Past) -> Deed | None:
+    def confirm(self, past: f.Past) -> Pending | None:
         """What the program did at the place of an outcome, if it did anything there."""
         return self._deeds.pop((past.p, past.n), None)
 
@@ -91,19 +91,19 @@ class Recollection:
         """Whether the program has left the block that an outcome belongs to."""
         return self._deeds.pop((past.p, -past.n), None) is not None
 
-    def drain(self) -> list[Deed]:
+    def drain(self) -> list[Pending]:
         """What was not confirmed, in the order in which it was done."""
         deeds, self._deeds = list(self._deeds.values()), {}
         return deeds
 
 
-def fits(deed: Deed, past: f.Past) -> bool:
+def fits(deed: Pending, past: f.Past) -> bool:
     """Whether something the program did is the step that was recorded."""
     step, _ = _kind_and_subject(deed)
     return step == past.step and (not past.fp or past.fp == deed.fp)
 
 
-def describe_deed(deed: Deed) -> str:
+def describe_deed(deed: Pending) -> str:
     """What the program did, in a few words."""
     return in_words(*_kind_and_subject(deed))
 
@@ -126,13 +126,13 @@ def _subject_of_outcome(past: f.Past) -> str:
     return outcome[:60] if past.step in {"print", "log"} and isinstance(outcome, str) else ""
 
 
-def place_of_deed(deed: Deed) -> str:
+def place_of_deed(deed: Pending) -> str:
     """File and line of the call in the program, if they are known."""
     made = deed.made if isinstance(deed, Counted) else None
     return "" if made is None else place_of(made)
 
 
-def _kind_and_subject(deed: Deed) -> tuple[str, str]:
+def _kind_and_subject(deed: Pending) -> tuple[str, str]:
     if isinstance(deed, Deadline):
         return "timeout", f"{deed.seconds:g} s"
     if isinstance(deed, f.Returned):

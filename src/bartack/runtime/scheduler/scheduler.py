@@ -43,7 +43,7 @@ from bartack.runtime.protocol.source_places import is_own, source_at
 from bartack.runtime.protocol.steps import CLEANUP
 from bartack.runtime.protocol.values import Buffer, encode
 from bartack.runtime.scheduler.asyncio_guard import Guard, place_of_await, place_of_frame
-from bartack.runtime.scheduler.entropy import RealSenses, Senses
+from bartack.runtime.scheduler.entropy import Entropy, RealSenses
 from bartack.runtime.scheduler.fingerprint import Fingerprints
 from bartack.runtime.scheduler.forgotten import is_forgotten, watch_coroutines
 from bartack.runtime.scheduler.operations import (
@@ -64,9 +64,9 @@ from bartack.runtime.scheduler.operations import (
 )
 from bartack.runtime.scheduler.replay_log import (
     Deadline,
-    Deed,
     Key,
-    Recollection,
+    Pending,
+    ReplayLog,
     describe_deed,
     describe_past,
     fits,
@@ -145,10 +145,10 @@ class Scheduler:
         environ: Mapping[str, str],
         send: Callable[[f.Frame], None],
         blobs: Blobs,
-        senses: Senses | None = None,
+        entropy: Entropy | None = None,
     ) -> None:
         self.facts = facts
-        self.senses = senses or RealSenses()
+        self.entropy = entropy or RealSenses()
         self.replaying = True
         self.fatal: BartackError | None = None
         """Why the worker cannot go on, if the program is not to handle it."""
@@ -172,7 +172,7 @@ class Scheduler:
         self._note_mark = 0
         self._steps = 0
         self._failure: f.ErrorData | None = None
-        self._memory = Recollection()
+        self._memory = ReplayLog()
         self._stalled: NoteOp[object] | None = None
         self._early: f.ErrorData | None = None
         """The failure of the session, if it came during the replay."""
@@ -740,7 +740,7 @@ class Scheduler:
         for deed in deeds:
             self._send_late(deed)
 
-    def _send_late(self, deed: Deed) -> None:
+    def _send_late(self, deed: Pending) -> None:
         if isinstance(deed, Counted):
             self._launch(deed)
             if deed.cancel_reason:
@@ -766,7 +766,7 @@ class Scheduler:
             )
         )
 
-    def _differ(self, past: f.Past, deed: Deed | None) -> None:
+    def _differ(self, past: f.Past, deed: Pending | None) -> None:
         asked = self._asked_instead(past) if deed is None else describe_deed(deed)
         branch = self._branches.get(past.p)
         op = branch.op if branch is not None else None

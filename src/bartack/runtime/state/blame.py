@@ -43,7 +43,7 @@ class Since(NamedTuple):
     cancelled: bool
 
 
-class Blame:
+class FailedSteps:
     """The failures of one worker that it may be set back to, and what came since the first of them."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from bartack.journal import BlobRef
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.blame import Blame
+from bartack.runtime.state.blame import FailedSteps
 from bartack.runtime.state.entries import EntryData
 from bartack.runtime.state.links import ABORTS, Abort
 from bartack.runtime.state.units import NONE, Units
@@ -175,7 +175,7 @@ class Worker:
         """Kind and fingerprint of the step that an uncaught error came from."""
         self.exits: set[tuple[str, int]] = set()
         """Steps that a link has aborted."""
-        self.blame = Blame()
+        self.blame = FailedSteps()
         """Steps that failed and may be what a failure of the worker goes back to."""
         self.suspended: dict[tuple[str, int], OpenStep] | None = None
         """What was open when it was cut off, if it was."""
@@ -196,7 +196,7 @@ class Worker:
         self.first = n
         self.restarts += 1
         self.history = array("Q")
-        self.blame = Blame()
+        self.blame = FailedSteps()
         self.made = []
         for of_old_steps in (self.tools, self.doubted, self.adopted, self.crashes, self.exits, self.let_go):
             of_old_steps.clear()

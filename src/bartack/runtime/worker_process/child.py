@@ -37,7 +37,7 @@ from bartack.runtime.context.definitions import Worker
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import describe_error
-from bartack.runtime.protocol.scoreboard import Slate
+from bartack.runtime.protocol.scoreboard import Scoreboard
 from bartack.runtime.protocol.source_places import name_sources
 from bartack.runtime.scheduler.bodies import Bodies
 from bartack.runtime.scheduler.forgotten import ORIGIN_DEPTH
@@ -68,7 +68,7 @@ class HubGoneError(Exception):
     """The other side of the socket is gone: there is nobody left to work for."""
 
 
-class Link:
+class HubConnection:
     """The socket to the hub: frames out one by one, frames in as they come."""
 
     def __init__(self, sock: socket.socket) -> None:
@@ -154,12 +154,12 @@ def worker_main(payload: bytes, fds: Sequence[int]) -> int:
         faulthandler.enable(2, all_threads=False)
     with socket.socket(fileno=fds[0]) as sock:
         try:
-            return _live(order, Link(sock), Slate(fds[1]))
+            return _live(order, HubConnection(sock), Scoreboard(fds[1]))
         except HubGoneError:
             return EXIT_HUB_GONE
 
 
-def _live(order: f.Order, link: Link, slate: Slate) -> int:
+def _live(order: f.Order, link: HubConnection, scoreboard: Scoreboard) -> int:
     link.send(f.Hello(path=order.path, incarnation=order.incarnation, pid=os.getpid()))
     # While the hub answers.
     out = redirect_output(order.path)
@@ -168,7 +168,7 @@ def _live(order: f.Order, link: Link, slate: Slate) -> int:
     welcome = link.next()
     if not isinstance(welcome, f.Welcome):
         raise FrameError(f"{type(welcome).__name__} instead of a welcome")
-    process = WorkerProcess(order, welcome, link, out, slate)
+    process = WorkerProcess(order, welcome, link, out, scoreboard)
     try:
         process.run()
     finally:
@@ -183,15 +183,15 @@ class WorkerProcess:
         self,
         order: f.Order,
         welcome: f.Welcome,
-        link: Link,
+        link: HubConnection,
         out: WorkerOutput | None = None,
-        slate: Slate | None = None,
+        scoreboard: Scoreboard | None = None,
     ) -> None:
         self._order = order
         self._welcome = welcome
         self._link = link
         self._out = out
-        self._slate = slate
+        self._scoreboard = scoreboard
         config = _decode_config(welcome.config)
         self._blobs = open_blobs(order.run_dir, veil=Veil(config.secrets))
         self._bodies: Bodies | None = None
@@ -266,7 +266,7 @@ class WorkerProcess:
         welcome = self._welcome
         facts = facts_of(welcome, self._order.path, worker)
         scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
-        scheduler.works = self._bodies = Bodies(scheduler, self._timeouts.limit("step"), self._slate)
+        scheduler.works = self._bodies = Bodies(scheduler, self._timeouts.limit("step"), self._scoreboard)
         return scheduler
 
     def _end_bodies(self) -> None:

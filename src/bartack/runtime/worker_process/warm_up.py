@@ -19,8 +19,8 @@ from bartack.runtime.context.decorators import step, worker
 from bartack.runtime.context.definitions import Worker
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import describe_error
-from bartack.runtime.protocol.scoreboard import Slate
-from bartack.runtime.worker_process.child import Link, WorkerProcess
+from bartack.runtime.protocol.scoreboard import Scoreboard
+from bartack.runtime.worker_process.child import HubConnection, WorkerProcess
 
 _PATH: Final = "warm-up"
 _ORDER: Final = f.Order(path=_PATH, incarnation=1, run_dir="/", workspace="/", program="/", root="/")
@@ -66,17 +66,17 @@ def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.Error
         failure.cause = cause
         cues.append(f.SessionFailed(e=failure))
     ours, theirs = socket.socketpair()
-    with ours, theirs, closing(Slate.create()) as slate:
+    with ours, theirs, closing(Scoreboard.create()) as scoreboard:
         for cue in cues:
             ours.sendall(f.encode(cue))
         # Who waits for more must not wait for ever: nobody could be forked meanwhile.
         ours.shutdown(socket.SHUT_WR)
-        link = Link(theirs)
+        link = HubConnection(theirs)
         link.send(f.Hello(path=_PATH, incarnation=1, pid=1))
         welcome = link.next()
         if not isinstance(welcome, f.Welcome):
             raise FrameError(f"{type(welcome).__name__} instead of a welcome")
-        end = WorkerProcess(_ORDER, welcome, link, slate=slate).warm_up(part)
+        end = WorkerProcess(_ORDER, welcome, link, scoreboard=scoreboard).warm_up(part)
         link.send(end)
     assert isinstance(end, f.Failed)
     return end.e

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bartack.runtime.hub import post_mortem as _witness
-from bartack.runtime.hub.post_mortem import TAIL_BYTES, Witness
+from bartack.runtime.hub.post_mortem import TAIL_BYTES, PostMortem
 from bartack.runtime.kernel.workers import NOTHING_KNOWN
 
 
@@ -19,7 +19,7 @@ class Watching:
     def __init__(self) -> None:
         self.ready: dict[int, Callable[[], None]] = {}
         self.passed = b""
-        self.witness = Witness(self.watch, self.unwatch, self.pass_on)
+        self.witness = PostMortem(self.watch, self.unwatch, self.pass_on)
 
     def watch(self, descriptor: int, ready: Callable[[], None]) -> None:
         self.ready[descriptor] = ready

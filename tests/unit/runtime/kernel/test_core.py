@@ -160,8 +160,8 @@ def test_a_once_command_does_not_start_before_it_is_written_down_and_another_doe
         stage.hub.say(main.number, f.Step(i=n, p="main", n=n, step="shell", fp="x", a=raw(args)))
         stage.hub._events.popleft()(stage.core)
 
-    assert [type(action).__name__ for action in stage.core.ledger.take_at_once()] == ["StartShell"]
-    assert stage.core.ledger.must_sync
+    assert [type(action).__name__ for action in stage.core.turn.take_at_once()] == ["StartShell"]
+    assert stage.core.turn.must_sync
 
 
 def test_no_effect_leaves_before_what_the_program_saw_is_durable() -> None:
@@ -172,8 +172,8 @@ def test_no_effect_leaves_before_what_the_program_saw_is_durable() -> None:
     for _ in range(2):
         stage.hub._events.popleft()(stage.core)
 
-    assert stage.core.ledger.take_at_once() == []
-    assert stage.core.ledger.must_sync
+    assert stage.core.turn.take_at_once() == []
+    assert stage.core.turn.must_sync
     stage.hub.finish_turn()
     assert [entry.kind for entry in stage.store.entries][-2:] == ["step.finished", "step.started"]
     assert len(stage.started_shells) == 1
@@ -565,7 +565,7 @@ def test_what_a_worker_noted_and_printed_is_durable_with_the_next_commit_and_sho
     main.say(f.Note(p="main", n=1, step="now", fp="n", v=raw(1)))
     main.say(f.Note(p="main", n=2, step="read", fp="r", e=error("FileAccessError")))
     main.say(f.Out(p="main", n=3, channel="print", text="hello"))
-    assert (stage.core.ledger.must_sync, stage.shown) == (False, [])
+    assert (stage.core.turn.must_sync, stage.shown) == (False, [])
 
     main.step(4, "send", s.SendArgs(mailbox="box"), 1)
 

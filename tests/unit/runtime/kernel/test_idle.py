@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.runtime.stage import Puppet, Stage, delegate
 
-from bartack.runtime.kernel.idle import only_people_can_help
+from bartack.runtime.kernel.idle import is_blocked_on_people
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 
@@ -27,23 +27,23 @@ def pair(stage: Stage) -> tuple[Puppet, Puppet]:
 
 def test_a_question_of_the_only_worker_needs_a_person(stage: Stage) -> None:
     main = stage.begin()
-    assert not only_people_can_help(stage.core)
+    assert not is_blocked_on_people(stage.core)
 
     main.step(1, "ask", QUESTION)
 
-    assert only_people_can_help(stage.core)
+    assert is_blocked_on_people(stage.core)
 
 
 def test_without_a_question_no_person_can_help(stage: Stage) -> None:
     stage.begin().step(1, "receive", s.ReceiveArgs(mailbox="m"))
 
-    assert not only_people_can_help(stage.core)
+    assert not is_blocked_on_people(stage.core)
 
 
 def test_a_worker_that_computes_can_go_on_by_itself(stage: Stage) -> None:
     pair(stage)
 
-    assert not only_people_can_help(stage.core)
+    assert not is_blocked_on_people(stage.core)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_worker_that_has_something_under_way_can_go_on_by_itself(
 
     two.step(1, kind, args)
 
-    assert not only_people_can_help(stage.core)
+    assert not is_blocked_on_people(stage.core)
 
 
 def test_a_worker_that_waits_for_the_asking_one_cannot_go_on(stage: Stage) -> None:
@@ -69,7 +69,7 @@ def test_a_worker_that_waits_for_the_asking_one_cannot_go_on(stage: Stage) -> No
 
     two.step(1, "receive", s.ReceiveArgs(mailbox="m"))
 
-    assert only_people_can_help(stage.core)
+    assert is_blocked_on_people(stage.core)
 
 
 def test_a_branch_that_works_can_go_on_beside_one_that_asks(stage: Stage) -> None:
@@ -77,7 +77,7 @@ def test_a_branch_that_works_can_go_on_beside_one_that_asks(stage: Stage) -> Non
     main.step(1, "ask", QUESTION, p="main.1.1")
     main.step(1, "shell", s.ShellArgs(pipeline=[["make"]]), p="main.1.2")
 
-    assert not only_people_can_help(stage.core)
+    assert not is_blocked_on_people(stage.core)
 
 
 def test_a_worker_that_has_yet_to_replay_may_still_go_on(stage: Stage) -> None:
@@ -86,13 +86,13 @@ def test_a_worker_that_has_yet_to_replay_may_still_go_on(stage: Stage) -> None:
 
     main = stage.again()
     assert stage.core.state.questions
-    assert not only_people_can_help(stage.core)
+    assert not is_blocked_on_people(stage.core)
 
     delegate(main, 1, ["one", "two"])
     stage.workers["main/1.1:one"].step(1, "ask", QUESTION)
-    assert not only_people_can_help(stage.core)
+    assert not is_blocked_on_people(stage.core)
     stage.workers["main/1.2:two"].step(1, "receive", s.ReceiveArgs(mailbox="m"))
-    assert only_people_can_help(stage.core)
+    assert is_blocked_on_people(stage.core)
 
 
 def test_a_session_that_failed_needs_nobody(stage: Stage) -> None:
@@ -100,18 +100,18 @@ def test_a_session_that_failed_needs_nobody(stage: Stage) -> None:
 
     two.fail()
 
-    assert not only_people_can_help(stage.core)
+    assert not is_blocked_on_people(stage.core)
 
 
 def test_who_listens_hears_every_entry_in_its_place(stage: Stage) -> None:
-    assert stage.core.ledger.take_heard() == []
-    stage.core.ledger.listen()
+    assert stage.core.turn.take_heard() == []
+    stage.core.turn.listen()
     stage.begin().step(1, "ask", QUESTION)
 
-    heard = stage.core.ledger.take_heard()
+    heard = stage.core.turn.take_heard()
 
     kinds = ("run.created", "worker.spawned", "hub.started", "step.started")
     written = [(entry.seq, entry.at, entry.kind) for entry in stage.entries(*kinds)]
     assert [(recorded.seq, recorded.at, recorded.data.kind) for recorded in heard] == written
     assert isinstance(heard[-1].data, e.StepStarted)
-    assert stage.core.ledger.take_heard() == []
+    assert stage.core.turn.take_heard() == []

@@ -435,7 +435,7 @@ def test_a_body_that_was_to_be_ended_when_the_hub_died_is_not_begun_again() -> N
     stage = Stage()
     _, a, b = pair(stage)
     a.begin(2, asked=True)
-    stage.core.ledger.record((e.LinkTold(path=a.path, by=b.path, reason="error"), NO_VALUE))
+    stage.core.turn.record((e.LinkTold(path=a.path, by=b.path, reason="error"), NO_VALUE))
     stage.hub.flush()
 
     stage.again()
@@ -448,7 +448,7 @@ def test_a_worker_on_its_way_out_tidies_up_before_another_link_aborts_it() -> No
     stage = Stage()
     _, a, b = pair(stage)
     c = e.WorkerSpawned(path="main/1.3:c", worker="prog:c", p="main", n=1, collect=True)
-    stage.core.ledger.record((c, NO_VALUE))
+    stage.core.turn.record((c, NO_VALUE))
     a.value(a.step(2, "link", s.LinkArgs(target=c.path)))
     aborted = a.step(3, "receive", s.ReceiveArgs(mailbox="never"))
     b.say(f.Failed(e=error()))
@@ -456,7 +456,7 @@ def test_a_worker_on_its_way_out_tidies_up_before_another_link_aborts_it() -> No
     tidying = a.step(4, "shell", s.ShellArgs(pipeline=[["rm"]]))
 
     ended = e.WorkerEnded(path=c.path, error=error(), final=True)
-    stage.core.ledger.record((ended, NO_VALUE))
+    stage.core.turn.record((ended, NO_VALUE))
     stage.core.links.ended(stage.worker(c.path))
     stage.hub.run_ready()
 

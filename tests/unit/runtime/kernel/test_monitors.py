@@ -18,7 +18,7 @@ from bartack.errors import (
     MonitorNotFoundError,
     ReceiveTimeoutError,
 )
-from bartack.runtime.kernel.mail_events import Herald
+from bartack.runtime.kernel.mail_events import EventEmitter
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
@@ -358,7 +358,7 @@ def test_what_happens_to_monitors_is_told_when_it_is_durable() -> None:
         heard.append((name, metadata["monitor"], metadata.get("reason", metadata.get("automatic"))))
 
     telemetry.attach("test", "monitor.*", note)
-    herald = Herald(telemetry, state, VirtualClock())
+    emitter = EventEmitter(telemetry, state, VirtualClock())
     entries: list[e.EntryData] = [
         e.WorkerSpawned(path="main", worker="team:main"),
         *(e.MonitorMade(ref=ref, target="t", watcher="main", into="@main") for ref in "abc"),
@@ -368,10 +368,10 @@ def test_what_happens_to_monitors_is_told_when_it_is_durable() -> None:
         e.WorkerEnded(path="main"),
     ]
     for seq, data in enumerate(entries, 1):
-        herald.hear(data, seq, NO_VALUE)
+        emitter.note(data, seq, NO_VALUE)
         apply(state, data, seq, seq, NO_VALUE)
     assert heard == []
-    herald.speak()
+    emitter.flush()
 
     assert heard == [
         *(("monitor.created", ref, None) for ref in "abc"),
@@ -496,7 +496,7 @@ def test_what_became_of_an_agent_is_known_if_the_hub_dies_before_it_has_told() -
     think(main, 1)
     watch(main, 2, "main.1.1:1")
     done = e.StepFinished(p="main.1.1", n=1, step="think", fp="fp-think")
-    stage.core.ledger.record((done, NO_VALUE))
+    stage.core.turn.record((done, NO_VALUE))
     stage.hub.flush()
 
     main = stage.again()

@@ -9,15 +9,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from bartack.runtime.kernel.timers import CROWD, Alarm, Clockwork
+from bartack.runtime.kernel.timers import CROWD, Timer, Timers
 from bartack.testing import VirtualClock
 
 MINUTE = 60.0
 
 
-def start() -> tuple[VirtualClock, Clockwork, list[str]]:
+def start() -> tuple[VirtualClock, Timers, list[str]]:
     clock = VirtualClock()
-    return clock, Clockwork(clock), []
+    return clock, Timers(clock), []
 
 
 def test_alarms_ring_in_the_order_of_their_time_and_those_of_one_time_in_the_order_they_were_set() -> None:
@@ -59,7 +59,7 @@ def test_an_alarm_rings_once_and_not_if_it_is_called_off() -> None:
     clock, works, rung = start()
     works.after(1.0, lambda: rung.append("once"))
     called_off = works.after(1.0, lambda: rung.append("never"))
-    called_off.call_off()
+    called_off.cancel()
 
     for _ in range(3):
         clock.advance(1.0)
@@ -120,7 +120,7 @@ def test_a_pause_makes_deadlines_later_but_never_by_more_than_a_minute(
 def test_alarms_that_were_called_off_do_not_pile_up() -> None:
     _, works, _ = start()
     for _ in range(10 * CROWD):
-        works.after(MINUTE, lambda: None).call_off()
+        works.after(MINUTE, lambda: None).cancel()
 
     assert len(works._alive) <= 2 * CROWD
 
@@ -144,10 +144,10 @@ class ClockworkMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.clock = VirtualClock()
-        self.works = Clockwork(self.clock)
+        self.works = Timers(self.clock)
         self.counted = 0
         self.pausing: int | None = None
-        self.alarms: dict[int, tuple[Alarm, int]] = {}
+        self.alarms: dict[int, tuple[Timer, int]] = {}
         self.rung: list[int] = []
         self.made = 0
 
@@ -155,14 +155,14 @@ class ClockworkMachine(RuleBasedStateMachine):
     def set(self, seconds: int) -> None:
         self.made += 1
         number = self.made
-        alarm = self.works.after(float(seconds), lambda: self.rung.append(number))
-        self.alarms[number] = (alarm, self.counted + seconds)
+        timer = self.works.after(float(seconds), lambda: self.rung.append(number))
+        self.alarms[number] = (timer, self.counted + seconds)
 
     @precondition(lambda self: self.alarms)
     @rule(data=st.data())
-    def call_off(self, data: st.DataObject) -> None:
+    def cancel(self, data: st.DataObject) -> None:
         number = data.draw(st.sampled_from(sorted(self.alarms)))
-        self.alarms.pop(number)[0].call_off()
+        self.alarms.pop(number)[0].cancel()
 
     @rule()
     def pause(self) -> None:

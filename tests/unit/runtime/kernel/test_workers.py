@@ -388,7 +388,7 @@ def test_a_cancelled_worker_that_says_hello_late_is_sent_away() -> None:
     delegate(main, 1, ["a"])
     stage.slow_to_die.add("main/1.1:a")
     stage.shy.clear()
-    stage.core.crew.give_up(
+    stage.core.workers.give_up(
         stage.worker("main"), stage.worker("main").open["main", 1], StepCancelledError("x")
     )
 
@@ -967,7 +967,7 @@ def test_a_cancelled_run_ends_cancelled() -> None:
     main = stage.begin()
     receive(main, 1)
 
-    stage.core.crew.cancel_run("not needed")
+    stage.core.workers.cancel_run("not needed")
     stage.hub.finish_turn()
     main.fail(error("SessionFailedError"))
 
@@ -1316,7 +1316,7 @@ class CountingDict(dict[str, int]):
 def test_a_delegate_with_a_limit_looks_at_its_workers_a_few_times_for_each_that_ends() -> None:
     stage = Stage()
     main = stage.begin()
-    alive = stage.core.crew.alive = CountingDict(stage.core.crew.alive)
+    alive = stage.core.workers.alive = CountingDict(stage.core.workers.alive)
     count = 60
     i = delegate(main, 1, ["a"] * count, limit=4)
 
@@ -1335,7 +1335,7 @@ def test_the_deadlines_of_delegates_that_are_through_do_not_pile_up() -> None:
         stage.workers[f"main/{n}.1:a"].result(n)
         stage.wait(10.0)
 
-    assert len(stage.core.clockwork._alive) < CROWD
+    assert len(stage.core.timers._alive) < CROWD
 
 
 def test_a_worker_that_speaks_for_another_is_not_listened_to_any_more() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from bartack.runtime.protocol.inquiry import Inquiry
+from bartack.runtime.protocol.probing import ProbeRequest
 
 PROGRAM = """
 from bartack import Context, worker
@@ -21,7 +21,7 @@ async def main(ctx: Context) -> None: ...
 
 def test_nobody_is_told_when_whoever_asked_is_gone(tmp_path: Path) -> None:
     (tmp_path / "team.py").write_text(PROGRAM)
-    inquiry = Inquiry(file=str(tmp_path / "team.py"), root=str(tmp_path))
+    inquiry = ProbeRequest(file=str(tmp_path / "team.py"), root=str(tmp_path))
     reader, writer = os.pipe()
     os.close(reader)
 

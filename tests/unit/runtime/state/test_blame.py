@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bartack.runtime.state import blame as _blame
-from bartack.runtime.state.blame import Blame, Failed, follows
+from bartack.runtime.state.blame import Failed, FailedSteps, follows
 
 
 def failed(
-    seq: int, *, p: str = "main", n: int = 1, cancelled: bool = False, blame: Blame | None = None
-) -> Blame:
-    blame = blame or Blame()
+    seq: int, *, p: str = "main", n: int = 1, cancelled: bool = False, blame: FailedSteps | None = None
+) -> FailedSteps:
+    blame = blame or FailedSteps()
     blame.fail(p, n, Failed(seq, "shell", "fp"), cancelled=cancelled)
     return blame
 

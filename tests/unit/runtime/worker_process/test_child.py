@@ -15,8 +15,8 @@ import pytest
 
 from bartack.journal import BlobRef
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.protocol.scoreboard import Slate
-from bartack.runtime.worker_process.child import Link
+from bartack.runtime.protocol.scoreboard import Scoreboard
+from bartack.runtime.worker_process.child import HubConnection
 
 RUN = "run-20260131-235959-0f3a91c7"
 START = (
@@ -36,7 +36,7 @@ class Life:
             folder.mkdir(parents=True)
         self._ours, self._theirs = socket.socketpair()
         self._ours.settimeout(60)
-        self.slate = Slate.create()
+        self.scoreboard = Scoreboard.create()
         self._reader = f.FrameReader()
         self._bodies: list[bytes] = []
         self._process: subprocess.Popen[str] | None = None
@@ -69,11 +69,11 @@ class Life:
             START,
             msgspec.json.encode(order).decode(),
             str(self._theirs.fileno()),
-            str(self.slate.fileno()),
+            str(self.scoreboard.fileno()),
         ]
         self._process = subprocess.Popen(
             command,
-            pass_fds=[self._theirs.fileno(), self.slate.fileno()],
+            pass_fds=[self._theirs.fileno(), self.scoreboard.fileno()],
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -130,7 +130,7 @@ class Life:
             self._process.communicate(timeout=60)
         self._ours.close()
         self._theirs.close()
-        self.slate.close()
+        self.scoreboard.close()
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_a_short_body_is_on_the_slate_while_it_runs_and_costs_one_frame(life: Li
         gate=life.root / "go",
     )
     with (life.root / "go").open("w") as gate:
-        (line,) = life.slate.read()
+        (line,) = life.scoreboard.read()
         gate.write("abc")
     begin, done = f.decode_to_hub(line), life.hear()
 
@@ -166,7 +166,7 @@ def test_a_short_body_is_on_the_slate_while_it_runs_and_costs_one_frame(life: Li
     assert (begin.p, begin.n, begin.step) == ("main", 1, "body")
     assert isinstance(done, f.Done)
     assert (text(done.v), done.about) == ("3", "prog.look")
-    assert life.slate.read() == []
+    assert life.scoreboard.read() == []
 
 
 def test_bodies_of_branches_are_on_the_slate_beside_each_other(life: Life) -> None:
@@ -188,7 +188,7 @@ def test_bodies_of_branches_are_on_the_slate_beside_each_other(life: Life) -> No
         args=msgspec.json.encode({"args": [str(gate) for gate in gates]}),
     )
     with gates[0].open("w"), gates[1].open("w"):
-        begins = [f.decode_to_hub(line) for line in life.slate.read()]
+        begins = [f.decode_to_hub(line) for line in life.scoreboard.read()]
     done = [life.hear(), life.hear()]
 
     assert [(begin.p, begin.n) for begin in begins if isinstance(begin, f.Begin)] == [
@@ -196,7 +196,7 @@ def test_bodies_of_branches_are_on_the_slate_beside_each_other(life: Life) -> No
         ("main.1.2", 1),
     ]
     assert {frame.p for frame in done if isinstance(frame, f.Done)} == {"main.1.1", "main.1.2"}
-    assert life.slate.read() == []
+    assert life.scoreboard.read() == []
 
 
 def begin_beside_a_sleep(life: Life) -> Path:
@@ -235,17 +235,17 @@ def test_the_hub_learns_of_a_body_on_the_slate_before_it_is_given_up(life: Life)
     assert isinstance(begin, f.Begin)
     assert isinstance(cancel, f.Cancel)
     assert (begin.p, begin.n) == (cancel.p, cancel.n) == ("main.1.1", 1)
-    assert life.slate.read() == []
+    assert life.scoreboard.read() == []
 
 
 def test_a_body_that_runs_when_the_session_fails_is_not_on_the_slate_and_is_waited_for(life: Life) -> None:
     gate = begin_beside_a_sleep(life)
     assert isinstance(life.hear(), f.Step)
     with gate.open("w"):
-        assert len(life.slate.read()) == 1
+        assert len(life.scoreboard.read()) == 1
         life.say(f.SessionFailed(e=f.ErrorData(type="builtins:OSError", message="no bed")))
         bye = life.hear()
-        assert life.slate.read() == []
+        assert life.scoreboard.read() == []
     done, end = life.hear(), life.hear()
 
     assert isinstance(bye, f.Out)
@@ -538,7 +538,7 @@ def test_reports_that_come_in_numbers_go_out_together() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
-        link = Link(theirs)
+        link = HubConnection(theirs)
         notes = [f.Note(p="main", n=number, step="now", fp="") for number in (1, 2)]
 
         with link.together():

@@ -58,4 +58,4 @@ def test_the_hub_keeps_where_a_worker_is_and_takes_it_for_no_step() -> None:
     (entry,) = stage.entries("wait.slow")
     assert fields(entry.data)["path"] == "main"
     assert fields(entry.data)["seconds"] == 11.5
-    assert stage.core.ledger.by_worker["main"].replaying
+    assert stage.core.turn.by_worker["main"].replaying

@@ -21,7 +21,7 @@ from bartack.messaging import (
     delivery_error,
     is_success,
 )
-from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.mailroom import MailDesk
 from bartack.runtime.kernel.turn import describe
@@ -31,18 +31,18 @@ from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
 
 Items = list[tuple[e.EntryData, Value]]
 Verdict = SendOutcome | BroadcastResult | BartackError
-Told = Callable[[Verdict], None]
+OnOutcome = Callable[[Verdict], None]
 """A process outside learns what became of what it asked for."""
 
 
-class Errand(NamedTuple):
+class SendRequest(NamedTuple):
     """Who sends what: a step of a worker, or a process outside."""
 
     sender: str
     value: Value
     worker: Worker | None = None
     step: f.Step | None = None
-    told: Told | None = None
+    told: OnOutcome | None = None
 
     @property
     def size(self) -> int:
@@ -56,24 +56,24 @@ class Errand(NamedTuple):
         return (self.step.p, self.step.n) if self.step is not None else ("", 0)
 
 
-class Ground:
+class Attempts(Desk):
     """What every delivery needs."""
 
-    def __init__(self, office: Office, mail: MailDesk, letters: LetterDesk) -> None:
-        self._office = office
+    def __init__(self, shared: Shared, mail: MailDesk, letters: LetterDesk) -> None:
+        super().__init__(shared)
         self._mail = mail
         self._letters = letters
-        self._told: dict[str, Told] = {}
+        self._told: dict[str, OnOutcome] = {}
 
     # What is under way.
 
     @property
     def _posts(self) -> dict[str, Post]:
-        return self._office.state.deliveries.posts
+        return self.state.deliveries.posts
 
     @property
     def _casts(self) -> dict[str, Cast]:
-        return self._office.state.deliveries.casts
+        return self.state.deliveries.casts
 
     def _copies(self, cast: Cast) -> list[Post]:
         return [self._posts[post_id] for post_id in cast.posts if post_id in self._posts]
@@ -86,7 +86,7 @@ class Ground:
 
     # What a mailbox takes.
 
-    def _refusal(self, name: str, ask: Errand, terms: Terms) -> str:
+    def _refusal(self, name: str, ask: SendRequest, terms: Terms) -> str:
         return self._refused(name, ask.size, terms, ask.sender)
 
     def _refusal_of(self, post: Post) -> str:
@@ -94,7 +94,7 @@ class Ground:
 
     def _refused(self, name: str, size: int, terms: Terms, sender: str) -> str:
         """Why a mailbox does not take a message now; ``wait``: it will have room, ``drop``: it drops it; empty: it does."""
-        state = self._office.state
+        state = self.state
         mailbox = state.mailbox(name)
         if size > MAX_MESSAGE:
             return "too_large"
@@ -122,11 +122,11 @@ class Ground:
 
     def _pushed_out(self, name: str, size: int, terms: Terms) -> Items:
         """The entries that make room in a mailbox which drops its oldest messages."""
-        mailbox = self._office.state.mailbox(name)
+        mailbox = self.state.mailbox(name)
         if terms.not_before or mailbox.overflow != "drop_oldest" or mailbox.has_room(size):
             return []
         return [
-            (self._letters.burial_of(name, message.id, "overflow", attempts=1), NO_VALUE)
+            (self._letters.dead_letter_entry(name, message.id, "overflow", attempts=1), NO_VALUE)
             for message in mailbox.pushed_out(size)
         ]
 
@@ -158,12 +158,12 @@ class Ground:
         """Whether a message waits for its time: that of the attempt begins with it."""
         if not isinstance(trial, Post) or not trial.terms.not_before:
             return False
-        return self._office.state.mailbox(trial.mailbox).is_scheduled(trial.message)
+        return self.state.mailbox(trial.mailbox).is_scheduled(trial.message)
 
     def _left_s(self, trial: Trial) -> float:
         """Seconds that are left of the current attempt: only the time counts in which a hub was alive."""
-        now = self._office.now_us()
-        waited_us = now - trial.since - (self._office.state.dead_us - trial.dead_us)
+        now = self.now_us()
+        waited_us = now - trial.since - (self.state.dead_us - trial.dead_us)
         left = (trial.terms.timeout_s or 0.0) - max(waited_us, 0) / 1e6
         if trial.terms.deadline:
             left = min(left, (trial.terms.deadline - now) / 1e6)
@@ -174,12 +174,12 @@ class Ground:
 
     def _is_over(self, terms: Terms) -> bool:
         """Whether the deadline has passed: no attempt begins any more."""
-        return 0 < terms.deadline <= self._office.now_us()
+        return 0 < terms.deadline <= self.now_us()
 
     def _delay_s(self, trial: Trial) -> float:
         """The pause before the next attempt: between nothing and what the backoff allows."""
         # By chance, but the same chance for the same attempt: it spreads senders, and guards nothing.
-        chance = Random(f"{self._office.state.run_id}\n{trial.id}\n{trial.attempt}")
+        chance = Random(f"{self.state.run_id}\n{trial.id}\n{trial.attempt}")
         return chance.uniform(0.0, trial.terms.backoff.bound_s(trial.attempt))
 
     # Beginning and ending.
@@ -188,15 +188,15 @@ class Ground:
         if terms.on_error == "dead_letter" and not self._letters.enabled:
             raise ConfigError("dead_letters.enabled", 'it is off, so on_error="dead_letter" cannot be')
 
-    def _resolved(self, terms: Terms, ask: Errand, kind: str) -> Terms:
+    def _resolved(self, terms: Terms, ask: SendRequest, kind: str) -> Terms:
         """Terms with nothing left open: a time for each attempt, and a key that a repeated step has again."""
-        timeout_s = self._office.timeouts.limit(kind) if terms.timeout_s is None else terms.timeout_s
+        timeout_s = self.timeouts.limit(kind) if terms.timeout_s is None else terms.timeout_s
         key = terms.key
         if not key and ask.worker is not None and ask.step is not None:
-            key = self._office.ledger.key(ask.worker, ask.step.p, ask.step.n)
+            key = self.turn.key(ask.worker, ask.step.p, ask.step.n)
         return msgspec.structs.replace(terms, timeout_s=timeout_s, key=key)
 
-    def _started(self, ask: Errand, terms: Terms) -> Items:
+    def _started(self, ask: SendRequest, terms: Terms) -> Items:
         step = ask.step
         if step is None:
             return []
@@ -207,7 +207,7 @@ class Ground:
 
     def _ended(self, trial: Trial, value: object, error: BartackError | None) -> Items:
         """The entry that is the outcome of the step that waits for this, if one does."""
-        worker = self._office.state.worker_of(trial.p) if trial.n else None
+        worker = self.state.worker_of(trial.p) if trial.n else None
         opened = worker.open.get((trial.p, trial.n)) if worker is not None else None
         if worker is None or opened is None:
             return []
@@ -216,30 +216,30 @@ class Ground:
         done = e.StepFinished(
             p=opened.p, n=opened.n, step=opened.step, fp=opened.fp, about=opened.about, cleanup=opened.cleanup
         )
-        return [(done, self._office.ledger.pack(value))]
+        return [(done, self.turn.pack(value))]
 
-    def _ended_at_once(self, ask: Errand, value: object) -> Items:
+    def _ended_at_once(self, ask: SendRequest, value: object) -> Items:
         step = ask.step
         if step is None:
             return []
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
-        return [(done, self._office.ledger.pack(value))]
+        return [(done, self.turn.pack(value))]
 
     def _tell(self, trial: Trial, ended: Items, outcome: SendOutcome | BroadcastResult) -> None:
-        worker = self._office.state.worker_of(trial.p) if trial.n else None
+        worker = self.state.worker_of(trial.p) if trial.n else None
         for data, value in ended:
             if worker is not None and isinstance(data, e.StepFinished | e.StepFailed):
-                self._office.ledger.tell(worker, data, value)
+                self.turn.report(worker, data, value)
         told = self._told.pop(trial.id, None)
         if told is not None:
             told(outcome)
 
-    def _answer(self, ask: Errand, outcome: SendOutcome, raising: str = "") -> None:
+    def _answer(self, ask: SendRequest, outcome: SendOutcome, raising: str = "") -> None:
         """An outcome that was there before the send; ``raising``: the mailbox, if a bad one is to be raised."""
         if raising and ask.worker is not None and ask.step is not None and not is_success(outcome):
-            self._office.fail(ask.worker, ask.step, delivery_error(raising, outcome))
+            self.fail_step(ask.worker, ask.step, delivery_error(raising, outcome))
         elif ask.worker is not None and ask.step is not None:
-            self._office.finish(ask.worker, ask.step, outcome)
+            self.finish_step(ask.worker, ask.step, outcome)
         elif ask.told is not None:
             ask.told(outcome)
 

@@ -30,8 +30,8 @@ from bartack.messaging import (
     needed,
     sum_up,
 )
-from bartack.runtime.kernel.desk import Office
-from bartack.runtime.kernel.mail.attempts import Errand, Items, failure_of, seq_of
+from bartack.runtime.kernel.desk import Shared
+from bartack.runtime.kernel.mail.attempts import Items, SendRequest, failure_of, seq_of
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.mailroom import MailDesk
 from bartack.runtime.kernel.mail.supervised import FINAL, SendDesk
@@ -50,8 +50,8 @@ ATOMIC: Final = "all_or_nothing"
 class DeliveryDesk(SendDesk):
     """Sees to it that messages arrive, to one recipient or to many."""
 
-    def __init__(self, office: Office, mail: MailDesk, letters: LetterDesk) -> None:
-        super().__init__(office, mail, letters)
+    def __init__(self, shared: Shared, mail: MailDesk, letters: LetterDesk) -> None:
+        super().__init__(shared, mail, letters)
         mail.room = self._room
 
     # For everybody.
@@ -63,18 +63,18 @@ class DeliveryDesk(SendDesk):
 
     def broadcast(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Send a message to many mailboxes."""
-        args = self._office.decode(step.a, s.CastArgs)
-        ask = Errand(worker.path, Value(step.v, step.ref), worker, step)
+        args = self.decode(step.a, s.CastArgs)
+        ask = SendRequest(worker.path, Value(step.v, step.ref), worker, step)
         self.broadcast_for(ask, args.copies, args.strategy, args.terms)
 
     def publish(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Send a message to every mailbox that is subscribed to a topic."""
-        args = self._office.decode(step.a, s.PublishArgs)
-        ask = Errand(worker.path, Value(step.v, step.ref), worker, step)
+        args = self.decode(step.a, s.PublishArgs)
+        ask = SendRequest(worker.path, Value(step.v, step.ref), worker, step)
         self.publish_for(ask, args.topic, args.strategy, args.terms)
 
     def broadcast_for(
-        self, ask: Errand, copies: list[Copy], strategy: str, terms: Terms, topic: str = ""
+        self, ask: SendRequest, copies: list[Copy], strategy: str, terms: Terms, topic: str = ""
     ) -> None:
         """A broadcast; whoever asks is told its result."""
         self._check(terms)
@@ -90,10 +90,10 @@ class DeliveryDesk(SendDesk):
         else:
             self._accept_all(ask, copies, strategy, need, terms, topic)
 
-    def publish_for(self, ask: Errand, topic: str, strategy: str, terms: Terms) -> None:
+    def publish_for(self, ask: SendRequest, topic: str, strategy: str, terms: Terms) -> None:
         """A broadcast to the mailboxes that are subscribed to a topic now, each once."""
         check_topic(topic)
-        state = self._office.state
+        state = self.state
         copies = [
             Copy(name, name)
             for name, mailbox in state.mailboxes.items()
@@ -107,7 +107,7 @@ class DeliveryDesk(SendDesk):
         else:
             self.broadcast_for(ask, copies, strategy, terms, topic)
 
-    def is_open(self, opened: OpenStep) -> bool:
+    def has(self, opened: OpenStep) -> bool:
         """Whether a step is one that is under way here."""
         return self._by_step(opened.p, opened.n) is not None
 
@@ -123,22 +123,22 @@ class DeliveryDesk(SendDesk):
             return
         items = self._withdrawal(trial) if trial is not None else []
         failed = failure_of(worker, opened, error)
-        self._office.ledger.record(*items, (failed, NO_VALUE))
-        self._office.ledger.tell(worker, failed, NO_VALUE)
+        self.turn.record(*items, (failed, NO_VALUE))
+        self.turn.report(worker, failed, NO_VALUE)
         self._make_room(items)
 
     def drop(self, worker: Worker) -> None:
         """A worker has ended for good: what it still sent is taken back, unless it may be revived."""
         if worker.suspended is None:
             for trial in self._trials():
-                if trial.n and self._office.state.worker_of(trial.p) is worker:
+                if trial.n and self.state.worker_of(trial.p) is worker:
                     self._withdraw(trial)
 
     def abort_all(self, error: BartackError) -> None:
         """The session failed: nothing moves."""
-        for alarm in self._alarms.values():
-            alarm.call_off()
-        self._alarms.clear()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
         self._blocked.clear()
         self._mail.gated.clear()
         waiting, self._told = list(self._told.values()), {}
@@ -159,19 +159,19 @@ class DeliveryDesk(SendDesk):
     # A broadcast.
 
     def _accept_all(
-        self, ask: Errand, copies: list[Copy], strategy: str, need: int, terms: Terms, topic: str
+        self, ask: SendRequest, copies: list[Copy], strategy: str, need: int, terms: Terms, topic: str
     ) -> None:
         """The shortest way: all copies and the outcome of the step in one line."""
-        ledger = self._office.ledger
+        turn = self.turn
         value = self._shared(ask, len(copies))
         items: Items = []
         for copy in copies:
             items += self._pushed_out(copy.recipient, ask.size, terms)
         drops = list(items)
-        first = ledger.next_message()
+        first = turn.next_message()
         for place, copy in enumerate(copies):
             own = _own_key(terms, copy)
-            message_id = self._office.state.mailbox(copy.recipient).id_for(own.key)
+            message_id = self.state.mailbox(copy.recipient).id_for(own.key)
             if message_id is None:
                 message_id = f"m-{first + len(items)}"
                 sent = self._sent(copy.recipient, ask.sender, ask.size, own, message_id, topic=topic)
@@ -179,23 +179,23 @@ class DeliveryDesk(SendDesk):
             copies[place] = msgspec.structs.replace(copy, outcome=Accepted(message_id, seq_of(message_id)))
         result = sum_up(strategy, need, f"b-{first}", copies)
         ended = self._ended_at_once(ask, result)
-        ledger.record(*items, _summary(result, topic), *ended)
+        turn.record(*items, _summary(result, topic), *ended)
         if ask.worker is not None:
             for data, outcome in ended:
                 assert isinstance(data, e.StepFinished)
-                ledger.tell(ask.worker, data, outcome)
+                turn.report(ask.worker, data, outcome)
         elif ask.told is not None:
             ask.told(result)
         self._after(drops, *(copy.recipient for copy in copies))
 
     def _open_cast(
-        self, ask: Errand, copies: list[Copy], strategy: str, need: int, terms: Terms, topic: str
+        self, ask: SendRequest, copies: list[Copy], strategy: str, need: int, terms: Terms, topic: str
     ) -> None:
-        ledger = self._office.ledger
+        turn = self.turn
         terms = self._resolved(terms, ask, "broadcast")
         value = self._shared(ask, len(copies))
         items = self._started(ask, terms)
-        first = ledger.next_message()
+        first = turn.next_message()
         cast_id = f"b-{first}"
         p, n = ask.place
         opened = e.CastOpened(
@@ -222,7 +222,7 @@ class DeliveryDesk(SendDesk):
                 topic=topic,
             )
             items.append((copied, value))
-        ledger.record(*items, ride=True)
+        turn.record(*items, sync=False)
         if ask.told is not None:
             self._told[cast_id] = ask.told
         if strategy == ATOMIC:
@@ -237,7 +237,7 @@ class DeliveryDesk(SendDesk):
     def _attempt_cast(self, cast_id: str) -> None:
         """An attempt at all copies of a broadcast at once begins: every mailbox takes its copy, or none does."""
         cast = self._casts.get(cast_id)
-        if cast is None or self._office.state.failure is not None:
+        if cast is None or self.state.failure is not None:
             return
         if self._is_past(cast):
             self._refuse_cast(cast, cast.attempt - 1)
@@ -259,15 +259,15 @@ class DeliveryDesk(SendDesk):
         for post in posts:
             items += self._pushed_out(post.mailbox, post.size, post.terms)
         drops = list(items)
-        first = self._office.ledger.next_message()
+        first = self.turn.next_message()
         for post in posts:
-            if self._office.state.mailbox(post.mailbox).id_for(post.terms.key) is None:
+            if self.state.mailbox(post.mailbox).id_for(post.terms.key) is None:
                 message_id = f"m-{first + len(items)}"
                 sent = self._sent(
                     post.mailbox, post.sender, post.size, post.terms, message_id, post.id, post.topic
                 )
                 items.append((sent, Value(post.value, post.ref)))
-        self._office.ledger.record(*items)
+        self.turn.record(*items)
         self._after(drops, *(post.mailbox for post in posts))
         for post in posts:
             if post.id in self._posts:
@@ -295,41 +295,41 @@ class DeliveryDesk(SendDesk):
         result = sum_up(cast.strategy, cast.need, cast.id, copies)
         error = None if result.ok or cast.terms.on_error != "raise" else broadcast_error(result)
         ended = self._ended(cast, result, error)
-        self._office.ledger.record(*settled, _summary(result, cast.topic), *ended)
+        self.turn.record(*settled, _summary(result, cast.topic), *ended)
         self._tell(cast, ended, result)
 
     def _room(self, name: str) -> None:
         """There may be room in a mailbox that broadcasts wait for."""
         self._mail.gated.discard(name)
         for cast in list(self._casts.values()):
-            waits = cast.strategy == ATOMIC and cast.due <= self._office.now_us()
+            waits = cast.strategy == ATOMIC and cast.due <= self.now_us()
             if waits and any(post.mailbox == name and not post.message for post in self._copies(cast)):
                 self._attempt_cast(cast.id)
 
-    def _finish_cast(self, ask: Errand, terms: Terms, result: BroadcastResult, topic: str) -> None:
+    def _finish_cast(self, ask: SendRequest, terms: Terms, result: BroadcastResult, topic: str) -> None:
         """A broadcast that is over before it began."""
-        self._office.ledger.record(_summary(result, topic), ride=True)
+        self.turn.record(_summary(result, topic), sync=False)
         if ask.worker is not None and ask.step is not None:
             if result.ok or terms.on_error != "raise":
-                self._office.finish(ask.worker, ask.step, result)
+                self.finish_step(ask.worker, ask.step, result)
             else:
-                self._office.fail(ask.worker, ask.step, broadcast_error(result))
+                self.fail_step(ask.worker, ask.step, broadcast_error(result))
         elif ask.told is not None:
             ask.told(result)
 
-    def _shared(self, ask: Errand, copies: int) -> Value:
+    def _shared(self, ask: SendRequest, copies: int) -> Value:
         """The message of a broadcast: kept once, if its copies together are long."""
         raw = ask.value.raw
         if raw is None or len(bytes(raw)) * copies <= INLINE_LIMIT:
             return ask.value
-        return self._office.ledger.keep(bytes(raw))
+        return self.turn.keep(bytes(raw))
 
     # After a restart, and taking back.
 
     def _go_on_cast(self, cast: Cast) -> None:
         if cast.strategy != ATOMIC or any(post.message for post in self._copies(cast)):
             self._check_cast(cast)
-        elif cast.due > self._office.now_us():
+        elif cast.due > self.now_us():
             self._watch(cast)
         elif self._copies(cast):
             self._attempt_cast(cast.id)
@@ -338,7 +338,7 @@ class DeliveryDesk(SendDesk):
 
     def _is_wanted(self, trial: Trial) -> bool:
         """Whether the step of a send or a broadcast is still to have an outcome."""
-        worker = self._office.state.worker_of(trial.p)
+        worker = self.state.worker_of(trial.p)
         if worker is None:
             return False
         return worker.suspended is not None or (trial.p, trial.n) in worker.open
@@ -349,7 +349,7 @@ class DeliveryDesk(SendDesk):
 
     def _withdraw(self, trial: Post | Cast) -> None:
         items = self._withdrawal(trial)
-        self._office.ledger.record(*items)
+        self.turn.record(*items)
         self._make_room(items)
 
     def _withdrawal(self, trial: Post | Cast) -> Items:

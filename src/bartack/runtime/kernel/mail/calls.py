@@ -9,27 +9,28 @@ from collections.abc import Callable
 
 from bartack.errors import BartackError, DeadlineExceededError, MailboxClosedError, MailboxFullError
 from bartack.messaging import check_name
-from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.actions import Show
+from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.mailroom import Blocked, MailDesk, size_of
-from bartack.runtime.kernel.turn import NULL, Peer, Show, failure_of
+from bartack.runtime.kernel.turn import NULL, Peer, failure_of
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
 
 
-class CallDesk:
+class CallDesk(Desk):
     """Handles the steps ``call`` and ``reply``."""
 
-    def __init__(self, office: Office, mail: MailDesk) -> None:
-        self._office = office
+    def __init__(self, shared: Shared, mail: MailDesk) -> None:
+        super().__init__(shared)
         self._mail = mail
         self.replied: Callable[[str, Value], bool] = lambda request, value: False
         """Told of the reply to a call from outside; whether somebody still waits for it."""
 
     def call(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Send a message and wait for the reply."""
-        args = self._office.decode(step.a, s.CallMailboxArgs)
+        args = self.decode(step.a, s.CallMailboxArgs)
         check_name(args.mailbox)
         self._mail.check_open(args.mailbox)
         limit, source = self._limit(args.timeout_s)
@@ -39,13 +40,13 @@ class CallDesk:
         if self._may_call(worker, args.mailbox, size_of(step.v, step.ref)):
             self._put(worker, step, args.mailbox, (started, NO_VALUE))
         else:
-            self._office.ledger.record((started, NO_VALUE), ride=True)
+            self.turn.record((started, NO_VALUE), sync=False)
             self._block(worker, step, args.mailbox)
         self._watch(worker, worker.open[step.p, step.n], source)
 
     def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
         """A worker that was restarted waits again: for the reply or, if its call found no room, for that."""
-        args = self._office.decode(step.a, s.CallMailboxArgs)
+        args = self.decode(step.a, s.CallMailboxArgs)
         if opened.sent is None:
             self._mail.check_open(args.mailbox)
             if self._may_call(worker, args.mailbox, size_of(step.v, step.ref)):
@@ -60,21 +61,21 @@ class CallDesk:
         failed = failure_of(worker, opened, error)
         moved = self._mail.withdrawal(*opened.sent, worker.path) if opened.sent is not None else None
         if moved is None:
-            self._office.ledger.fail(worker, failed)
+            self.turn.fail(worker, failed)
             return
-        self._office.ledger.record((failed, NO_VALUE), (moved, NO_VALUE))
-        self._office.ledger.tell(worker, failed, NO_VALUE)
+        self.turn.record((failed, NO_VALUE), (moved, NO_VALUE))
+        self.turn.report(worker, failed, NO_VALUE)
         self._mail.left(moved.mailbox)
 
     def reply(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Answer a held message that was sent by a call."""
-        args = self._office.decode(step.a, s.ReplyArgs)
+        args = self.decode(step.a, s.ReplyArgs)
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
         told = self.answer(args.mailbox, args.id, Value(step.v, step.ref), (done, Value(NULL)))
         if not told:
             text = f"its reply to {args.id} of {args.mailbox} reached nobody"
-            self._office.ledger.act_later(Show("note", worker.path, text))
-        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+            self.turn.with_next_commit(Show("note", worker.path, text))
+        self.turn.answer(worker, step.p, step.n, Value(NULL))
 
     def answer(self, name: str, message_id: str, value: Value, *items: tuple[e.EntryData, Value]) -> bool:
         """A held message is answered: one line has the outcome of the call, and ``items``. The first answer counts.
@@ -82,17 +83,17 @@ class CallDesk:
         Returns:
             Whether somebody waits for it.
         """
-        message = self._office.state.mailbox(name).holding(message_id)
+        message = self.state.mailbox(name).holding(message_id)
         p, _, n = (message.reply_to if message else "").rpartition(" ")
-        caller = self._office.state.worker_of(p) if p else None
+        caller = self.state.worker_of(p) if p else None
         opened = caller.open.get((p, int(n))) if caller is not None else None
         if caller is not None and opened is not None:
             answered = e.StepFinished(p=opened.p, n=opened.n, step="call", fp=opened.fp)
-            self._office.ledger.record((answered, value), *items)
-            self._office.ledger.tell(caller, answered, value)
+            self.turn.record((answered, value), *items)
+            self.turn.report(caller, answered, value)
             return True
         if items:
-            self._office.ledger.record(*items)
+            self.turn.record(*items)
         return bool(p) and self.replied(p, value)
 
     # Inside.
@@ -103,7 +104,7 @@ class CallDesk:
         Raises:
             MailboxFullError: There is none, and waiting would be in vain.
         """
-        mailbox = self._office.state.mailbox(name)
+        mailbox = self.state.mailbox(name)
         if self._mail.has_room(mailbox, size, worker.path) or (
             mailbox.overflow == "drop_oldest" and self._mail.push_out(name, size)
         ):
@@ -115,7 +116,7 @@ class CallDesk:
     def _put(self, worker: Worker, step: f.Step, name: str, *items: tuple[e.EntryData, Value]) -> None:
         size = size_of(step.v, step.ref)
         sent = self._mail.sent(worker, step, s.SendArgs(mailbox=name), size, reply_to=f"{step.p} {step.n}")
-        self._office.ledger.record(*items, (sent, Value(step.v, step.ref)))
+        self.turn.record(*items, (sent, Value(step.v, step.ref)))
         self._mail.arrived(name)
 
     def _block(self, worker: Worker, step: f.Step, name: str) -> None:
@@ -123,7 +124,7 @@ class CallDesk:
         blocked = Blocked(
             size_of(step.v, step.ref),
             lambda: self._put(worker, step, name),
-            lambda: self._office.ledger.fail_open(worker, opened, MailboxClosedError(name)),
+            lambda: self.turn.fail_open(worker, opened, MailboxClosedError(name)),
             path=worker.path,
             step=(step.p, step.n),
         )
@@ -131,12 +132,12 @@ class CallDesk:
 
     def _watch(self, worker: Worker, opened: OpenStep, source: str) -> None:
         """A call has a deadline."""
-        left = self._office.left_s(opened)
+        left = self.left_s(opened)
 
         def late() -> None:
             self.give_up(worker, opened, DeadlineExceededError("call", opened.timeout_s or 0.0, source))
 
-        self._office.clockwork.after(left or 0.0, late, lambda: self._office.is_open(worker, opened))
+        self.timers.after(left or 0.0, late, lambda: self.is_open(worker, opened))
 
     def _limit(self, explicit: float | None) -> tuple[float, str]:
-        return self._office.timeouts.explain("call") if explicit is None else (explicit, "explicit")
+        return self.timeouts.explain("call") if explicit is None else (explicit, "explicit")

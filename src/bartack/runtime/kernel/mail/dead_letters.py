@@ -24,8 +24,8 @@ from bartack.messaging import (
     check_name,
     letter_id,
 )
-from bartack.runtime.kernel.desk import Office
-from bartack.runtime.kernel.timers import Alarm
+from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.worker_state import NO_VALUE, Value
 
@@ -33,13 +33,13 @@ CHUNK: Final = 16
 """So many letters are tried again in one turn of the hub: whoever sends meanwhile is not kept waiting."""
 
 
-class LetterDesk:
+class LetterDesk(Desk):
     """Keeps the dead letters."""
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
-        self._policy = office.settings.letters
-        self._alarm: Alarm | None = None
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._policy = self.settings.letters
+        self._alarm: Timer | None = None
         self._due: list[tuple[int, str]] = []
         self.arrived: Callable[[str], None] = lambda name: None
         """Told when a message was put into a mailbox."""
@@ -66,7 +66,9 @@ class LetterDesk:
         count = (attempts or max(message.attempt, 1)) + (known.attempts if known is not None else 0)
         return self._buried(mailbox, message.id, reason, attempts, count, error)
 
-    def burial_of(self, mailbox: str, message_id: str, reason: Reason, *, attempts: int) -> e.MessageMoved:
+    def dead_letter_entry(
+        self, mailbox: str, message_id: str, reason: Reason, *, attempts: int
+    ) -> e.MessageMoved:
         """The same for a message that is known by its id."""
         known = self._letters().get(message_id)
         count = attempts + (known.attempts if known is not None else 0)
@@ -76,8 +78,8 @@ class LetterDesk:
         """When a letter is tried again; 0: only if somebody asks for it."""
         if not self._policy.retries(reason, attempts):
             return 0
-        chance = Random(f"{self._office.state.run_id}\n{message_id}\n{attempts}")
-        return self._office.now_us() + int(chance.uniform(0.0, self._policy.backoff.bound_s(attempts)) * 1e6)
+        chance = Random(f"{self.state.run_id}\n{message_id}\n{attempts}")
+        return self.now_us() + int(chance.uniform(0.0, self._policy.backoff.bound_s(attempts)) * 1e6)
 
     def _buried(
         self, mailbox: str, message_id: str, reason: Reason, attempts: int, count: int, error: str
@@ -103,29 +105,29 @@ class LetterDesk:
         """A letter waits: it is tried again when that is due, and expires when it is old."""
         letter = self._letters().get(message_id)
         due = self._next(letter) if letter is not None else 0
-        if due and self._office.state.failure is None:
+        if due and self.state.failure is None:
             heappush(self._due, (due, message_id))
             self._set_alarm()
 
     def _set_alarm(self) -> None:
-        alarm = self._alarm
-        if not self._due or (alarm is not None and alarm.pending and alarm.due <= self._due[0][0]):
+        timer = self._alarm
+        if not self._due or (timer is not None and timer.pending and timer.due <= self._due[0][0]):
             return
-        if alarm is not None:
-            alarm.call_off()
-        self._alarm = self._office.clockwork.at(self._due[0][0], self._ring)
+        if timer is not None:
+            timer.cancel()
+        self._alarm = self.timers.at(self._due[0][0], self._ring)
 
     def stop(self) -> None:
         """The session failed: nothing moves."""
         self._due.clear()
         if self._alarm is not None:
-            self._alarm.call_off()
+            self._alarm.cancel()
             self._alarm = None
 
     def add(self, mailbox: str, sender: str, value: Value, reason: str, metadata: dict[str, object]) -> str:
         """Keep a message as a dead letter because somebody says so; returns the letter's id."""
         check_name(mailbox)
-        message = f"m-{self._office.ledger.next_message()}"
+        message = f"m-{self.turn.next_message()}"
         size = value.ref.size if value.ref is not None else len(bytes(value.raw or b""))
         added = e.LetterAdded(
             message=message,
@@ -137,8 +139,8 @@ class LetterDesk:
             metadata=metadata,
             attempts=0,
         )
-        self._office.ledger.record((added, value))
-        return letter_id(self._office.state.run_id, message)
+        self.turn.record((added, value))
+        return letter_id(self.state.run_id, message)
 
     def retry(self, chosen: LetterFilter, by: str, done: Callable[[list[Retried]], None]) -> None:
         """Try letters again, some in each turn; ``done`` is told what became of them.
@@ -152,7 +154,7 @@ class LetterDesk:
             chunk = found[len(results) : len(results) + CHUNK]
             results.extend([Retried(letter.id, self._retry(letter, by)) for letter in chunk])
             if len(results) < len(found):
-                self._office.clockwork.after(0.0, go)
+                self.timers.after(0.0, go)
             else:
                 done(results)
 
@@ -163,20 +165,20 @@ class LetterDesk:
         found = [letter for letter in self._chosen(chosen) if letter.state != "retrying"]
         if found:
             items = [(e.LetterMoved(message=letter.message_id, to="purged"), NO_VALUE) for letter in found]
-            self._office.ledger.record(*items)
+            self.turn.record(*items)
         return len(found)
 
     def _ring(self) -> None:
         """One letter is due: it is tried again, or it expires."""
         self._alarm = None
-        now = self._office.now_us()
+        now = self.now_us()
         while self._due and self._due[0][0] <= now:
             due, message_id = heappop(self._due)
             letter = self._letters().get(message_id)
             if letter is None or self._next(letter) != due:
                 continue  # somebody was quicker
             if 0 < self._expires(letter) <= now:
-                self._office.ledger.record((e.LetterMoved(message=message_id, to="expired"), NO_VALUE))
+                self.turn.record((e.LetterMoved(message=message_id, to="expired"), NO_VALUE))
             else:
                 self._retry(letter, "policy")
             break
@@ -190,17 +192,17 @@ class LetterDesk:
             moved = e.LetterMoved(
                 message=letter.message_id, to="waiting", reason=letter.reason, by=by, retry_at=retry_at
             )
-            self._office.ledger.record((moved, NO_VALUE))
+            self.turn.record((moved, NO_VALUE))
             self.arm(letter.message_id)
-            after = (retry_at - self._office.now_us()) / 1e6 if retry_at else None
+            after = (retry_at - self.now_us()) / 1e6 if retry_at else None
             return Rejected(refusal, attempts, after)
         moved = e.LetterMoved(message=letter.message_id, to="retrying", by=by)
-        seq = self._office.ledger.record((moved, NO_VALUE))
+        seq = self.turn.record((moved, NO_VALUE))
         self.arrived(letter.mailbox)
         return Accepted(letter.message_id, seq)
 
     def _refusal(self, letter: DeadLetter) -> Refusal | None:
-        state = self._office.state
+        state = self.state
         if state.mailbox(letter.mailbox).closed:
             return "closed"
         if state.has_nobody(letter.mailbox):
@@ -219,7 +221,7 @@ class LetterDesk:
         return 0 if after is None else letter.first_failed_at + int(after * 1e6)
 
     def _chosen(self, chosen: LetterFilter) -> list[DeadLetter]:
-        return chosen.chosen(self._letters().values(), self._office.now_us())
+        return chosen.chosen(self._letters().values(), self.now_us())
 
     def _letters(self) -> dict[str, DeadLetter]:
-        return self._office.state.deliveries.letters
+        return self.state.deliveries.letters

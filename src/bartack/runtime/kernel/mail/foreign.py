@@ -12,19 +12,19 @@ from typing import NamedTuple
 
 from bartack.errors import BartackError, DeadlineExceededError, MailboxFullError
 from bartack.messaging import check_name
-from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.mailroom import Blocked, MailDesk, size_of
-from bartack.runtime.kernel.timers import Alarm
+from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.worker_state import NO_VALUE, Value
 
-Told = Callable[[Value | BartackError], None]
+OnOutcome = Callable[[Value | BartackError], None]
 """A process outside learns what became of what it asked for."""
 
 
-class Parcel(NamedTuple):
+class OutsideMessage(NamedTuple):
     """A message from outside."""
 
     mailbox: str
@@ -40,8 +40,8 @@ class _Wait(NamedTuple):
     """Somebody outside who waits: for room, or for a reply."""
 
     peer: int
-    told: Told
-    alarm: Alarm
+    told: OnOutcome
+    timer: Timer
     blocked: Blocked | None
     mailbox: str
     sender: str
@@ -49,11 +49,11 @@ class _Wait(NamedTuple):
     """The message whose reply is waited for, when it was sent."""
 
 
-class ForeignMail:
+class ForeignMail(Desk):
     """Puts messages from outside into mailboxes."""
 
-    def __init__(self, office: Office, mail: MailDesk, letters: LetterDesk) -> None:
-        self._office = office
+    def __init__(self, shared: Shared, mail: MailDesk, letters: LetterDesk) -> None:
+        super().__init__(shared)
         self._mail = mail
         self._letters = letters
         self._waits: dict[str, _Wait] = {}
@@ -67,35 +67,35 @@ class ForeignMail:
             MailboxFullError: It holds as much as it may.
             MailboxNameError: There is no such mailbox.
         """
-        return self._put(Parcel(mailbox, sender, value, key))
+        return self._put(OutsideMessage(mailbox, sender, value, key))
 
-    def send(self, peer: Peer, number: int, parcel: Parcel, told: Told) -> None:
+    def send(self, peer: Peer, number: int, parcel: OutsideMessage, told: OnOutcome) -> None:
         """A message that waits for room in its turn, where senders do."""
         request = self._request(peer, number)
 
         def sent() -> None:
-            self._waits.pop(request).alarm.call_off()
-            known = self._office.state.mailbox(parcel.mailbox).id_for(
-                parcel.key
-            )  # another may have waited, too
-            told(self._office.ledger.pack(known or self._enqueue(parcel)))
+            self._waits.pop(request).timer.cancel()
+            known = self.state.mailbox(parcel.mailbox).id_for(parcel.key)  # another may have waited, too
+            told(self.turn.pack(known or self._enqueue(parcel)))
 
         def late() -> None:
-            full = MailboxFullError(parcel.mailbox, len(self._office.state.mailbox(parcel.mailbox)))
+            full = MailboxFullError(parcel.mailbox, len(self.state.mailbox(parcel.mailbox)))
             self._give_up(request, full)
 
         if self._known(parcel) is None and self._must_wait(parcel):
-            alarm = self._office.clockwork.after(self._office.timeouts.limit("send"), late)
-            self._wait(request, peer, parcel, told, alarm, self._block(request, parcel, sent))
+            timer = self.timers.after(self.timeouts.limit("send"), late)
+            self._wait(request, peer, parcel, told, timer, self._block(request, parcel, sent))
         else:
-            told(self._office.ledger.pack(self._put(parcel)))
+            told(self.turn.pack(self._put(parcel)))
 
-    def call(self, peer: Peer, number: int, parcel: Parcel, timeout_s: float | None, told: Told) -> None:
+    def call(
+        self, peer: Peer, number: int, parcel: OutsideMessage, timeout_s: float | None, told: OnOutcome
+    ) -> None:
         """A message whose reply is waited for, until a deadline."""
         request = self._request(peer, number)
         parcel = parcel._replace(reply_to=f"{request} 0")
         explicit = (timeout_s, "explicit") if timeout_s is not None else None
-        limit, source = explicit or self._office.timeouts.explain("call")
+        limit, source = explicit or self.timeouts.explain("call")
 
         def late() -> None:
             self._give_up(request, DeadlineExceededError("call", limit, source))
@@ -106,8 +106,8 @@ class ForeignMail:
 
         self._known(parcel)
         waits = self._must_wait(parcel)
-        alarm = self._office.clockwork.after(limit, late)
-        self._wait(request, peer, parcel, told, alarm, self._block(request, parcel, sent) if waits else None)
+        timer = self.timers.after(limit, late)
+        self._wait(request, peer, parcel, told, timer, self._block(request, parcel, sent) if waits else None)
         if not waits:
             try:
                 self._note_sent(request, self._put(parcel))
@@ -138,43 +138,43 @@ class ForeignMail:
     # Inside.
 
     def _request(self, peer: Peer, number: int) -> str:
-        return f"{peer.name}#{self._office.state.hub}.{peer.number}.{number}"
+        return f"{peer.name}#{self.state.hub}.{peer.number}.{number}"
 
-    def _known(self, parcel: Parcel) -> str | None:
+    def _known(self, parcel: OutsideMessage) -> str | None:
         """The message that has the key already; raises unless its mailbox takes messages."""
         check_name(parcel.mailbox)
-        known = self._office.state.mailbox(parcel.mailbox).id_for(parcel.key)
+        known = self.state.mailbox(parcel.mailbox).id_for(parcel.key)
         if known is None:
             size_of(parcel.value.raw, parcel.value.ref)
             self._mail.check_open(parcel.mailbox)
         return known
 
-    def _put(self, parcel: Parcel) -> str:
+    def _put(self, parcel: OutsideMessage) -> str:
         known = self._known(parcel)
         if known is not None:
             return known
         if not self._has_room(parcel):
-            mailbox = self._office.state.mailbox(parcel.mailbox)
+            mailbox = self.state.mailbox(parcel.mailbox)
             if mailbox.overflow != "drop_newest" or parcel.reply_to:
                 raise MailboxFullError(parcel.mailbox, len(mailbox))
-            return self._bury(parcel)
+            return self._dead_letter(parcel)
         return self._enqueue(parcel)
 
-    def _has_room(self, parcel: Parcel) -> bool:
-        mailbox = self._office.state.mailbox(parcel.mailbox)
+    def _has_room(self, parcel: OutsideMessage) -> bool:
+        mailbox = self.state.mailbox(parcel.mailbox)
         size = size_of(parcel.value.raw, parcel.value.ref)
         if parcel.not_before or self._mail.has_room(mailbox, size, ""):
             return True
         return mailbox.overflow == "drop_oldest" and self._mail.push_out(parcel.mailbox, size)
 
-    def _must_wait(self, parcel: Parcel) -> bool:
-        overflow = self._office.state.mailbox(parcel.mailbox).overflow
+    def _must_wait(self, parcel: OutsideMessage) -> bool:
+        overflow = self.state.mailbox(parcel.mailbox).overflow
         return overflow == "block" and not self._has_room(parcel)
 
-    def _sent(self, parcel: Parcel) -> e.MessageSent:
+    def _sent(self, parcel: OutsideMessage) -> e.MessageSent:
         return e.MessageSent(
             mailbox=parcel.mailbox,
-            id=f"m-{self._office.ledger.next_message()}",
+            id=f"m-{self.turn.next_message()}",
             size=size_of(parcel.value.raw, parcel.value.ref),
             sender=parcel.sender,
             key=parcel.key,
@@ -183,20 +183,20 @@ class ForeignMail:
             reply_to=parcel.reply_to,
         )
 
-    def _enqueue(self, parcel: Parcel) -> str:
+    def _enqueue(self, parcel: OutsideMessage) -> str:
         sent = self._sent(parcel)
-        self._office.ledger.record((sent, parcel.value))
+        self.turn.record((sent, parcel.value))
         self._mail.arrived(parcel.mailbox)
         return sent.id
 
-    def _bury(self, parcel: Parcel) -> str:
+    def _dead_letter(self, parcel: OutsideMessage) -> str:
         sent = self._sent(parcel)
-        dropped = self._letters.burial_of(parcel.mailbox, sent.id, "overflow", attempts=1)
-        self._office.ledger.record((sent, parcel.value), (dropped, NO_VALUE))
+        dropped = self._letters.dead_letter_entry(parcel.mailbox, sent.id, "overflow", attempts=1)
+        self.turn.record((sent, parcel.value), (dropped, NO_VALUE))
         self._letters.arm(sent.id)
         return sent.id
 
-    def _block(self, request: str, parcel: Parcel, go: Callable[[], None]) -> Blocked:
+    def _block(self, request: str, parcel: OutsideMessage, go: Callable[[], None]) -> Blocked:
         def shut() -> None:
             try:
                 self._mail.check_open(parcel.mailbox)
@@ -208,9 +208,15 @@ class ForeignMail:
         return blocked
 
     def _wait(
-        self, request: str, peer: Peer, parcel: Parcel, told: Told, alarm: Alarm, blocked: Blocked | None
+        self,
+        request: str,
+        peer: Peer,
+        parcel: OutsideMessage,
+        told: OnOutcome,
+        timer: Timer,
+        blocked: Blocked | None,
     ) -> None:
-        self._waits[request] = _Wait(peer.number, told, alarm, blocked, parcel.mailbox, parcel.sender)
+        self._waits[request] = _Wait(peer.number, told, timer, blocked, parcel.mailbox, parcel.sender)
 
     def _note_sent(self, request: str, message_id: str) -> None:
         wait = self._waits.get(request)
@@ -224,7 +230,7 @@ class ForeignMail:
     def _end(self, request: str) -> _Wait | None:
         wait = self._waits.pop(request, None)
         if wait is not None:
-            wait.alarm.call_off()
+            wait.timer.cancel()
             if wait.blocked is not None:
                 self._mail.unblock(wait.mailbox, wait.blocked)
         return wait
@@ -233,5 +239,5 @@ class ForeignMail:
         wait = self._end(request)
         if wait is not None:
             wait.told(error)
-        if self._office.state.failure is None:
+        if self.state.failure is None:
             self._take_back(wait)

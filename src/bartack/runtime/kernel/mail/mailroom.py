@@ -24,10 +24,10 @@ from bartack.errors import (
 )
 from bartack.journal import BlobRef
 from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, check_name, check_pattern
-from bartack.runtime.kernel.desk import Office
+from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.waiters import Receiver, Waiter
-from bartack.runtime.kernel.timers import Alarm
+from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -50,17 +50,17 @@ class Blocked(NamedTuple):
     """There is room now."""
     shut: Callable[[], None]
     """There will never be: the mailbox takes no more messages."""
-    alarm: Alarm | None = None
+    timer: Timer | None = None
     path: str = ""
     """The worker whose step it is, if it is one that dies with its process."""
     step: tuple[str, int] = ("", 0)
 
 
-class MailDesk:
+class MailDesk(Desk):
     """Handles the steps and requests that concern mailboxes."""
 
-    def __init__(self, office: Office, letters: LetterDesk, stuck: Stuck) -> None:
-        self._office = office
+    def __init__(self, shared: Shared, letters: LetterDesk, stuck: Stuck) -> None:
+        super().__init__(shared)
         self._letters = letters
         self._stuck = stuck
         self.tracked: Callable[[Message], None] = lambda message: None
@@ -73,7 +73,7 @@ class MailDesk:
         self._waits: Counter[str | int] = Counter()
         """For how many messages each worker waits, by its path, and each process outside, by its number."""
         self._blocked: dict[str, deque[Blocked]] = {}
-        self._due: dict[str, Alarm] = {}
+        self._due: dict[str, Timer] = {}
 
     @property
     def has_blocked(self) -> bool:
@@ -84,13 +84,13 @@ class MailDesk:
 
     def send(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Put a message into a mailbox."""
-        args = self._office.decode(step.a, s.SendArgs)
+        args = self.decode(step.a, s.SendArgs)
         check_name(args.mailbox)
-        mailbox = self._office.state.mailbox(args.mailbox)
+        mailbox = self.state.mailbox(args.mailbox)
         size = size_of(step.v, step.ref)
         known = mailbox.id_for(args.key)
         if known is not None:
-            self._office.finish(worker, step, known)
+            self.finish_step(worker, step, known)
             return
         self.check_open(args.mailbox)
         if args.not_before or self.has_room(mailbox, size, worker.path):
@@ -100,26 +100,26 @@ class MailDesk:
 
     def receive(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take the oldest message, or wait for one."""
-        args = self._office.decode(step.a, s.ReceiveArgs)
+        args = self.decode(step.a, s.ReceiveArgs)
         self.check_reader(args.mailbox, worker.path)
-        mailbox = self._office.state.mailbox(args.mailbox)
-        receiver = Receiver(self._office.ledger, peer, worker, step, args)
+        mailbox = self.state.mailbox(args.mailbox)
+        receiver = Receiver(self.turn, peer, worker, step, args)
         message = self._next(mailbox)
         if message is not None:
             self._hand_over(mailbox, message, receiver)
         elif self._is_finished(mailbox):
-            self._office.fail(worker, step, MailboxClosedError(args.mailbox))
+            self.fail_step(worker, step, MailboxClosedError(args.mailbox))
         elif args.timeout_s == 0:
-            self._office.fail(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
+            self.fail_step(worker, step, ReceiveTimeoutError("receive", 0.0, "explicit"))
         else:
-            receiver.opened = self._office.open(step, timeout_s=args.timeout_s)
+            receiver.opened = self.open_step(step, timeout_s=args.timeout_s)
             self._wait(worker, receiver, args.timeout_s)
 
     def resume_receive(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
         """A worker that was restarted waits again."""
-        args = self._office.decode(step.a, s.ReceiveArgs)
-        mailbox = self._office.state.mailbox(args.mailbox)
-        receiver = Receiver(self._office.ledger, peer, worker, step, args)
+        args = self.decode(step.a, s.ReceiveArgs)
+        mailbox = self.state.mailbox(args.mailbox)
+        receiver = Receiver(self.turn, peer, worker, step, args)
         receiver.opened = opened
         message = self._next(mailbox)
         if message is not None:
@@ -127,7 +127,7 @@ class MailDesk:
         elif self._is_finished(mailbox):
             receiver.give_up(MailboxClosedError(args.mailbox))
         else:
-            self._wait(worker, receiver, self._office.left_s(opened))
+            self._wait(worker, receiver, self.left_s(opened))
 
     def ack(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Acknowledge a held message."""
@@ -138,29 +138,29 @@ class MailDesk:
 
         Until then it stays where it is: if the failure is not caught, the resumed worker holds it again.
         """
-        args = self._office.decode(step.a, s.AckArgs)
+        args = self.decode(step.a, s.AckArgs)
         self._settle_step(worker, step, "returning" if args.requeue else "dead")
 
     def return_all(self, worker: Worker, p: str) -> None:
         """A branch of a worker goes on behind a failure: what was given back in it goes back."""
         for message_id, (_, step) in list(worker.returning.items()):
-            held = self._office.state.held.get(message_id)
+            held = self.state.held.get(message_id)
             if held is not None and follows(p, step):
                 self._settle(held[0], message_id, ok=False)
 
     def drain(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take everything that is there now."""
-        args = self._office.decode(step.a, s.DrainArgs)
+        args = self.decode(step.a, s.DrainArgs)
         self.check_reader(args.mailbox, worker.path)
-        mailbox = self._office.state.mailbox(args.mailbox)
+        mailbox = self.state.mailbox(args.mailbox)
         messages = mailbox.queued()[: args.max]
         values = [msgspec.Raw(self._load(message)) for message in messages]
-        value = self._office.ledger.pack(values)
+        value = self.turn.pack(values)
         data = e.MessagesDrained(
             mailbox=args.mailbox, ids=[message.id for message in messages], p=step.p, n=step.n, fp=step.fp
         )
-        self._office.ledger.record((data, value))
-        self._office.ledger.answer(worker, step.p, step.n, value)
+        self.turn.record((data, value))
+        self.turn.answer(worker, step.p, step.n, value)
         for message in messages:
             if message.track:
                 self.tracked(message)
@@ -168,24 +168,24 @@ class MailDesk:
 
     def withdraw(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take back a message of one's own."""
-        args = self._office.decode(step.a, s.WithdrawArgs)
-        message = self._office.state.mailbox(args.mailbox).find(args.id)
+        args = self.decode(step.a, s.WithdrawArgs)
+        message = self.state.mailbox(args.mailbox).find(args.id)
         mine = message is not None and message.sender == worker.path
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
-        value = self._office.ledger.pack(mine)
+        value = self.turn.pack(mine)
         if mine:
             moved = e.MessageMoved(mailbox=args.mailbox, id=args.id, to="withdrawn")
-            self._office.ledger.record((moved, NO_VALUE), (done, value))
-            self._office.ledger.answer(worker, step.p, step.n, value)
+            self.turn.record((moved, NO_VALUE), (done, value))
+            self.turn.answer(worker, step.p, step.n, value)
             self.left(args.mailbox)
         else:
-            self._office.ledger.finish(worker, done, value)
+            self.turn.finish(worker, done, value)
 
     def declare(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Set the bounds of a mailbox."""
-        args = self._office.decode(step.a, s.DeclareArgs)
+        args = self.decode(step.a, s.DeclareArgs)
         check_name(args.mailbox)
-        mailbox = self._office.state.mailbox(args.mailbox)
+        mailbox = self.state.mailbox(args.mailbox)
         mailbox.declare(args.capacity, args.max_bytes, args.overflow)
         changed = e.MailboxChanged(
             mailbox=args.mailbox, capacity=args.capacity, max_bytes=args.max_bytes, overflow=args.overflow
@@ -194,14 +194,14 @@ class MailDesk:
 
     def close(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take no more messages; receivers of an empty mailbox learn it at once."""
-        args = self._office.decode(step.a, s.MailboxArgs)
+        args = self.decode(step.a, s.MailboxArgs)
         check_name(args.mailbox)
         self._change(worker, step, e.MailboxChanged(mailbox=args.mailbox, closed=True))
         self.shut(args.mailbox)
 
     def subscribe(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Subscribe a mailbox to the topics of a pattern, or end that."""
-        args = self._office.decode(step.a, s.TopicArgs)
+        args = self.decode(step.a, s.TopicArgs)
         self._change(
             worker, step, self.subscription(args.mailbox, args.pattern, off=step.step != "subscribe")
         )
@@ -217,44 +217,44 @@ class MailDesk:
         check_pattern(pattern)
         if off:
             return e.MailboxChanged(mailbox=name, unsubscribe=pattern)
-        if self._office.state.is_closed(name):
+        if self.state.is_closed(name):
             raise MailboxClosedError(name)
         return e.MailboxChanged(mailbox=name, subscribe=pattern)
 
     def register(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Make a mailbox the name of a worker: nobody else receives from it while that lives."""
-        args = self._office.decode(step.a, s.MailboxArgs)
+        args = self.decode(step.a, s.MailboxArgs)
         check_name(args.mailbox)
-        mailbox = self._office.state.mailbox(args.mailbox)
-        owner = self._office.state.owner_of(mailbox)
+        mailbox = self.state.mailbox(args.mailbox)
+        owner = self.state.owner_of(mailbox)
         if args.mailbox.startswith("@"):
             raise MailboxNameError(args.mailbox, "an inbox belongs to its worker already")
         if owner and owner != worker.path:
             raise NameTakenError(args.mailbox, owner)
         if owner:
-            self._office.finish(worker, step, mailbox.incarnation)
+            self.finish_step(worker, step, mailbox.incarnation)
             return
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
-        value = self._office.ledger.pack(mailbox.incarnation + 1)
+        value = self.turn.pack(mailbox.incarnation + 1)
         changed = e.MailboxChanged(mailbox=args.mailbox, owner=worker.path)
-        self._office.ledger.record((changed, NO_VALUE), (done, value))
-        self._office.ledger.answer(worker, step.p, step.n, value)
+        self.turn.record((changed, NO_VALUE), (done, value))
+        self.turn.answer(worker, step.p, step.n, value)
         self._send_away(args.mailbox, worker.path)
 
     def declare_all(self, bounds: Mapping[str, Bounds]) -> None:
         """The bounds that the settings of the project give to mailboxes that have none yet."""
         for name, has in bounds.items():
-            if not self._office.state.mailbox(name).declared:
+            if not self.state.mailbox(name).declared:
                 changed = e.MailboxChanged(
                     mailbox=name, capacity=has.capacity, max_bytes=has.max_bytes, overflow=has.overflow
                 )
-                self._office.ledger.record((changed, NO_VALUE), ride=True)
+                self.turn.record((changed, NO_VALUE), sync=False)
 
     def stats(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Counts of a mailbox."""
-        args = self._office.decode(step.a, s.MailboxArgs)
+        args = self.decode(step.a, s.MailboxArgs)
         check_name(args.mailbox)
-        self._office.finish(worker, step, self.describe(args.mailbox))
+        self.finish_step(worker, step, self.describe(args.mailbox))
 
     # For everybody.
 
@@ -265,14 +265,14 @@ class MailDesk:
             MailboxClosedError: It was closed, or is the inbox of a worker that has ended.
             MailboxNameError: It is the inbox of a worker that never was.
         """
-        if self._office.state.is_closed(name):
+        if self.state.is_closed(name):
             raise MailboxClosedError(name)
-        if name.startswith("@") and name[1:] not in self._office.state.workers:
+        if name.startswith("@") and name[1:] not in self.state.workers:
             raise MailboxNameError(name, "there is no worker of this path")
 
     def describe(self, name: str) -> s.MailboxStats:
         """Counts of a mailbox, as they are now."""
-        mailbox = self._office.state.mailbox(name)
+        mailbox = self.state.mailbox(name)
         oldest = mailbox.oldest()
         return s.MailboxStats(
             queued=len(mailbox),
@@ -282,7 +282,7 @@ class MailDesk:
             delivered=mailbox.delivered,
             dropped=mailbox.dropped,
             size_bytes=mailbox.size_bytes,
-            oldest_age_s=None if oldest is None else max(self._office.now_us() - oldest.at, 0) / 1e6,
+            oldest_age_s=None if oldest is None else max(self.now_us() - oldest.at, 0) / 1e6,
         )
 
     def take_back(self, name: str, message_id: str, sender: str) -> bool:
@@ -290,20 +290,20 @@ class MailDesk:
         moved = self.withdrawal(name, message_id, sender)
         if moved is None:
             return False
-        self._office.ledger.record((moved, NO_VALUE))
+        self.turn.record((moved, NO_VALUE))
         self.left(name)
         return True
 
     def withdrawal(self, name: str, message_id: str, sender: str) -> e.MessageMoved | None:
         """The entry with which somebody takes back a message of his own, if it is there still."""
-        message = self._office.state.mailbox(name).find(message_id)
+        message = self.state.mailbox(name).find(message_id)
         if message is None or message.sender != sender:
             return None
         return e.MessageMoved(mailbox=name, id=message_id, to="withdrawn")
 
     def wait_foreign(self, waiter: Waiter, timeout_s: float | None) -> None:
         """A foreign process waits for a message."""
-        mailbox = self._office.state.mailbox(waiter.mailbox)
+        mailbox = self.state.mailbox(waiter.mailbox)
         message = self._next(mailbox)
         if message is not None:
             self._hand_over(mailbox, message, waiter)
@@ -316,7 +316,7 @@ class MailDesk:
             waiter.give_up(ReceiveTimeoutError("receive", 0.0, source))
             return
         self._add_waiter(waiter)
-        waiter.alarm = self._office.clockwork.after(
+        waiter.timer = self.timers.after(
             limit, lambda: self._too_late(waiter, ReceiveTimeoutError("receive", limit, source))
         )
 
@@ -362,47 +362,47 @@ class MailDesk:
 
     def give_back(self, holder: str) -> None:
         """Somebody who holds messages has ended: they go back."""
-        for message_id, (name, by) in list(self._office.state.held.items()):
+        for message_id, (name, by) in list(self.state.held.items()):
             if by == holder:
                 self._settle(name, message_id, ok=False)
 
     def arm_all(self) -> None:
         """After a restart: what the dead held goes back; scheduled messages come due, overdue ones at once."""
-        workers = self._office.state.workers
-        for message_id, (name, by) in list(self._office.state.held.items()):
+        workers = self.state.workers
+        for message_id, (name, by) in list(self.state.held.items()):
             if by not in workers or workers[by].ended:
                 self._settle(name, message_id, ok=False)
-        for mailbox in list(self._office.state.mailboxes.values()):
+        for mailbox in list(self.state.mailboxes.values()):
             if mailbox.scheduled:
                 self._come_due(mailbox)
 
     # Inside.
 
     def _deliver(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
-        ledger = self._office.ledger
+        turn = self.turn
         sent = self.sent(worker, step, args, size)
         waiters = self._waiters.get(mailbox.name)
         if waiters and not len(mailbox) and not args.not_before:
             self._pass_on(worker, step, sent, waiters)
             return
-        ledger.record((sent, Value(step.v, step.ref)))
-        ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
+        turn.record((sent, Value(step.v, step.ref)))
+        turn.answer(worker, step.p, step.n, turn.pack(sent.id))
         if args.not_before:
             self._arm_due(mailbox)
         self._serve(mailbox)
 
     def _pass_on(self, worker: Worker, step: f.Step, sent: e.MessageSent, waiters: deque[Waiter]) -> None:
         """A message is for the first who waits for one: one line says both, and the mailbox is as it was."""
-        ledger = self._office.ledger
+        turn = self.turn
         value = Value(step.v, step.ref)
-        if ledger.herald is not None and ledger.herald.traces:
+        if turn.emitter is not None and turn.emitter.traces:
             # Now, since whoever has to acknowledge it is shown that, too.
-            sent = ledger.herald.stamp_message(sent, value)
+            sent = turn.emitter.stamp_message(sent, value)
         message = Message(sent.id, 0, sent.sender, sent.size, 0, step.v, step.ref, metadata=sent.metadata)
         handing = waiters[0].entry(message)
-        ledger.record((sent, value), handing)
+        turn.record((sent, value), handing)
         # The sender first: if it waits for a reply, it says so before that comes, and both share a commit.
-        ledger.answer(worker, step.p, step.n, ledger.pack(sent.id))
+        turn.answer(worker, step.p, step.n, turn.pack(sent.id))
         self._next_waiter(waiters).given(message, handing[1])
 
     def sent(
@@ -411,7 +411,7 @@ class MailDesk:
         """The entry of a message that a worker sends."""
         return e.MessageSent(
             mailbox=args.mailbox,
-            id=f"m-{self._office.ledger.next_message()}",
+            id=f"m-{self.turn.next_message()}",
             size=size,
             sender=worker.path,
             key=args.key,
@@ -429,11 +429,11 @@ class MailDesk:
         elif mailbox.overflow == "drop_newest":
             sent = self.sent(worker, step, args, size)
             dropped = self._dropped(mailbox.name, sent.id)
-            self._office.ledger.record((sent, Value(step.v, step.ref)), (dropped, NO_VALUE))
+            self.turn.record((sent, Value(step.v, step.ref)), (dropped, NO_VALUE))
             self._letters.arm(sent.id)
-            self._office.ledger.answer(worker, step.p, step.n, self._office.ledger.pack(sent.id))
+            self.turn.answer(worker, step.p, step.n, self.turn.pack(sent.id))
         elif mailbox.overflow == "reject" or self.is_own(mailbox, worker.path):
-            self._office.fail(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
+            self.fail_step(worker, step, MailboxFullError(mailbox.name, len(mailbox)))
         else:
             self._block(worker, step, args, size, mailbox)
 
@@ -441,13 +441,13 @@ class MailDesk:
         """Whether there is room for a message, or could be made by dropping older ones."""
         if mailbox.overflow == "drop_oldest":
             for message in mailbox.pushed_out(size):
-                self._office.ledger.record((self._dropped(mailbox.name, message.id), NO_VALUE))
+                self.turn.record((self._dropped(mailbox.name, message.id), NO_VALUE))
                 self.dropped(message)
         return mailbox.has_room(size)
 
     def push_out(self, name: str, size: int) -> bool:
         """Whether a mailbox has room for a message, or makes it by dropping older ones."""
-        return self._drop_oldest(self._office.state.mailbox(name), size)
+        return self._drop_oldest(self.state.mailbox(name), size)
 
     def dropped(self, message: Message) -> None:
         """A message became a dead letter."""
@@ -461,25 +461,25 @@ class MailDesk:
 
     def _block(self, worker: Worker, step: f.Step, args: s.SendArgs, size: int, mailbox: Mailbox) -> None:
         known = worker.open.get((step.p, step.n))
-        opened = known or self._office.open(step, timeout_s=self._office.timeouts.limit("send"))
+        opened = known or self.open_step(step, timeout_s=self.timeouts.limit("send"))
 
         def late() -> None:
             self.unblock(mailbox.name, blocked)
             error = MailboxFullError(mailbox.name, len(mailbox))
-            self._office.ledger.fail_open(worker, opened, error)
+            self.turn.fail_open(worker, opened, error)
 
         def shut() -> None:
-            self._office.ledger.fail_open(worker, opened, MailboxClosedError(mailbox.name))
+            self.turn.fail_open(worker, opened, MailboxClosedError(mailbox.name))
 
         def go() -> None:
             sent = mailbox.id_for(args.key)
             if sent is not None:  # by another who waited, too
-                self._office.ledger.end_open(worker, opened, self._office.ledger.pack(sent))
+                self.turn.end_open(worker, opened, self.turn.pack(sent))
             else:
                 self._deliver(worker, step, args, size, mailbox)
 
-        alarm = self._office.clockwork.after(self._office.left_s(opened) or 0.0, late)
-        blocked = Blocked(size, go, shut, alarm, worker.path, (step.p, step.n))
+        timer = self.timers.after(self.left_s(opened) or 0.0, late)
+        blocked = Blocked(size, go, shut, timer, worker.path, (step.p, step.n))
         self.block(mailbox.name, blocked)
 
     def block(self, name: str, blocked: Blocked) -> None:
@@ -492,7 +492,7 @@ class MailDesk:
         if queue is not None and blocked in queue:
             # In place, since somebody may be busy with this queue; and the others later, since that one is busy, too.
             queue.remove(blocked)
-            self._office.clockwork.after(0.0, lambda: self._let_in(self._office.state.mailbox(name)))
+            self.timers.after(0.0, lambda: self._let_in(self.state.mailbox(name)))
 
     def has_room(self, mailbox: Mailbox, size: int, sender: str) -> bool:
         """Whether a message that comes now has room, behind those who wait for it already."""
@@ -506,17 +506,17 @@ class MailDesk:
             blocked.shut()
         if name in self.gated:
             self.room(name)
-        self._turn_away(self._office.state.mailbox(name))
+        self._turn_away(self.state.mailbox(name))
 
     def arrived(self, name: str) -> None:
         """A message was put into a mailbox: those who wait for one are served."""
-        mailbox = self._office.state.mailbox(name)
+        mailbox = self.state.mailbox(name)
         self._arm_due(mailbox)
         self._serve(mailbox)
 
     def left(self, name: str) -> None:
         """A message is gone from a mailbox: those who wait for room are served."""
-        self._make_room(self._office.state.mailbox(name))
+        self._make_room(self.state.mailbox(name))
 
     def _make_room(self, mailbox: Mailbox) -> None:
         """Messages left a mailbox: those who wait for room are served in the order in which they came."""
@@ -545,11 +545,11 @@ class MailDesk:
         """A worker waits for a message: for so many seconds, or as long as the default says."""
         self._add_waiter(receiver)
         if left is None:
-            self._run_default_clock(worker, receiver, self._office.timeouts.limit("receive"))
+            self._run_default_clock(worker, receiver, self.timeouts.limit("receive"))
             return
         opened = receiver.opened
         limit = (opened.timeout_s if opened is not None else left) or 0.0
-        receiver.alarm = self._office.clockwork.after(
+        receiver.timer = self.timers.after(
             left, lambda: self._too_late(receiver, ReceiveTimeoutError("receive", limit, "explicit"))
         )
 
@@ -562,10 +562,10 @@ class MailDesk:
             if remaining > 0:
                 self._run_default_clock(worker, waiter, remaining)
                 return
-            limit, source = self._office.timeouts.explain("receive")
+            limit, source = self.timeouts.explain("receive")
             self._too_late(waiter, ReceiveTimeoutError("receive", limit, source))
 
-        waiter.alarm = self._office.clockwork.after(pulse, beat)
+        waiter.timer = self.timers.after(pulse, beat)
 
     def _too_late(self, waiter: Waiter, error: BartackError) -> None:
         queue = self._waiters.get(waiter.mailbox)
@@ -576,7 +576,7 @@ class MailDesk:
 
     def _hand_over(self, mailbox: Mailbox, message: Message, waiter: Waiter) -> None:
         handing = waiter.entry(message)
-        self._office.ledger.record(handing)
+        self.turn.record(handing)
         waiter.given(message, handing[1])
         if message.track:
             self.tracked(message)
@@ -598,14 +598,14 @@ class MailDesk:
 
     def _is_finished(self, mailbox: Mailbox) -> bool:
         """Whether nothing will ever come: no message is there, and none is scheduled."""
-        return self._office.state.is_closed(mailbox.name) and not len(mailbox) and not mailbox.scheduled
+        return self.state.is_closed(mailbox.name) and not len(mailbox) and not mailbox.scheduled
 
     def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
-        args = self._office.decode(step.a, s.AckArgs)
+        args = self.decode(step.a, s.AckArgs)
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
-        message = self._office.state.mailbox(args.mailbox).holding(args.id)
+        message = self.state.mailbox(args.mailbox).holding(args.id)
         if message is None:
-            self._office.ledger.finish(worker, done, Value(NULL))
+            self.turn.finish(worker, done, Value(NULL))
             return
         if to == "dead":
             moved = self._letters.burial(args.mailbox, message, "nack", error=args.reason)
@@ -613,15 +613,15 @@ class MailDesk:
             moved = e.MessageMoved(
                 mailbox=args.mailbox, id=args.id, to=to, reason=args.reason, p=step.p, n=step.n
             )
-        self._office.ledger.record((done, Value(NULL)), (moved, NO_VALUE))
-        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+        self.turn.record((done, Value(NULL)), (moved, NO_VALUE))
+        self.turn.answer(worker, step.p, step.n, Value(NULL))
         if to == "dead":
             self.dropped(message)
         elif message.track and to == "processed":
             self.tracked(message)
 
     def _settle(self, name: str, message_id: str, *, ok: bool) -> None:
-        mailbox = self._office.state.mailbox(name)
+        mailbox = self.state.mailbox(name)
         message = mailbox.holding(message_id)
         if message is None:
             return
@@ -629,7 +629,7 @@ class MailDesk:
             moved = e.MessageMoved(mailbox=name, id=message_id, to="processed" if ok else "returned")
         else:
             moved = self._letters.burial(name, message, "max_deliveries")
-        self._office.ledger.record((moved, NO_VALUE))
+        self.turn.record((moved, NO_VALUE))
         self._letters.arm(message_id)
         if message.track:
             self.tracked(message)
@@ -637,28 +637,28 @@ class MailDesk:
 
     def _change(self, worker: Worker, step: f.Step, changed: e.MailboxChanged) -> None:
         done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
-        self._office.ledger.record((changed, NO_VALUE), (done, Value(NULL)))
-        self._office.ledger.answer(worker, step.p, step.n, Value(NULL))
+        self.turn.record((changed, NO_VALUE), (done, Value(NULL)))
+        self.turn.answer(worker, step.p, step.n, Value(NULL))
 
     def _arm_due(self, mailbox: Mailbox) -> None:
         due = mailbox.next_due()
-        alarm = self._due.get(mailbox.name)
-        if due is None or (alarm is not None and alarm.pending and alarm.due <= due):
+        timer = self._due.get(mailbox.name)
+        if due is None or (timer is not None and timer.pending and timer.due <= due):
             return
-        now = self._office.now_us()
+        now = self.now_us()
         if due <= now and mailbox.due(now) is None:
             return  # it waits for room, and comes with it
-        if alarm is not None:
-            alarm.call_off()
-        self._due[mailbox.name] = self._office.clockwork.at(due, lambda: self._come_due(mailbox))
+        if timer is not None:
+            timer.cancel()
+        self._due[mailbox.name] = self.timers.at(due, lambda: self._come_due(mailbox))
 
     def _come_due(self, mailbox: Mailbox) -> None:
         name = mailbox.name
         came = False
-        while (message := mailbox.due(self._office.now_us())) is not None:
+        while (message := mailbox.due(self.now_us())) is not None:
             fits = self._drop_oldest(mailbox, message.size)
             due = e.MessageMoved(mailbox=name, id=message.id, to="due")
-            self._office.ledger.record((due if fits else self._dropped(name, message.id), NO_VALUE))
+            self.turn.record((due if fits else self._dropped(name, message.id), NO_VALUE))
             if message.track or not fits:
                 self.dropped(message)
             came = True
@@ -703,17 +703,17 @@ class MailDesk:
             waiter.give_up(_not_yours(name, owner))
 
     def _drop_alarm(self, waiter: Waiter) -> None:
-        if waiter.alarm is not None:
-            waiter.alarm.call_off()
+        if waiter.timer is not None:
+            waiter.timer.cancel()
 
     def _limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
-        return self._office.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
+        return self.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
 
     def _load(self, message: Message) -> bytes:
-        return self._office.ledger.load(message.value, message.ref)
+        return self.turn.load(message.value, message.ref)
 
     def _dropped(self, name: str, message_id: str) -> e.MessageMoved:
-        return self._letters.burial_of(name, message_id, "overflow", attempts=1)
+        return self._letters.dead_letter_entry(name, message_id, "overflow", attempts=1)
 
     def check_reader(self, name: str, path: str = "") -> None:
         """Raise unless a worker, or without a path a process outside, may receive from a mailbox of this name.
@@ -722,9 +722,9 @@ class MailDesk:
             MailboxNameError: The name is malformed, or it belongs to somebody else.
         """
         check_reader(name, path)
-        mailbox = self._office.state.mailboxes.get(name)
+        mailbox = self.state.mailboxes.get(name)
         if mailbox is not None and mailbox.owner and mailbox.owner != path:
-            owner = self._office.state.owner_of(mailbox)
+            owner = self.state.owner_of(mailbox)
             if owner:
                 raise _not_yours(name, owner)
 
@@ -745,8 +745,8 @@ def _not_yours(name: str, owner: str) -> MailboxNameError:
 
 
 def _call_off(blocked: Blocked) -> None:
-    if blocked.alarm is not None:
-        blocked.alarm.call_off()
+    if blocked.timer is not None:
+        blocked.timer.cancel()
 
 
 def size_of(raw: msgspec.Raw | None, ref: BlobRef | None) -> int:

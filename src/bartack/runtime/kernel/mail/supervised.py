@@ -32,12 +32,13 @@ from bartack.messaging import (
     letter_id,
     mailbox_of,
 )
-from bartack.runtime.kernel.desk import Office
-from bartack.runtime.kernel.mail.attempts import Errand, Ground, Items, seq_of
+from bartack.runtime.kernel.actions import Show
+from bartack.runtime.kernel.desk import Shared
+from bartack.runtime.kernel.mail.attempts import Attempts, Items, SendRequest, seq_of
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.mailroom import Blocked, MailDesk
-from bartack.runtime.kernel.timers import Alarm
-from bartack.runtime.kernel.turn import Peer, Show
+from bartack.runtime.kernel.timers import Timer
+from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
@@ -55,12 +56,12 @@ _DEAD: Final[dict[Refusal, Reason]] = {
 """Why a message that was refused is a dead letter."""
 
 
-class SendDesk(Ground, ABC):
+class SendDesk(Attempts, ABC):
     """Sees to it that single messages arrive, or that it is known that they did not."""
 
-    def __init__(self, office: Office, mail: MailDesk, letters: LetterDesk) -> None:
-        super().__init__(office, mail, letters)
-        self._alarms: dict[str, Alarm] = {}
+    def __init__(self, shared: Shared, mail: MailDesk, letters: LetterDesk) -> None:
+        super().__init__(shared, mail, letters)
+        self._timers: dict[str, Timer] = {}
         self._blocked: dict[str, Blocked] = {}
         self._opening = ""
         """The broadcast whose copies are on their way out: it has no result before all of them are."""
@@ -84,15 +85,15 @@ class SendDesk(Ground, ABC):
 
     def send(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Send a message and see to it that it arrives."""
-        args = self._office.decode(step.a, s.SuperviseArgs)
-        ask = Errand(worker.path, Value(step.v, step.ref), worker, step)
+        args = self.decode(step.a, s.SuperviseArgs)
+        ask = SendRequest(worker.path, Value(step.v, step.ref), worker, step)
         self.send_for(ask, args.mailbox, args.terms)
 
-    def send_for(self, ask: Errand, recipient: str, terms: Terms) -> None:
+    def send_for(self, ask: SendRequest, recipient: str, terms: Terms) -> None:
         """A supervised send; whoever asks is told its outcome."""
         name = mailbox_of(recipient)
         self._check(terms)
-        mailbox = self._office.state.mailbox(name)
+        mailbox = self.state.mailbox(name)
         known = mailbox.id_for(terms.key)
         if known is not None:
             self._answer(ask, self._known(known), name if terms.on_error == "raise" else "")
@@ -101,11 +102,11 @@ class SendDesk(Ground, ABC):
         else:
             self._open(ask, name, terms)
 
-    def _accept(self, ask: Errand, name: str, terms: Terms) -> None:
+    def _accept(self, ask: SendRequest, name: str, terms: Terms) -> None:
         """The shortest way: the entry that holds the message is the outcome of the step, too."""
-        ledger, step, size = self._office.ledger, ask.step, ask.size
+        turn, step, size = self.turn, ask.step, ask.size
         drops = self._pushed_out(name, size, terms)
-        seq = ledger.next_message() + len(drops)
+        seq = turn.next_message() + len(drops)
         sent = e.MessageSent(
             mailbox=name,
             id=f"m-{seq}",
@@ -119,23 +120,23 @@ class SendDesk(Ground, ABC):
             fp=step.fp if step is not None else "",
             step=step.step if step is not None else "send",
         )
-        ledger.record(*drops, (sent, ask.value))
+        turn.record(*drops, (sent, ask.value))
         if ask.worker is not None and step is not None:
-            ledger.answer(ask.worker, step.p, step.n, ledger.pack(Accepted(sent.id, seq)))
+            turn.answer(ask.worker, step.p, step.n, turn.pack(Accepted(sent.id, seq)))
         elif ask.told is not None:
             ask.told(Accepted(sent.id, seq))
         self._after(drops, name)
 
-    def _open(self, ask: Errand, name: str, terms: Terms) -> None:
-        ledger = self._office.ledger
+    def _open(self, ask: SendRequest, name: str, terms: Terms) -> None:
+        turn = self.turn
         terms = self._resolved(terms, ask, "supervised_send")
         items = self._started(ask, terms)
-        post_id = f"s-{ledger.next_message() + len(items)}"
+        post_id = f"s-{turn.next_message() + len(items)}"
         p, n = ask.place
         opened = e.SendOpened(
             id=post_id, mailbox=name, size=ask.size, sender=ask.sender, terms=terms, p=p, n=n
         )
-        ledger.record(*items, (opened, ask.value), ride=True)
+        turn.record(*items, (opened, ask.value), sync=False)
         if ask.told is not None:
             self._told[post_id] = ask.told
         self._attempt(post_id)
@@ -145,7 +146,7 @@ class SendDesk(Ground, ABC):
     def _attempt(self, post_id: str) -> None:
         """An attempt begins."""
         post = self._posts.get(post_id)
-        if post is None or self._office.state.failure is not None:
+        if post is None or self.state.failure is not None:
             return
         if self._is_past(post):
             self._give_up(post, post.reason or "timeout", post.attempt - 1)
@@ -153,7 +154,7 @@ class SendDesk(Ground, ABC):
         if post.message:
             self._progress(post)
             return
-        known = self._office.state.mailbox(post.mailbox).id_for(post.terms.key)
+        known = self.state.mailbox(post.mailbox).id_for(post.terms.key)
         if known is not None:
             self._settle(post, self._known(known))
             return
@@ -169,7 +170,7 @@ class SendDesk(Ground, ABC):
 
     def _known(self, message_id: str) -> SendOutcome:
         """What became of the message that has the key already."""
-        letter = self._office.state.deliveries.letters.get(message_id)
+        letter = self.state.deliveries.letters.get(message_id)
         if letter is None or letter.state not in {"waiting", "expired"}:
             return Accepted(message_id, seq_of(message_id))
         return DeadLettered(message_id, letter.id, letter.reason, letter.attempts)
@@ -177,9 +178,9 @@ class SendDesk(Ground, ABC):
     def _enqueue(self, post: Post) -> None:
         self._unblock(post.id)
         items = self._pushed_out(post.mailbox, post.size, post.terms)
-        message_id = f"m-{self._office.ledger.next_message() + len(items)}"
+        message_id = f"m-{self.turn.next_message() + len(items)}"
         sent = self._sent(post.mailbox, post.sender, post.size, post.terms, message_id, post.id, post.topic)
-        self._office.ledger.record(*items, (sent, Value(post.value, post.ref)))
+        self.turn.record(*items, (sent, Value(post.value, post.ref)))
         self._after(items, post.mailbox)
         if post.id in self._posts:
             self._progress(post)
@@ -188,7 +189,7 @@ class SendDesk(Ground, ABC):
         """A send came as far as the journal says: it may be over."""
         ack, attempts = post.terms.ack, post.attempt
         if post.stage == "dead":
-            letter = letter_id(self._office.state.run_id, post.message)
+            letter = letter_id(self.state.run_id, post.message)
             reason = msgspec.convert(post.reason, type=Reason)
             self._settle(post, DeadLettered(post.message, letter, reason, attempts))
         elif post.stage != "none" and ack == "accepted":
@@ -222,17 +223,17 @@ class SendDesk(Ground, ABC):
     def _watch(self, trial: Post | Cast) -> None:
         """The current attempt ends in time; or, between two attempts, the next one begins."""
         self._drop_alarm(trial.id)
-        clockwork = self._office.clockwork
-        if trial.due > self._office.now_us():
+        timers = self.timers
+        if trial.due > self.now_us():
             begin = self._attempt if isinstance(trial, Post) else self._attempt_cast
-            self._alarms[trial.id] = clockwork.at(trial.due, lambda: begin(trial.id))
+            self._timers[trial.id] = timers.at(trial.due, lambda: begin(trial.id))
         elif not self._is_scheduled(trial):
-            self._alarms[trial.id] = clockwork.after(self._left_s(trial), lambda: self._late(trial.id))
+            self._timers[trial.id] = timers.after(self._left_s(trial), lambda: self._late(trial.id))
 
     def _late(self, trial_id: str) -> None:
         """The time of an attempt is over."""
         trial = self._posts.get(trial_id) or self._casts.get(trial_id)
-        if trial is None or self._office.state.failure is not None:
+        if trial is None or self.state.failure is not None:
             return
         self._unblock(trial_id)
         is_waiting = isinstance(trial, Cast) or not trial.message
@@ -240,7 +241,7 @@ class SendDesk(Ground, ABC):
 
     def _failed(self, trial: Post | Cast, reason: str) -> None:
         """An attempt failed: there is another one, or it is given up."""
-        terms, now = trial.terms, self._office.now_us()
+        terms, now = trial.terms, self.now_us()
         due = now + int(self._delay_s(trial) * 1e6)
         in_time = not terms.deadline or due < terms.deadline
         is_queued = isinstance(trial, Post) and bool(trial.message)
@@ -250,13 +251,13 @@ class SendDesk(Ground, ABC):
         # A message that is queued may still be received until the deadline.
         due = due if in_time else terms.deadline
         tried = e.SendTried(id=trial.id, attempt=trial.attempt, due=due, reason=reason)
-        self._office.ledger.record((tried, NO_VALUE))
+        self.turn.record((tried, NO_VALUE))
         self._watch(trial)
 
     def _go_on(self, post: Post) -> None:
         if post.message:
             self._progress(post)
-        elif post.due > self._office.now_us():
+        elif post.due > self.now_us():
             self._watch(post)
         else:
             self._attempt(post.id)
@@ -280,8 +281,10 @@ class SendDesk(Ground, ABC):
         if stage == "accepted":
             moved = e.MessageMoved(mailbox=post.mailbox, id=post.message, to="withdrawn", reason="timeout")
             if post.terms.on_error == "dead_letter":
-                moved = self._letters.burial_of(post.mailbox, post.message, "timeout", attempts=attempts)
-                letter = letter_id(self._office.state.run_id, post.message)
+                moved = self._letters.dead_letter_entry(
+                    post.mailbox, post.message, "timeout", attempts=attempts
+                )
+                letter = letter_id(self.state.run_id, post.message)
                 late = DeadLettered(post.message, letter, "timeout", attempts)
             items.append((moved, NO_VALUE))
         self._settle(post, late, items)
@@ -292,7 +295,7 @@ class SendDesk(Ground, ABC):
             self._settle(post, Rejected(refusal, attempts))
             return
         reason = _DEAD[refusal]
-        message_id = f"m-{self._office.ledger.next_message()}"
+        message_id = f"m-{self.turn.next_message()}"
         added = e.LetterAdded(
             message=message_id,
             mailbox=post.mailbox,
@@ -306,7 +309,7 @@ class SendDesk(Ground, ABC):
             retry_at=self._letters.retry_at(message_id, reason, attempts),
             notes=post.notes,
         )
-        letter = letter_id(self._office.state.run_id, message_id)
+        letter = letter_id(self.state.run_id, message_id)
         outcome = DeadLettered(message_id, letter, reason, attempts)
         self._settle(post, outcome, [(added, Value(post.value, post.ref))])
         self._letters.arm(message_id)
@@ -318,11 +321,11 @@ class SendDesk(Ground, ABC):
         settled = (e.SendSettled(id=post.id, outcome=outcome), NO_VALUE)
         is_error = post.terms.on_error == "raise" and not is_success(outcome)
         ended = self._ended(post, outcome, delivery_error(post.mailbox, outcome) if is_error else None)
-        self._office.ledger.record(*moves, settled, *ended)
+        self.turn.record(*moves, settled, *ended)
         self._tell(post, ended, outcome)
         if not is_success(outcome) and post.terms.on_error == "log":
             text = f"the message to {post.mailbox}: {describe_outcome(outcome)}"
-            self._office.ledger.act_later(Show("note", post.sender, text))
+            self.turn.with_next_commit(Show("note", post.sender, text))
         self._make_room(moves)
         cast = self._casts.get(post.cast)
         if cast is not None and cast.id != self._opening:
@@ -358,6 +361,6 @@ class SendDesk(Ground, ABC):
         self._unblock(trial_id)
 
     def _drop_alarm(self, trial_id: str) -> None:
-        alarm = self._alarms.pop(trial_id, None)
-        if alarm is not None:
-            alarm.call_off()
+        timer = self._timers.pop(trial_id, None)
+        if timer is not None:
+            timer.cancel()

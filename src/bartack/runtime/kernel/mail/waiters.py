@@ -13,8 +13,8 @@ import msgspec
 
 from bartack.errors import BartackError
 from bartack.messaging import Message
-from bartack.runtime.kernel.timers import Alarm
-from bartack.runtime.kernel.turn import Ledger, Peer, describe
+from bartack.runtime.kernel.timers import Timer
+from bartack.runtime.kernel.turn import Peer, Turn, describe
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
@@ -24,7 +24,7 @@ from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
 class Waiter(ABC):
     """Somebody who waits for a message: a worker's step, or a foreign process."""
 
-    alarm: Alarm | None = None
+    timer: Timer | None = None
 
     def __init__(self, mailbox: str, peer: Peer, step: tuple[str, int], worker: str = "") -> None:
         self.mailbox = mailbox
@@ -54,9 +54,9 @@ class Receiver(Waiter):
     opened: OpenStep | None = None
     """The step, if it has to wait."""
 
-    def __init__(self, ledger: Ledger, peer: Peer, worker: Worker, step: f.Step, args: s.ReceiveArgs) -> None:
+    def __init__(self, turn: Turn, peer: Peer, worker: Worker, step: f.Step, args: s.ReceiveArgs) -> None:
         super().__init__(args.mailbox, peer, (step.p, step.n), worker.path)
-        self._ledger = ledger
+        self._ledger = turn
         self._worker = worker
         self._asked = step
         self._hold = args.hold
@@ -92,11 +92,9 @@ class Receiver(Waiter):
 class Holder(Waiter):
     """A process outside that receives: it holds what it is handed until it acknowledges it."""
 
-    def __init__(
-        self, ledger: Ledger, peer: Peer, request: int, mailbox: str, lease: Callable[[], None]
-    ) -> None:
+    def __init__(self, turn: Turn, peer: Peer, request: int, mailbox: str, lease: Callable[[], None]) -> None:
         super().__init__(mailbox, peer, ("", request))
-        self._ledger = ledger
+        self._ledger = turn
         self._request = request
         self._lease = lease
         self._held: s.Held | None = None
@@ -113,18 +111,18 @@ class Holder(Waiter):
         self.peer.held[message.id] = self.mailbox
         self._lease()
         packed = self._ledger.pack(self._held)
-        self._ledger.say(self.peer, f.Answer(i=self._request, v=packed.raw, ref=packed.ref))
+        self._ledger.send(self.peer, f.Answer(i=self._request, v=packed.raw, ref=packed.ref))
 
     def give_up(self, error: BartackError) -> None:
         """See ``Waiter.give_up``."""
-        self._ledger.say(self.peer, f.Refusal(i=self._request, e=describe(error)))
+        self._ledger.send(self.peer, f.Refusal(i=self._request, e=describe(error)))
 
 
-def held_message(ledger: Ledger, message: Message) -> s.Held:
+def held_message(turn: Turn, message: Message) -> s.Held:
     """A message as its receiver sees it who has to acknowledge it."""
     return s.Held(
         id=message.id,
-        value=msgspec.Raw(ledger.load(message.value, message.ref)),
+        value=msgspec.Raw(turn.load(message.value, message.ref)),
         sender=message.sender,
         attempt=message.attempt + 1,
         topic=message.topic,

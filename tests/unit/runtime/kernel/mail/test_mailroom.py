@@ -80,7 +80,7 @@ def test_the_hand_over_is_durable_before_the_value_leaves_the_hub() -> None:
     stage.hub._events.popleft()(stage.core)
 
     assert first.answer(waiting) is None
-    assert stage.core.ledger.must_sync
+    assert stage.core.turn.must_sync
     stage.hub.finish_turn()
     assert first.value(waiting) == 1
 

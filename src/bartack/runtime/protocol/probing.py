@@ -10,7 +10,7 @@ from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.steps import CallArgs
 
 
-class Inquiry(msgspec.Struct):
+class ProbeRequest(msgspec.Struct):
     """What to look at."""
 
     file: str
@@ -50,7 +50,7 @@ class NotKept(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Finding(msgspec.Struct, omit_defaults=True):
+class ProbeResult(msgspec.Struct, omit_defaults=True):
     """What was found. ``problem`` says why the program cannot run."""
 
     worker: str = ""

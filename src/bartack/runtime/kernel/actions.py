@@ -1,0 +1,138 @@
+"""What the hub performs for the kernel, once the entries that decided it are durable.
+
+The desks hand actions to ``turn.py``, which decides when each of them is due. ``hub/hub.py`` performs them; ``memory/hub.py`` does
+so in a test. An action is data: it holds no reference to a connection, a process or a file.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from bartack.runtime.protocol.steps import ShellArgs, ThinkArgs
+from bartack.runtime.state.units import NONE, Units
+from bartack.runtime.state.worker_state import Value
+
+
+class Action(msgspec.Struct, frozen=True, gc=False):
+    """Something to do when the turn is durable."""
+
+
+class SendFrames(Action, frozen=True, gc=False):
+    """Send frames to a peer; urgent ones overtake."""
+
+    peer: int
+    data: bytes
+    urgent: bool = False
+
+
+class SendHistory(Action, frozen=True, gc=False):
+    """Send a worker its welcome and its history, as far as it went when it said hello."""
+
+    peer: int
+    path: str
+    known: int
+    """How many outcomes there were; later ones are told one by one."""
+
+
+class CloseConnection(Action, frozen=True, gc=False):
+    """Close the connection of a peer, after what was said is sent."""
+
+    peer: int
+
+
+class StartWorker(Action, frozen=True, gc=False):
+    """Start a process for a worker."""
+
+    path: str
+    incarnation: int
+
+
+class StopWorker(Action, frozen=True, gc=False):
+    """End the process of a worker and its tree: at once, or after some seconds of grace."""
+
+    path: str
+    grace_s: float = 0.0
+
+
+class ReadScoreboard(Action, frozen=True, gc=False):
+    """See what a worker is busy with that it has not told of: ``Core.frame`` gets it."""
+
+    path: str
+
+
+class StartShell(Action, frozen=True, gc=False):
+    """Run commands; ``Core.shell_ended`` gets what became of them."""
+
+    token: int
+    path: str
+    key: str
+    args: ShellArgs
+    stdin: Value
+    trace: str = ""
+    """Where in its trace the step is, if anybody traces it."""
+
+
+class StopShell(Action, frozen=True, gc=False):
+    """End commands with their trees; ``Core.shell_ended`` is told when all is gone."""
+
+    token: int
+
+
+class StartPrompt(Action, frozen=True, gc=False):
+    """Call an agent; ``Core.prompt_ended`` gets its reply."""
+
+    token: int
+    path: str
+    key: str
+    attempt: int
+    args: ThinkArgs
+    p: str = ""
+    """The path of the step, and its number there."""
+    n: int = 0
+    timeout_s: float = 3600.0
+    reserved_usd: float = 0.0
+    trace: str = ""
+    """Where in its trace the step is, if anybody traces it."""
+    epoch: int = 0
+    """How many histories its worker has ended before this one."""
+    reserved: Units = NONE
+    """What is reserved for it beside money."""
+    rejected: tuple[str, str] = ("", "")
+    """Why the answer that the step had before was refused: a code and a sentence. Not the program's doing, but a person's."""
+
+
+class StopPrompt(Action, frozen=True, gc=False):
+    """Give a call of an agent up; ``Core.prompt_ended`` is told."""
+
+    token: int
+
+
+class AnswerCall(Action, frozen=True, gc=False):
+    """Tell an agent what became of its call of a tool."""
+
+    token: int
+    request: int
+    """The number that the call came with."""
+    value: Value
+    error: str = ""
+    """Why it failed: the class and the message of the error."""
+
+
+class Show(Action, frozen=True, gc=False):
+    """Something was printed, logged or happened that people want to see; or it is the output of a command, or its errors."""
+
+    channel: Literal["print", "log", "note", "out", "err"]
+    worker: str
+    text: str
+
+
+class Transition(Action, frozen=True, gc=False):
+    """The run changed its status: files that mirror it are to be written."""
+
+
+class EndHub(Action, frozen=True, gc=False):
+    """Nothing is left to do."""
+
+    status: str
