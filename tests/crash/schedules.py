@@ -29,7 +29,7 @@ from bartack.journal import MemoryStore
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.effects import ShellEnd
-from bartack.runtime.kernel.turn import describe
+from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.memory.hub import KilledError, MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s

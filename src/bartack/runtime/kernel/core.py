@@ -41,10 +41,11 @@ from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.mailroom import MailDesk
 from bartack.runtime.kernel.mail_events import EventEmitter
 from bartack.runtime.kernel.monitors import MonitorDesk
+from bartack.runtime.kernel.outcome import StepRef, describe, step_failed, step_finished
 from bartack.runtime.kernel.questions import QuestionDesk
 from bartack.runtime.kernel.timers import Timers
 from bartack.runtime.kernel.tools import TalkFails, TalkWaits, ToolCall
-from bartack.runtime.kernel.turn import Peer, Turn, describe
+from bartack.runtime.kernel.turn import Peer, Turn
 from bartack.runtime.kernel.workers import NOTHING_KNOWN, ProcessEnd, Workers
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -602,11 +603,11 @@ def _rewind(worker: Worker, unknown: UnknownDecision | None) -> list[tuple[e.Ent
     decided = worker.in_doubt and unknown is not None and unknown.choice == "done"
     if decided and unknown is not None and worker.origin is not None and worker.origin_seq:
         p, n = worker.origin
-        failed = worker.origin_facts
-        done = e.StepFinished(p=p, n=n, step=failed[0], fp=failed[1], by="decision")
+        kind, fp, *_ = worker.origin_facts
+        done = step_finished(StepRef(p, n, kind, fp), by="decision")
         items.append((done, unknown.value))
     for (p, n), cut in worker.blame.doubts(worker.origin, worker.origin_seq) if worker.origin else ():
         # It must not be done a second time just because something beside it failed.
-        error = describe(OutcomeUnknownError(f"{p}:{n}", cut.step), worker.path)
-        items.append((e.StepFailed(p=p, n=n, step=cut.step, fp=cut.fp, error=error), NO_VALUE))
+        error = OutcomeUnknownError(f"{p}:{n}", cut.step)
+        items.append((step_failed(StepRef(p, n, cut.step, cut.fp), error, worker.path), NO_VALUE))
     return items

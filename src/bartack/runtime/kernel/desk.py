@@ -10,13 +10,14 @@ import msgspec
 from bartack.config.sections import Bounds, QuestionsConfig, WorkersConfig
 from bartack.config.timeouts import Timeouts
 from bartack.core import SecretRule
-from bartack.errors import BartackError, FrameError
+from bartack.errors import BartackError, FrameError, SessionFailedError
 from bartack.messaging import LetterPolicy
+from bartack.runtime.kernel.outcome import step_failed, step_finished
 from bartack.runtime.kernel.run_events import RunEventEmitter
 from bartack.runtime.kernel.timers import Timers
-from bartack.runtime.kernel.turn import Peer, Turn, describe
+from bartack.runtime.kernel.turn import Peer, Turn
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.state.entries import StepFailed, StepFinished, StepStarted
+from bartack.runtime.state.entries import StepStarted
 from bartack.runtime.state.units import NONE, Caps, Units
 from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
 
@@ -64,6 +65,25 @@ class Desk:
         self.turn, self.timers, self.timeouts, self.settings = shared
         self.state = shared.turn.state
 
+    # The life of a run. ``core.py`` calls every desk, in one written order.
+
+    def resumed(self) -> None:
+        """The hub starts: take up what was open when the previous one died."""
+
+    def session_failed(self, error: SessionFailedError) -> None:
+        """The session failed: stop what is under way, except clean-up."""
+
+    def worker_ended(self, worker: Worker) -> None:
+        """A worker has ended for good: return what it held, stop what was done for it."""
+
+    def process_ended(self, worker: Worker) -> None:
+        """The process of a worker has ended; the worker may be restarted."""
+
+    def peer_gone(self, peer: Peer) -> None:
+        """A process outside closed its connection."""
+
+    # What every desk needs.
+
     @property
     def run_events(self) -> RunEventEmitter | None:
         """Emits telemetry of the run, if it is enabled."""
@@ -79,24 +99,14 @@ class Desk:
 
     def finish_step_raw(self, worker: Worker, step: f.Step, value: Value) -> None:
         """The outcome of a step that was done at once, encoded already."""
-        data = StepFinished(
-            p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about, cleanup=step.cleanup
-        )
+        data = step_finished(step, about=step.about)
         self.turn.finish(worker, data, value)
 
     def fail_step(self, worker: Worker, step: f.Step, error: BartackError) -> None:
         """A step failed at once."""
         self.turn.fail(
             worker,
-            StepFailed(
-                p=step.p,
-                n=step.n,
-                step=step.step,
-                fp=step.fp,
-                about=step.about,
-                error=describe(error, worker.path),
-                cleanup=step.cleanup,
-            ),
+            step_failed(step, error, worker.path, about=step.about),
         )
 
     def open_step(

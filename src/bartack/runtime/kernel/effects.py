@@ -31,10 +31,11 @@ from bartack.errors import (
 from bartack.messaging import MAX_MESSAGE
 from bartack.runtime.kernel.actions import Show, StartPrompt, StartShell, StopPrompt, StopShell
 from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.outcome import describe, step_failed, step_finished
 from bartack.runtime.kernel.output_tail import cut_front, keep_end
 from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.tools import TalkFails, TalkWaits, ToolCall, ToolDesk
-from bartack.runtime.kernel.turn import NULL, Peer, describe
+from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.paths import is_inside
@@ -357,7 +358,7 @@ class EffectDesk(Desk):
         def fire() -> None:
             if not self.is_open(worker, scope):
                 return
-            data = e.StepFinished(p=scope.p, n=scope.n, step="timeout", fp=scope.fp)
+            data = step_finished(scope)
             self.turn.record((data, Value(_FIRED)))
             current = self.turn.by_worker.get(worker.path)
             if current is not None:
@@ -374,14 +375,10 @@ class EffectDesk(Desk):
             if (note.p, note.n) not in worker.open:
                 return  # it ran out before it was left: that is its outcome
         if note.e is not None:
-            failed = e.StepFailed(
-                p=note.p, n=note.n, step=note.step, fp=note.fp, error=note.e, cleanup=note.cleanup
-            )
+            failed = step_failed(note, note.e)
             self.turn.record((failed, NO_VALUE), sync=False)
         else:
-            done = e.StepFinished(
-                p=note.p, n=note.n, step=note.step, fp=note.fp, about=note.about, cleanup=note.cleanup
-            )
+            done = step_finished(note, about=note.about)
             self.turn.record((done, Value(note.v, note.ref)), sync=False)
         self.turn.exposed = True
 
@@ -489,27 +486,15 @@ class EffectDesk(Desk):
         if done.e is not None and done.retry_in_s >= 0 and opened is not None:
             self._retry(worker, opened, done, done.e)
         elif done.e is not None:
-            failed = e.StepFailed(
-                p=done.p,
-                n=done.n,
-                step=done.step,
-                fp=done.fp,
-                error=done.e,
-                cleanup=done.cleanup,
+            failed = step_failed(
+                done,
+                done.e,
                 took_us=0 if opened is not None else done.took_us,
-                late=self.is_unseen(worker) and not done.cleanup,
+                late=self.is_unseen(worker) and (not done.cleanup),
             )
             self.turn.fail(worker, failed)
         else:
-            finished = e.StepFinished(
-                p=done.p,
-                n=done.n,
-                step=done.step,
-                fp=done.fp,
-                about=about,
-                cleanup=done.cleanup,
-                took_us=0 if opened is not None else done.took_us,
-            )
+            finished = step_finished(done, about=about, took_us=0 if opened is not None else done.took_us)
             self.turn.finish(worker, finished, Value(done.v, done.ref))
 
     # Cancelling.

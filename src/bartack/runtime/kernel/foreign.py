@@ -29,9 +29,10 @@ from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.foreign import ForeignMail, OnOutcome, OutsideMessage
 from bartack.runtime.kernel.mail.mailroom import MailDesk
 from bartack.runtime.kernel.mail.waiters import Holder
+from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.questions import QuestionDesk
 from bartack.runtime.kernel.timers import Timer
-from bartack.runtime.kernel.turn import Peer, describe
+from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.kernel.workers import Workers
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.requests import LEASE_S, MESSAGES, Process, Request, RunFacts

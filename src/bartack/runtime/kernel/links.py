@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from bartack.errors import LinkedExitError
 from bartack.runtime.kernel.desk import Desk, Shared
-from bartack.runtime.kernel.turn import NULL, Peer, describe
+from bartack.runtime.kernel.outcome import describe, step_failed, step_finished
+from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
@@ -103,7 +104,7 @@ class LinkDesk(Desk):
 
     def _done(self, worker: Worker, step: f.Step, items: Items) -> None:
         """One line: what a step has changed, and its outcome."""
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        done = step_finished(step, about=step.about)
         self.turn.record((done, Value(NULL)), *items)
         self.turn.answer(worker, step.p, step.n, Value(NULL))
 
@@ -114,14 +115,7 @@ class LinkDesk(Desk):
             self._done(worker, step, items)
             self._arrived(f"@{worker.path}")
             return
-        failed = e.StepFailed(
-            p=step.p,
-            n=step.n,
-            step=step.step,
-            fp=step.fp,
-            about=step.about,
-            error=describe(LinkedExitError(by, reason), worker.path),
-        )
+        failed = step_failed(step, describe(LinkedExitError(by, reason), worker.path), about=step.about)
         self.turn.record(*items, (failed, NO_VALUE))
         self.turn.report(worker, failed, NO_VALUE)
         self._abort(worker)

@@ -16,6 +16,7 @@ from bartack.messaging import check_name
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.mailroom import check_reader
+from bartack.runtime.kernel.outcome import step_finished
 from bartack.runtime.kernel.turn import FOREIGN, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -55,7 +56,7 @@ class MonitorDesk(Desk):
             ref=ref, target=target, watcher=worker.path, into=args.into, tag=args.tag, stack=args.stack
         )
         value = self.turn.pack(ref)
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        done = step_finished(step, about=step.about)
         items: Items = [(made, NO_VALUE), (done, value)]
         gone = not self._is_there(target)
         if gone:
@@ -73,14 +74,7 @@ class MonitorDesk(Desk):
         check_name(args.into)
         state = self.state
         value = self.turn.pack(args.ref in state.monitors)
-        done = e.StepFinished(
-            p=step.p,
-            n=step.n,
-            step=step.step,
-            fp=step.fp,
-            about=step.about,
-            cleanup=step.cleanup,
-        )
+        done = step_finished(step, about=step.about)
         gone = e.MonitorGone(ref=args.ref, p=step.p, n=step.n)
         items: Items = [(done, value), (gone, NO_VALUE)]
         queued = args.flush and state.mailbox(args.into).find(message_id(args.ref)) is not None

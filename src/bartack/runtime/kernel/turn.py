@@ -7,7 +7,6 @@ drives the hub commits the journal and only then performs the actions. Nothing h
 from __future__ import annotations
 
 import hashlib
-import math
 from typing import Final
 
 import msgspec
@@ -17,6 +16,7 @@ from bartack.errors import BartackError
 from bartack.journal import INLINE_LIMIT, BlobRef, Draft, Journal
 from bartack.runtime.kernel.actions import Action, SendFrames
 from bartack.runtime.kernel.mail_events import EventEmitter
+from bartack.runtime.kernel.outcome import step_failed, step_finished
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state.apply import apply
 from bartack.runtime.state.entries import EntryData, StepFailed, StepFinished, StepStarted
@@ -147,22 +147,9 @@ class Turn:
         by: str = "",
     ) -> None:
         """Finish a step that was under way."""
-        self.finish(
-            worker,
-            StepFinished(
-                p=step.p,
-                n=step.n,
-                step=step.step,
-                fp=step.fp,
-                usd=usd,
-                used=used,
-                by=by,
-                cleanup=step.cleanup,
-                # The outcome of a command says which one it was; what other steps were about is written nowhere else for a replay.
-                about="" if step.step == "shell" else step.about,
-            ),
-            value,
-        )
+        # The outcome of a command names the command; what other steps were about is written nowhere else for a replay.
+        about = "" if step.step == "shell" else step.about
+        self.finish(worker, step_finished(step, about=about, usd=usd, used=used, by=by), value)
 
     def fail_open(
         self,
@@ -175,7 +162,9 @@ class Turn:
         late: bool = False,
     ) -> None:
         """Fail a step that was under way."""
-        self.fail(worker, failure_of(worker, step, error, usd=usd, used=used, late=late))
+        self.fail(
+            worker, step_failed(step, error, worker.path, about=step.about, usd=usd, used=used, late=late)
+        )
 
     # Saying.
 
@@ -207,7 +196,7 @@ class Turn:
         self.send_encoded(peer, f.encode(frame), urgent=urgent)
 
     def send_encoded(self, peer: Peer, data: bytes, *, urgent: bool = False) -> None:
-        """As ``say``, with a frame as it goes over the socket: many are told the same."""
+        """As ``send``, with a frame as it goes over the socket: many are told the same."""
         number, actions = peer.number, self._actions
         if actions:
             last = actions[-1]
@@ -289,45 +278,3 @@ class Turn:
         assert run is not None
         text = f"{run.run}\n{p}\n{n}\n{worker.rewinds}"
         return "ik:" + hashlib.sha256(text.encode()).hexdigest()
-
-
-def failure_of(
-    worker: Worker,
-    step: OpenStep,
-    error: BartackError | f.ErrorData,
-    *,
-    usd: float = 0.0,
-    used: Units | None = None,
-    late: bool = False,
-) -> StepFailed:
-    """The entry that fails a step that was under way."""
-    return StepFailed(
-        p=step.p,
-        n=step.n,
-        step=step.step,
-        fp=step.fp,
-        about=step.about,
-        error=error if isinstance(error, f.ErrorData) else describe(error, worker.path),
-        usd=usd,
-        used=used,
-        cleanup=step.cleanup,
-        late=late,
-    )
-
-
-def describe(error: BaseException, worker: str = "") -> f.ErrorData:
-    """An error of Bartack's own as it travels."""
-    facts = {name: _finite(value) for name, value in vars(error).items() if not name.startswith("_")}
-    code = error.code if isinstance(error, BartackError) else ""
-    return f.ErrorData(
-        type=f"{type(error).__module__}:{type(error).__qualname__}",
-        message=str(error),
-        code=code,
-        facts=facts,
-        worker=worker,
-    )
-
-
-def _finite(value: object) -> object:
-    """A fact as JSON can say it."""
-    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -37,7 +37,8 @@ from bartack.runtime.kernel.actions import (
     Transition,
 )
 from bartack.runtime.kernel.desk import Desk, Shared
-from bartack.runtime.kernel.turn import NULL, Peer, describe
+from bartack.runtime.kernel.outcome import KnownStep, describe, step_failed, step_finished
+from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.steps import BODIES
@@ -174,7 +175,7 @@ class Workers(Desk):
             spawned=True,
             collect=args.on_failure == "collect",
         )
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        done = step_finished(step, about=step.about)
         value = self.turn.pack(path)
         self.turn.record((child, self.turn.pack_raw(bytes(call))), (done, value))
         self.turn.answer(worker, step.p, step.n, value)
@@ -187,7 +188,7 @@ class Workers(Desk):
         if child is None:
             self.fail_step(worker, step, WorkerError(args.path, "unknown", "there is no such worker"))
         elif child.ended:
-            self._finish_join(worker, step.p, step.n, step.fp, child)
+            self._finish_join(worker, step, child)
         else:
             if (step.p, step.n) not in worker.open:
                 self.open_step(step)
@@ -727,7 +728,7 @@ class Workers(Desk):
             return []
         if not self._is_last(worker):
             return []
-        done = e.StepFinished(p=opened.p, n=opened.n, step="delegate", fp=opened.fp)
+        done = step_finished(opened)
         return [(done, self._results(self._children(*worker.parent), worker, ended, value))]
 
     def _is_last(self, worker: Worker) -> bool:
@@ -762,18 +763,17 @@ class Workers(Desk):
         for above, p, n in self._joins.pop(worker.path, ()):
             opened = above.open.get((p, n))
             if opened is not None:
-                self._finish_join(above, p, n, opened.fp, worker)
+                self._finish_join(above, opened, worker)
 
-    def _finish_join(self, worker: Worker, p: str, n: int, fp: str, child: Worker) -> None:
+    def _finish_join(self, worker: Worker, join: KnownStep, child: Worker) -> None:
         if child.error is None:
-            done = e.StepFinished(p=p, n=n, step="join", fp=fp)
-            self.turn.finish(worker, done, child.result)
+            self.turn.finish(worker, step_finished(join), child.result)
         elif child.collect:
-            raw = self.turn.pack_raw(_collected(b"null", child.error))
-            self.turn.finish(worker, e.StepFinished(p=p, n=n, step="join", fp=fp), raw)
+            self.turn.finish(
+                worker, step_finished(join), self.turn.pack_raw(_collected(b"null", child.error))
+            )
         else:
-            error = _worker_error(child.path, child.error)
-            self.turn.fail(worker, e.StepFailed(p=p, n=n, step="join", fp=fp, error=error))
+            self.turn.fail(worker, step_failed(join, _worker_error(child.path, child.error)))
 
     def _limit(self, explicit: float | None) -> tuple[float, str]:
         return self.timeouts.explain("delegate") if explicit is None else (explicit, "explicit")

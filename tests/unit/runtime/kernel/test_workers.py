@@ -11,8 +11,8 @@ from tests.unit.runtime.stage import Puppet, Stage, delegate, error, fields, pla
 from bartack.errors import ResumeRefusedError, StepCancelledError
 from bartack.runtime.hub.launch import check_resumable
 from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.timers import CROWD
-from bartack.runtime.kernel.turn import describe
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.rundir.layout import RunDir

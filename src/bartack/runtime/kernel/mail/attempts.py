@@ -24,10 +24,10 @@ from bartack.messaging import (
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.mailroom import MailDesk
-from bartack.runtime.kernel.turn import describe
+from bartack.runtime.kernel.outcome import step_failed, step_finished
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
+from bartack.runtime.state.worker_state import NO_VALUE, Value, Worker
 
 Items = list[tuple[e.EntryData, Value]]
 Verdict = SendOutcome | BroadcastResult | BartackError
@@ -212,17 +212,15 @@ class Attempts(Desk):
         if worker is None or opened is None:
             return []
         if error is not None:
-            return [(failure_of(worker, opened, error), NO_VALUE)]
-        done = e.StepFinished(
-            p=opened.p, n=opened.n, step=opened.step, fp=opened.fp, about=opened.about, cleanup=opened.cleanup
-        )
+            return [(step_failed(opened, error, worker.path, about=opened.about), NO_VALUE)]
+        done = step_finished(opened, about=opened.about)
         return [(done, self.turn.pack(value))]
 
     def _ended_at_once(self, ask: SendRequest, value: object) -> Items:
         step = ask.step
         if step is None:
             return []
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        done = step_finished(step, about=step.about)
         return [(done, self.turn.pack(value))]
 
     def _tell(self, trial: Trial, ended: Items, outcome: SendOutcome | BroadcastResult) -> None:
@@ -248,16 +246,3 @@ def seq_of(message_id: str) -> int:
     """Ids of messages are made of the places of their entries."""
     number = message_id.removeprefix("m-")
     return int(number) if number.isdecimal() else 0
-
-
-def failure_of(worker: Worker, opened: OpenStep, error: BartackError) -> e.StepFailed:
-    """The entry by which an open step failed."""
-    return e.StepFailed(
-        p=opened.p,
-        n=opened.n,
-        step=opened.step,
-        fp=opened.fp,
-        about=opened.about,
-        error=describe(error, worker.path),
-        cleanup=opened.cleanup,
-    )

@@ -31,10 +31,11 @@ from bartack.messaging import (
     sum_up,
 )
 from bartack.runtime.kernel.desk import Shared
-from bartack.runtime.kernel.mail.attempts import Items, SendRequest, failure_of, seq_of
+from bartack.runtime.kernel.mail.attempts import Items, SendRequest, seq_of
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.mailroom import MailDesk
 from bartack.runtime.kernel.mail.supervised import FINAL, SendDesk
+from bartack.runtime.kernel.outcome import step_failed
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -122,9 +123,9 @@ class DeliveryDesk(SendDesk):
             self._settle(trial, Delivered(trial.message, trial.receiver, trial.reached_at, processed=False))
             return
         items = self._withdrawal(trial) if trial is not None else []
-        failed = failure_of(worker, opened, error)
-        self.turn.record(*items, (failed, NO_VALUE))
-        self.turn.report(worker, failed, NO_VALUE)
+        failure = step_failed(opened, error, worker.path, about=opened.about)
+        self.turn.record(*items, (failure, NO_VALUE))
+        self.turn.report(worker, failure, NO_VALUE)
         self._make_room(items)
 
     def drop(self, worker: Worker) -> None:

@@ -12,7 +12,8 @@ from bartack.messaging import check_name
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.mailroom import Blocked, MailDesk, size_of
-from bartack.runtime.kernel.turn import NULL, Peer, failure_of
+from bartack.runtime.kernel.outcome import step_failed, step_finished
+from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
@@ -58,19 +59,19 @@ class CallDesk(Desk):
     def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
         """Nobody waits for a reply any more. One line says so, and takes the message back if it is there still."""
         self._mail.cancel(worker, opened.p, opened.n)
-        failed = failure_of(worker, opened, error)
+        failure = step_failed(opened, error, worker.path, about=opened.about)
         moved = self._mail.withdrawal(*opened.sent, worker.path) if opened.sent is not None else None
         if moved is None:
-            self.turn.fail(worker, failed)
+            self.turn.fail(worker, failure)
             return
-        self.turn.record((failed, NO_VALUE), (moved, NO_VALUE))
-        self.turn.report(worker, failed, NO_VALUE)
+        self.turn.record((failure, NO_VALUE), (moved, NO_VALUE))
+        self.turn.report(worker, failure, NO_VALUE)
         self._mail.left(moved.mailbox)
 
     def reply(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Answer a held message that was sent by a call."""
         args = self.decode(step.a, s.ReplyArgs)
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
+        done = step_finished(step)
         told = self.answer(args.mailbox, args.id, Value(step.v, step.ref), (done, Value(NULL)))
         if not told:
             text = f"its reply to {args.id} of {args.mailbox} reached nobody"
@@ -88,7 +89,7 @@ class CallDesk(Desk):
         caller = self.state.worker_of(p) if p else None
         opened = caller.open.get((p, int(n))) if caller is not None else None
         if caller is not None and opened is not None:
-            answered = e.StepFinished(p=opened.p, n=opened.n, step="call", fp=opened.fp)
+            answered = step_finished(opened)
             self.turn.record((answered, value), *items)
             self.turn.report(caller, answered, value)
             return True

@@ -27,6 +27,7 @@ from bartack.messaging import MAX_DELIVERIES, MAX_MESSAGE, Mailbox, Message, che
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.dead_letters import LetterDesk
 from bartack.runtime.kernel.mail.waiters import Receiver, Waiter
+from bartack.runtime.kernel.outcome import step_finished
 from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
@@ -171,7 +172,7 @@ class MailDesk(Desk):
         args = self.decode(step.a, s.WithdrawArgs)
         message = self.state.mailbox(args.mailbox).find(args.id)
         mine = message is not None and message.sender == worker.path
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        done = step_finished(step, about=step.about)
         value = self.turn.pack(mine)
         if mine:
             moved = e.MessageMoved(mailbox=args.mailbox, id=args.id, to="withdrawn")
@@ -234,7 +235,7 @@ class MailDesk(Desk):
         if owner:
             self.finish_step(worker, step, mailbox.incarnation)
             return
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        done = step_finished(step, about=step.about)
         value = self.turn.pack(mailbox.incarnation + 1)
         changed = e.MailboxChanged(mailbox=args.mailbox, owner=worker.path)
         self.turn.record((changed, NO_VALUE), (done, value))
@@ -602,7 +603,7 @@ class MailDesk(Desk):
 
     def _settle_step(self, worker: Worker, step: f.Step, to: str) -> None:
         args = self.decode(step.a, s.AckArgs)
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp)
+        done = step_finished(step)
         message = self.state.mailbox(args.mailbox).holding(args.id)
         if message is None:
             self.turn.finish(worker, done, Value(NULL))
@@ -636,7 +637,7 @@ class MailDesk(Desk):
         self._serve(mailbox)
 
     def _change(self, worker: Worker, step: f.Step, changed: e.MailboxChanged) -> None:
-        done = e.StepFinished(p=step.p, n=step.n, step=step.step, fp=step.fp, about=step.about)
+        done = step_finished(step, about=step.about)
         self.turn.record((changed, NO_VALUE), (done, Value(NULL)))
         self.turn.answer(worker, step.p, step.n, Value(NULL))
 

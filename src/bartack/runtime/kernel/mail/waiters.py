@@ -13,8 +13,9 @@ import msgspec
 
 from bartack.errors import BartackError
 from bartack.messaging import Message
+from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.timers import Timer
-from bartack.runtime.kernel.turn import Peer, Turn, describe
+from bartack.runtime.kernel.turn import Peer, Turn
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
