@@ -10,7 +10,7 @@ from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
 from bartack.core._disk import DIR_MODE, FILE_MODE, Disk, RealDisk, birth_of, is_disk_trouble, write_all
 from bartack.core._facts import FileFacts
-from bartack.core._files import naming, open_private, replace_file, write_file, write_in_place
+from bartack.core._files import make_file, naming, open_private, replace_file, write_file, write_in_place
 from bartack.core._flaws import Flaw, KeyPath, dotted, find_flaws, unknown_name
 from bartack.core._git import GIT_SETTINGS, find_git, git_command, git_environment
 from bartack.core._git_shield import make_repository, shield
@@ -79,6 +79,7 @@ __all__ = [
     "is_trusted",
     "known_keys",
     "list_trusted",
+    "make_file",
     "make_own_folder",
     "make_private",
     "make_repository",

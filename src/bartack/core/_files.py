@@ -1,11 +1,13 @@
 """Replacing a file: every reader, and every crash, finds the old content or the new one, nothing between.
 
 ``replace_file`` is for files of our own; ``write_file`` for whatever a person or a program names, which may be a device.
+``make_file`` makes an empty one for a library that opens it itself, as SQLite does.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from collections.abc import Generator
@@ -107,6 +109,24 @@ def open_private(path: str | Path, flags: int) -> int:
     Also serves as the ``opener`` of the built-in ``open``.
     """
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, FILE_MODE)
+
+
+def make_file(path: str | Path) -> None:
+    """Make an empty file for its owner only, unless there is a file, which has to be writable then. Links are followed.
+
+    A file that exists is never opened. Closing a descriptor releases all locks that this process has on the file, also those
+    taken through other descriptors, and SQLite locks its databases in this way: another process that finds no lock deletes
+    the log that this process still uses.
+
+    Raises:
+        OSError: The file cannot be made, or not be written.
+    """
+    target = os.path.realpath(path)
+    try:
+        os.close(open_private(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        if not os.access(target, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path)) from None
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
-from bartack.core import FILE_MODE, Clock, SystemClock
+from bartack.core import FILE_MODE, Clock, SystemClock, make_file
 from bartack.errors import StoreTooNewError, StoreUnavailableError
 from bartack.resilience._home import DATABASE, boot_id, make_private
 from bartack.resilience._salvage import put_aside, save_rows
@@ -233,7 +233,7 @@ class StateStore:
             return -1
 
     def _open(self) -> _Open:
-        _create_private(self.path)
+        make_file(self.path)  # SQLite gives its other files the permissions of this one
         connection = sqlite3.connect(self.path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
         try:
             mode = "DELETE" if _on_network(self.directory) else "WAL"
@@ -343,11 +343,6 @@ def _prepare(opened: _Open, busy_s: float, *, durable: bool) -> None:
 def _primary(error: sqlite3.DatabaseError) -> int:
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF
-
-
-def _create_private(path: Path) -> None:
-    # SQLite gives its other files the permissions of this one.
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
 
 
 def _lock_within(fd: int, wait_s: float, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bartack.core import FILE_MODE, RealDisk, replace_file, write_file
+from bartack.core import FILE_MODE, RealDisk, make_file, replace_file, write_file
 from bartack.testing import FaultyDisk, PowerCut
 
 OLD = b"old content"
@@ -311,3 +312,39 @@ def test_a_named_target_behind_a_link_is_replaced_and_keeps_its_mode(tmp_path: P
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_bytes() == b"new"
     assert stat.S_IMODE((tmp_path / "real").stat().st_mode) == 0o640
+
+
+def test_an_empty_file_is_made_for_its_owner_only_also_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+
+    make_file(tmp_path / "link")
+
+    assert (tmp_path / "file").read_bytes() == b""
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == FILE_MODE
+
+
+def test_making_a_file_that_exists_keeps_its_content_and_the_locks_on_it(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    target.write_bytes(OLD)
+    probe = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    with target.open("r+b") as held:
+        fcntl.lockf(held, fcntl.LOCK_EX)
+
+        make_file(target)
+
+        found = subprocess.run([sys.executable, "-c", probe, str(target)], capture_output=True, check=False)
+    assert b"BlockingIOError" in found.stderr
+    assert target.read_bytes() == OLD
+
+
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "file"
+    target.write_bytes(OLD)
+
+    def refuse(path: str, mode: int) -> bool:
+        return False
+
+    monkeypatch.setattr(os, "access", refuse)  # root may write everything
+
+    with pytest.raises(PermissionError, match="file"):
+        make_file(target)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -225,6 +226,26 @@ def test_a_forked_child_opens_a_connection_of_its_own(outbox: Outbox) -> None:
     os.waitpid(child, 0)
 
     assert outbox.known(["e0", "child"]) == {"e0", "child"}
+
+
+@pytest.mark.parametrize("opener", ["another store", "another thread"])
+def test_a_second_connection_of_a_process_keeps_the_lock_of_the_first(tmp_path: Path, opener: str) -> None:
+    directory = tmp_path / "state"
+    program = (
+        "import sys\n"
+        "from bartack.resilience import NewEvent, Outbox, StateStore\n"
+        "with StateStore(sys.argv[1]) as store:\n"
+        "    Outbox(store).put([NewEvent('other', 'pattern', 'http://x', b'{}')])\n"
+    )
+    with StateStore(directory) as store, StateStore(directory) as second, ThreadPoolExecutor(1) as thread:
+        fill(Outbox(store), 1)
+        log = (directory / "outbox.db-wal").stat().st_ino
+        assert (thread.submit(store.read, count).result() if "thread" in opener else second.read(count)) == 1
+        # The last process to close a database deletes its log, unless it finds the lock of another process.
+        subprocess.run([sys.executable, "-c", program, str(directory)], check=True, timeout=120)
+
+        assert (directory / "outbox.db-wal").stat().st_ino == log
+        assert store.read(count) == 2
 
 
 def test_importing_the_package_loads_nothing_slow() -> None:

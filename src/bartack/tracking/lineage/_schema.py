@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from bartack.core import FILE_MODE, canonical
+from bartack.core import canonical, make_file
 from bartack.errors import StoreTooNewError, StoreUnavailableError
 
 APPLICATION = 0x62744C4E
@@ -23,6 +23,9 @@ APPLICATION = 0x62744C4E
 SCHEMA_VERSION = 1
 
 BUSY_MS = 5000
+
+_SMALLEST = 512
+"""The size in bytes of the smallest page that a database can have."""
 
 CACHE_KIB = {"rw": 32 * 1024, "ro": 8 * 1024}
 """What a connection keeps of the file in memory. There is one that writes; there may be many that read."""
@@ -86,7 +89,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
     """
     try:
         os.makedirs(path.parent, mode=0o700, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+        make_file(path)
         _refuse_foreign(path)
         connection = _connect(path, "rw")
     except (OSError, sqlite3.Error) as error:
@@ -129,11 +132,12 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """SQLite itself takes a file of a few bytes for an empty database, and would overwrite it."""
-    with path.open("rb") as file:
-        start = file.read(16)
-    if start not in {b"", b"SQLite format 3\0"}:
-        raise StoreUnavailableError(str(path), "it is no database")
+    """SQLite takes a file of a few bytes for an empty database and would overwrite it; longer ones it refuses itself.
+
+    The size is enough to see that, and the file must not be opened here (see ``make_file``).
+    """
+    if 0 < path.stat().st_size < _SMALLEST:
+        raise StoreUnavailableError(str(path), "it is not a database")
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:

@@ -5,6 +5,8 @@ import os
 import random
 import sqlite3
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -742,6 +744,23 @@ def test_a_file_that_is_no_database_is_refused_unchanged(tmp_path: Path, content
         LineageStore(path).open()
 
     assert path.read_bytes() == content
+
+
+def test_a_second_store_of_a_process_keeps_the_lock_of_the_first(store: LineageStore) -> None:
+    program = (
+        "import sys\n"
+        "from bartack.tracking.lineage._store import LineageStore\n"
+        "with LineageStore(sys.argv[1]) as store:\n"
+        "    store.stats()\n"
+    )
+    store.track(created("a"))
+    log = Path(f"{store.path}-wal")
+    before = log.stat().st_ino
+    with LineageStore(store.path):
+        # The last process to close a database deletes its log, unless it finds the lock of another process.
+        subprocess.run([sys.executable, "-c", program, str(store.path)], check=True, timeout=120)
+
+        assert log.stat().st_ino == before
 
 
 def test_another_kind_of_database_is_refused(tmp_path: Path) -> None:
