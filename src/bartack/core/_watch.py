@@ -16,6 +16,7 @@ import select
 import struct
 import sys
 import time
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
@@ -99,11 +100,11 @@ def _open_kind(path: str, kind: WatchKind) -> Watch:
     return _PollWatch(path)
 
 
-class _Closing:
+class _Closing(ABC):
     """A watch as a context manager."""
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     def __enter__(self) -> Self:
         return self

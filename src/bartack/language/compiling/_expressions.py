@@ -7,6 +7,7 @@ because Python's compiler cannot nest that deep. `_statements.py` is next.
 from __future__ import annotations
 
 import ast
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -57,7 +58,7 @@ def function_name(declared: Declared, program: Program) -> str:
     return f"pw{traits.index(declared.trait) + 1}_{declared.trait.name.name}_{declared.name}"
 
 
-class Expressions:
+class Expressions(ABC):
     """Compiles expressions of one module."""
 
     frame: Frame
@@ -588,9 +589,9 @@ class Expressions:
                 tools.append(make.tupled(part, entry))
         return tools
 
+    @abstractmethod
     def do_block(self, node: tree.DoBlock) -> str:
         """Make a function of a do-block, to be defined before the current statement; returns its name."""
-        raise NotImplementedError
 
     # Source text.
 

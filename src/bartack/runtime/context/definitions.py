@@ -24,7 +24,6 @@ from bartack.runtime.protocol.values import (
     PLAIN,
     Buffer,
     Codec,
-    Unawaited,
     codec,
     encode,
     encode_atoms,
@@ -284,7 +283,7 @@ class Worker(Generic[P, R_co]):
         return f"<worker {self.ref}>"
 
 
-class WorkerCall(Unawaited, Generic[R_co]):
+class WorkerCall(Generic[R_co]):
     """A worker with its arguments, to be awaited, delegated, spawned or run. It cannot be changed."""
 
     __slots__ = ("_place", "_used", "args", "kwargs", "worker")

@@ -17,7 +17,7 @@ import types
 import typing
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 from msgspec import inspect as shapes
@@ -34,14 +34,13 @@ DEEPEST: Final = 128
 Buffer = bytes | bytearray | memoryview | msgspec.Raw
 
 
-class Unawaited:
+@runtime_checkable
+class Unawaited(Protocol):
     """Something that has no value before it is awaited."""
-
-    __slots__ = ()
 
     def not_awaited(self) -> BartackError:
         """What is wrong with using it as a value."""
-        raise NotImplementedError
+        ...
 
 
 class UnsupportedTypeError(TypeError):
@@ -104,6 +103,10 @@ def _check_float(value: float, depth: int) -> None:
 def _check_datetime(value: datetime.datetime, depth: int) -> None:
     if value.utcoffset() is None:
         raise _Unsound("naive datetime")
+
+
+def _refuse_unawaited(value: Unawaited, depth: int) -> None:
+    raise value.not_awaited()
 
 
 def _check_elements(value: list[object], depth: int) -> None:
@@ -204,13 +207,11 @@ def _find_check(kind: type[object]) -> _Check:
         return _check_fields(names)
 
     def refuse(value: object, depth: int) -> None:
-        if isinstance(value, Unawaited):
-            raise value.not_awaited()
         if isinstance(value, types.CoroutineType):
             raise _Unsound(f"a coroutine that was never awaited ({value.__qualname__})")
         raise _Unsound(_name_of(kind))
 
-    return refuse
+    return _refuse_unawaited if issubclass(kind, Unawaited) else refuse
 
 
 def _name_of(kind: object) -> str:

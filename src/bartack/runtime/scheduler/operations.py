@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from types import CodeType, FrameType
 from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
@@ -21,7 +22,7 @@ from bartack.errors import (
     StepCancelledError,
 )
 from bartack.runtime.protocol.source_places import OWN_CODE, shown_place
-from bartack.runtime.protocol.values import Buffer, Unawaited
+from bartack.runtime.protocol.values import Buffer
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -126,16 +127,16 @@ class Op(Generic[T_co]):
 AnyOp = Op[object]
 
 
-class LocalOp(Op[T_co]):
+class LocalOp(Op[T_co], ABC):
     """Something that happens inside the worker alone. No step: it has no number and is not recorded."""
 
+    @abstractmethod
     def enter(self, branch: AnyBranch) -> Reply | None:
-        """The branch awaits this: what it goes on with, or ``None`` if it has to wait."""
-        raise NotImplementedError
+        """The branch awaits this: what it continues with, or ``None`` if it has to wait."""
 
+    @abstractmethod
     def interrupt(self, branch: AnyBranch, reason: str) -> Reply | None:
-        """The branch that waits for this is cancelled: what it goes on with, or ``None`` if it has to wait on."""
-        raise NotImplementedError
+        """The branch that waits for this is cancelled: what it continues with, or ``None`` if it has to wait longer."""
 
 
 class BranchWait(LocalOp[object]):
@@ -157,7 +158,7 @@ class BranchWait(LocalOp[object]):
         return None, StepCancelledError(reason)
 
 
-class Counted(Op[T_co], Unawaited):
+class Counted(Op[T_co]):
     """A step: it has a number, a fingerprint and a recorded outcome.
 
     A program that uses it, or throws it away, without having awaited it has forgotten to do so.

@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from bartack.runtime.patchwork._fiber import Fiber, perform
-from bartack.runtime.scheduler.operations import LocalOp
+from bartack.runtime.scheduler.operations import Op
 
 
-class Wish(LocalOp[object]):
+class Wish(Op[object]):
     """Something to wait for."""
 
     __slots__ = ()
