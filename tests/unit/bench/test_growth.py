@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ def test_a_limit_that_was_not_measured_is_not_missed() -> None:
     assert growth.missed({"views": {100_000: {"show (s)": 100.0}}}) == []
 
 
-@pytest.mark.skipif("SOAK" not in os.environ, reason="it runs real runs; make soak does it")
+@pytest.mark.soak
 @pytest.mark.parametrize(("name", "size"), [("steps", 1_010), ("workers", 2), ("views", 100)])
 def test_each_table_can_be_measured(tmp_path: Path, name: str, size: int) -> None:
     row = growth.TABLES[name].measure(str(tmp_path), size)
