@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
 import pytest
 from tests.crash.runs import Begin, RealRun, kill
 
+from bartack.errors import StepNotFoundError
 from bartack.journal import open_reader
+from bartack.runtime import AsyncRun, Run
 from bartack.runtime.state.apply import apply_all
 from bartack.runtime.state.entries import Output, decode_entry
 from bartack.runtime.state.run_state import State
@@ -86,3 +89,34 @@ def test_an_edited_program_need_not_fit_a_history_that_is_over(tmp_path: Path) -
 
         assert run.api.wait(30).status == "completed"
         assert run.api.result(str) == "7"
+
+
+STUCK = """\
+from bartack import Context, worker
+
+@worker
+async def main(ctx: Context) -> int:
+    read = await ctx.shell("cat", "answer.txt")
+    return int(str(read))
+"""
+
+
+@pytest.mark.parametrize("kind", [Run, AsyncRun])
+def test_a_step_is_executed_again_when_a_program_resumes_the_run_so(
+    tmp_path: Path, kind: type[Run | AsyncRun]
+) -> None:
+    (tmp_path / "team.py").write_text(STUCK)
+    (tmp_path / "answer.txt").write_text("none")
+    with RealRun.create_from(tmp_path, "team.py", "main") as run:
+        assert run.finish() != 0
+        (tmp_path / "answer.txt").write_text("7")
+        with pytest.raises(StepNotFoundError):
+            run.api.resume(again="main:9")
+
+        if kind is Run:
+            run.api.resume(again="main:1")
+        else:
+            asyncio.run(AsyncRun(run.api).resume(again="1"))
+
+        assert run.api.wait(30).status == "completed"
+        assert run.api.result(int) == 7

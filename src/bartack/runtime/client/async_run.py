@@ -141,6 +141,7 @@ class AsyncRun:
         program: str | os.PathLike[str] | None = None,
         unknown: str | None = None,
         value: object = None,
+        again: str | None = None,
         workspace: str | os.PathLike[str] | None = None,
         sets: Sequence[str] = (),
     ) -> None:
@@ -148,7 +149,13 @@ class AsyncRun:
 
         def resume() -> None:
             self._run.resume(
-                update=update, program=program, unknown=unknown, value=value, workspace=workspace, sets=sets
+                update=update,
+                program=program,
+                unknown=unknown,
+                value=value,
+                again=again,
+                workspace=workspace,
+                sets=sets,
             )
 
         await asyncio.to_thread(resume)

@@ -30,6 +30,7 @@ from bartack.errors import (
 )
 from bartack.journal import FileBlobs, check_kept, open_reader
 from bartack.messaging import DeadLetterQueue
+from bartack.runtime.client.again import set_aside
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.client.dead_letters import open_letters
 from bartack.runtime.client.manage import cancel_run, fail_run, fork_run
@@ -221,6 +222,7 @@ class Run:
         program: str | os.PathLike[str] | None = None,
         unknown: str | None = None,
         value: object = None,
+        again: str | None = None,
         workspace: str | os.PathLike[str] | None = None,
         sets: Sequence[str] = (),
     ) -> None:
@@ -233,6 +235,8 @@ class Run:
             program: Take the program from this file, likewise.
             unknown: What to do with a step whose outcome is not known: ``retry``, ``done`` or ``fail``.
             value: With ``done``: its outcome.
+            again: Execute this step again, ``path:n`` or ``n`` of the first worker: its recorded outcome is set aside, with all
+                that followed from it.
             workspace: Where its workspace is, if it is not where it was.
             sets: Settings that hold for this run from now on, each ``section.key=value``.
 
@@ -240,7 +244,8 @@ class Run:
             ConfigError: A setting cannot be used, or cannot change any more.
             WorkspaceBusyError: Another run of the pipeline works in its workspace.
             JournalLockedError: Another process runs it.
-            ResumeRefusedError: It has ended for good, or needs a decision first.
+            ResumeRefusedError: It has ended for good, needs a decision first, or cannot execute the step again.
+            StepNotFoundError: There is no step to execute again, or it has no outcome.
             PeerRefusedError: This process belongs to a run.
             HubStoppedError: A process runs it and is stopped.
             JournalLostError: Its journal has lost acknowledged entries; nothing was executed or changed. Accepting the
@@ -252,10 +257,12 @@ class Run:
         check_own(self._run)
         check_resumed(sets)
         check_kept(self._run.path, at_least=known_seq(self._run))
-        if update or program is not None:
-            update_program(self._run, None if program is None else Path(program))
         decision = None if unknown is None else UnknownDecision(unknown)
         check_may_drive(self._run)
+        if again is not None:
+            set_aside(self._run, again)
+        if update or program is not None:
+            update_program(self._run, None if program is None else Path(program))
         check_resumable(self._run, read_state(self._run), decision)
         given = None if workspace is None else os.fspath(workspace)
         self._launch(decision, encode(value) if unknown == "done" else b"", given, sets)
