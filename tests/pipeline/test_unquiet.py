@@ -5,6 +5,7 @@ Only what an agent is known to have changed is held against it. Through the real
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,21 @@ def test_tasks_side_by_side_that_all_update_the_spec_are_warned_about_before_the
     assert f"{told}; set pipeline.spec = false, or parallel.tasks = 1" in done.stderr
     assert without.returncode == (0 if command == "run" else 1)
     assert (told in without.stderr) == (command == "check")
+
+
+@pytest.mark.requirement("spec-conflicts-are-announced")
+def test_the_warning_about_the_spec_is_part_of_the_json_of_check(tmp_path: Path) -> None:
+    settings = TWO_TASKS.format(merge="branch") + "[pipeline]\nspec = true\n"
+    studio = Studio(tmp_path, settings, {"SPEC.md": "# Spec\n"}, implement=WRITES)
+
+    done = studio.bartack("check", "bartack.toml", "--json", "--strict")
+    (found,) = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert done.returncode == 1
+    assert (found["severity"], found["code"], found["setting"]) == ("warning", "", "pipeline.spec")
+    written = (studio.place / "bartack.toml").read_text().splitlines()
+    assert found["line"] == written.index("spec = true") + 1
+    assert found["problem"].startswith("each task updates SPEC.md")
 
 
 def test_one_task_that_updates_the_spec_is_not_warned_about(tmp_path: Path) -> None:

@@ -72,17 +72,17 @@ def check(
     places = paths or (Path(),)
     settings = [file for path in places if (file := _settings_file(path)) is not None]
     problems = [problem for file in settings for problem in _settings_problems(file)]
-    cautions = [text for file in settings for text in _settings_cautions(file)] if not problems else []
+    cautions = [one for file in settings for one in _settings_cautions(file)] if not problems else []
     programs = [file for path in places for file in _patchwork_files(path)]
     python = [file for path in places for file in _python_files(path, exclude)]
     found = survey(programs) if programs or not (python or settings) else None
     report = check_python(python, select=select, ignore=ignore) if python else None
     if as_json:
-        _write_json(problems, found, report)
+        _write_json(problems, cautions, found, report)
     else:
         _show_problems(problems, settings)
-        for text in cautions:
-            say(text)
+        for caution in cautions:
+            say(caution.problem)
         _show(found, report)
     failed = (
         bool(problems) or (strict and bool(cautions)) or (found is not None and _fails(found, strict=strict))
@@ -142,10 +142,10 @@ def _settings_file(path: Path) -> Path | None:
     return file if file.name == CONFIG_FILE and file.is_file() else None
 
 
-def _settings_cautions(file: Path) -> list[str]:
+def _settings_cautions(file: Path) -> list[SettingProblem]:
     from bartack.cli.project._check_config import find_cautions  # noqa: PLC0415 - likewise
 
-    return find_cautions(file.parent.resolve())
+    return find_cautions(file.parent.resolve(), str(file))
 
 
 def _settings_problems(file: Path) -> list[SettingProblem]:
@@ -164,10 +164,16 @@ def _show_problems(problems: list[SettingProblem], settings: list[Path]) -> None
         screen.line(f"no errors in {CONFIG_FILE}")
 
 
-def _write_json(problems: list[SettingProblem], found: Survey | None, report: Report | None) -> None:
-    for problem in problems:
-        shown = msgspec.structs.asdict(problem) | {"severity": "error"}
-        sys.stdout.write(msgspec.json.encode(shown).decode() + "\n")
+def _write_json(
+    problems: list[SettingProblem],
+    cautions: list[SettingProblem],
+    found: Survey | None,
+    report: Report | None,
+) -> None:
+    for severity, some in (("error", problems), ("warning", cautions)):
+        for problem in some:
+            shown = msgspec.structs.asdict(problem) | {"severity": severity}
+            sys.stdout.write(msgspec.json.encode(shown).decode() + "\n")
     for one in found.diagnostics if found is not None else ():
         sys.stdout.write(to_json(one, found.sources if found is not None else {}) + "\n")
     if report is not None:

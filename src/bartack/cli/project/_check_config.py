@@ -28,14 +28,15 @@ def check_config(project: Path, shown: str = CONFIG_FILE) -> list[SettingProblem
     return sorted(found, key=lambda problem: (problem.line == 0, problem.line, problem.column))
 
 
-def find_cautions(project: Path) -> list[str]:
-    """What to know of settings that have no problems, before a run."""
-    config = read_settings(project).config
+def find_cautions(project: Path, shown: str = CONFIG_FILE) -> list[SettingProblem]:
+    """Warnings about settings that have no problems, each without a code; the arguments are those of ``check_config``."""
+    reading = read_settings(project, shown=shown)
+    config = reading.config
     if not config.tasks:
         return []
     roles = needed_roles(config, find_workspace(project))
     caution = warn_of_conflicts(config, roles, {task.id: task.depends_on for task in config.tasks})
-    return [caution] if caution else []
+    return [reading.blame.setting("pipeline.spec", caution, code="")] if caution else []
 
 
 def _of_text(error: ConfigError, shown: str) -> SettingProblem:
