@@ -17,7 +17,9 @@ from typing import Final
 from bartack.core import RealDisk
 from bartack.journal import FileJournal
 from bartack.runtime.hub import commands as _commands
+from bartack.runtime.hub import connections as _connections
 from bartack.runtime.hub import hub as _hub
+from bartack.runtime.hub import parents as _parents
 from bartack.runtime.hub.serve import main
 from bartack.runtime.kernel import actions as _actions
 from bartack.runtime.kernel import core as _core
@@ -100,10 +102,10 @@ def arm(point: str, times: int) -> None:
     if when == "never":
         return
     if when == "impatient":
-        _hub.SWEEP_S, _hub.STUCK_S = 0.1, 0.3  # type: ignore[misc]  # - nobody wants to wait for half a minute
+        _hub.SWEEP_S, _connections.STUCK_S = 0.1, 0.3  # type: ignore[misc]  # - half a minute is too long for a test
         return
     if when == "unforgiving":
-        _hub.PARENT_RESTARTS = (_hub.PARENT_RESTARTS[0], 600.0)  # type: ignore[misc]  # - a busy machine is slow to start anything
+        _parents.PARENT_RESTARTS = (_parents.PARENT_RESTARTS[0], 600.0)  # type: ignore[misc]  # - a busy machine is slow to start anything
         return
     if when == "small":
         resource.setrlimit(resource.RLIMIT_FSIZE, (times << 20, times << 20))

@@ -30,7 +30,7 @@ from tests.crash.runs import PATIENCE_S, Parts, RealRun, kill, spin
 
 from bartack.core import add_trusted, open_watch
 from bartack.journal import Entry, open_reader
-from bartack.runtime.hub.hub import PARENT_RESTARTS
+from bartack.runtime.hub.parents import PARENT_RESTARTS
 from bartack.runtime.kernel.workers import WORKER_RESTARTS
 from bartack.runtime.rundir.transcript import lost_lines
 from bartack.runtime.scheduler.fingerprint import step_key

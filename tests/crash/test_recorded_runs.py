@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from bartack.core import add_trusted
+from bartack.journal import open_reader
 from bartack.runtime.client.run import Run
 from bartack.runtime.rundir.layout import RunDir
 from bartack.testing import assert_replays
@@ -46,8 +47,14 @@ def restore(kind: str, workspace: Path) -> RunDir:
     place = workspace / ".bartack" / "runs" / kept.name
     shutil.copytree(JOURNALS / kind / "workspace", workspace, dirs_exist_ok=True)
     shutil.copytree(kept, place)
+    (place / "program").mkdir(exist_ok=True)  # git keeps no empty directory
     add_trusted(place)
-    return RunDir(place)
+    run = RunDir(place)
+    with open_reader(place) as reader:
+        last = list(reader.read())[-1]
+    run.lock.touch(0o600)
+    run.keep_sign_of_life(last.at)  # the time in which no hub ran it does not count
+    return run
 
 
 def bartack(workspace: Path, *args: str, code: int = 0) -> str:

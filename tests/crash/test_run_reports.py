@@ -9,7 +9,7 @@ import pytest
 from tests.crash.runs import Begin, RealRun, kill, wait_until
 
 from bartack.journal import Entry
-from bartack.runtime.hub.hub import PARENT_RESTARTS
+from bartack.runtime.hub.parents import PARENT_RESTARTS
 from bartack.runtime.state.entries import FailureRecorded, WorkerCrashed
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the bounds are those of Linux")

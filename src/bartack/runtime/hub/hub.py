@@ -8,42 +8,37 @@ keeper runs commands.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
-import socket
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from types import FrameType
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, Protocol
 
 import msgspec
 
 from bartack.core import Account, is_disk_trouble
-from bartack.errors import AgentStartError, BartackError, FrameError, JournalPoisonedError, RunDiskError
+from bartack.errors import AgentStartError, BartackError, JournalPoisonedError, RunDiskError
 from bartack.journal import Journal, Veil
 from bartack.runtime.hub.admission import Gatekeeper
 from bartack.runtime.hub.agent_host import HubHost
 from bartack.runtime.hub.clock import HubClock
 from bartack.runtime.hub.commands import Commands
-from bartack.runtime.hub.connection import Connection
-from bartack.runtime.hub.listener import Door, silent
-from bartack.runtime.hub.machine import check_room
+from bartack.runtime.hub.connections import Connections
+from bartack.runtime.hub.listener import Door
 from bartack.runtime.hub.orphans import kill_orphans
-from bartack.runtime.hub.poller import READ, WRITE, Poller, open_poller
+from bartack.runtime.hub.parents import NAMES, Parents
+from bartack.runtime.hub.poller import READ, open_poller
 from bartack.runtime.hub.post_mortem import PostMortem
 from bartack.runtime.hub.prompts import Prompts
 from bartack.runtime.hub.reopened import Reopened
+from bartack.runtime.hub.signals import Signals
+from bartack.runtime.hub.worker_processes import WorkerProcesses
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.idle import describe_deadlock, find_deadlock, is_blocked_on_people
 from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
-from bartack.runtime.kernel.workers import START_FAILED
 from bartack.runtime.program.stderr import pass_on_errors
-from bartack.runtime.protocol import frames as f
-from bartack.runtime.protocol.requests import PARENT_OF_COMMANDS, PARENT_OF_WORKERS, Process
-from bartack.runtime.protocol.scoreboard import Scoreboard
+from bartack.runtime.protocol.requests import PARENT_OF_COMMANDS, Process
 from bartack.runtime.protocol.steps import AskArgs
 from bartack.runtime.rundir.inside import ZYGOTE
 from bartack.runtime.rundir.layout import RunDir
@@ -53,20 +48,9 @@ from bartack.runtime.state.history import iter_greeting
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Recorded
 from bartack.supervision import (
-    KEEPER,
-    Exited,
-    Fence,
-    Gone,
-    Intensity,
     ParentClient,
     ParentDied,
-    ParentEvent,
-    Started,
-    StartFailed,
-    files_limit,
-    kill_descendants,
     raise_files,
-    read_facts,
     restore_files,
     set_subreaper,
 )
@@ -75,12 +59,9 @@ IDLE_COMMIT_S: Final = 0.05
 """Entries nobody waits for are made durable when nothing has happened for this long."""
 STAGED_LIMIT: Final = 1000
 """More entries than this are never kept waiting."""
-PARENT_RESTARTS: Final = (3, 5.0)
-"""So often within so many seconds a parent program may die and be started again; once more fails the session."""
 SWEEP_S: Final = 5.0
 LOOK_S: Final = 1.0
 """How often the hub leaves a sign of life, and looks at what nobody reports."""
-STUCK_S: Final = 30.0
 DEADLOCK_NOTE_S: Final = 10.0
 """How long all workers wait for each other before the log has it, too."""
 
@@ -121,13 +102,11 @@ class Observer(Protocol):
 class Hub:
     """Drives one run until it ends or is interrupted."""
 
-    _fence: Fence | None = None
-    """Around processes of another user."""
     _waits: Sequence[str] = ()
     """What all workers waited for when the hub looked last, if they waited for each other."""
     _deadlocked_at = 0.0
     _soft_files = 0
-    """How many files this process could open before the hub raised that; its children can open as many."""
+    """How many files this process could open before the hub raised the limit; its children can open as many."""
 
     def __init__(
         self,
@@ -149,37 +128,36 @@ class Hub:
         self._clock = clock
         self._mirror = Mirror(run, core.state, describe, veil)
         self._poller = open_poller()
-        self._connections: dict[int, Connection] = {}
-        self._numbers = self._tokens = 0
-        self._workers: dict[int, tuple[str, int]] = {}
-        self._slates: dict[int, tuple[int, Scoreboard]] = {}
-        """What each worker is busy with, by its token, beside the number of its connection."""
-        self._statuses: dict[int, str] = {}
-        self._pids: dict[int, int] = {}
+        self._tokens = 0
         self._began_us = time.time_ns() // 1000
-        self._started: dict[str, int] = {}
-        """When each parent program was started: microseconds since 1970, UTC."""
-        self._witness = PostMortem(self.watch, self.unwatch, pass_on_errors)
-        self._deaths = {module: Intensity(*PARENT_RESTARTS) for module in (ZYGOTE, KEEPER)}
         self._status = ""
         self._door: Door | None = None
         self._swept = self._looked = 0.0
-        self._signals: list[int] = []
+        self._signals = Signals(self._poller, clock.continued)
         self._done_with: list[str] = []
-        self._zygote: ParentClient | None = None
-        self._keeper: ParentClient | None = None
         self._commands = Commands(run, self._new_token, core.state, self._show_live, account)
         self._prompts = prompts
         core.workers.last_look = prompts.unused
-        self._host = HubHost(self._poller, self._kept, self._new_token, observer.show, clock, account)
-        self._gate = Gatekeeper(self._commands.token_key, core.state, account)
+        self._host = HubHost(self._poller, self._keeper, self._new_token, observer.show, clock, account)
+        self._parents = Parents(
+            run,
+            core.state,
+            self._poller,
+            ready=self._parent_ready,
+            note=lambda text: observer.show("note", "", text),
+            account=account,
+        )
+        gate = Gatekeeper(self._commands.token_key, core.state, account)
+        self._connections = Connections(core, self._poller, gate, self._parents, self._history_for)
+        post_mortem = PostMortem(self.watch, self.unwatch, pass_on_errors)
+        self._workers = WorkerProcesses(run, core, self._parents, self._connections, post_mortem)
         self._perform: dict[type[act.Action], Callable[..., None]] = {
-            act.SendFrames: self._say,
-            act.SendHistory: self._greet,
-            act.CloseConnection: self._hang,
+            act.SendFrames: self._connections.send,
+            act.SendHistory: self._connections.send_history,
+            act.CloseConnection: self._connections.close_one,
             act.StartWorker: self._start_worker,
-            act.StopWorker: self._stop_worker,
-            act.ReadScoreboard: self._look_at,
+            act.StopWorker: self._workers.stop,
+            act.ReadScoreboard: self._read_scoreboard,
             act.StartShell: self._start_shell,
             act.StopShell: self._stop_shell,
             act.StartPrompt: self._start_prompt,
@@ -201,7 +179,7 @@ class Hub:
         kill_orphans(self._run, self._core.timeouts.limit("lock"), first=self._core.state.hub == 0)
         if self._observer.listens:
             self._core.turn.listen()
-        with self._catching_signals():
+        with self._signals:
             try:
                 self._mirror.mend_transcript()
                 begin(self._core)
@@ -302,8 +280,8 @@ class Hub:
             # Late commit: whoever became ready meanwhile shares the sync.
             for call, events in self._poller.wait(0.0):
                 call(events)
-        if self._signals:
-            self.interrupt("interrupted" if self._signals[0] == signal.SIGINT else "terminated")
+        if self._signals.seen:
+            self.interrupt("interrupted" if self._signals.seen[0] == signal.SIGINT else "terminated")
         self._turn_end(idle=not ready)
         self._beat()
         self._observer.turn(self._core.state)
@@ -362,38 +340,29 @@ class Hub:
             self._check_kept()
             if self._door is not None:
                 self._door.look(now)
-            self._look_at_slates()
+            self._read_scoreboards()
             self._look_for_deadlock(now)
         self._commands.look(now, self._core.shell_too_large)
         if now - self._swept >= SWEEP_S:
             self._swept = now
-            self._drop_stuck(now)
-
-    def _drop_stuck(self, now: float) -> None:
-        """A stranger who asks and does not read is not waited for, nor one who does not say who he is."""
-        for connection in silent(self._connections.values(), now):
-            self._drop(connection)
-        for connection in list(self._connections.values()):
-            since = connection.stuck_since
-            if connection.worker is None and since is not None and now - since >= STUCK_S:
-                self._drop(connection)
+            self._connections.drop_stuck(now)
 
     def _check_kept(self) -> None:
         """A run that waits writes nothing, and would not notice for long that its directory is gone."""
         if not self._status and not os.path.exists(self._run.journal):
             self.interrupt("disk")
 
-    def _look_at_slates(self) -> None:
-        """A body that goes on for long is written down, like everything that takes its time."""
-        for number, scoreboard in self._slates.values():
-            self._take_slate(number, scoreboard)
+    def _read_scoreboards(self) -> None:
+        """Record bodies that have run for long, like all steps that take their time."""
+        for number in self._workers.connection_numbers():
+            self._workers.read_scoreboard(number)
             self._turn_end()
 
     def _look_for_deadlock(self, now: float) -> None:
         """Report that all workers wait for each other, when two looks have found the same; after some time also in the log."""
         waits = find_deadlock(self._core)
         settled, self._waits = waits == self._waits, waits
-        if not settled or not self._is_asleep():
+        if not settled or (waits and not self._workers.are_asleep()):
             waits = []
         if waits != self._mirror.deadlock:
             self._mirror.deadlock = waits
@@ -404,73 +373,17 @@ class Hub:
             self._core.turn.after_commit(act.Show("note", "", describe_deadlock(waits)))
             self._turn_end()
 
-    def _is_asleep(self) -> bool:
-        """Whether no worker computes beside its waits."""
-        facts = [read_facts(pid) for pid in self._pids.values()] if self._waits else []
-        return all(one is not None and one.state == "S" for one in facts)
-
-    def _look_at(self, action: act.ReadScoreboard) -> None:
-        peer = self._core.turn.by_worker.get(action.path)
-        for number, scoreboard in self._slates.values():
-            if peer is not None and peer.number == number:
-                self._take_slate(number, scoreboard)
-
-    def _take_slate(self, number: int, scoreboard: Scoreboard) -> None:
-        peer = self._core.turn.peers.get(number)
-        if peer is None or peer.worker is None:
-            return
-        for begin in _read_slate(scoreboard):
-            if (begin.p, begin.n) not in peer.worker.open:
-                self._core.frame(number, begin)
-
-    def _last_words(self, token: int) -> list[f.Begin]:
-        """What a worker was busy with that is gone."""
-        _, scoreboard = self._slates.pop(token, (0, None))
-        if scoreboard is None:
-            return []
-        words = _read_slate(scoreboard)
-        scoreboard.close()
-        return words
-
     # Opening and closing.
 
     def _open(self) -> None:
-        if self._account is not None:
-            self._fence = Fence.open(str(self._run.tree_lock))
-        self._zygote = self._start_parent(ZYGOTE)
-        self._keeper = self._start_parent(KEEPER)
+        self._parents.open(self._soft_files)
         if self._prompts.programs is not None:
             self._prompts.programs.attach(self._host)
         group = None if self._account is None else self._account.groups[-1]
-        self._door = Door(self._run.listen(group), self._poller, self._add)
-        self._core.foreign.on_interrupt = lambda: self._signals.append(signal.SIGINT)
+        self._door = Door(self._run.listen(group), self._poller, self._connections.add)
+        self._core.foreign.on_interrupt = lambda: self._signals.seen.append(signal.SIGINT)
         self._core.foreign.processes = self._processes
         self._core.foreign.deadlock = lambda: self._mirror.deadlock
-
-    def _start_parent(self, module: str) -> ParentClient:
-        account = self._account
-        environ = os.environ if account is None else account.environment(os.environ)
-        env = {**environ, **self._run.environment(self._core.state), "PYTHONHASHSEED": str(self._seed())}
-        run = self._core.state.run
-        assert run is not None
-        tree_lock = str(self._run.tree_lock)
-        start = partial(ParentClient.start, module, tree_lock, env, run.workspace, files=self._soft_files)
-        if self._fence is None:
-            parent = start()
-        else:
-            # Another user must not hold our terminal, from which it could read.
-            with open(os.devnull, "wb") as null, self._fence.around(module):
-                parent = start(stdout=null.fileno(), stderr=null.fileno(), account=account)
-        self._started[module] = time.time_ns() // 1000
-
-        def ready(events: int) -> None:
-            self._parent_ready(parent)
-
-        self._poller.register(parent, READ, ready)
-        return parent
-
-    def _seed(self) -> int:
-        return self._run.seed(self._core.state)
 
     def _close(self) -> None:
         if self._door is not None:
@@ -478,156 +391,44 @@ class Hub:
             self._run.remove_socket()
         if self._prompts.programs is not None:
             self._prompts.programs.wind_down()
-        for parent in (self._zygote, self._keeper):
-            if parent is not None:
-                self._unregister(parent)
-                parent.close()
-        kill_descendants()
-        if self._fence is not None:
-            self._fence.close()
-        for connection in self._connections.values():
-            connection.flush()
-            connection.close()
-        for _, scoreboard in self._slates.values():
-            scoreboard.close()
+        self._parents.close()
+        self._connections.close()
+        self._workers.close()
         self._commands.close()
-        self._witness.close()
         self._poller.close()
 
-    # Connections.
-
-    def _add(self, sock: socket.socket, worker: tuple[str, int] | None = None) -> Connection:
-        self._numbers += 1
-        connection = Connection(self._numbers, sock, worker)
-        self._connections[connection.number] = connection
-        self._poller.register(sock, READ, partial(self._connection_ready, connection))
-        return connection
-
-    def _connection_ready(self, connection: Connection, events: int) -> None:
-        if events & WRITE and not connection.flush():
-            self._drop(connection)
-            return
-        if events & READ:
-            try:
-                bodies = connection.receive()
-                if bodies is None:
-                    self._drop(connection)
-                    return
-                for body in bodies:
-                    frame = f.decode_to_hub(body)
-                    if type(frame) is f.Hello:
-                        self._hello(connection, frame)
-                    else:
-                        self._core.frame(connection.number, frame)
-            except FrameError:
-                self._drop(connection)
-        if not connection.at_rest:
-            self._watch(connection)
-
-    def _hello(self, connection: Connection, frame: f.Hello) -> None:
-        if connection.number not in self._connections:
-            return  # sent away for what it said before, in the same breath
-        claimed = (frame.path, frame.incarnation) if frame.role == "worker" else None
-        if connection.greeted or claimed != connection.worker:
-            # Only the process that was started for it is a worker, and nobody changes what he is.
-            self._drop(connection)
-            return
-        connection.greeted = True
-        peer = self._gate.admit(connection, frame, self._parents()) if claimed is None else None
-        if self._core.connect(connection.number, frame, peer) is None:
-            self._drop(connection)
-
-    def _drop(self, connection: Connection) -> None:
-        if self._connections.pop(connection.number, None) is None:
-            return
-        self._core.lost(connection.number)
-        self._unregister(connection.sock)
-        connection.close()
-
-    def _watch(self, connection: Connection) -> None:
-        if connection.number not in self._connections:
-            return
-        if connection.closing and not connection.wants_write:
-            self._drop(connection)
-            return
-        events = READ if connection.wants_read else WRITE
-        if connection.wants_write:
-            events |= WRITE
-        if connection.events != events:
-            connection.events = events
-            self._poller.modify(connection.sock, events)
-
-    def _unregister(self, what: socket.socket | ParentClient) -> None:
-        try:
-            self._poller.unregister(what)
-        except (KeyError, ValueError):
-            return
-
-    def _parents(self) -> set[int]:
-        return {parent.pid for parent in (self._zygote, self._keeper) if parent is not None}
-
     # Processes.
-
-    def _kept(self) -> ParentClient | None:
-        return self._keeper
 
     def _new_token(self) -> int:
         self._tokens += 1
         return self._tokens
 
+    def _keeper(self) -> ParentClient | None:
+        return self._parents.keeper
+
     def _parent_ready(self, parent: ParentClient) -> None:
         for event in parent.read_events():
             if isinstance(event, ParentDied):
                 self._parent_died(parent)
-            elif parent is self._zygote:
-                self._worker_event(event)
+            elif parent is self._parents.zygote:
+                self._workers.event(event)
             elif not self._host.event(event):
                 self._commands.event(event, self._core.shell_ended, self._core.left_behind)
 
-    def _worker_event(self, event: ParentEvent) -> None:
-        match event:
-            case Started(token=token, pids=pids, pidfds=pidfds):
-                self._pids[token] = pids[0]
-                self._witness.started(token, pids[0])
-                for fd in pidfds:
-                    os.close(fd)
-            case Exited(token=token, statuses=statuses, max_rss_kb=max_rss_kb):
-                self._pids.pop(token, None)
-                self._statuses[token] = self._witness.reason_of(_reason(statuses[0]))
-                self._witness.exited(token, max_rss_kb)
-            case Gone(token=token, leftovers=leftovers, survivors=survivors):
-                path, incarnation = self._workers.pop(token, ("", 0))
-                reason = self._statuses.pop(token, "lost")
-                busy, end = self._last_words(token), self._witness.end(token)
-                if path:
-                    self._core.left_behind(path, leftovers, survivors)
-                    self._core.process_gone(path, incarnation, reason, busy=busy, end=end)
-            case StartFailed(token=token, problem=problem):
-                path, incarnation = self._workers.pop(token, ("", 0))
-                self._last_words(token)
-                self._witness.end(token)
-                if path:
-                    self._core.process_gone(path, incarnation, f"{START_FAILED}{problem}")
-            case _:
-                return
+    def _parent_died(self, parent: ParentClient) -> None:
+        module, deaths, restarted = self._parents.replace(parent)
+        self._core.parent_died(NAMES[module], deaths, self._parents.limit, restarted=restarted)
+        if module == ZYGOTE:
+            self._workers.all_lost()
+        else:
+            for token in self._commands.all_lost():
+                self._core.shell_lost(token)
+            self._host.all_lost()
 
     def _processes(self) -> list[Process]:
         found = [Process("hub", os.getpid(), started=self._began_us)]
-        for module, parent in ((ZYGOTE, self._zygote), (KEEPER, self._keeper)):
-            if parent is not None:
-                found.append(
-                    Process(_PARENTS[module], parent.program_pid, under="hub", started=self._started[module])
-                )
-        found += [
-            Process(
-                "worker",
-                self._pids.get(token, 0),
-                worker=path,
-                incarnation=incarnation,
-                started=self._witness.began_us(token),
-            )
-            for token, (path, incarnation) in self._workers.items()
-        ]
+        found += self._parents.processes()
+        found += self._workers.processes()
         found += self._commands.processes(self._core.effects.step_of)
         found += [
             Process(
@@ -642,132 +443,34 @@ class Hub:
             ]
         return found
 
-    def _parent_died(self, parent: ParentClient) -> None:
-        """A parent program was killed: everything below it dies with it; another takes its place, unless that is of no use."""
-        self._unregister(parent)
-        parent.close(0.0)
-        other = self._keeper if parent is self._zygote else self._zygote
-        kill_descendants(keep=[other.pid] if other is not None else [])
-        module = ZYGOTE if parent is self._zygote else KEEPER
-        if self._fence is not None:
-            self._fence.kill(module)
-        now_ns = time.monotonic_ns()
-        successor = self._succeed(module) if self._deaths[module].admit(now_ns) else None
-        deaths = self._deaths[module].count(now_ns)
-        restarted = successor is not None
-        self._core.parent_died(_PARENTS[module], deaths, PARENT_RESTARTS, restarted=restarted)
-        if module == ZYGOTE:
-            lost, self._workers = self._workers, {}
-            self._pids.clear()
-            self._zygote = successor
-            for token, (path, incarnation) in lost.items():
-                self._last_words(token)
-                end = self._witness.end(token)
-                self._core.process_gone(path, incarnation, "lost its parent", counted=False, end=end)
-        else:
-            self._keeper = successor
-            for token in self._commands.all_lost():
-                self._core.shell_lost(token)
-            self._host.all_lost()
-
-    def _succeed(self, module: str) -> ParentClient | None:
-        """Start a parent program in the place of one that died; ``None`` if the system has nothing left for it."""
-        try:
-            return self._start_parent(module)
-        except OSError as error:
-            if is_disk_trouble(error):
-                raise
-            self._observer.show(
-                "note", "", f"{_PARENTS[module]} cannot be started: {error.strerror or error}"
-            )
-            return None
-
     # Actions.
 
-    def _say(self, action: act.SendFrames) -> None:
-        connection = self._connections.get(action.peer)
-        if connection is not None and not connection.send(action.data, urgent=action.urgent):
-            self._watch(connection)
-
-    def _greet(self, action: act.SendHistory) -> None:
-        connection = self._connections.get(action.peer)
-        if connection is not None:
-            worker = self._core.state.workers[action.path]
-            greeting = iter_greeting(
-                self._core.state, self._journal, worker, action.known, self._config, str(self._run.path)
-            )
-            connection.stream(greeting)
-            self._watch(connection)
-
-    def _hang(self, action: act.CloseConnection) -> None:
-        connection = self._connections.get(action.peer)
-        if connection is not None:
-            connection.closing = True
-            self._watch(connection)
+    def _history_for(self, action: act.SendHistory) -> Iterator[bytes]:
+        state = self._core.state
+        worker = state.workers[action.path]
+        return iter_greeting(state, self._journal, worker, action.known, self._config, str(self._run.path))
 
     def _start_worker(self, action: act.StartWorker) -> None:
-        token = self._new_token()
-        try:
-            with contextlib.ExitStack() as on_failure:
-                self._fork_worker(action, token, on_failure)
-                on_failure.pop_all()
-        except OSError as error:
-            if is_disk_trouble(error):
-                raise
-            problem = f"{START_FAILED}{error.strerror or error}"
-            self._core.process_gone(action.path, action.incarnation, problem)
-        else:
-            self._workers[token] = (action.path, action.incarnation)
+        self._workers.start(action, self._new_token())
 
-    def _fork_worker(self, action: act.StartWorker, token: int, on_failure: contextlib.ExitStack) -> None:
-        """Have the zygote fork a worker; what was opened for it belongs to the hub unless that fails.
-
-        Raises:
-            OSError: The system has no descriptor left, or none that the hub does not need itself.
-        """
-        zygote = self._zygote
-        if zygote is None:
-            raise OSError(errno.ESRCH, "the program that starts workers died too often")
-        with contextlib.ExitStack() as closing:
-            ours, theirs = socket.socketpair()
-            closing.callback(theirs.close)
-            on_failure.callback(ours.close)
-            scoreboard = Scoreboard.create()
-            on_failure.callback(scoreboard.close)
-            errors = self._witness.begin(token)
-            closing.callback(os.close, errors)
-            on_failure.callback(self._witness.end, token)
-            check_room(max(theirs.fileno(), scoreboard.fileno(), errors), files_limit())
-            payload = self._run.worker_payload(self._core.state, action.path, action.incarnation)
-            env = {"BARTACK_WORKER": f"{action.path}#{action.incarnation}"}
-            trace = self._core.trace_of_worker(action.path)
-            if trace:
-                env["TRACEPARENT"] = trace
-            zygote.fork(token, payload, [theirs.fileno(), scoreboard.fileno(), errors], env)
-            connection = self._add(ours, (action.path, action.incarnation))
-            self._slates[token] = (connection.number, scoreboard)
-
-    def _stop_worker(self, action: act.StopWorker) -> None:
-        for token, (path, _) in self._workers.items():
-            if path == action.path and self._zygote is not None:
-                if action.grace_s:
-                    self._zygote.stop(token, action.grace_s)
-                else:
-                    self._zygote.kill(token)
+    def _read_scoreboard(self, action: act.ReadScoreboard) -> None:
+        peer = self._core.turn.by_worker.get(action.path)
+        if peer is not None:
+            self._workers.read_scoreboard(peer.number)
 
     def _start_shell(self, action: act.StartShell) -> None:
         try:
-            if self._keeper is None:
+            if self._parents.keeper is None:
                 raise OSError("the program that runs commands died too often")  # noqa: TRY301 - refused like any other
-            self._commands.start(self._keeper, action, self._journal)
+            self._commands.start(self._parents.keeper, action, self._journal)
         except (BartackError, OSError) as error:
             if is_disk_trouble(error):
                 raise
             self._core.shell_ended(action.token, self._commands.refused(error))
 
     def _stop_shell(self, action: act.StopShell) -> None:
-        if self._keeper is not None:
-            self._commands.stop(self._keeper, action.token)
+        if self._parents.keeper is not None:
+            self._commands.stop(self._parents.keeper, action.token)
 
     def _start_prompt(self, action: act.StartPrompt) -> None:
         try:
@@ -800,79 +503,7 @@ class Hub:
     def _end(self, action: act.EndHub) -> None:
         self._status = self._status or action.status
 
-    # Signals.
-
-    def _catching_signals(self) -> _Signals:
-        return _Signals(self._poller, self._signals, self._clock.continued)
-
 
 def _as_disk_error(error: OSError, run: RunDir) -> RunDiskError:
     path = error.filename if isinstance(error.filename, str) else str(run.path)
     return RunDiskError(path, error.strerror or str(error))
-
-
-class _Signals:
-    """Ctrl-C and termination end the loop in order; a second one ends the process."""
-
-    def __init__(self, poller: Poller, seen: list[int], continued: Callable[[], None]) -> None:
-        self._poller = poller
-        self._seen = seen
-        self._continued = continued
-        self._previous: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
-
-    def __enter__(self) -> None:
-        self._read, self._write = socket.socketpair()
-        self._read.setblocking(False)
-        self._write.setblocking(False)
-        self._poller.register(self._read, READ, self._wake)
-        # A terminal that goes away ends a run in order, unless somebody asked to ignore that (nohup).
-        hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
-        for number in (signal.SIGINT, signal.SIGTERM, *hangup):
-            self._previous[number] = signal.signal(number, self._note)
-        self._previous[signal.SIGCONT] = signal.signal(signal.SIGCONT, self._note_continued)
-        self._old_fd = signal.set_wakeup_fd(self._write.fileno(), warn_on_full_buffer=False)
-
-    def __exit__(self, *problem: object) -> None:
-        signal.set_wakeup_fd(self._old_fd)
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-        self._read.close()
-        self._write.close()
-
-    def _wake(self, events: int) -> None:
-        self._read.recv(64)
-
-    def _note_continued(self, number: int, frame: FrameType | None) -> None:
-        self._continued()
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._seen:
-            # Asked twice: the parent programs end everything when this process is gone.
-            os._exit(128 + number)
-        self._seen.append(number)
-
-
-_PARENTS: Final[dict[str, Literal["parent of workers", "parent of commands"]]] = {
-    ZYGOTE: PARENT_OF_WORKERS,
-    KEEPER: PARENT_OF_COMMANDS,
-}
-
-
-def _read_slate(scoreboard: Scoreboard) -> list[f.Begin]:
-    """What is on a slate. A process can die while it writes there, or spoil its memory: what cannot be read is left out."""
-    found: list[f.Begin] = []
-    for data in scoreboard.read():
-        with contextlib.suppress(FrameError):
-            frame = f.decode_to_hub(data)
-            if isinstance(frame, f.Begin):
-                found.append(frame)
-    return found
-
-
-def _reason(status: int) -> str:
-    if status >= 0:
-        return f"exit:{status}"
-    try:
-        return f"signal:{signal.Signals(-status).name}"
-    except ValueError:
-        return f"signal:{-status}"  # one of those that have no name

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from bartack.errors import FrameError
 from bartack.runtime.hub.connection import HIGH_WATER, Connection
-from bartack.runtime.hub.hub import _reason
+from bartack.runtime.hub.worker_processes import reason_of
 from bartack.runtime.protocol.frames import Answer, FrameReader, Leave, decode_to_hub, encode
 
 ASK = b'{"k":"ask","i":1,"do":%b,"v":%b}'
@@ -52,7 +52,7 @@ def test_a_connection_whose_other_side_went_away_is_read_from_again_so_that_its_
     ("status", "reason"), [(0, "exit:0"), (-signal.SIGKILL, "signal:SIGKILL"), (-40, "signal:40")]
 )
 def test_every_end_of_a_process_has_a_reason(status: int, reason: str) -> None:
-    assert _reason(status) == reason
+    assert reason_of(status) == reason
 
 
 def test_what_is_urgent_overtakes_what_waits_for_a_peer_that_does_not_read() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from bartack.runtime.hub.hub import _read_slate
+from bartack.runtime.hub.worker_processes import bodies_on
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.scoreboard import LINES, ROOM, WIDTH, Scoreboard
 
@@ -83,4 +83,4 @@ def test_what_cannot_be_read_is_left_out(scoreboard: Scoreboard) -> None:
     for line in (b'{"k":"begin","p":"ma', b"\xff\xfe", msgspec.json.encode(begin)):
         scoreboard.write(line)
 
-    assert _read_slate(scoreboard) == [begin]
+    assert bodies_on(scoreboard) == [begin]
