@@ -13,11 +13,11 @@ from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 
+from bartack.core import Backoff
 from bartack.errors import ConfigError, DeadLetterFilterError
 from bartack.journal import BlobRef
 from bartack.messaging._outcome import Reason
 from bartack.messaging._post import Note
-from bartack.resilience import Backoff
 
 LetterState = Literal["waiting", "retrying", "redelivered", "expired", "purged"]
 

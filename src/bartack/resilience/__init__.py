@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.resilience._backoff import Backoff
+    from bartack.core import Backoff
     from bartack.resilience._breaker import CircuitBreaker, breaker_names
     from bartack.resilience._cache import Kept, PatternCache, TakenBackError
     from bartack.resilience._circuit import CircuitState
@@ -46,7 +46,7 @@ _HOMES: Final = {
     "make_private": "_home",
     "hook_event_id": "_spool",
     "Verdict": "_outbox",
-    "Backoff": "_backoff",
+    "Backoff": "bartack.core",
     "CallFailed": "_outcome",
     "CallIgnored": "_outcome",
     "CallRejected": "_outcome",
@@ -151,6 +151,7 @@ def __getattr__(name: str) -> object:
     home = _ALIASES.get(name, name)
     if home not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOMES[home]}"), home)
+    module = _HOMES[home]
+    found: object = getattr(import_module(module if "." in module else f"{__name__}.{module}"), home)
     globals()[name] = found
     return found

@@ -28,8 +28,8 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeVar, cast
 
+from bartack.core import Backoff
 from bartack.errors import OutboxFullError
-from bartack.resilience._backoff import Backoff
 from bartack.resilience._mirror import Mirror, Mirrored, parse_object
 from bartack.resilience._settings import Settings
 from bartack.resilience._store import BUSY_S, StateStore

@@ -44,6 +44,7 @@ OPERAND_WORDS = frozenset({"true", "false", "self"})
 Level = tuple[int, list[tree.Expression], list[tree.Operator]]
 
 
+# Long because a recursive-descent parser has one method per production, and these call each other.
 class ExpressionParser(HabitParser):
     """Reads expressions."""
 

@@ -100,6 +100,7 @@ def _unreadable(code: str, message: str, name: str) -> Parsed:
     return Parsed(nothing, (diagnose(code, message, name, Span(0, 0)),), Source("", name))
 
 
+# Long because a recursive-descent parser has one method per production, with the recovery of each beside it.
 class Parser(StatementParser):
     """Reads modules and their declarations."""
 

@@ -65,6 +65,7 @@ COMPOUND = re.compile(r"(?:if|for|while|case|function)(?=[ \t])")
 CODE_WORDS = frozenset({"throw", "return", "break", "continue", "succeed"})
 
 
+# Long because a recursive-descent parser has one method per production, and the words of a command have many.
 class ShellParser(TextParser):
     """Reads command lines. `in_line` says that a newline ends the command; `braces` counts the words `{` on the line."""
 

@@ -68,6 +68,7 @@ def _without_value(statement: tree.Statement) -> tree.Statement:
     return statement
 
 
+# Long because a recursive-descent parser has one method per production, with the recovery of each beside it.
 class StatementParser(ExpressionParser):
     """Reads statements and blocks. `late` is a block whose `}` may belong to another one, and that `}`."""
 

@@ -16,8 +16,8 @@ from typing import Final, Literal, NoReturn, TypeGuard, cast, get_args
 
 import msgspec
 
+from bartack.core import Backoff
 from bartack.errors import ChildSpecError
-from bartack.resilience import Backoff
 
 Restart = Literal["permanent", "transient", "temporary"]
 """When a child is started again: always, after an abnormal end, or never."""
