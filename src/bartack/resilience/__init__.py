@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from bartack.resilience._importing import hook_event, import_spool
     from bartack.resilience._link import DaemonLink, register_outbox
     from bartack.resilience._mirror import encode_event, iso, parse_object
-    from bartack.resilience._outbox import Claim, Limits, NewEvent, Outbox, Verdict, bump
+    from bartack.resilience._outbox import Limits, Outbox, bump
+    from bartack.resilience._outbox_row import Claim, NewEvent, Verdict
     from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded
     from bartack.resilience._proof import NONCE_HEADER, PROOF_PATH, UNIX_ENDS, ProofSessions, tcp_ends
     from bartack.resilience._settings import ENABLED, Settings, given, load_settings, setting_flaws
@@ -45,7 +46,7 @@ _HOMES: Final = {
     "tcp_ends": "_proof",
     "make_private": "_home",
     "hook_event_id": "_spool",
-    "Verdict": "_outbox",
+    "Verdict": "_outbox_row",
     "Backoff": "bartack.core",
     "CallFailed": "_outcome",
     "CallIgnored": "_outcome",
@@ -53,7 +54,7 @@ _HOMES: Final = {
     "CallSucceeded": "_outcome",
     "CircuitBreaker": "_breaker",
     "CircuitState": "_circuit",
-    "Claim": "_outbox",
+    "Claim": "_outbox_row",
     "DaemonLink": "_link",
     "Deliverer": "_delivery",
     "ENABLED": "_settings",
@@ -61,7 +62,7 @@ _HOMES: Final = {
     "HealthChecker": "_health",
     "Kept": "_cache",
     "Limits": "_outbox",
-    "NewEvent": "_outbox",
+    "NewEvent": "_outbox_row",
     "Outbox": "_outbox",
     "PatternCache": "_cache",
     "ResilientAPIClient": "_client",

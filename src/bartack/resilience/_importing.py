@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from bartack.core import Redactor
 from bartack.errors import OutboxFullError
 from bartack.resilience._mirror import Mirror, Mirrored, encode_event, parse_object, read_mirrored
-from bartack.resilience._outbox import HOOK, PATTERN, NewEvent, Outbox, bump
+from bartack.resilience._outbox import Outbox, bump
+from bartack.resilience._outbox_row import HOOK, PATTERN, NewEvent
 from bartack.resilience._spool import PATTERN_EVENT, Spool, hook_event_id, put_file_aside, split_event
 
 _log = logging.getLogger("bartack.resilience")
