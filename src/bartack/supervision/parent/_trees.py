@@ -58,12 +58,18 @@ class Child:
         """Whether its tree has to become empty."""
         return self.ended or self.state != "running"
 
+    def close_pidfds(self) -> None:
+        """Close the descriptors that the hub has got, or will not need."""
+        for pidfd in self.pidfds:
+            os.close(pidfd)
+        self.pidfds = []
+
 
 class Trees:
     """All children of one parent program.
 
     Args:
-        channel: Where the hub is told of starts and ends.
+        channel: Takes the reports of starts and ends to the hub.
         ground: Makes a control group for each child; ``None`` where there are none.
     """
 
@@ -169,12 +175,7 @@ class Trees:
 
     def _report_started(self, child: Child) -> None:
         self._channel.send(Started(child.token, child.pids), child.pidfds)
-        self._close_pidfds(child)
-
-    def _close_pidfds(self, child: Child) -> None:
-        for pidfd in child.pidfds:
-            os.close(pidfd)
-        child.pidfds = []
+        child.close_pidfds()
 
     def _resolve_start(self, child: Child) -> None:
         """Learn whether the processes of a pipeline became their programs."""
@@ -190,7 +191,7 @@ class Trees:
             return
         index, number = FAILURE.unpack(text)
         child.failure = StartError(number, os.strerror(number), index)
-        self._close_pidfds(child)
+        child.close_pidfds()
         self.kill(child)
 
     def _close_report(self, child: Child) -> None:
@@ -235,7 +236,7 @@ class Trees:
 
     def stop(self, child: Child, grace_s: float) -> None:
         """Terminate a tree, and kill what is left of it after ``grace_s`` seconds."""
-        self._reap()  # whatever has ended by now was not stopped
+        self._reap()  # a process that has ended by now was not stopped by us
         until = time.monotonic() + grace_s
         if child.state == "running":
             child.state = "stopping"
@@ -356,7 +357,7 @@ class Trees:
         for pid in child.kin.roots:
             self._roots.pop(pid, None)
         self._close_report(child)
-        self._close_pidfds(child)
+        child.close_pidfds()
         self._census.remove(child.token)
         del self._children[child.token]
         self._ending.pop(child.token, None)

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 from bartack.core import Clock, SystemClock
 from bartack.errors import DeadlineExceededError, MonitorUnavailableError
-from bartack.supervision.supervisor._core import ChildInfo
+from bartack.supervision.supervisor._child import ChildInfo
 from bartack.supervision.supervisor._monitors import (
     Down,
     Leak,
