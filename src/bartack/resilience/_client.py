@@ -271,7 +271,7 @@ class ResilientAPIClient:
         try:
             self._cache.outbox.wake(self.base_url)
         except ResilienceError as error:
-            _log.debug("what waits stays as it is: %s", error)
+            _log.debug("waiting events are kept: %s", error)
 
     def _waits(self) -> bool:
         try:

@@ -106,7 +106,7 @@ class Deliverer:
             self.breaker.note_healthy()
             self.outbox.wake(self.base_url)
         except ResilienceError as error:
-            _log.debug("what waits stays as it is: %s", error)
+            _log.debug("waiting events are kept: %s", error)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -47,7 +47,7 @@ HINTS = {
     "while": "use Patchwork's `while`",
     "case": "use Patchwork's `if` and `else if`",
     "function": "use a `fun`",
-    "$((": "write `${1 + 1}`, or a blank behind `$(` for a group of commands",
+    "$((": "write `${1 + 1}`, or a blank after `$(` for a group of commands",
     "$'": 'use `"…"` with its escapes',
 }
 COMMAND_WORDS = frozenset({"[[", "if", "for", "while", "case", "function"})
@@ -450,7 +450,7 @@ class ShellParser(TextParser):
     def shell_argument(self, spelled: str, start: int) -> None:
         """Report a parameter of the shell."""
         if spelled == "$?":
-            self.say("PW158", "`$?` is no word of a command", start, self.at, helps=("write `${$?}`",))
+            self.say("PW158", "`$?` is not allowed in a command", start, self.at, helps=("write `${$?}`",))
         else:
             message = f"`{spelled}` has no meaning here; arguments are parameters or `args`"
             self.say("PW158", message, start, self.at)

@@ -202,7 +202,7 @@ class SupervisorCore:
     def _delete(self, name: str, request: int) -> None:
         child = self._children.find(name)
         if child.state not in {"stopped", "ended"}:
-            raise ChildStateError(name, child.state, "taken off the list")
+            raise ChildStateError(name, child.state, "deleted")
         self._children.remove(name)
         self._children.command(Answer(request))
 

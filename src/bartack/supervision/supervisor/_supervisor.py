@@ -385,7 +385,7 @@ class Supervisor:
             report.path,
             report.reason,
             f": {report.exception}" if report.exception else "",
-            {"restart": "it is started again", "escalate": "its supervisor gives up", "none": "it stays so"}[
+            {"restart": "it will be restarted", "escalate": "its supervisor fails", "none": "it stays so"}[
                 report.decision
             ],
         )

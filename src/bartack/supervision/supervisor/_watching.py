@@ -403,7 +403,7 @@ def _log_leak(leak: Leak) -> None:
     monitor = leak.monitor
     place = monitor.stack[-1] if monitor.stack else "an unknown place"
     logging.getLogger("bartack.supervision").warning(
-        "monitor %s of %s was left behind (%s); it was made at %s",
+        "monitor %s of %s was never removed (%s); it was created at %s",
         monitor.ref,
         monitor.target,
         leak.reason,

@@ -133,7 +133,7 @@ def _refuse_foreign(path: Path) -> None:
     with path.open("rb") as file:
         start = file.read(16)
     if start not in {b"", b"SQLite format 3\0"}:
-        raise StoreUnavailableError(str(path), "it is no database")
+        raise StoreUnavailableError(str(path), "it is not a database")
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
@@ -179,7 +179,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
-        raise StoreUnavailableError(str(path), "it is no lineage database")
+        raise StoreUnavailableError(str(path), "it is not a lineage database")
     if version > SCHEMA_VERSION:
         raise StoreTooNewError(str(path), version, SCHEMA_VERSION)
 
