@@ -176,7 +176,7 @@ def test_python_files_are_looked_through_and_findings_fail(call: Call, project: 
 
     assert shown.returncode == 1
     assert shown.stdout == (
-        "team.py:5:1: unsupervised_process: nobody ends what os.fork starts\n"
+        "team.py:5:1: unsupervised_process: the process that os.fork starts is never stopped\n"
         '    use a shell step, or ChildSpec(kind="process")\n'
         "1 finding in 1 Python file\n"
     )
@@ -276,4 +276,4 @@ def test_settings_that_cannot_work_are_found_with_those_that_are_wrong(call: Cal
     (project / "bartack.toml").write_text('[project]\nworkspace = "gone"\n')
     assert "bartack.toml:2:1: project.workspace: there is no directory 'gone'" in call("check").stdout
     (project / "bartack.toml").write_text("[tests\n")
-    assert "error[BT101]: bartack.toml:1:7: it is no TOML" in call("check").stdout
+    assert "error[BT101]: bartack.toml:1:7: it is not TOML" in call("check").stdout

@@ -91,7 +91,7 @@ class Ledger:
 
 @pytest.fixture(autouse=True)
 def go_in_small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bartack.journal._file.FILLING", FILLING)
+    monkeypatch.setattr("bartack.journal._line_file.FILLING", FILLING)
     monkeypatch.setattr("bartack.journal._stage.INLINE_LIMIT", LIMIT)
 
 

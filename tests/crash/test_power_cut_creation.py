@@ -56,7 +56,7 @@ def keep_files_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every sector that is not synced is a doubt, and those of the reserved space and of blank lines say nothing."""
     monkeypatch.setattr("bartack.journal._stage.INLINE_LIMIT", LIMIT)
     monkeypatch.setattr("bartack.journal._file.RESERVE_SIZE", 512)
-    monkeypatch.setattr("bartack.journal._file.FILLING", 512)
+    monkeypatch.setattr("bartack.journal._line_file.FILLING", 512)
 
 
 def plan(state_dir: Path = STATE_DIR, text: str = TEXT) -> Plan:

@@ -13,7 +13,7 @@ from bartack.journal._contract import DATA_LIMIT
 from bartack.journal._file import RESERVE_SIZE
 from bartack.journal._stage import GROUP_LIMIT
 from bartack.supervision import ChildSpec, CrashReport
-from bartack.supervision.supervisor._core import TRANSITIONS
+from bartack.supervision.supervisor._child import TRANSITIONS
 from bartack.telemetry import CATALOGUE, shape_of
 
 ROOT = Path(__file__).parents[2]

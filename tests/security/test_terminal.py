@@ -249,7 +249,7 @@ ALLOWED = {
     "cli/app/_edge.py": "the edge itself",
     "supervision/forms/_interpreter.py": "runs where stdout and stderr are files of the command",
     "supervision/process/_cgroup_probe.py": "runs with its output captured",
-    "supervision/parent/_parent.py": "writes names of processes as their representation",
+    "supervision/parent/_trees.py": "writes names of processes as their representation",
     "supervision/process/_lock.py": "starts a few words of ours that write nothing",
     "cli/demo/_worker.py": "runs with its output captured",
     "cli/demo/_story.py": "starts a module of ours",

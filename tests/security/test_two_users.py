@@ -115,7 +115,7 @@ def test_a_state_directory_that_every_user_can_write_to_is_refused(owner: User, 
     shown = owner.bartack("status", at=place)
 
     assert refused.returncode == 2
-    assert "every user can write to it (mode 0777; chmod go-w ends that)" in refused.stderr
+    assert "every user can write to it (mode 0777; fix: chmod go-w)" in refused.stderr
     assert "every user can write to it" in checked.stdout
     assert shown.returncode == 0
 

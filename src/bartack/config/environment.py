@@ -75,7 +75,9 @@ def find_strays(environ: Mapping[str, str], settings: Iterable[KeyPath]) -> Iter
         near = None if name in known else _nearest(name, known, sections)
         if near is not None:
             told = f"did you mean {near}?" if near else "bartack.toml has no such setting"
-            yield SettingProblem(place=name, problem=f"it overrides no setting; {told}", suggestion=near)
+            yield SettingProblem(
+                place=name, problem=f"it does not override a setting; {told}", suggestion=near
+            )
 
 
 def _nearest(name: str, known: set[str], sections: set[str]) -> str | None:

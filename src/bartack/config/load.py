@@ -364,7 +364,7 @@ class Reading:
 
     def _take_agents(self, given: object) -> None:
         if not isinstance(given, dict):
-            self._add([Flaw(("agents",), "it is no table")])
+            self._add([Flaw(("agents",), "it is not a table")])
             return
         read = examine_agents(cast("dict[str, object]", given))
         self.config.agents = read.config
@@ -463,13 +463,13 @@ def _load(file: Path, shown: str = CONFIG_FILE) -> tuple[str, dict[str, object]]
         return "", {}
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{shown}:{line}", "it is no UTF-8 text") from None
+        raise ConfigError(f"{shown}:{line}", "it is not UTF-8 text") from None
     except RecursionError:
-        raise ConfigError(shown, "it is no TOML: too many brackets inside each other") from None
+        raise ConfigError(shown, "it is not TOML: too many brackets inside each other") from None
     except tomllib.TOMLDecodeError as error:
         told, _, at = str(error).rpartition(" (at ")
         place = ":".join(re.findall(r"\d+", at)) or str(source.rstrip().count("\n") + 1)
-        raise ConfigError(f"{shown}:{place}", f"it is no TOML: {told}") from None
+        raise ConfigError(f"{shown}:{place}", f"it is not TOML: {told}") from None
 
 
 def _load_places(file: Path) -> dict[str, object]:

@@ -1,10 +1,11 @@
-"""What everything else stands on: ids, time, canonical JSON, checksums, files, safe paths, redaction, watches.
+"""What everything else stands on: ids, time, canonical JSON, checksums, files, safe paths, redaction, backoff, watches.
 
 Nothing here knows of runs or journals. Importing it is cheap: what is slow to load is loaded by the first
 call that needs it.
 """
 
 from bartack.core._accounts import Account, find_account
+from bartack.core._backoff import Backoff
 from bartack.core._batch import Batch
 from bartack.core._checksum import checksum, checksum_file
 from bartack.core._clock import Clock, SystemClock
@@ -42,6 +43,7 @@ __all__ = [
     "GIT_SETTINGS",
     "SOCKET_LIMIT",
     "Account",
+    "Backoff",
     "Batch",
     "Clock",
     "Disk",

@@ -101,7 +101,7 @@ def _in_struct(value: object, wanted: type[msgspec.Struct], path: KeyPath) -> It
     import msgspec  # noqa: PLC0415 - see above
 
     if not isinstance(value, Mapping):
-        yield Flaw(path, "it is no table")
+        yield Flaw(path, "it is not a table")
         return
     given = cast("Mapping[str, object]", value)
     fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}

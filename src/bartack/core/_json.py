@@ -177,7 +177,7 @@ def _sorted_members(members: dict[object, object]) -> _Members:
     keyed: list[tuple[bytes, str, object]] = []
     for key, value in members.items():
         if not isinstance(key, str):
-            raise _NoJsonError(f"the key {key!r} is no string")
+            raise _NoJsonError(f"the key {key!r} is not a string")
         keyed.append((_utf16(key), key, value))
     keyed.sort(key=lambda member: member[0])
     return _members(keyed)
@@ -208,7 +208,7 @@ def _simple(value: object) -> bytes:
         return _string(value)
     if isinstance(value, float):
         return _number(float(value))
-    raise _NoJsonError(f"a value of type {type(value).__qualname__} is no JSON value")
+    raise _NoJsonError(f"a value of type {type(value).__qualname__} is not a JSON value")
 
 
 def _string(text: str) -> bytes:

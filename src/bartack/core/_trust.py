@@ -77,9 +77,9 @@ def _directory_flaw(place: str, facts: os.stat_result) -> str:
     if facts.st_uid not in trusted_owners():
         return f"it belongs to {_name_of(facts.st_uid)}"
     if facts.st_mode & _OTHERS:
-        return f"every user can write to it ({_shown(facts.st_mode)}; chmod go-w ends that)"
+        return f"every user can write to it ({_shown(facts.st_mode)}; fix: chmod go-w)"
     if facts.st_mode & _GROUP and not _is_own_group(facts.st_gid):
-        return f"other users can write to it ({_shown(facts.st_mode)}; chmod go-w ends that)"
+        return f"other users can write to it ({_shown(facts.st_mode)}; fix: chmod go-w)"
     return "" if stat.S_ISDIR(facts.st_mode) else "it is not a directory"
 
 
@@ -98,7 +98,7 @@ def _open_flaw(path: str) -> str:
     if not mode & _OTHERS or (stat.S_ISDIR(mode) and mode & stat.S_ISVTX):
         return ""
     kind = "the directory" if stat.S_ISDIR(mode) else "it"
-    return f"every user can write to {kind} ({_shown(mode)}; chmod o-w ends that)"
+    return f"every user can write to {kind} ({_shown(mode)}; fix: chmod o-w)"
 
 
 def _shown(mode: int) -> str:

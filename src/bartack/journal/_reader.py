@@ -23,8 +23,9 @@ from bartack.errors import (
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import Entry
-from bartack.journal._file import NAME, load_value
+from bartack.journal._file import load_value
 from bartack.journal._format import Damage, Scanner, is_sealed, judge, seal, stored_crc
+from bartack.journal._line_file import NAME
 from bartack.journal._shared import BLOBS
 from bartack.journal._survey import check_first, decode_at, iter_entries, read_chunks
 from bartack.journal._veil import Veil

@@ -111,7 +111,7 @@ def _encode_data(draft: Draft) -> bytes:
     try:
         data = _encode(draft.data)
     except (TypeError, ValueError, RecursionError) as error:
-        raise EntryError(draft.kind, f"data is no JSON: {error}") from error
+        raise EntryError(draft.kind, f"data is not JSON: {error}") from error
     if data[:1] != b"{":
         raise EntryError(draft.kind, "data must be an object")
     if len(data) > DATA_LIMIT:
@@ -148,4 +148,4 @@ def _check_text(kind: str, part: str, text: bytes) -> None:
         if not text.isascii():
             text.decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise EntryError(kind, f"{part} is no JSON: {error}") from error
+        raise EntryError(kind, f"{part} is not JSON: {error}") from error

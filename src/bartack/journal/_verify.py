@@ -13,8 +13,8 @@ from bartack.errors import BlobCorruptError, BlobMissingError, JournalLostError,
 from bartack.journal._access import access
 from bartack.journal._blobs import FileBlobs
 from bartack.journal._contract import FORMAT, BlobRef
-from bartack.journal._file import NAME
 from bartack.journal._high_water import HighWater
+from bartack.journal._line_file import NAME
 from bartack.journal._lock import read_mark, take_lock
 from bartack.journal._reader import FileReader, find_journal, open_file, open_reader
 from bartack.journal._shared import BLOBS

@@ -13,11 +13,11 @@ from typing import Annotated, Final, Literal, get_args
 
 import msgspec
 
+from bartack.core import Backoff
 from bartack.errors import ConfigError, DeadLetterFilterError
 from bartack.journal import BlobRef
 from bartack.messaging._outcome import Reason
 from bartack.messaging._post import Note
-from bartack.resilience import Backoff
 
 LetterState = Literal["waiting", "retrying", "redelivered", "expired", "purged"]
 
@@ -80,9 +80,7 @@ class LetterPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         for name in ("base", "factor", "cap", "max_attempts", "expire_after"):
             value: float | None = getattr(self, name)
             if value is not None and not 0 <= value < 1e10:
-                raise ConfigError(
-                    f"dead_letters.{name}", f"it must not be negative, nor without end: {value:g}"
-                )
+                raise ConfigError(f"dead_letters.{name}", f"it must be finite and not negative: {value:g}")
 
     @property
     def backoff(self) -> Backoff:

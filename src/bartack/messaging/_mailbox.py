@@ -142,10 +142,6 @@ class Mailbox:
         """The message that is received next."""
         return self._queue[0] if self._queue else None
 
-    def newest_first(self) -> list[Message]:
-        """The queued messages, the last one first."""
-        return list(reversed(self._queue))
-
     def queued(self) -> list[Message]:
         """The queued messages, in order."""
         return list(self._queue)

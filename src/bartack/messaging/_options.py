@@ -12,9 +12,8 @@ from typing import Final, Literal, NamedTuple, TypedDict, TypeVar, cast
 
 import msgspec
 
-from bartack.core import canonical
+from bartack.core import Backoff, canonical
 from bartack.errors import CanonicalJsonError, DeliveryOptionError
-from bartack.resilience import Backoff
 
 Ack = Literal["accepted", "delivered", "processed"]
 OnError = Literal["raise", "dead_letter", "log", "ignore"]

@@ -116,7 +116,7 @@ def describe_outcome(outcome: SendOutcome) -> str:
         case Rejected():
             return f"rejected ({outcome.reason})"
         case TimedOut():
-            return f"timed out (it came as far as: {outcome.stage})"
+            return f"timed out (stage reached: {outcome.stage})"
 
 
 def delivery_error(recipient: str, outcome: SendOutcome) -> DeliveryError:

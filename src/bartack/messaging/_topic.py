@@ -19,7 +19,7 @@ def check_topic(topic: object) -> str:
     """
     for word in _words(topic):
         if not _WORD.fullmatch(word):
-            raise TopicNameError(str(topic), f"{word!r} is no word of letters, digits, '_' and '-'")
+            raise TopicNameError(str(topic), f"{word!r} is not a word of letters, digits, '_' and '-'")
     return str(topic)
 
 
@@ -33,7 +33,7 @@ def check_pattern(pattern: object) -> str:
     for place, word in enumerate(words, 1):
         last = place == len(words)
         if word != "*" and not (word == "**" and last) and not _WORD.fullmatch(word):
-            raise TopicNameError(str(pattern), f"{word!r} is no word, nor '*', nor a '**' at the end")
+            raise TopicNameError(str(pattern), f"{word!r} is neither a word, nor '*', nor a '**' at the end")
     return str(pattern)
 
 
@@ -52,7 +52,7 @@ def matches(pattern: str, topic: str) -> bool:
 
 def _words(name: object) -> list[str]:
     if not isinstance(name, str):
-        raise TopicNameError(repr(name), "it is no text")
+        raise TopicNameError(repr(name), "it is not text")
     words = name.split(".")
     if len(words) > MAX_WORDS:
         raise TopicNameError(name, f"it has {len(words)} words, more than {MAX_WORDS}")

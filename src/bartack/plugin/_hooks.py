@@ -109,7 +109,7 @@ def install_hooks(
         raise TokenScopeError(scope)
     for event in events:
         if not _NAME.fullmatch(event):
-            raise ConfigError("events", f"{event!r} is no name of an event")
+            raise ConfigError("events", f"{event!r} is not the name of an event")
     python = os.path.abspath(python)
     _check_interpreter(python)
     file = load_settings_file(_checked_path(scope, root))

@@ -60,9 +60,9 @@ def load_settings_file(path: str | os.PathLike[str]) -> SettingsFile:
     try:
         value = json.loads(text, object_pairs_hook=_no_repetition, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise SettingsError(str(path), f"it is no valid JSON: {error}") from error
+        raise SettingsError(str(path), f"it is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise SettingsError(str(path), "its value is no object")
+        raise SettingsError(str(path), "its value is not an object")
     _groups(real, cast("Object", value))
     return SettingsFile(real, text, cast("Object", value))
 
@@ -70,22 +70,22 @@ def load_settings_file(path: str | os.PathLike[str]) -> SettingsFile:
 def _no_repetition(pairs: list[tuple[str, object]]) -> Object:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name stands twice in one object")
+        raise ValueError("a name occurs twice in one object")
     return found
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _groups(path: Path, value: Object) -> Entries:
     hooks = value.get("hooks", {})
     if not isinstance(hooks, dict):
-        raise SettingsError(str(path), "'hooks' is no object")
+        raise SettingsError(str(path), "'hooks' is not an object")
     found: Entries = {}
     for event, groups in cast("Object", hooks).items():
         if not isinstance(groups, list):
-            raise SettingsError(str(path), f"'hooks.{event}' is no array")
+            raise SettingsError(str(path), f"'hooks.{event}' is not an array")
         for group in cast("list[object]", groups):
             if not isinstance(group, dict) or not isinstance(cast("Object", group).get("hooks", []), list):
                 raise SettingsError(str(path), f"'hooks.{event}' has an entry of an unexpected shape")

@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.resilience._backoff import Backoff
+    from bartack.core import Backoff
     from bartack.resilience._breaker import CircuitBreaker, breaker_names
     from bartack.resilience._cache import Kept, PatternCache, TakenBackError
     from bartack.resilience._circuit import CircuitState
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from bartack.resilience._importing import hook_event, import_spool
     from bartack.resilience._link import DaemonLink, register_outbox
     from bartack.resilience._mirror import encode_event, iso, parse_object
-    from bartack.resilience._outbox import Claim, Limits, NewEvent, Outbox, Verdict, bump
+    from bartack.resilience._outbox import Limits, Outbox, bump
+    from bartack.resilience._outbox_row import Claim, NewEvent, Verdict
     from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded
     from bartack.resilience._proof import NONCE_HEADER, PROOF_PATH, UNIX_ENDS, ProofSessions, tcp_ends
     from bartack.resilience._settings import ENABLED, Settings, given, load_settings, setting_flaws
@@ -45,15 +46,15 @@ _HOMES: Final = {
     "tcp_ends": "_proof",
     "make_private": "_home",
     "hook_event_id": "_spool",
-    "Verdict": "_outbox",
-    "Backoff": "_backoff",
+    "Verdict": "_outbox_row",
+    "Backoff": "bartack.core",
     "CallFailed": "_outcome",
     "CallIgnored": "_outcome",
     "CallRejected": "_outcome",
     "CallSucceeded": "_outcome",
     "CircuitBreaker": "_breaker",
     "CircuitState": "_circuit",
-    "Claim": "_outbox",
+    "Claim": "_outbox_row",
     "DaemonLink": "_link",
     "Deliverer": "_delivery",
     "ENABLED": "_settings",
@@ -61,7 +62,7 @@ _HOMES: Final = {
     "HealthChecker": "_health",
     "Kept": "_cache",
     "Limits": "_outbox",
-    "NewEvent": "_outbox",
+    "NewEvent": "_outbox_row",
     "Outbox": "_outbox",
     "PatternCache": "_cache",
     "ResilientAPIClient": "_client",
@@ -151,6 +152,7 @@ def __getattr__(name: str) -> object:
     home = _ALIASES.get(name, name)
     if home not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOMES[home]}"), home)
+    module = _HOMES[home]
+    found: object = getattr(import_module(module if "." in module else f"{__name__}.{module}"), home)
     globals()[name] = found
     return found

@@ -26,18 +26,8 @@ from bartack.resilience._breaker import fault_of, status_of
 from bartack.resilience._home import state_home
 from bartack.resilience._importing import import_files, import_spool
 from bartack.resilience._mirror import encode_event, parse_object, read_mirrored
-from bartack.resilience._outbox import (
-    CLAIM_MOST,
-    DELIVERED,
-    PATTERN,
-    RELEASED,
-    Claim,
-    Limits,
-    NewEvent,
-    Outbox,
-    Verdict,
-    bump,
-)
+from bartack.resilience._outbox import CLAIM_MOST, Limits, Outbox, bump
+from bartack.resilience._outbox_row import DELIVERED, PATTERN, RELEASED, Claim, NewEvent, Verdict
 from bartack.resilience._settings import MAX_AGE_DAYS, MAX_SIZE_MB, given, load_settings
 from bartack.resilience._spool import PATTERN_EVENT, Header, Spool
 from bartack.resilience._store import INGEST_BUSY_S, StateStore

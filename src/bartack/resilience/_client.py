@@ -18,7 +18,7 @@ from bartack.resilience._cache import Beside, Kept, PatternCache, verdict_of
 from bartack.resilience._executor import ResilientExecutor
 from bartack.resilience._health import DOWN, HealthChecker
 from bartack.resilience._http import CALL_TIMEOUT_S, TRACK, call_once, check_answer, origin_of
-from bartack.resilience._outbox import DELIVERED, RELEASED
+from bartack.resilience._outbox_row import DELIVERED, RELEASED
 from bartack.resilience._outcome import CallFailed, CallIgnored, CallRejected, CallSucceeded, Outcome
 from bartack.resilience._settings import URL, given, load_settings
 
@@ -271,7 +271,7 @@ class ResilientAPIClient:
         try:
             self._cache.outbox.wake(self.base_url)
         except ResilienceError as error:
-            _log.debug("what waits stays as it is: %s", error)
+            _log.debug("waiting events are kept: %s", error)
 
     def _waits(self) -> bool:
         try:

@@ -27,7 +27,8 @@ from bartack.resilience._http import (
     read_answer,
 )
 from bartack.resilience._mirror import parse_object
-from bartack.resilience._outbox import CLAIM_MOST, DELIVERED, RELEASED, Claim, Outbox, Verdict
+from bartack.resilience._outbox import CLAIM_MOST, Outbox
+from bartack.resilience._outbox_row import DELIVERED, RELEASED, Claim, Verdict
 from bartack.resilience._outcome import CallIgnored, CallRejected, CallSucceeded, Outcome
 from bartack.resilience._settings import Settings
 
@@ -105,7 +106,7 @@ class Deliverer:
             self.breaker.note_healthy()
             self.outbox.wake(self.base_url)
         except ResilienceError as error:
-            _log.debug("what waits stays as it is: %s", error)
+            _log.debug("waiting events are kept: %s", error)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from bartack.errors import ServiceAnswerError
-from bartack.resilience._backoff import parse_retry_after
+from bartack.resilience._retry_after import parse_retry_after
 from bartack.resilience._settings import Settings
 from bartack.resilience._token import load_token, read_token
 from bartack.resilience._user_home import TOKEN_FILE, user_home

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 from bartack.core import Redactor
 from bartack.errors import OutboxFullError
 from bartack.resilience._mirror import Mirror, Mirrored, encode_event, parse_object, read_mirrored
-from bartack.resilience._outbox import HOOK, PATTERN, NewEvent, Outbox, bump
+from bartack.resilience._outbox import Outbox, bump
+from bartack.resilience._outbox_row import HOOK, PATTERN, NewEvent
 from bartack.resilience._spool import PATTERN_EVENT, Spool, hook_event_id, put_file_aside, split_event
 
 _log = logging.getLogger("bartack.resilience")
@@ -73,7 +74,7 @@ def _read_spooled(spool: Spool, name: str, redactor: Redactor) -> _Found | None:
     except FileNotFoundError:  # another process was faster
         return None
     except (ValueError, OSError) as error:
-        _log.warning("spool file %s cannot be read (%s); it is put aside", name, error)
+        _log.warning("spool file %s cannot be read (%s); it is moved aside", name, error)
         spool.quarantine(name)
         return None
 
@@ -117,7 +118,7 @@ def _import_file(outbox: Outbox, path: Path, recipient: str) -> bool:
     try:
         new = outbox.put([event])[0]
     except OutboxFullError as error:
-        _log.warning("event %s is left where it is: %s", mirrored.event_id, error)
+        _log.warning("event %s stays where it is: %s", mirrored.event_id, error)
         return False
     if path != outbox.mirror.path(mirrored.event_id):
         _remove(path)
@@ -135,7 +136,7 @@ def _read_file(outbox: Outbox, path: Path) -> Mirrored | None:
     except FileNotFoundError:
         return None
     except (ValueError, OSError) as error:
-        _log.warning("%s cannot be read (%s); it is put aside", path, error)
+        _log.warning("%s cannot be read (%s); it is moved aside", path, error)
         with contextlib.suppress(OSError):
             put_file_aside(outbox.store.directory, path)
         return None

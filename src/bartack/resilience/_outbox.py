@@ -1,7 +1,8 @@
-"""The outbox: events that wait for a service that may be away, as rows with leases.
+"""The outbox: events for a service that may be unavailable, as rows with leases.
 
-A row is claimed with a lease and a token, and finished by who still has the token. Whoever is killed between the two leaves the
-row to others when the lease ends. Which call delivers an event is not decided here (``_delivery.py``, ``_cache.py``).
+A row is claimed with a lease and a token, and only the holder of the current token can finish it. If that process is killed, others
+can claim the row when the lease ends. Which call delivers an event is not decided here (``_delivery.py``, ``_cache.py``). The rows
+as values are in ``_outbox_row.py``, telemetry and readable copies in ``_outbox_reports.py``.
 
 The states, and what leads from one to another:
 
@@ -21,33 +22,41 @@ dead       retry                           pending    attempts 0
 
 from __future__ import annotations
 
-import logging
 import os
 import sqlite3
-import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from bartack.core import Backoff
 from bartack.errors import OutboxFullError
-from bartack.resilience._backoff import Backoff
-from bartack.resilience._mirror import Mirror, Mirrored, parse_object
+from bartack.resilience._mirror import Mirror
+from bartack.resilience._outbox_reports import OutboxReports
+from bartack.resilience._outbox_row import (
+    CLAIM_COLUMNS,
+    PATTERN,
+    Claim,
+    ClaimRow,
+    Listed,
+    NewEvent,
+    Verdict,
+    claim_of,
+    pack,
+    unpack,
+)
 from bartack.resilience._settings import Settings
 from bartack.resilience._store import BUSY_S, StateStore
-from bartack.telemetry import OutboxAdded, OutboxDead, OutboxDelivered, OutboxDropped, OutboxRetried
 
-_log = logging.getLogger("bartack.resilience")
 T = TypeVar("T")
 
-PATTERN: Final = "pattern"
-HOOK: Final = "hook"
 LEASE_S: Final = 30.0
 CLAIM_MOST: Final = 32
 DELIVERED_DAYS: Final = 7.0
-COMPRESS_OVER: Final = 1024
 SPREAD_S: Final = 5.0
 _DAY_S: Final = 86_400.0
 _DROP_BATCH: Final = 64
-_QUIET_S: Final = 60.0
+_RELEASE: Final = "UPDATE outbox SET state='pending',lease_owner=NULL,lease_until=NULL WHERE state='leased' AND lease_owner=?"
+_Facts = Sequence[object] | Mapping[str, object]
+"""Values that a statement is executed with, by position or by name."""
 
 
 class Limits(NamedTuple):
@@ -75,66 +84,6 @@ class Limits(NamedTuple):
         )
 
 
-class NewEvent(NamedTuple):
-    """An event to keep. ``state`` and ``reason`` are for those that are finished from the start."""
-
-    event_id: str
-    kind: str
-    recipient: str
-    payload: bytes
-    created_at: float | None = None
-    attempts: int = 0
-    state: str = "pending"
-    reason: str | None = None
-
-
-class Claim(NamedTuple):
-    """A row leased to this process. Finishing it needs the token."""
-
-    seq: int
-    event_id: str
-    kind: str
-    recipient: str
-    payload: bytes
-    attempts: int
-    created_at: float
-    token: int
-
-
-class Verdict(NamedTuple):
-    """What became of a claim: ``delivered``, ``transient``, ``dead`` or ``released``."""
-
-    kind: str
-    error: str = ""
-    wait_s: float = 0.0
-
-
-DELIVERED: Final = Verdict("delivered")
-RELEASED: Final = Verdict("released")
-
-
-class Listed(NamedTuple):
-    """A row, for people."""
-
-    seq: int
-    event_id: str
-    kind: str
-    recipient: str
-    state: str
-    attempts: int
-    size: int
-    created_at: float
-    finished_at: float | None
-    reason: str | None
-    last_error: str | None
-    wait_s: float
-    payload: bytes | None
-
-
-_CLAIM_COLUMNS: Final = "seq,event_id,kind,recipient,payload,codec,attempts,created_at,lease_token"
-_Raw = tuple[int, str, str, str, bytes, int, int, float, int]
-
-
 class Outbox:
     """The events of one state home.
 
@@ -148,12 +97,20 @@ class Outbox:
         self.store = store
         self.limits = limits or Limits()
         self.owner = owner or f"{os.getpid()}@{_process_space()}-{os.urandom(4).hex()}"
-        self._warned_at = -_QUIET_S
+        self._reports = OutboxReports(store)
 
     @property
     def mirror(self) -> Mirror:
-        """The readable copies of what waits."""
-        return Mirror(self.store.directory)
+        """The readable copies of waiting events."""
+        return self._reports.mirror
+
+    def _update(self, query: str, facts: _Facts, *, durable: bool = True) -> int:
+        """Execute one statement; how many rows it changed."""
+        return self.store.write(lambda connection: connection.execute(query, facts).rowcount, durable=durable)
+
+    def _read(self, query: str, facts: _Facts = ()) -> list[Any]:
+        """The rows of one query."""
+        return self.store.read(lambda connection: connection.execute(query, facts).fetchall())
 
     def put(
         self,
@@ -163,7 +120,7 @@ class Outbox:
         busy_s: float = BUSY_S,
         beside: Callable[[sqlite3.Connection], None] | None = None,
     ) -> list[bool]:
-        """Keep events, all in one transaction; say for each whether it was new.
+        """Keep events, all in one transaction; for each, whether it was new.
 
         A second insert of one event id is a success that changes nothing. With ``lease`` the new rows belong to this process.
         ``beside`` is done in the same transaction.
@@ -183,23 +140,24 @@ class Outbox:
         beside: Callable[[sqlite3.Connection], None] | None = None,
     ) -> list[Claim | None]:
         """Like ``put``, but a claim for each that was new; only with ``lease`` it can be finished."""
-        packed = [(event, *_pack(event.payload, compress=self.limits.compress)) for event in events]
+        packed = [(event, *pack(event.payload, compress=self.limits.compress)) for event in events]
         dropped: list[str] = []
 
         def work(connection: sqlite3.Connection) -> list[Claim | None]:
             dropped.clear()
             claims = [self._insert(connection, *one, lease=lease) for one in packed]
-            dropped.extend(self._keep_quota(connection, max((len(data) for _, data, _ in packed), default=0)))
+            newest = max((len(data) for _, data, _ in packed), default=0)
+            dropped.extend(_keep_quota(connection, self.limits, str(self.store.path), newest))
             if beside is not None:
                 beside(connection)
             return claims
 
         claims = self.store.write(work, busy_s=busy_s)
-        self._report_added(claims, [len(data) for _, data, _ in packed])
-        self._report_dropped(dropped)
+        self._reports.added(claims, [len(data) for _, data, _ in packed])
+        self._reports.dropped(dropped)
         for claim, event in zip(claims, events, strict=True):
-            if claim is not None and event.kind == PATTERN and event.state == "pending":
-                self.mirror.write(_mirrored(claim))
+            if claim is not None and event.state == "pending":
+                self._reports.waiting(claim)
         return claims
 
     def claim(
@@ -230,12 +188,12 @@ class Outbox:
         update = (
             "UPDATE outbox SET state='leased',lease_owner=:owner,lease_until=:until,lease_token=lease_token+1,boot=:boot"
             f" WHERE seq IN (SELECT seq FROM ({waiting}) UNION SELECT seq FROM ({left}) ORDER BY seq LIMIT :most)"
-            f" RETURNING {_CLAIM_COLUMNS}"
+            f" RETURNING {CLAIM_COLUMNS}"
         )
         found = self.store.write(
             lambda connection: connection.execute(update, facts).fetchall(), durable=False
         )
-        return [_claim(cast("_Raw", row)) for row in sorted(found)]
+        return [claim_of(cast("ClaimRow", row)) for row in sorted(found)]
 
     def settle(
         self,
@@ -252,16 +210,15 @@ class Outbox:
 
         states = self.store.write(work)
         for (claim, verdict), state in zip(verdicts, states, strict=True):
-            self._settle_mirror(claim, verdict, state)
             if state is not None:
-                self._report_settled(claim, verdict, state)
+                self._reports.settled(claim, verdict, state)
         return states
 
     def replace(
         self, claim: Claim, event: NewEvent, *, beside: Callable[[sqlite3.Connection], None] | None = None
     ) -> bool:
         """Turn a claimed row into another event, under its own id; ``False`` if the lease was lost meanwhile."""
-        data, codec = _pack(event.payload, compress=self.limits.compress)
+        data, codec = pack(event.payload, compress=self.limits.compress)
 
         def work(connection: sqlite3.Connection) -> bool:
             changed = connection.execute(
@@ -277,19 +234,15 @@ class Outbox:
 
         done = self.store.write(work)
         if done:
-            self.mirror.write(_mirrored(claim._replace(kind=event.kind, payload=event.payload)))
+            self._reports.waiting(claim._replace(kind=event.kind, payload=event.payload))
         return done
 
     def keep_as_record(self, claim: Claim) -> bool:
         """Finish a claimed row that has no recipient, with its payload."""
-        return self.store.write(
-            lambda connection: bool(
-                connection.execute(
-                    "UPDATE outbox SET state='delivered',finished_at=?,lease_owner=NULL WHERE seq=? AND lease_token=?",
-                    (self.store.wall(), claim.seq, claim.token),
-                ).rowcount
-            )
+        query = (
+            "UPDATE outbox SET state='delivered',finished_at=?,lease_owner=NULL WHERE seq=? AND lease_token=?"
         )
+        return bool(self._update(query, (self.store.wall(), claim.seq, claim.token)))
 
     def wake(self, recipient: str, *, uniform: Callable[[float, float], float] | None = None) -> int:
         """Make every waiting row for ``recipient`` due: some now, the rest spread over a few seconds."""
@@ -318,34 +271,24 @@ class Outbox:
             "UPDATE outbox SET next_attempt_at=:now WHERE state='pending' AND next_attempt_at>:now"
             " AND (:to IS NULL OR recipient=:to)"
         )
-        facts = {"now": now, "to": recipient}
-        return self.store.write(lambda connection: connection.execute(query, facts).rowcount, durable=False)
+        return self._update(query, {"now": now, "to": recipient}, durable=False)
 
     def release_own(self) -> int:
         """Give back every lease of this object."""
-        return self.store.write(
-            lambda connection: (
-                connection.execute(
-                    "UPDATE outbox SET state='pending',lease_owner=NULL,lease_until=NULL WHERE state='leased' AND lease_owner=?",
-                    (self.owner,),
-                ).rowcount
-            )
-        )
+        return self._update(_RELEASE, (self.owner,))
 
     def release_dead(self) -> int:
         """Give back the leases of processes that are gone, without waiting for the end of the leases."""
         query = "SELECT DISTINCT lease_owner FROM outbox WHERE state='leased' AND boot=?"
-        found = self.store.read(lambda connection: connection.execute(query, (self.store.boot,)).fetchall())
-        gone = [owner for (owner,) in found if _is_gone(str(owner))]
+        gone = [owner for (owner,) in self._read(query, (self.store.boot,)) if _is_gone(str(owner))]
         if not gone:
             return 0
-        update = "UPDATE outbox SET state='pending',lease_owner=NULL,lease_until=NULL WHERE state='leased' AND lease_owner=?"
         return self.store.write(
-            lambda connection: connection.executemany(update, [(owner,) for owner in gone]).rowcount
+            lambda connection: connection.executemany(_RELEASE, [(owner,) for owner in gone]).rowcount
         )
 
     def expire(self, *, also_older: dict[str, float] | None = None) -> int:
-        """Let pending rows die that are too old, and forget finished ones whose time is over; how many died.
+        """Dead-letter pending rows that are too old, and delete finished ones after their time; how many died.
 
         ``also_older`` gives events another time of birth, by id.
         """
@@ -365,16 +308,15 @@ class Outbox:
             return [event_id for event_id, kind in died if kind == PATTERN]
 
         died = self.store.write(work)
-        for event_id in died:
-            self.mirror.remove(event_id)
+        self._reports.removed(died)
         return len(died)
 
     def retry(self, ids: Sequence[str] = (), *, reason: str | None = None) -> list[str]:
-        """Let dead rows live again: those named, or all whose reason begins with ``reason``; the ids of those that do."""
+        """Retry dead rows: those named, or all whose reason begins with ``reason``; the ids of those that are pending again."""
         where, facts = _chosen(ids, "reason LIKE ? || '%'", reason or "")
         query = (
             "UPDATE outbox SET state='pending',attempts=0,next_attempt_at=0,reason=NULL,finished_at=NULL,created_at=?"
-            f" WHERE state='dead' AND {where} RETURNING {_CLAIM_COLUMNS}"
+            f" WHERE state='dead' AND {where} RETURNING {CLAIM_COLUMNS}"
         )
 
         def work(connection: sqlite3.Connection) -> list[object]:
@@ -382,14 +324,13 @@ class Outbox:
             bump(connection, "retried", len(found))
             return found
 
-        claims = [_claim(cast("_Raw", row)) for row in self.store.write(work)]
+        claims = [claim_of(cast("ClaimRow", row)) for row in self.store.write(work)]
         for claim in claims:
-            if claim.kind == PATTERN:
-                self.mirror.write(_mirrored(claim))
+            self._reports.waiting(claim)
         return [claim.event_id for claim in claims]
 
     def purge(self, ids: Sequence[str] = (), *, state: str = "dead", older_than_s: float = 0.0) -> list[str]:
-        """Remove rows: those named, or all of a state that are older; the ids of those that went."""
+        """Remove rows: those named, or all of a state that are older; the ids of the removed rows."""
         where, facts = _chosen(ids, "state=? AND created_at<=?", state, self.store.wall() - older_than_s)
 
         def work(connection: sqlite3.Connection) -> list[str]:
@@ -402,33 +343,25 @@ class Outbox:
             return gone
 
         gone = self.store.write(work)
-        for event_id in gone:
-            self.mirror.remove(event_id)
+        self._reports.removed(gone)
         return gone
 
     def readdress(self, old: str, new: str) -> int:
-        """Send what waits for one service to another."""
-        return self.store.write(
-            lambda connection: (
-                connection.execute(
-                    "UPDATE outbox SET recipient=?,next_attempt_at=0 WHERE state='pending' AND recipient=?",
-                    (new, old),
-                ).rowcount
-            )
-        )
+        """Change the recipient of all waiting rows."""
+        query = "UPDATE outbox SET recipient=?,next_attempt_at=0 WHERE state='pending' AND recipient=?"
+        return self._update(query, (new, old))
 
     def count(self, kind: str | None = None, recipient: str | None = None) -> dict[str, int]:
         """How many rows each state has."""
         where = "(:kind IS NULL OR kind=:kind) AND (:to IS NULL OR recipient=:to)"
         query = f"SELECT state,count(*) FROM outbox WHERE {where} GROUP BY state"
-        facts = {"kind": kind, "to": recipient}
-        found = dict(self.store.read(lambda connection: connection.execute(query, facts).fetchall()))
+        found = dict(self._read(query, {"kind": kind, "to": recipient}))
         return {state: int(found.get(state, 0)) for state in ("pending", "leased", "delivered", "dead")}
 
     def waiting(self) -> dict[str, int]:
         """How many rows wait for each recipient, leased ones included."""
         query = "SELECT recipient,count(*) FROM outbox WHERE kind=? AND state IN ('pending','leased') GROUP BY recipient"
-        return dict(self.store.read(lambda connection: connection.execute(query, (PATTERN,)).fetchall()))
+        return dict(self._read(query, (PATTERN,)))
 
     def next_due_s(self) -> float | None:
         """In how many seconds the next row is due or its lease is over; ``None`` if nothing waits."""
@@ -437,18 +370,12 @@ class Outbox:
             "SELECT min(CASE WHEN boot<>? THEN 0 WHEN state='leased' THEN lease_until ELSE next_attempt_at END)"
             " FROM outbox WHERE state IN ('pending','leased')"
         )
-        due: float | None = self.store.read(
-            lambda connection: connection.execute(query, (boot,)).fetchone()[0]
-        )
+        due: float | None = self._read(query, (boot,))[0][0]
         return None if due is None else max(0.0, due - now)
 
     def counters(self) -> dict[str, int]:
-        """Everything that is counted."""
-        return dict(
-            self.store.read(
-                lambda connection: connection.execute("SELECT name,value FROM counters").fetchall()
-            )
-        )
+        """All counters."""
+        return dict(self._read("SELECT name,value FROM counters"))
 
     def rows(
         self, *, state: str | None = None, kind: str | None = None, limit: int = 100, ids: Sequence[str] = ()
@@ -465,8 +392,8 @@ class Outbox:
             "state": state, "kind": kind, "boot": self.store.boot, "now": self.store.now(),
             **{f"i{n}": one for n, one in enumerate(ids)},
         }  # fmt: skip
-        found = self.store.read(lambda connection: connection.execute(query, facts).fetchall())
-        return [Listed._make([*row[:12], _unpack(row[12], row[13])]) for row in reversed(found)]
+        found = self._read(query, facts)
+        return [Listed._make([*row[:12], unpack(row[12], row[13])]) for row in reversed(found)]
 
     def known(self, ids: Sequence[str]) -> set[str]:
         """Which of these events have a row."""
@@ -505,70 +432,8 @@ class Outbox:
             return None
         if event.kind == PATTERN:
             bump(connection, "total_cached", 1)
-        return Claim(
-            found[0],
-            event.event_id,
-            event.kind,
-            event.recipient,
-            event.payload,
-            event.attempts,
-            born,
-            int(leased),
-        )
-
-    def _keep_quota(self, connection: sqlite3.Connection, newest: int) -> list[str]:
-        """Drop rows until the quota holds: finished ones first, then the oldest that wait; the ids of dropped ones."""
-        dropped: list[str] = []
-        while (over := _size(connection) - self.limits.quota_bytes) > 0:
-            if not self.limits.drop_oldest:
-                raise OutboxFullError(str(self.store.path), newest, self.limits.quota_bytes)
-            found = connection.execute(
-                "SELECT seq,event_id,size FROM outbox WHERE size>0 ORDER BY"
-                " CASE state WHEN 'delivered' THEN 0 WHEN 'dead' THEN 1 ELSE 2 END,seq LIMIT ?",
-                (_DROP_BATCH,),
-            ).fetchall()
-            for seq, event_id, size in found:
-                connection.execute("DELETE FROM outbox WHERE seq=?", (seq,))
-                dropped.append(event_id)
-                over -= size
-                if over <= 0:
-                    break
-        if dropped:
-            bump(connection, "dropped", len(dropped))
-            _forget_seen(connection, dropped)
-        return dropped
-
-    def _report_added(self, claims: Sequence[Claim | None], sizes: Sequence[int]) -> None:
-        added = [size for claim, size in zip(claims, sizes, strict=True) if claim is not None]
-        if added and self.store.telemetry.wanted(OutboxAdded):
-            path = str(self.store.path)
-            self.store.telemetry.emit(OutboxAdded(events=len(added), size_bytes=sum(added), path=path))
-
-    def _report_settled(self, claim: Claim, verdict: Verdict, state: str) -> None:
-        telemetry, path = self.store.telemetry, str(self.store.path)
-        kind, recipient = claim.kind, claim.recipient
-        tried = claim.attempts + (verdict.kind != "released")
-        if state == "delivered" and telemetry.wanted(OutboxDelivered):
-            telemetry.emit(OutboxDelivered(attempts=tried, path=path, kind=kind, recipient=recipient))
-        elif state == "dead" and telemetry.wanted(OutboxDead):
-            telemetry.emit(
-                OutboxDead(attempts=tried, path=path, kind=kind, recipient=recipient, reason=verdict.error)
-            )
-        elif verdict.kind == "transient" and telemetry.wanted(OutboxRetried):
-            telemetry.emit(
-                OutboxRetried(attempts=tried, path=path, kind=kind, recipient=recipient, reason=verdict.error)
-            )
-
-    def _report_dropped(self, dropped: list[str]) -> None:
-        if not dropped:
-            return
-        for event_id in dropped:
-            self.mirror.remove(event_id)
-        if self.store.telemetry.wanted(OutboxDropped):
-            self.store.telemetry.emit(OutboxDropped(events=len(dropped), path=str(self.store.path)))
-        if self.store.now() - self._warned_at >= _QUIET_S:
-            self._warned_at = self.store.now()
-            _log.warning("%s is full: %d events were dropped, oldest first", self.store.path, len(dropped))
+        known = (event.event_id, event.kind, event.recipient, event.payload, event.attempts)
+        return Claim(found[0], *known, born, int(leased))
 
     def _settle(self, connection: sqlite3.Connection, claim: Claim, verdict: Verdict) -> str | None:
         state, changes = self._outcome(claim, verdict)
@@ -600,25 +465,12 @@ class Outbox:
         attempts = claim.attempts + 1
         if attempts >= self.limits.max_attempts:
             return "dead", {
-                **finished,
-                "attempts": attempts,
-                "reason": "exhausted",
-                "last_error": verdict.error,
-            }
+                **finished, "attempts": attempts, "reason": "exhausted", "last_error": verdict.error,
+            }  # fmt: skip
         due = now + max(verdict.wait_s, self.limits.backoff.wait_s(attempts))
         return "pending", {
             "attempts": attempts, "next_attempt_at": due, "boot": boot, "last_error": verdict.error,
         }  # fmt: skip
-
-    def _settle_mirror(self, claim: Claim, verdict: Verdict, state: str | None) -> None:
-        if claim.kind != PATTERN or state is None:
-            return
-        if state in {"delivered", "dead"}:
-            self.mirror.remove(claim.event_id)
-        elif verdict.kind == "transient":
-            self.mirror.write(
-                _mirrored(claim._replace(attempts=claim.attempts + 1), retried_at=self.store.wall())
-            )
 
     def _forget_finished(self, connection: sqlite3.Connection, wall: float) -> None:
         for state, days in (("delivered", DELIVERED_DAYS), ("dead", self.limits.dead_days)):
@@ -661,6 +513,29 @@ def _forget_seen(connection: sqlite3.Connection, ids: Iterable[str]) -> None:
     connection.executemany("DELETE FROM seen WHERE event_id=?", [(one,) for one in ids])
 
 
+def _keep_quota(connection: sqlite3.Connection, limits: Limits, path: str, newest: int) -> list[str]:
+    """Drop rows until the quota holds: finished ones first, then the oldest that wait; the ids of dropped ones."""
+    dropped: list[str] = []
+    while (over := _size(connection) - limits.quota_bytes) > 0:
+        if not limits.drop_oldest:
+            raise OutboxFullError(path, newest, limits.quota_bytes)
+        found = connection.execute(
+            "SELECT seq,event_id,size FROM outbox WHERE size>0 ORDER BY"
+            " CASE state WHEN 'delivered' THEN 0 WHEN 'dead' THEN 1 ELSE 2 END,seq LIMIT ?",
+            (_DROP_BATCH,),
+        ).fetchall()
+        for seq, event_id, size in found:
+            connection.execute("DELETE FROM outbox WHERE seq=?", (seq,))
+            dropped.append(event_id)
+            over -= size
+            if over <= 0:
+                break
+    if dropped:
+        bump(connection, "dropped", len(dropped))
+        _forget_seen(connection, dropped)
+    return dropped
+
+
 def _size(connection: sqlite3.Connection) -> int:
     size: int = connection.execute("SELECT value FROM counters WHERE name='bytes'").fetchone()[0]
     return size
@@ -675,30 +550,3 @@ def _chosen(ids: Sequence[str], otherwise: str, *facts: object) -> tuple[str, tu
 def _portions(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]
-
-
-def _pack(payload: bytes, *, compress: bool) -> tuple[bytes, int]:
-    if compress and len(payload) > COMPRESS_OVER:
-        packed = zlib.compress(payload, 1)
-        if len(packed) < len(payload):
-            return packed, 1
-    return payload, 0
-
-
-def _unpack(data: bytes | None, codec: int) -> bytes:
-    if data is None:
-        return b""
-    try:
-        return zlib.decompress(data) if codec == 1 else bytes(data)
-    except zlib.error:  # whoever reads it finds no JSON and lets the event die with that reason
-        return b""
-
-
-def _claim(row: _Raw) -> Claim:
-    seq, event_id, kind, recipient, payload, codec, attempts, born, token = row
-    return Claim(seq, event_id, kind, recipient, _unpack(payload, codec), attempts, born, token)
-
-
-def _mirrored(claim: Claim, retried_at: float | None = None) -> Mirrored:
-    event = parse_object(claim.payload) or {}
-    return Mirrored(claim.event_id, claim.created_at, event, claim.attempts, retried_at)

@@ -184,7 +184,7 @@ def setting_flaws(config: Mapping[str, object]) -> Iterator[Flaw]:
     for name in dict.fromkeys(key.partition(".")[0] for key in keys):
         section = config.get(name, {})
         if not isinstance(section, dict):
-            yield Flaw((name,), "it is no table")
+            yield Flaw((name,), "it is not a table")
             continue
         known = [key.partition(".")[2] for key in keys if key.startswith(f"{name}.")]
         for key, value in cast("dict[str, object]", section).items():

@@ -198,7 +198,7 @@ class StateStore:
             if self._inode() == opened.inode:
                 return result
             self._forget(opened)
-        raise StoreUnavailableError(str(self.path), "it is damaged or replaced again and again")
+        raise StoreUnavailableError(str(self.path), "it keeps being damaged or replaced")
 
     def _unavailable(self, error: sqlite3.DatabaseError) -> Exception:
         if _primary(error) in _UNUSABLE:
@@ -280,7 +280,11 @@ class StateStore:
         except OSError as error:
             raise StoreUnavailableError(str(self.path), error.strerror or str(error)) from error
         _log.warning(
-            "%s was damaged (%s): put aside as %s, %d events saved from it", self.path, problem, aside, saved
+            "%s was damaged (%s): moved aside to %s, %d events recovered from it",
+            self.path,
+            problem,
+            aside,
+            saved,
         )
         if self.telemetry.wanted(OutboxQuarantined):
             self.telemetry.emit(OutboxQuarantined(events=saved, path=str(self.path), kept_as=str(aside)))

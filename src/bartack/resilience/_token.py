@@ -48,7 +48,7 @@ def read_token(path: str | os.PathLike[str]) -> str:
     except OSError as error:
         raise TokenFileError(str(place), error.strerror or str(error)) from error
     if len(token) < _SHORTEST or not token.isascii() or not token.isprintable() or " " in token:
-        raise TokenFileError(str(place), f"its first line is no token of {_SHORTEST} characters or more")
+        raise TokenFileError(str(place), f"its first line is not a token of {_SHORTEST} characters or more")
     return token
 
 
@@ -63,7 +63,7 @@ def _check_owner(place: Path, facts: os.stat_result) -> None:
     if facts.st_uid != os.geteuid():
         raise TokenFileError(str(place), "it belongs to another user")
     if stat.S_IMODE(facts.st_mode) & 0o077:
-        raise TokenFileError(str(place), "others than its owner can read or write it")
+        raise TokenFileError(str(place), "users other than its owner can read or write it")
 
 
 def _make(path: Path) -> None:

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         kill_descendants,
         kill_tree,
     )
-    from bartack.supervision.supervisor._core import ChildInfo
+    from bartack.supervision.supervisor._child import ChildInfo
     from bartack.supervision.supervisor._monitors import (
         Down,
         Leak,
@@ -78,7 +78,7 @@ _HOMES = {
     "Bound": "process._limits",
     "CHILD_BACKOFF": "supervisor._spec",
     "ChildCounts": "supervisor._supervisor",
-    "ChildInfo": "supervisor._core",
+    "ChildInfo": "supervisor._child",
     "ChildSpec": "supervisor._spec",
     "CrashReport": "supervisor._report",
     "Decision": "supervisor._report",

@@ -72,6 +72,7 @@ class _Fault:
         return True
 
 
+# Long because it implements every operation of ``Disk``, each in a few lines, and the faults and power cuts of all of them.
 class FaultyDisk:
     """A disk in memory that keeps apart what is durable and what is only in the cache.
 

@@ -53,6 +53,7 @@ LARGE = b'"' + b"large " * (INLINE_LIMIT // 3) + b'"'
 """A value too long to be kept in its entry."""
 
 
+# Long because a contract suite has one test per promise, and an engine inherits the suite as one class.
 class JournalContract:
     """What every journal engine promises. Subclass it and give it the engine; see the module's text for how."""
 

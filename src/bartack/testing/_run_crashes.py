@@ -115,7 +115,7 @@ def _check_cut(run: TestRun[R], whole: TestRun[R], unknown: Unknown | None) -> N
             run.start()
             run.finish()
         except KilledError:
-            place = f"killed behind {_describe(run.journal[-1])}"
+            place = f"killed after {_describe(run.journal[-1])}"
         else:
             place = "not killed: it wrote fewer entries"
         finished, said = _finished(run.journal), len(run.outside.frames)
@@ -183,7 +183,7 @@ class _Processes:
             for count in range(1, steps):
                 run = self._start(workspace)
                 self._kill_behind(run, count)
-                place = f"killed behind {count} steps"
+                place = f"killed after {count} steps"
                 assert run.result_bytes() == result, f"{place}: {run.result_bytes()!r} instead of {result!r}"
                 assert _printed(run) == printed, f"{place}: it printed {_printed(run)!r}"
         return max(steps - 1, 0)

@@ -86,7 +86,7 @@ def test_every_key_of_every_section_can_come_from_the_environment(tmp_path: Path
             "bartack.toml:4:1: tasks[0].file: there is no such key",
         ),
         ('[[tasks]]\nid = "a b"\ngoal = "g"\n', "tasks[0].id"),
-        ("tests = 1\n", "bartack.toml:1:1: tests: it is no table"),
+        ("tests = 1\n", "bartack.toml:1:1: tests: it is not a table"),
         ("[timeouts]\nshel = 1\n", "timeouts.shel: there is no such limit; did you mean 'shell'?"),
         (
             '[pipeline]\non_limit = "stop"\n',
@@ -207,10 +207,10 @@ def test_each_problem_has_its_line_and_column_whatever_the_shape_of_the_file(tmp
     ],
 )
 def test_a_file_that_is_no_toml_is_told_with_its_place(tmp_path: Path, text: str, place: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^{place}: it is no TOML: "):
+    with pytest.raises(ConfigError, match=rf"^{place}: it is not TOML: "):
         load_config(write(tmp_path, text), environ={})
     (tmp_path / "bartack.toml").write_bytes(b"# fine\nname = '\xff'\n")
-    with pytest.raises(ConfigError, match=r"^bartack\.toml:2: it is no UTF-8 text"):
+    with pytest.raises(ConfigError, match=r"^bartack\.toml:2: it is not UTF-8 text"):
         load_config(tmp_path, environ={})
 
 
@@ -219,7 +219,7 @@ def test_a_file_that_is_nested_too_deeply_is_no_toml(tmp_path: Path) -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(1000)
     try:
-        with pytest.raises(ConfigError, match=r"^bartack\.toml: it is no TOML: "):
+        with pytest.raises(ConfigError, match=r"^bartack\.toml: it is not TOML: "):
             load_config(tmp_path, environ={})
     finally:
         sys.setrecursionlimit(limit)  # other tests may have raised it
@@ -245,7 +245,7 @@ def test_a_variable_that_is_nearly_a_setting_is_an_error(
     [problem] = read_settings(tmp_path, (), {variable: "1"}).problems
 
     assert (problem.place, problem.suggestion) == (variable, suggestion)
-    assert "it overrides no setting" in problem.problem
+    assert "it does not override a setting" in problem.problem
     with pytest.raises(ConfigError, match=variable):
         load_config(tmp_path, environ={variable: "1"})
 

@@ -209,7 +209,7 @@ REFUSED: list[tuple[object, str, str]] = [
     ({"a": [{"b": math.nan}]}, "$.a[0].b", "not finite"),
     ([0, {"a b": "\ud800"}], "$[1]['a b']", "surrogate"),
     ([[{"\ud800": 1}]], "$[0][0]", "surrogate"),
-    ({"first": [], "second": {3: 4}}, "$.second", "3 is no string"),
+    ({"first": [], "second": {3: 4}}, "$.second", "3 is not a string"),
     ({"ok": [[], {}], "x": {"y": object()}}, "$.x.y", "object"),
 ]
 

@@ -9,8 +9,8 @@ import pytest
 
 from bartack.errors import OutboxFullError
 from bartack.resilience import Backoff, Claim, Limits, NewEvent, Outbox, StateStore, Verdict
-from bartack.resilience._backoff import parse_retry_after
-from bartack.resilience._outbox import DELIVERED, RELEASED
+from bartack.resilience._outbox_row import DELIVERED, RELEASED
+from bartack.resilience._retry_after import parse_retry_after
 from bartack.testing import VirtualClock
 
 URL = "http://service"

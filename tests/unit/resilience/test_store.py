@@ -79,7 +79,7 @@ def test_random_bytes_in_the_middle_cost_only_the_rows_they_hit(
     assert [
         path.name.startswith("outbox-") for path in (outbox.store.directory / "quarantine").iterdir()
     ] == [True]
-    assert "put aside" in caplog.text
+    assert "moved aside" in caplog.text
     outbox.put([NewEvent("later", "pattern", "http://x", PAYLOAD)])
     assert outbox.known(["later"]) == {"later"}
 

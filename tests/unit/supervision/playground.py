@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bartack.resilience import Backoff
-from bartack.supervision.supervisor._core import (
+from bartack.supervision.supervisor._child import (
     Answer,
     ChildDown,
     Crashed,
     KillChild,
     StartChild,
     StopChild,
-    SupervisorCore,
     SupervisorEnded,
     SupervisorStarted,
 )
+from bartack.supervision.supervisor._core import SupervisorCore
 from bartack.supervision.supervisor._report import ChildEnd, CrashReport
 from bartack.supervision.supervisor._spec import ChildSpec, Restart, Strategy, SupervisorSpec
 from bartack.telemetry import NO_TELEMETRY, Telemetry

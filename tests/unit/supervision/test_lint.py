@@ -156,7 +156,7 @@ def test_a_finding_names_its_place_and_what_to_do() -> None:
     (finding,) = check_text("import os\nif True:\n    os.system('x')\n", "dir/f.py")
 
     assert (finding.file, finding.line, finding.column) == ("dir/f.py", 3, 5)
-    assert finding.message == "nobody ends what os.system starts"
+    assert finding.message == "the process that os.system starts is never stopped"
     assert "shell step" in finding.suggestion
 
 

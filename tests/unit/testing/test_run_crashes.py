@@ -263,7 +263,7 @@ async def secret_printer(ctx: Context) -> None:
 
 
 def test_a_clock_read_between_steps_is_found() -> None:
-    with pytest.raises(AssertionError, match=r"killed behind entry .*ReplayMismatchError"):
+    with pytest.raises(AssertionError, match=r"killed after entry .*ReplayMismatchError"):
         assert_survives_crashes(clock_reader())
 
 

@@ -86,7 +86,7 @@ def _restarted(walk: Walk, call: tree.Call) -> Signature | None:
 
 
 def _restart_elsewhere(walk: Walk, node: tree.Node) -> None:
-    helps = ("call it in the body of the worker that is to begin anew",)
+    helps = ("call it in the body of the worker that is to restart",)
     walk.report("PW138", "`restart` outside a worker", node, helps=helps)
 
 
@@ -105,7 +105,7 @@ def _old_self(walk: Walk, call: tree.Call, first: tree.SelfValue, *, worker: boo
     end = call.arguments[0].start if call.arguments else first.end
     walk.report(
         "PW292",
-        "`self` is not passed to workers any more",
+        "`self` is no longer passed to workers",
         first,
         helps=("leave it out",),
         fix=Fix(first.start, end, ""),

@@ -162,7 +162,7 @@ def _undefined_helps(walk: Walk, name: str, use: Undefined) -> tuple[str, ...]:
     if name in walk.names.types or walk.find_type(name) is not None:
         return (f"`{name}` is a type, not a value",)
     if name in walk.script_names:
-        return (f"`{name}` is a variable of the script; hand it over as an argument",)
+        return (f"`{name}` is a variable of the script; pass it as an argument",)
     if use.in_shell or (name.isupper() and len(name) > 1 and name not in OTHER_NAMES):
         return (f'to read an environment variable write `env("{name}")`',)
     command = written_command(walk, use.node)

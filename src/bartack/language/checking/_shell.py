@@ -176,7 +176,7 @@ def _check_remote(walk: Walk, words: Sequence[tree.Word | tree.Splice]) -> None:
             next(rest, None)
     value = next((value for word in rest for value in _values_in(word)), None)
     if value is not None:
-        text = f"{_shown(walk, value)} becomes program text: `ssh` has a shell on the other side read it"
+        text = f"{_shown(walk, value)} becomes program text: `ssh` passes it to a shell on the remote host"
         walk.report("PW220", text, value, helps=("send it through stdin, or as a file",))
 
 
@@ -231,7 +231,7 @@ def _report_code(walk: Walk, name: str, value: tree.Node) -> None:
         walk.report("PW151", text, value, helps=helps)
     else:
         text = f"{shown} becomes program text of `{name}`"
-        walk.report("PW220", text, value, helps=("pass it as an argument behind the program text",))
+        walk.report("PW220", text, value, helps=("pass it as an argument after the program text",))
 
 
 def _shown(walk: Walk, value: tree.Node) -> str:

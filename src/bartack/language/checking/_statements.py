@@ -494,7 +494,7 @@ def _check_rescue(walk: Walk, node: tree.Try, risky: list[tree.Node]) -> None:
     span = handler.span if at < 0 else Span(at, at + len("catch"))
     walk.report(
         "PW226",
-        "this `catch` around `delegate` or a worker call only tidies up, the run fails",
+        "this `catch` around `delegate` or a worker call only cleans up; the run still fails",
         span,
         helps=('to survive failures, use `self.delegate([…], { on_failure: "collect" })`',),
         secondary=(Secondary(risky[0].span, "its failure fails the run"),),

@@ -109,8 +109,8 @@ def _too_complex(module: CheckedModule, reason: str) -> Diagnostic:
 
 
 def _no_code(module: CheckedModule, node: tree.Node) -> Diagnostic:
-    helps = ("this is a fault of the compiler; write it in another way, and report it",)
-    return diagnose("PW190", "the compiler has no code for this", module.path, node.span, helps=helps)
+    helps = ("this is a bug in the compiler; write it in another way, and report this",)
+    return diagnose("PW190", "the compiler does not support this", module.path, node.span, helps=helps)
 
 
 class _ModuleCompiler:

@@ -58,6 +58,7 @@ def function_name(declared: Declared, program: Program) -> str:
     return f"pw{traits.index(declared.trait) + 1}_{declared.trait.name.name}_{declared.name}"
 
 
+# Long because it has one short method per kind of expression; splitting it would only spread one table over files.
 class Expressions(ABC):
     """Compiles expressions of one module."""
 

@@ -23,6 +23,7 @@ DEEPEST: Final = 12
 LONGEST_ELSE_IF: Final = 15
 
 
+# Long because it has one short method per kind of statement, all of them in one table.
 class Statements(Expressions):
     """Compiles the bodies of one module."""
 

@@ -19,6 +19,7 @@ TRIVIA = re.compile(r"(?:[ \t\r\n;,]+|#[^\n]*)*")
 CRLF = re.compile(r"(?<!\r)\r\n")
 
 
+# Long because it has one short method per kind of node, and all of them write to one sheet with one position in the source.
 class Layout:
     """Writes nodes to a sheet. `last` is the end of what has been written, in the source."""
 

@@ -51,9 +51,7 @@ NEXT_DECLARATION = re.compile(
 KEY_ENDS = re.compile(r"[ \t]*(?:[:?,}\r\n]|\Z)")
 CLOSERS = {"(": ")", "[": "]", "{": "}", "$(": ")", "($": ")"}
 ADVICE = {
-    **dict.fromkeys(
-        ("=>", "fun"), ("there are no functions without a name; declare a `fun` and hand over its name",)
-    ),
+    **dict.fromkeys(("=>", "fun"), ("there are no anonymous functions; declare a `fun` and pass its name",)),
     "//": ("a comment begins with `#`; a quotient without its fraction is `floor(a / b)`",),
     "/*": ("a comment begins with `#`",),
     ";": ("elements are separated by `,`",),
@@ -63,7 +61,7 @@ ADVICE = {
 TEXT_OPENERS = frozenset({'"', "'", "$(", "($", "think", "ask"})
 RESERVED = {
     "?": "a choice is made by `if`; a default is written `x || y`",
-    "->": "a result type is written behind `:`",
+    "->": "a result type is written after `:`",
     "&": "write `&&`",
 }
 DOUBLE, SINGLE = "\u201c\u201d\u201e", "\u2018\u2019\u201a"
@@ -229,7 +227,7 @@ class Cursor(ABC):
         self.start = self.end = at
         while self.end < len(self.text) and self.is_odd_blank(self.end):
             self.end += 1
-        self.odd_character(self.text[at], ("it looks like a blank, or like nothing; write a plain blank",))
+        self.odd_character(self.text[at], ("it looks like a blank or is invisible; write a plain blank",))
         return self.end
 
     def long_name(self) -> None:
@@ -306,7 +304,7 @@ class Cursor(ABC):
         if self.kind == "$":
             return ("in code a variable is written without `$`; a command line starts with `$` and a blank",)
         if self.kind == "name" and self.value in OTHER_WORDS:
-            return (f"`{self.value}` is no word of Patchwork; write `{OTHER_WORDS[self.value]}`",)
+            return (f"`{self.value}` is not a Patchwork keyword; write `{OTHER_WORDS[self.value]}`",)
         if self.kind in {"name", '"'} and self.text.endswith('"', 0, self.start):
             return ('a quote inside of text is written `\\"`',)
         return ADVICE.get(self.kind, ())

@@ -44,6 +44,7 @@ OPERAND_WORDS = frozenset({"true", "false", "self"})
 Level = tuple[int, list[tree.Expression], list[tree.Operator]]
 
 
+# Long because a recursive-descent parser has one method per production, and these call each other.
 class ExpressionParser(HabitParser):
     """Reads expressions."""
 
@@ -591,9 +592,9 @@ FOREIGN = {
     "..": ("...", "a range is written `1...3`"),
     "===": ("==", "write `==`; it never converts"),
     "!==": ("!=", "write `!=`; it never converts"),
-    "and": ("&&", "`and` is no word of Patchwork; write `&&`"),
-    "or": ("||", "`or` is no word of Patchwork; write `||`"),
-    "not": ("!", "`not` is no word of Patchwork; write `!`"),
+    "and": ("&&", "`and` is not a Patchwork keyword; write `&&`"),
+    "or": ("||", "`or` is not a Patchwork keyword; write `||`"),
+    "not": ("!", "`not` is not a Patchwork keyword; write `!`"),
 }
 """Operators of other languages: ours for the same, and what to say."""
 OWN_SPAWN = re.compile(r"\b(?:fun|worker|skill|task|agent|var)[ \t]+spawn\b|\bimport\b[^\n]*\bspawn\b")

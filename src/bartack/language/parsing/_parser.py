@@ -87,7 +87,7 @@ def _hidden_directions(source: Source, found: list[Diagnostic]) -> list[Diagnost
             source.name,
             Span(*run.span()),
             helps=(
-                f"it reorders what people read; leave it out, or write `\\u{{{ord(run[0][0]):X}}}` in a string",
+                f"it changes the order in which text is displayed; leave it out, or write `\\u{{{ord(run[0][0]):X}}}` in a string",
             ),
         )
         for run in DIRECTIONS.finditer(source.text)
@@ -100,6 +100,7 @@ def _unreadable(code: str, message: str, name: str) -> Parsed:
     return Parsed(nothing, (diagnose(code, message, name, Span(0, 0)),), Source("", name))
 
 
+# Long because a recursive-descent parser has one method per production, with the recovery of each beside it.
 class Parser(StatementParser):
     """Reads modules and their declarations."""
 
@@ -357,13 +358,13 @@ class Parser(StatementParser):
         default: tree.Expression | None = None
         if self.kind == "name" and not self.newline:
             if is_type_name(name.name):
-                self.unexpected("`,` or `)`", f"a type stands behind the name: `{self.value}: {name.name}`")
+                self.unexpected("`,` or `)`", f"a type follows the name: `{self.value}: {name.name}`")
                 name = self.identifier("a parameter")
             elif is_type_name(self.value):
-                self.unexpected("`:`", f"a type stands behind `:`; write `{name.name}: {self.value}`")
+                self.unexpected("`:`", f"a type follows `:`; write `{name.name}: {self.value}`")
                 found = self.type()
             else:
-                self.unexpected("`,` or `)`", "parameters are separated by `,`; a type stands behind `:`")
+                self.unexpected("`,` or `)`", "parameters are separated by `,`; a type follows `:`")
         if self.kind == ":":
             self.advance()
             found = self.type()

@@ -47,7 +47,7 @@ HINTS = {
     "while": "use Patchwork's `while`",
     "case": "use Patchwork's `if` and `else if`",
     "function": "use a `fun`",
-    "$((": "write `${1 + 1}`, or a blank behind `$(` for a group of commands",
+    "$((": "write `${1 + 1}`, or a blank after `$(` for a group of commands",
     "$'": 'use `"…"` with its escapes',
 }
 COMMAND_WORDS = frozenset({"[[", "if", "for", "while", "case", "function"})
@@ -65,6 +65,7 @@ COMPOUND = re.compile(r"(?:if|for|while|case|function)(?=[ \t])")
 CODE_WORDS = frozenset({"throw", "return", "break", "continue", "succeed"})
 
 
+# Long because a recursive-descent parser has one method per production, and the words of a command have many.
 class ShellParser(TextParser):
     """Reads command lines. `in_line` says that a newline ends the command; `braces` counts the words `{` on the line."""
 
@@ -449,7 +450,7 @@ class ShellParser(TextParser):
     def shell_argument(self, spelled: str, start: int) -> None:
         """Report a parameter of the shell."""
         if spelled == "$?":
-            self.say("PW158", "`$?` is no word of a command", start, self.at, helps=("write `${$?}`",))
+            self.say("PW158", "`$?` is not allowed in a command", start, self.at, helps=("write `${$?}`",))
         else:
             message = f"`{spelled}` has no meaning here; arguments are parameters or `args`"
             self.say("PW158", message, start, self.at)

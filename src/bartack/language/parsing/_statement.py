@@ -68,6 +68,7 @@ def _without_value(statement: tree.Statement) -> tree.Statement:
     return statement
 
 
+# Long because a recursive-descent parser has one method per production, with the recovery of each beside it.
 class StatementParser(ExpressionParser):
     """Reads statements and blocks. `late` is a block whose `}` may belong to another one, and that `}`."""
 
@@ -207,7 +208,7 @@ class StatementParser(ExpressionParser):
     def help_with_words(self, word: str, start: int) -> tuple[str, ...]:
         """What was probably meant by a word, at the start of a statement, that something else just follows."""
         if word in OTHER_WORDS:
-            return (f"`{word}` is no word of Patchwork; write `{OTHER_WORDS[word]}`",)
+            return (f"`{word}` is not a Patchwork keyword; write `{OTHER_WORDS[word]}`",)
         if word in CALLS:
             return (f"a call has parentheses: `{word}(…)`",)
         line = cut(self.text[start : start + 60], 50).strip()

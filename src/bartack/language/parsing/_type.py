@@ -285,9 +285,7 @@ class TypeParser(ShellParser):
         if self.kind != "{" or not INNER_PATTERN.match(self.text, self.start):
             return None
         start = self.start
-        self.unexpected(
-            "a type", "behind `:` stands a type; take the field first: `var {a} = o`, `var {b} = a`"
-        )
+        self.unexpected("a type", "a type follows `:`; take the field first: `var {a} = o`, `var {b} = a`")
         self.object_pattern()
         return tree.Error(start, self.before)
 

@@ -35,7 +35,7 @@ OTHER_STATEMENTS = {
     **dict.fromkeys(("class", "struct", "interface"), "there is no `{}`; use objects, `type` and `fun`"),
     **dict.fromkeys(("do", "loop", "until", "repeat"), "there is no `{}`; use `while` or `for`"),
     "async": "leave `async` out; all waiting is implicit",
-    "finally": "there is no `finally`; do it behind the `try`, and in `catch e {{ … throw e }}` for errors that pass on",
+    "finally": "there is no `finally`; do it after the `try`, and in `catch e {{ … throw e }}` for errors that are re-thrown",
     **dict.fromkeys(("del", "delete"), 'there is no `{}`; a copy without a key is `without(o, "key")`'),
     "with": "there is no `with`; files are read by `read(path)` and written by `write(path, value)`",
     **dict.fromkeys(
@@ -74,7 +74,7 @@ OTHER_NAMES = {
         ("Error", "Exception", "ValueError", "RuntimeError"), 'any value can be thrown: `throw "…"`'
     ),
     **dict.fromkeys(("isinstance", "type_of"), 'the kind of a value is `typeof(x) == "array"`'),
-    "lambda": "there are no functions without a name; declare a `fun` and hand over its name",
+    "lambda": "there are no anonymous functions; declare a `fun` and pass its name",
     "input": "to ask a person write `ask { … }`",
     **dict.fromkeys(("prompt", "llm", "agent"), "to ask an agent write `think { … }`"),
     "open": "files are read by `read(path)` and written by `write(path, value)`",

@@ -69,14 +69,14 @@ def _read_allowed(text: str, file: str) -> tuple[dict[int, set[str]], list[Findi
         allowed[line] = names
         unknown = sorted(names - set(TYPES))
         if not found[2].strip():
-            message = "this silences a finding and does not say why"
+            message = "this silences a finding without a reason"
             complaints.append(
                 Finding(
-                    file, line, column, "allow_without_reason", message, "write the reason behind the bracket"
+                    file, line, column, "allow_without_reason", message, "write the reason after the bracket"
                 )
             )
         elif unknown:
-            message = f"there is no finding {unknown[0]!r}"
+            message = f"unknown finding {unknown[0]!r}"
             there = "one of: " + ", ".join(TYPES)
             complaints.append(Finding(file, line, column, "allow_without_reason", message, there))
     return allowed, complaints
@@ -108,19 +108,20 @@ def _look_at_call(file: File, call: ast.Call) -> Iterator[Hit]:
     if full in TASKS or (not full and name in LOOP_TASKS and _is_loop(file, call)):
         if file.is_dropped(call):
             advice = "use a task group, a child spec, or executor.fire_and_forget"
-            yield Hit(call, "unsupervised_task", "nobody sees how this task ends", advice)
+            yield Hit(call, "unsupervised_task", "the result of this task is never checked", advice)
     elif full in PROCESSES or full.startswith(SPAWN):
         advice = 'use a shell step, or ChildSpec(kind="process")'
-        yield Hit(call, "unsupervised_process", f"nobody ends what {full} starts", advice)
+        yield Hit(call, "unsupervised_process", f"the process that {full} starts is never stopped", advice)
     elif full in THREADS:
         if not _is_joined(file, call):
             yield Hit(
-                call, "unsupervised_thread", "nobody joins this thread", "use a task, or join with a timeout"
+                call,
+                "unsupervised_thread",
+                "this thread is never joined",
+                "use a task, or join with a timeout",
             )
     elif _is_monitor(full, call) and not _is_cleaned_up(file, call):
-        yield Hit(
-            call, "missing_cleanup", "this monitor stays when nobody looks", "use: async with monitor(...)"
-        )
+        yield Hit(call, "missing_cleanup", "this monitor is never removed", "use: async with monitor(...)")
     yield from _unlimited(file, call, full, name)
 
 
@@ -238,7 +239,7 @@ def _swallowed(file: File, block: ast.Try) -> Iterator[Hit]:
     for handler in block.handlers:
         if _catches_cancellation(file, handler) and not _raises(handler.body):
             message = "this keeps a cancellation from ending the task"
-            yield Hit(handler, "swallowed_cancel", message, "raise it again when all is tidied up")
+            yield Hit(handler, "swallowed_cancel", message, "re-raise it after cleaning up")
             return
         if _catches_cancellation(file, handler):
             return  # it is passed on from here

@@ -11,17 +11,17 @@ import msgspec
 REPORT_VERSION: Final = 1
 
 TYPES: Final = {
-    "unsupervised_task": "a task whose end nobody sees",
-    "unsupervised_process": "a process that nobody ends",
-    "unsupervised_thread": "a thread that nobody joins",
+    "unsupervised_task": "a task whose result is never checked",
+    "unsupervised_process": "a process that is never stopped",
+    "unsupervised_thread": "a thread that is never joined",
     "wait_without_deadline": "a wait that may last forever",
-    "missing_cleanup": "a monitor that is not taken away",
-    "nondeterminism": "a worker that would not replay",
+    "missing_cleanup": "a monitor that is never removed",
+    "nondeterminism": "a call in a worker that is not repeatable on replay",
     "forgotten_await": "a call that is never awaited",
     "caught_failure": "a failure of a worker that cannot be caught",
     "swallowed_cancel": "a cancellation that is not passed on",
     "file_error": "a file that cannot be read as Python",
-    "allow_without_reason": "a finding that is silenced without saying why",
+    "allow_without_reason": "a finding that is silenced without a reason",
 }
 """Everything that can be found."""
 

@@ -56,7 +56,7 @@ def find_own_group(proc: str = OWN) -> str:
         own = _own_path(proc)
         mounts = list(_iter_mounts(proc))
     except OSError as error:
-        raise NoGroundError(f"the system tells no groups: {error.strerror}") from None
+        raise NoGroundError(f"the system does not report control groups: {error.strerror}") from None
     if own is None or not mounts:
         raise NoGroundError("the system has no cgroup v2")
     for root, point in mounts:
@@ -227,7 +227,7 @@ def _unfit(path: str) -> str:
     if kind != b"domain":
         return f"the group is one of threads ({os.fsdecode(kind)})"
     if not os.access(f"{path}/cgroup.kill", os.W_OK):
-        return "the kernel cannot end a group at once; Linux 5.14 and newer can"
+        return "the kernel cannot kill a whole group (Linux 5.14 and newer can)"
     return ""
 
 

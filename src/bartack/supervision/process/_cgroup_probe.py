@@ -53,7 +53,7 @@ def _try_group(ground: Ground, group: Cgroup) -> str:
     placed = ground.token_of(pid) == 1
     group.kill()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return "" if placed and status == -signal.SIGKILL else "a group does not end what was started in it"
+    return "" if placed and status == -signal.SIGKILL else "a group does not kill the processes started in it"
 
 
 if __name__ == "__main__":

@@ -189,7 +189,7 @@ class TaskRunner:
         if self._task is None or self._told:
             return
         frames = _places(self._coroutine)
-        log.error("%s ignores its cancellation and is left behind at %s", self._path, "; ".join(frames))
+        log.error("%s ignores its cancellation and is abandoned at %s", self._path, "; ".join(frames))
         self._tell(
             ChildEnd(reason="shutdown", exception="the task ignores its cancellation", stack=tuple(frames))
         )

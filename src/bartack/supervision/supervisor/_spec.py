@@ -16,8 +16,8 @@ from typing import Final, Literal, NoReturn, TypeGuard, cast, get_args
 
 import msgspec
 
+from bartack.core import Backoff
 from bartack.errors import ChildSpecError
-from bartack.resilience import Backoff
 
 Restart = Literal["permanent", "transient", "temporary"]
 """When a child is started again: always, after an abnormal end, or never."""
@@ -140,7 +140,7 @@ class ChildSpec:
         if isinstance(start, SupervisorSpec):
             return "supervisor"
         if isinstance(start, str | bytes):
-            self.refuse("start", "a command is a list of words; no string is given to a shell")
+            self.refuse("start", "a command is a list of words; a string is never passed to a shell")
         if callable(start):
             return "task" if is_async(start) else self._check_function(start)
         if not isinstance(start, Sequence):
@@ -168,9 +168,11 @@ class ChildSpec:
             nested = self.start if isinstance(self.start, SupervisorSpec) else None
             self._set("shutdown", SHUTDOWN_S if nested is None else nested.shutdown_s + 1)
         elif self.shutdown != "kill" and not (is_number(self.shutdown) and self.shutdown >= 0):
-            self.refuse("shutdown", f"{self.shutdown!r} is neither 'kill' nor a number of seconds from 0 on")
+            self.refuse(
+                "shutdown", f"{self.shutdown!r} is neither 'kill' nor a number of seconds of at least 0"
+            )
         if not is_number(self.start_timeout) or self.start_timeout <= 0:
-            self.refuse("start_timeout", f"{self.start_timeout!r} is no number of seconds over 0")
+            self.refuse("start_timeout", f"{self.start_timeout!r} is not a number of seconds over 0")
 
     def _check_ready(self) -> None:
         ready = self.ready
@@ -181,7 +183,7 @@ class ChildSpec:
         if ready == "started":
             return
         if ready == "hello":
-            self.refuse("ready", "only the workers of a run say hello")
+            self.refuse("ready", "only the workers of a run report when they are ready")
         if not is_text(ready) or not ready.startswith(LINE):
             self.refuse("ready", f"{ready!r} is neither 'started' nor 'line:<regex>' nor an async function")
         if not self.is_process or self.stdio != "logged":
@@ -189,7 +191,7 @@ class ChildSpec:
         try:
             re.compile(ready.removeprefix(LINE))
         except re.error as error:
-            self.refuse("ready", f"{ready!r} is no regular expression: {error}")
+            self.refuse("ready", f"{ready!r} is not a regular expression: {error}")
 
     def _check_backoff(self) -> None:
         if self.restart == "temporary":
@@ -200,7 +202,7 @@ class ChildSpec:
             return
         backoff = CHILD_BACKOFF if self.backoff is None else self.backoff
         if not isinstance(backoff, Backoff):
-            self.refuse("backoff", f"{backoff!r} is no Backoff")
+            self.refuse("backoff", f"{backoff!r} is not a Backoff")
         if not all(is_number(part) for part in (backoff.base_s, backoff.factor, backoff.cap_s)):
             self.refuse("backoff", "base_s, factor and cap_s are finite numbers")
         if backoff.base_s < 0 or backoff.cap_s < 0 or backoff.factor < 1:
@@ -229,9 +231,9 @@ class ChildSpec:
             self.refuse("env", "variables are a mapping of names to values")
         for name, value in self.env.items():
             if not is_text(name) or not name or "=" in name or "\0" in name:
-                self.refuse("env", f"{name!r} is no name of a variable")
+                self.refuse("env", f"{name!r} is not the name of a variable")
             if not is_text(value) or "\0" in value:
-                self.refuse("env", f"the value of {name} is no text without NUL")
+                self.refuse("env", f"the value of {name} is not text without NUL")
         self._set("env", dict(self.env))
 
     def _check_metadata(self) -> None:
@@ -272,9 +274,9 @@ class SupervisorSpec:
         if not is_text(self.strategy) or self.strategy not in get_args(Strategy):
             _refuse("strategy", f"{self.strategy!r} is none of {', '.join(get_args(Strategy))}")
         if type(self.max_restarts) is not int or self.max_restarts < 0:
-            _refuse("max_restarts", f"{self.max_restarts!r} is no whole number from 0 on")
+            _refuse("max_restarts", f"{self.max_restarts!r} is not a whole number of at least 0")
         if not is_number(self.max_seconds) or self.max_seconds <= 0:
-            _refuse("max_seconds", f"{self.max_seconds!r} is no number of seconds over 0")
+            _refuse("max_seconds", f"{self.max_seconds!r} is not a number of seconds over 0")
         seen: set[str] = set()
         for child in self.children:
             if child.name in seen:

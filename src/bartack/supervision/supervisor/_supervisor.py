@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 
 from bartack.core import Clock, SystemClock
 from bartack.errors import BartackError, SupervisorNotRunningError
-from bartack.supervision.supervisor._core import (
+from bartack.supervision.supervisor._child import (
     Answer,
     ChildDown,
     ChildInfo,
@@ -23,10 +23,10 @@ from bartack.supervision.supervisor._core import (
     KillChild,
     StartChild,
     StopChild,
-    SupervisorCore,
     SupervisorEnded,
     SupervisorStarted,
 )
+from bartack.supervision.supervisor._core import SupervisorCore
 from bartack.supervision.supervisor._process_host import Household
 from bartack.supervision.supervisor._report import ChildEnd, CrashReport
 from bartack.supervision.supervisor._runners import ProcessRunner, Runner, TaskRunner, log
@@ -385,7 +385,7 @@ class Supervisor:
             report.path,
             report.reason,
             f": {report.exception}" if report.exception else "",
-            {"restart": "it is started again", "escalate": "its supervisor gives up", "none": "it stays so"}[
+            {"restart": "it will be restarted", "escalate": "its supervisor fails", "none": "it stays so"}[
                 report.decision
             ],
         )

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 
 from bartack.core import Clock, SystemClock
 from bartack.errors import DeadlineExceededError, MonitorUnavailableError
-from bartack.supervision.supervisor._core import ChildInfo
+from bartack.supervision.supervisor._child import ChildInfo
 from bartack.supervision.supervisor._monitors import (
     Down,
     Leak,
@@ -403,7 +403,7 @@ def _log_leak(leak: Leak) -> None:
     monitor = leak.monitor
     place = monitor.stack[-1] if monitor.stack else "an unknown place"
     logging.getLogger("bartack.supervision").warning(
-        "monitor %s of %s was left behind (%s); it was made at %s",
+        "monitor %s of %s was never removed (%s); it was created at %s",
         monitor.ref,
         monitor.target,
         leak.reason,

@@ -173,13 +173,13 @@ class Daemon:
         while not self._stop.is_set():
             await self._import_spool()
             if self._is_idle():
-                _log.info("nothing to do for %g s; ended", self.settings.idle_exit)
+                _log.info("nothing to do for %g s; exiting", self.settings.idle_exit)
                 return "idle"
             if _fingerprint() != self._own_files:
-                _log.info("this installation was replaced; ended, the next event starts the other one")
+                _log.info("this installation was replaced; exiting, the next event starts the new one")
                 return "replaced"
             await self._wait(min(_LOOK_S, self.settings.idle_exit or _LOOK_S))
-        _log.info("told to stop")
+        _log.info("stopped on request")
         return "stopped"
 
     async def _wait(self, seconds: float) -> None:
@@ -283,7 +283,7 @@ class Daemon:
             if answer.kind == "ok":
                 spool.remove(name)
             elif answer.detail == "malformed":
-                _log.warning("spool file %s cannot be read; it is put aside", name)
+                _log.warning("spool file %s cannot be read; it is moved aside", name)
                 spool.quarantine(name)
             else:
                 return
@@ -319,7 +319,7 @@ class Daemon:
             listener = open_listener("127.0.0.1", port)
             token = load_token(self.home / "token")
         except BartackError as error:
-            _log.warning("no HTTP door: %s", error)
+            _log.warning("no HTTP endpoint: %s", error)
             return {"port": port, "state": "busy"}
         self._serve(group, build_door(self._ingest, token, bartack.__version__), [listener])
         return {"port": listener.getsockname()[1], "state": "listening"}
@@ -338,7 +338,7 @@ class Daemon:
             store = LineageStore(self.home / "lineage.db").open()
             service = LineageService(store, load_token(self.home / "token"))
         except BartackError as error:
-            _log.info("no lineage service here: %s", error)
+            _log.info("the lineage service is not served: %s", error)
             for listener in listeners:
                 listener.close()
             return

@@ -68,7 +68,14 @@ ENDPOINTS: Final = (
         body=BatchRequest,
         refusals=(429,),
     ),
-    Endpoint("orphans", "GET", "/lineage/orphans", "List what is only a name.", OrphansAnswer, PageQuery),
+    Endpoint(
+        "orphans",
+        "GET",
+        "/lineage/orphans",
+        "List the patterns that are known by name only.",
+        OrphansAnswer,
+        PageQuery,
+    ),
     Endpoint("cycles", "GET", "/lineage/cycles", "List the cycles.", CyclesAnswer, PageQuery),
     Endpoint(
         "lineage",
@@ -91,7 +98,7 @@ ENDPOINTS: Final = (
     ),
     Endpoint("search", "POST", "/search", "Find patterns by words.", SearchAnswer, body=SearchRequest),
     Endpoint("validate", "POST", "/validate", "Check the graph.", ValidateAnswer, body=ValidateRequest),
-    Endpoint("health", "GET", "/health", "Say whether the service works.", HealthAnswer),
+    Endpoint("health", "GET", "/health", "Report whether the service works.", HealthAnswer),
     Endpoint("openapi", "GET", "/openapi.json", "This description, for programs.", None),
 )
 
@@ -99,19 +106,19 @@ OPEN: Final = frozenset({"health"})
 """Operations that need no token."""
 
 REFUSALS: Final[dict[int, tuple[tuple[str, ...], str]]] = {
-    400: (("invalid",), "The request is no JSON, or a member is missing or has the wrong type."),
+    400: (("invalid",), "The request is not JSON, or a member is missing or has the wrong type."),
     401: (("unauthorized",), "The token is missing or wrong."),
     403: (("forbidden",), "The request names another host, or comes from a web page."),
     404: (
         ("unknown_pattern", "not_found"),
-        "No event has told of the pattern, or there is no such endpoint.",
+        "No event has mentioned the pattern, or there is no such endpoint.",
     ),
     405: (("method_not_allowed",), "The endpoint does not know this method."),
     409: (("conflict", "cycle"), "Another event has this id, or a pattern would come from itself."),
     413: (("too_large",), "The body is longer than 4 MiB."),
     415: (("unsupported_media_type",), "The body is not sent as application/json."),
     422: (("bad_value",), "A member has none of the values it may have."),
-    429: (("busy",), "Too many events wait to be written; Retry-After says when to come again."),
+    429: (("busy",), "Too many events wait to be written; Retry-After says when to try again."),
     503: (("store_unavailable",), "The database cannot be used now; nothing was recorded."),
 }
 """The codes of the errors that come with a status, and what it means."""

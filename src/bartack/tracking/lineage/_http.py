@@ -212,7 +212,7 @@ class Writer:
                 self._waiting.remove(group)
         if group.error is not None:
             raise StoreUnavailableError(group.error.path, group.error.reason)
-        assert group.results is not None, "whoever had the turn has written it"
+        assert group.results is not None, "the current writer has written it"
         return group.results
 
     async def _write_waiting(self) -> None:
@@ -382,7 +382,7 @@ def read_id(request: Request) -> str:
     try:
         return unquote(str(request.path_params["id"]), errors="strict")
     except UnicodeDecodeError:
-        raise EventInvalidError("is no UTF-8", "id") from None
+        raise EventInvalidError("is not UTF-8", "id") from None
 
 
 def refuse(status: int, code: str, message: str, field: str = "") -> Response:
@@ -399,7 +399,7 @@ def _problem(error: BartackError) -> tuple[int, Problem]:
         if isinstance(error, kind):
             field = error.field if isinstance(error, EventInvalidError) else ""
             return status, Problem(code, error.message, "cursor" if kind is CursorError else field)
-    return 500, Problem("internal", "the service met a failure that it has no name for")
+    return 500, Problem("internal", "an unexpected error occurred in the service")
 
 
 def _answer_error(request: Request, error: Exception) -> Response:
@@ -428,4 +428,4 @@ def _answer_http(request: Request, error: Exception) -> Response:
 
 
 def _answer_defect(request: Request, error: Exception) -> Response:
-    return refuse(500, "internal", "the service met a failure that it has no name for")
+    return refuse(500, "internal", "an unexpected error occurred in the service")

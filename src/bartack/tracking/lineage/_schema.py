@@ -183,7 +183,7 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
-        raise StoreUnavailableError(str(path), "it is no lineage database")
+        raise StoreUnavailableError(str(path), "it is not a lineage database")
     if version > SCHEMA_VERSION:
         raise StoreTooNewError(str(path), version, SCHEMA_VERSION)
 

@@ -166,7 +166,7 @@ def validate(db: sqlite3.Connection, request: ValidateRequest) -> ValidateAnswer
 
 def _orphan_issues(db: sqlite3.Connection) -> Iterator[Issue]:
     for node in find_orphans(db, PageQuery(limit=ISSUE_LIMIT)).orphans:
-        what = "is only named by others" if node.stub else "has no parent that is more than a name"
+        what = "is known by name only" if node.stub else "has only parents that are known by name alone"
         yield Issue("orphans", node.node_id, f"{node.pattern_id} {node.version} {what}")
 
 

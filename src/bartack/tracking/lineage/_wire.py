@@ -361,7 +361,7 @@ def utc_text(moment: datetime | None, field_name: str) -> str | None:
     try:
         return moment.astimezone(UTC).isoformat(timespec="microseconds")
     except OverflowError:
-        raise EventValueError("is beyond the years that can be told in UTC", field_name) from None
+        raise EventValueError("is outside the years that UTC can express", field_name) from None
 
 
 def decode_json(raw: bytes) -> object:
@@ -375,7 +375,7 @@ def decode_json(raw: bytes) -> object:
     except msgspec.ValidationError:
         raise EventValueError("a number is out of range") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise EventInvalidError(f"the body is no JSON: {error}") from error
+        raise EventInvalidError(f"the body is not JSON: {error}") from error
     except RecursionError:
         raise EventInvalidError("the body is nested too deeply") from None
 

@@ -14,7 +14,7 @@ import pytest
 from bartack.language import Checked, Compiled, NotLoaded, check, compile_program, has_errors, tree_json
 
 ROOT = Path(__file__).parents[4]
-NO_CODE = "the compiler has no code for this"
+NO_CODE = "the compiler does not support this"
 
 POLL = """\
 worker poll(host) {

@@ -21,7 +21,7 @@ from bartack.errors import (
     SupervisorNotRunningError,
 )
 from bartack.resilience import Backoff
-from bartack.supervision.supervisor._core import TRANSITIONS, ChildState
+from bartack.supervision.supervisor._child import TRANSITIONS, ChildState
 from bartack.supervision.supervisor._report import ChildEnd
 from bartack.supervision.supervisor._spec import Restart, Strategy
 from bartack.telemetry import Telemetry

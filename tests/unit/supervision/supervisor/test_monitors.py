@@ -379,7 +379,7 @@ def test_a_planted_leak_is_reported_once_with_its_file_and_line(caplog: pytest.L
     assert (reason, place) == ("scope_left", f"{__file__}:{line} in plant")
     assert [
         record.getMessage() for record in caplog.records if f"{__file__}:{line}" in record.getMessage()
-    ] == [f"monitor mon-1 of top/a was left behind (scope_left); it was made at {place}"]
+    ] == [f"monitor mon-1 of top/a was never removed (scope_left); it was created at {place}"]
 
 
 def plant_line() -> int:

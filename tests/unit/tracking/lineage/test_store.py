@@ -769,7 +769,7 @@ def test_another_kind_of_database_is_refused(tmp_path: Path) -> None:
     other.execute("CREATE TABLE mine(x)")
     other.close()
 
-    with pytest.raises(StoreUnavailableError, match="no lineage database"):
+    with pytest.raises(StoreUnavailableError, match="not a lineage database"):
         LineageStore(path).open()
 
 
