@@ -36,7 +36,8 @@ from bartack.agents.protocol._ids import command_key
 from bartack.agents.protocol._lines import BadLine, Line, LineReader, Read
 from bartack.agents.protocol._messages import ROLES, Command, Event, Role, ToAgent
 from bartack.agents.scripted._scripted import read_script
-from bartack.agents.scripted._side import Ignored, ScriptedSide
+from bartack.agents.scripted._side import ScriptedSide
+from bartack.agents.scripted._writer import Ignored
 from bartack.testing import VirtualClock
 
 RUN = "run-20260301-101500-0badcafe"
