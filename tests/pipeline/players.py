@@ -16,8 +16,10 @@ import msgspec
 
 from bartack.agents import AgentProcess, AgentsConfig, Command, NdjsonConfig
 from bartack.agents.protocol._lines import BadLine, Splitter, read_command
+from bartack.agents.scripted._choices import Memory
 from bartack.agents.scripted._scripted import Script, read_script
-from bartack.agents.scripted._side import HANG, Ignored, Memory, ScriptedSide
+from bartack.agents.scripted._side import ScriptedSide
+from bartack.agents.scripted._writer import HANG, Ignored
 from bartack.config.load import Config
 from bartack.runtime.hub.agent_programs import Programs, Ready
 from bartack.runtime.memory.hub import KilledError

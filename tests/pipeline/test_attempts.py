@@ -29,7 +29,7 @@ QUICK = "backoff_initial_s = 0.01\n"
 OFTEN = {
     "refused": (REFUSED, "", "refused: review.completed: findings[0] must be an object with a message, or a text; asked again"),
     "crashed": (CRASHES, "", "failed: its process ended with 3; asked again in a new process"),
-    "stalled": (STALLS, "stall_s = 0.3\n", "failed: it did not get on for 0.3 s; asked again in a new process"),
+    "stalled": (STALLS, "stall_s = 0.3\n", "failed: it made no progress for 0.3 s; asked again in a new process"),
     "garbage": (BABBLES, "", "refused: 21 lines cannot be used, the last: malformed; asked again in a new process"),
 }  # fmt: skip
 

@@ -19,10 +19,10 @@ import pytest
 from tests.pipeline.team import APPROVED, Reply, Team, built, order, settings, statuses, wrote
 
 from bartack.agents import AgentRequest, AgentResult, ToolOutcome, command_key, findings_of
-from bartack.agents._actions import CallOut, Done, Judge, NeedProcess, Send
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
-from bartack.agents._conversation import Conversation
 from bartack.agents._record import AgentRecord, Link
+from bartack.agents.conversation._actions import CallOut, Done, Judge, NeedProcess, Send
+from bartack.agents.ndjson._dialect import open_line_conversation
 from bartack.agents.protocol._lines import read_line, write_line
 from bartack.agents.protocol._messages import ROLES, TERMINAL, Command, Party, Retry, ToolSpec, Version
 from bartack.config.sections import PipelineConfig, SnapshotConfig, TestsConfig
@@ -165,11 +165,12 @@ class Talk:
             tools=[ToolSpec("look", "", {})] if action == "prompt" else [],
         )
         config = msgspec.convert({"kind": "ndjson", "command": "stub"}, type=NdjsonConfig)
-        self.talk = Conversation(
+        self.talk = open_line_conversation(
             "stub", self.request, config, ProtocolConfig(), AgentRecord("stub"), clock=VirtualClock()
         )
         self.outcome: object = None
         self.calls: list[bytes] = []
+        self.correlation = ""
         self.talk.begin()
         self.perform()
 
@@ -181,13 +182,15 @@ class Talk:
                         self.talk.attached(Link(pid=17))
                     case Judge():
                         self.talk.judged([])
-                    case CallOut(call=call):
-                        self.calls.append(encode(call.arguments))
-                        self.talk.tool_ended(call.call_id, ToolOutcome("seen"))
+                    case CallOut(call_id=call_id, arguments=arguments):
+                        self.calls.append(encode(arguments))
+                        self.talk.tool_ended(call_id, ToolOutcome("seen"))
                     case Done(outcome=outcome):
                         self.outcome = outcome
-                    case Send(line=line):
+                    case Send(line=line, message=message):
                         assert len(line) <= 262_144
+                        if isinstance(message, Command):
+                            self.correlation = message.correlation_id
                     case _:
                         msgspec.json.encode(msgspec.to_builtins(action))
 
@@ -266,8 +269,8 @@ def test_whatever_is_taken_in_can_be_stored_and_keyed(tmp_path: Path) -> None:
     for _ in range(CASES):
         action, name, place, odd = next(stream)
         talk = Talk(action)
-        message = copy.deepcopy(OTHERS.get(name)) or _event(name, talk.request, talk.talk.correlation)
-        message.setdefault("correlation_id", talk.talk.correlation)
+        message = copy.deepcopy(OTHERS.get(name)) or _event(name, talk.request, talk.correlation)
+        message.setdefault("correlation_id", talk.correlation)
         put(message, place, odd)
         tried.add((name, place[-1]))
         try:

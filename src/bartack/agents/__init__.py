@@ -12,7 +12,6 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bartack.agents._actions import Rejection, Verdict
     from bartack.agents._artifacts import check_path, open_artifact, verify_artifacts
     from bartack.agents._config import (
         AgentConfig,
@@ -36,11 +35,12 @@ if TYPE_CHECKING:
         CallSink,
         CallStarted,
         Outcome,
+        Rejection,
         ToolOutcome,
+        Verdict,
         VerifiedArtifact,
     )
     from bartack.agents._doctor import DoctorReport, check_agents
-    from bartack.agents._ndjson import NdjsonAgent, NdjsonCall, Surroundings, program_config, scripted_argv
     from bartack.agents._permissions import Denial, Permissions
     from bartack.agents._process import AgentProcess, Host
     from bartack.agents._replies import findings_of
@@ -58,6 +58,13 @@ if TYPE_CHECKING:
     )
     from bartack.agents._schema import render_schema, schema, schema_names, schema_text
     from bartack.agents._usage import total_usage
+    from bartack.agents.ndjson._agent import (
+        NdjsonAgent,
+        NdjsonCall,
+        Surroundings,
+        program_config,
+        scripted_argv,
+    )
     from bartack.agents.protocol._codes import AGENT_CODES, OWN_CODES, describe_retry
     from bartack.agents.protocol._ids import (
         NO_SNAPSHOT,
@@ -211,10 +218,6 @@ __all__ = [
 ]
 
 _HOMES = {
-    "_actions": (
-        "Rejection",
-        "Verdict",
-    ),
     "_artifacts": (
         "check_path",
         "open_artifact",
@@ -243,7 +246,9 @@ _HOMES = {
         "CallStarted",
         "AgentCapabilities",
         "Outcome",
+        "Rejection",
         "ToolOutcome",
+        "Verdict",
         "VerifiedArtifact",
     ),
     "_doctor": (
@@ -292,7 +297,7 @@ _HOMES = {
         "Usage",
         "Version",
     ),
-    "_ndjson": (
+    "ndjson._agent": (
         "NdjsonAgent",
         "NdjsonCall",
         "Surroundings",

@@ -8,8 +8,7 @@ import stat
 from collections.abc import Sequence
 from typing import Final
 
-from bartack.agents._actions import Rejection, Verdict
-from bartack.agents._contract import AgentRequest, VerifiedArtifact
+from bartack.agents._contract import AgentRequest, Rejection, Verdict, VerifiedArtifact
 from bartack.agents.protocol._flaws import first_few
 from bartack.agents.protocol._messages import Artifact
 from bartack.core import safe_join

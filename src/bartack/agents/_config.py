@@ -48,8 +48,8 @@ class ScriptedConfig(
     permissions: Permissions = Permissions()
 
 
-class NdjsonConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag_field="kind", tag="ndjson"):
-    """A program that speaks the line protocol.
+class ProgramConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """An agent that is a program: how it is started, how long it may take and how often it is asked.
 
     Attributes:
         command: The program and its arguments, word by word; a string is a program without arguments.
@@ -105,6 +105,10 @@ class NdjsonConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, tag
             if any(fnmatchcase(name, pattern) for pattern in names)
         }
         return {**passed, **self.env}
+
+
+class NdjsonConfig(ProgramConfig, kw_only=True, tag_field="kind", tag="ndjson"):
+    """A program that speaks the line protocol."""
 
 
 AgentConfig = ScriptedConfig | NdjsonConfig

@@ -6,7 +6,7 @@ agent was given. Kinds are listed in ``_config.py``.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Protocol, cast
+from typing import Annotated, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 from msgspec import Meta
@@ -98,6 +98,17 @@ class VerifiedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str
     size: int
     found: bool = False
+
+
+class Rejection(NamedTuple):
+    """Why an answer cannot be used: a code, and the same in words."""
+
+    code: str
+    message: str
+
+
+Verdict = list[VerifiedArtifact] | Rejection
+"""What verifying the files of an answer found: the files, or why the answer is refused."""
 
 
 class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,6 +1,6 @@
 """One process of an agent, in the loop of whoever owns it: bytes to lines, lines to bytes, and its orderly end.
 
-It is read at all times, whoever waits, and written to without ever waiting. ``Host`` is the loop; ``_ndjson.py`` decides what
+It is read at all times, whoever waits, and written to without ever waiting. ``Host`` is the loop; ``ndjson/_agent.py`` decides what
 the process is for.
 """
 

@@ -77,6 +77,11 @@ class Link:
         self.heartbeat: Heartbeat | None = None
 
     @property
+    def version(self) -> str:
+        """The name and the version of the program, as far as it has introduced itself."""
+        return f"{self.hello.name} {self.hello.version}" if self.hello is not None else ""
+
+    @property
     def can_call_tools(self) -> bool:
         """Whether it can call tools, as far as it has said what it can do."""
         return self.hello is None or self.hello.capabilities is None or self.hello.capabilities.tools

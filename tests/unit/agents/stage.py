@@ -12,30 +12,32 @@ from pathlib import Path
 import jsonschema_rs
 import msgspec
 
-from bartack.agents._actions import (
+from bartack.agents._artifacts import verify_artifacts
+from bartack.agents._config import NdjsonConfig, ProtocolConfig
+from bartack.agents._contract import AgentEvent, AgentRequest, AgentResult, Outcome, ToolOutcome
+from bartack.agents._record import AgentRecord, Link
+from bartack.agents._replies import check_reply
+from bartack.agents._schema import schema
+from bartack.agents.conversation._actions import (
     Action,
     CallOut,
     Done,
     Judge,
     NeedProcess,
     ReleaseProcess,
+    Report,
     Send,
     StopProcess,
-    Tell,
     Warn,
 )
-from bartack.agents._artifacts import verify_artifacts
-from bartack.agents._config import NdjsonConfig, ProtocolConfig
-from bartack.agents._contract import AgentEvent, AgentRequest, AgentResult, Outcome, ToolOutcome
-from bartack.agents._conversation import Conversation
-from bartack.agents._record import AgentRecord, Link
-from bartack.agents._replies import check_reply
-from bartack.agents._schema import schema
+from bartack.agents.conversation._conversation import Conversation
+from bartack.agents.ndjson._dialect import open_line_conversation
 from bartack.agents.protocol._ids import command_key
-from bartack.agents.protocol._lines import BadLine, Line, LineReader
+from bartack.agents.protocol._lines import BadLine, Line, LineReader, Read
 from bartack.agents.protocol._messages import ROLES, Command, Event, Role, ToAgent
 from bartack.agents.scripted._scripted import read_script
-from bartack.agents.scripted._side import Ignored, ScriptedSide
+from bartack.agents.scripted._side import ScriptedSide
+from bartack.agents.scripted._writer import Ignored
 from bartack.testing import VirtualClock
 
 RUN = "run-20260301-101500-0badcafe"
@@ -178,7 +180,7 @@ class Stage:
         self.warnings: list[str] = []
         self.tools: Callable[[CallOut], ToolOutcome | None] = lambda _: ToolOutcome("done")
         self.outcome: Outcome | None = None
-        self.conversation: Conversation | None = None
+        self.conversation: Conversation[Read] | None = None
 
     # Running.
 
@@ -197,9 +199,9 @@ class Stage:
         assert isinstance(outcome, AgentResult), outcome
         return outcome
 
-    def begin(self, request: AgentRequest, harvested: Line | None = None) -> Conversation:
+    def begin(self, request: AgentRequest, harvested: Line | None = None) -> Conversation[Read]:
         self.outcome = None
-        talk = self.conversation = Conversation(
+        talk = self.conversation = open_line_conversation(
             self.agent,
             request,
             self.config,
@@ -279,7 +281,7 @@ class Stage:
             for action in actions:
                 self._do(self.conversation, action)
 
-    def _do(self, talk: Conversation, action: Action) -> None:  # noqa: C901 - one line for each action
+    def _do(self, talk: Conversation[Read], action: Action) -> None:  # noqa: C901 - one line for each action
         match action:
             case NeedProcess():
                 if self.process is None:
@@ -301,8 +303,8 @@ class Stage:
             case CallOut():
                 outcome = self.tools(action)
                 if outcome is not None:
-                    talk.tool_ended(action.call.call_id, outcome)
-            case Tell(event=event):
+                    talk.tool_ended(action.call_id, outcome)
+            case Report(event=event):
                 assert validator("agent-transcript-line", closed=True).is_valid(msgspec.to_builtins(event))
                 self.events.append(event)
             case Warn(text=text):

@@ -21,9 +21,9 @@ from bartack.agents import (
     ToolSpec,
     program_config,
 )
-from bartack.agents import _ndjson as ndjson
+from bartack.agents import _transcript as transcript
 from bartack.agents._contract import AgentEvent, CallFinished, CallNotice, CallRetry
-from bartack.agents._ndjson import NdjsonAgent
+from bartack.agents.ndjson._agent import NdjsonAgent
 from bartack.agents.protocol._ids import moment
 from bartack.agents.protocol._lines import BadLine, read_line, write_line
 from bartack.agents.protocol._messages import Abilities, Command, Hello
@@ -114,32 +114,32 @@ def notice(n: int) -> AgentEvent:
 
 
 def test_a_transcript_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ndjson, "TRANSCRIPT_BYTES", 10_000)
+    monkeypatch.setattr(transcript, "TRANSCRIPT_BYTES", 10_000)
     agent = quiet(tmp_path)
 
     for n in range(1, 1001):
-        agent.transcribe(notice(n))
-    agent.transcribe(
+        agent.transcript.add(notice(n))
+    agent.transcript.add(
         CallFinished(key="k", at="2026-01-01T00:00:00Z", n=1001, reason="completed", duration_s=1)
     )
-    left_out = agent.take_left_out()
+    left_out = agent.transcript.take_left_out()
     agent.close()
 
     told = lines_of(tmp_path)
     assert told[-1]["event"] == "agent.finished"
     assert 50 < len(told) < 80
     assert left_out == 1001 - len(told)
-    assert agent.take_left_out() == 0
+    assert agent.transcript.take_left_out() == 0
 
 
 def test_a_transcript_that_is_full_stays_so_for_the_next_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ndjson, "TRANSCRIPT_BYTES", 1000)
+    monkeypatch.setattr(transcript, "TRANSCRIPT_BYTES", 1000)
     for _ in range(3):
         agent = quiet(tmp_path)
         for n in range(1, 101):
-            agent.transcribe(notice(n))
+            agent.transcript.add(notice(n))
         agent.close()
 
     assert len(lines_of(tmp_path)) < 12

@@ -145,12 +145,12 @@ def test_what_agents_make_us_say_does_not_fill_the_disk(tmp_path_factory: pytest
 def test_an_agent_that_calls_tools_without_end_gets_errors(tmp_path: Path) -> None:
     stage = Stage(tmp_path, {"responses": {"prompt": {"inject": [{"do": "hang", "at": "start"}]}}})
     stage.tools = lambda _: None
-    talk = stage.begin(request_for("prompt", tmp_path, tools=[ToolSpec("t", "", {})]))
+    stage.begin(request_for("prompt", tmp_path, tools=[ToolSpec("t", "", {})]))
     for number in range(70):
         call: dict[str, object] = {
             "kind": "tool_call",
             "message_id": f"m{number}",
-            "correlation_id": talk.correlation,
+            "correlation_id": stage.commands()[-1].correlation_id,
             "call_id": f"c{number}",
             "name": "t",
             "arguments": {},

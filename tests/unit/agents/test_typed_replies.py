@@ -9,7 +9,7 @@ import pytest
 from tests.unit.agents.stage import Stage, request_for
 
 from bartack.agents import AgentRequest, CallStarted, Line, ToolOutcome, ToolSpec, read_line
-from bartack.agents._actions import CallOut
+from bartack.agents.conversation._actions import CallOut
 from bartack.errors import AgentDeadlineError, AgentRequestError, ReplyInvalidError
 
 pytestmark = pytest.mark.requirement("replies-are-read-alike")
@@ -130,8 +130,8 @@ def test_a_rule_calls_tools_and_minds_what_they_return(tmp_path: Path) -> None:
     made: list[tuple[str, dict[str, object]]] = []
 
     def add(out: CallOut) -> ToolOutcome:
-        made.append((out.call.call_id, out.call.arguments))
-        return ToolOutcome(2) if out.call.arguments else ToolOutcome(code="tool_failed", message="no more")
+        made.append((out.call_id, out.arguments))
+        return ToolOutcome(2) if out.arguments else ToolOutcome(code="tool_failed", message="no more")
 
     stage.tools = add
 
@@ -160,12 +160,12 @@ def test_a_start_is_told_with_the_process_as_soon_as_that_is_known(tmp_path: Pat
     late = early.begin(asking(tmp_path))
     assert early.process is not None
     early.process.link.pid = 0
-    late._unsaid = True
+    late._unannounced = True
     early.events.clear()
 
     early.process.link.pid = 99
-    late.process_known()
-    late.process_known()
+    late.announce()
+    late.announce()
     early.perform()
 
     assert [event.pid for event in stage.events if isinstance(event, CallStarted)] == [17]

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 from tests.unit.agents.stage import request_for
 
-from bartack.agents._actions import NeedProcess
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
-from bartack.agents._conversation import Conversation
 from bartack.agents._record import AgentRecord, Link
 from bartack.agents._vitals import Activity, Vitals
+from bartack.agents.conversation._actions import NeedProcess
+from bartack.agents.ndjson._dialect import open_line_conversation
 from bartack.agents.protocol._messages import Abilities, Hello
 from bartack.testing import VirtualClock
 
@@ -83,7 +83,7 @@ class Silent:
         config = msgspec.convert(
             {"kind": "ndjson", "command": "x", "stall_s": 300, "heartbeat_s": 0}, type=NdjsonConfig
         )
-        self.talk = Conversation(
+        self.talk = open_line_conversation(
             "stub", request_for("implement", root), config, ProtocolConfig(), AgentRecord("stub"), clock=self.clock,
             look=lambda pid: self.activity,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Lines: bytes into messages and messages into bytes. Writing is strict, reading tolerant, and memory bounded in both.
 
 Whatever an agent writes becomes either a message or a ``BadLine`` that says what is wrong with the line. Which message belongs to
-which command is not decided here but in ``_conversation.py``.
+which command is not decided here but in ``ndjson/_dialect.py``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ from bartack.agents.protocol._ids import conversation_id, correlation_id, moment
 from bartack.agents.protocol._lines import Line, read_line, write_line
 from bartack.agents.protocol._messages import ENDING, Cause, Command, Event, Party, Retry, Usage
 from bartack.agents.scripted._scripted import Script, ScriptedAgent
-from bartack.agents.scripted._side import HANG, Ignored, ScriptedSide
+from bartack.agents.scripted._side import ScriptedSide
+from bartack.agents.scripted._writer import HANG, Ignored
 from bartack.core import SystemClock
 from bartack.errors import AgentError
 

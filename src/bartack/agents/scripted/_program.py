@@ -17,7 +17,8 @@ from bartack.agents.protocol._lines import BadLine, Splitter
 from bartack.agents.protocol._messages import Role
 from bartack.agents.scripted._script import ignored_members, load_script
 from bartack.agents.scripted._scripted import read_script
-from bartack.agents.scripted._side import Ignored, ScriptedSide
+from bartack.agents.scripted._side import ScriptedSide
+from bartack.agents.scripted._writer import Ignored
 from bartack.core import SystemClock
 from bartack.errors import ConfigError
 

@@ -236,7 +236,7 @@ def test_an_agent_that_never_says_a_word_is_given_up(tmp_path: Path) -> None:
     talk = stage.begin(request_for("implement", tmp_path))
     assert stage.process is not None
     stage.process.pipe.clear()
-    stage.process.side._beat_at = float("inf")
+    stage.process.side.writer.beat_at = float("inf")
     assert talk.next_due() == 7.0
 
     outcome = finish(stage)

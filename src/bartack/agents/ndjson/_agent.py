@@ -2,56 +2,48 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from bartack.agents._actions import (
+from bartack.agents._artifacts import MAX_BYTES
+from bartack.agents._config import NdjsonConfig, ProtocolConfig
+from bartack.agents._contract import (
+    AgentCapabilities,
+    AgentRequest,
+    CallSink,
+    Outcome,
+    ToolOutcome,
+    Verdict,
+)
+from bartack.agents._files import CallFiles
+from bartack.agents._permissions import Permissions
+from bartack.agents._process import AgentProcess, Host
+from bartack.agents._record import AgentRecord
+from bartack.agents._transcript import Transcript
+from bartack.agents._verification import verify_in_loop
+from bartack.agents._vitals import Vitals
+from bartack.agents.conversation._actions import (
     Action,
     CallOut,
     Done,
     Judge,
     NeedProcess,
     ReleaseProcess,
+    Report,
     Send,
     StopProcess,
-    Tell,
-    Verdict,
     Warn,
 )
-from bartack.agents._artifacts import MAX_BYTES, total_size, verify_artifacts
-from bartack.agents._config import NdjsonConfig, ProtocolConfig
-from bartack.agents._contract import (
-    AgentCapabilities,
-    AgentEvent,
-    AgentRequest,
-    CallNotice,
-    CallSink,
-    CallText,
-    CallUsage,
-    Outcome,
-    ToolOutcome,
-)
-from bartack.agents._conversation import Conversation
-from bartack.agents._files import CallFiles
-from bartack.agents._permissions import Permissions
-from bartack.agents._process import AgentProcess, Host
-from bartack.agents._record import AgentRecord
-from bartack.agents._vitals import Vitals
+from bartack.agents.conversation._conversation import Conversation
+from bartack.agents.ndjson._dialect import open_line_conversation
 from bartack.agents.protocol._lines import MAX_LINE, BadLine, Read
-from bartack.agents.protocol._messages import Artifact, Heartbeat, Hello, Reason
-from bartack.core import Redactor, SecretRule, is_disk_trouble, make_private, open_private
+from bartack.agents.protocol._messages import Heartbeat, Hello, Reason
+from bartack.core import Redactor, SecretRule, is_disk_trouble
 from bartack.errors import AgentStartError
 
-AT_ONCE: Final = 8 * 1024 * 1024
-"""Files with so many bytes together are looked at without a thread of their own."""
-TRANSCRIPT_BYTES: Final = 16 * 1024 * 1024
-"""Behind this much a transcript has no more log lines, progress and usage."""
 REASONS: Final[dict[str, Reason]] = {
     "user": "user",
     "deadline": "deadline",
@@ -103,12 +95,10 @@ class NdjsonAgent:
         self.folder = surroundings.folder / name
         self.record = AgentRecord(name)
         self.redact = Redactor({**surroundings.environ, **config.env}, surroundings.secrets).hide_lines
+        self.transcript = Transcript(self.folder, self.redact)
         self._uniform = uniform
         self._calls: list[NdjsonCall] = []
         self._processes: list[AgentProcess] = []
-        self._transcript: int | None = None
-        self._transcribed = 0
-        self._left_out = 0
 
     @property
     def capabilities(self) -> AgentCapabilities:
@@ -162,9 +152,7 @@ class NdjsonAgent:
             call.files.close()
         self._processes.clear()
         self._calls.clear()
-        if self._transcript is not None:
-            os.close(self._transcript)
-            self._transcript = None
+        self.transcript.close()
 
     def pids(self) -> list[int]:
         """The processes that live."""
@@ -201,7 +189,7 @@ class NdjsonAgent:
         """See ``Master.started``."""
         for call in self._calls:
             if call.process is process:
-                call.talk.process_known()
+                call.talk.announce()
                 call.perform()
 
     def ended(self, process: AgentProcess, status: int | None) -> None:
@@ -217,7 +205,7 @@ class NdjsonAgent:
         )
         self._forget(process, lambda talk: talk.start_failed(told))
 
-    def _forget(self, process: AgentProcess, tell: Callable[[Conversation], None]) -> None:
+    def _forget(self, process: AgentProcess, tell: Callable[[Conversation[Read]], None]) -> None:
         if process in self._processes:
             self._processes.remove(process)
         for call in list(self._calls):
@@ -250,26 +238,6 @@ class NdjsonAgent:
             **({"TRACEPARENT": request.trace} if request.trace else {}),
         }
 
-    def transcribe(self, event: AgentEvent) -> None:
-        """Add to the transcript of the agent. One that is very long already gets only what matters most."""
-        if self._transcript is None:
-            make_private(self.folder)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            self._transcript = open_private(self.folder / "transcript.ndjson", flags)
-            self._transcribed = os.fstat(self._transcript).st_size
-        if self._transcribed > TRANSCRIPT_BYTES and isinstance(event, CallText | CallNotice | CallUsage):
-            self._left_out += 1
-            return
-        data = self.redact(msgspec.json.encode(event)) + b"\n"
-        self._transcribed += len(data)
-        with suppress(OSError):  # a full disk ends the run elsewhere; a transcript is not worth that
-            os.write(self._transcript, data)
-
-    def take_left_out(self) -> int:
-        """How many lines the transcript has not got since this was asked last."""
-        left_out, self._left_out = self._left_out, 0
-        return left_out
-
 
 class NdjsonCall:
     """One call of such an agent."""
@@ -286,7 +254,7 @@ class NdjsonCall:
         self._agent = agent
         self._sink = sink
         given = {} if uniform is None else {"uniform": uniform}
-        self.talk = Conversation(
+        self.talk = open_line_conversation(
             agent.name,
             request,
             agent.config,
@@ -347,16 +315,17 @@ class NdjsonCall:
             case ReleaseProcess():
                 self._release()
             case Judge(artifacts=artifacts):
-                self._judge(artifacts)
+                most = self._agent.surroundings.max_artifact_bytes
+                verify_in_loop(self._agent.host, self.request, artifacts, most, self._judged)
             case _:
-                self._report(action)
+                self._pass_on(action)
 
-    def _report(self, action: Action) -> None:
+    def _pass_on(self, action: Action) -> None:
         match action:
-            case CallOut(call=call):
-                self._sink.call_tool(call.call_id, call.name, call.arguments)
-            case Tell(event=event):
-                self._agent.transcribe(event)
+            case CallOut(call_id=call_id, name=name, arguments=arguments):
+                self._sink.call_tool(call_id, name, arguments)
+            case Report(event=event):
+                self._agent.transcript.add(event)
                 self._sink.emit(event)
             case Warn(text=text):
                 self._sink.warn(text)
@@ -383,54 +352,12 @@ class NdjsonCall:
 
     def _finish(self, outcome: Outcome) -> None:
         self._agent.over(self)
-        left_out = self._agent.take_left_out()
+        left_out = self._agent.transcript.take_left_out()
         if left_out:
             self._sink.warn(
                 f"agent {self._agent.name}: its transcript is full, {left_out} lines are not in it"
             )
         self._sink.done(outcome)
-
-    def _judge(self, artifacts: list[Artifact]) -> None:
-        most = self._agent.surroundings.max_artifact_bytes
-        if total_size(self.request, artifacts) <= AT_ONCE:
-            self._judged(verify_artifacts(self.request, artifacts, max_bytes=most))
-            return
-        try:
-            self._judge_aside(artifacts, most)
-        except (OSError, RuntimeError):
-            # The system has no descriptor or no thread left: everything else waits meanwhile.
-            self._judged(verify_artifacts(self.request, artifacts, max_bytes=most))
-
-    def _judge_aside(self, artifacts: list[Artifact], most: int) -> None:
-        """Look at large files in a thread.
-
-        Raises:
-            OSError: No descriptor is left.
-            RuntimeError: No thread can be started.
-        """
-        ready, done = os.pipe()
-        found: list[Verdict] = []
-
-        def look() -> None:
-            found.append(verify_artifacts(self.request, artifacts, max_bytes=most))
-            os.close(done)
-
-        def take() -> None:
-            self._agent.host.unwatch(ready)
-            os.close(ready)
-            self._judged(found[0])
-
-        self._agent.host.watch(ready, take)
-        looking = threading.Thread(  # bartack: allow[unsupervised_thread] its pipe tells when it is through
-            target=look, daemon=True
-        )
-        try:
-            looking.start()
-        except RuntimeError:
-            self._agent.host.unwatch(ready)
-            os.close(ready)
-            os.close(done)
-            raise
 
     def _judged(self, verdict: Verdict) -> None:
         self.talk.judged(verdict)

@@ -1,0 +1,467 @@
+"""One command to an agent, over all its attempts. Decides everything about a call and does no I/O.
+
+The caller reports what happens: lines, ends of processes, ticks of the clock, cancels. It takes what is to be done with ``take``.
+So a conversation can be driven by a hub's loop as well as by a test with a clock of its own.
+
+    new ──begin──▶ starting ──attached──▶ running ──answer──▶ judging ──accepted──▶ done
+                      ▲                    │  │ └──cancel──▶ cancelling ──▶ done
+                      │                    │  └──must stop──▶ stopping ──exited──▶ waiting or done
+                      └───────waiting◀─────┘
+
+This file owns the states and what follows from a failure. Its parts own the rest: ``_attempts.py`` counts, ``_watchdog.py`` knows
+the time limits, ``_tool_calls.py`` the tools, ``_answer.py`` what an answer must be, ``_dialect.py`` how the agent is spoken to.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from bartack.agents._config import ProgramConfig
+from bartack.agents._contract import (
+    AgentRequest,
+    AgentResult,
+    CallFinished,
+    CallRateLimit,
+    CallRetry,
+    CallStarted,
+    CallUsage,
+    Outcome,
+    Rejection,
+    ToolOutcome,
+    Verdict,
+    VerifiedArtifact,
+)
+from bartack.agents._record import AgentRecord, Link
+from bartack.agents._replies import reply_text
+from bartack.agents._reply import ReplyFaultsError, repair_request
+from bartack.agents._usage import over_budget
+from bartack.agents._vitals import Activity
+from bartack.agents.conversation._actions import (
+    Action,
+    Done,
+    Judge,
+    NeedProcess,
+    Output,
+    ReleaseProcess,
+    State,
+    StopProcess,
+)
+from bartack.agents.conversation._answer import Answer
+from bartack.agents.conversation._attempts import Attempts
+from bartack.agents.conversation._dialect import Dialect, Failure
+from bartack.agents.conversation._tool_calls import ToolCalls
+from bartack.agents.conversation._watchdog import Watchdog
+from bartack.agents.protocol._codes import OWN_CODES, Code, judge_agent_code
+from bartack.agents.protocol._ids import conversation_id, parse_moment
+from bartack.agents.protocol._messages import Cause, Event, Reason, Usage
+from bartack.core import Clock
+from bartack.errors import AgentCancelledError, AgentCapabilityError, AgentError, ReplyInvalidError
+
+WHY: Final = 512
+"""Characters of a rate limit's message."""
+
+R = TypeVar("R")
+"""One thing that is read from the agent."""
+
+
+class Conversation(Generic[R]):
+    """See the module.
+
+    A dialect may use its attributes and call ``take_answer``, ``fail``, ``reject``, ``end_attempt``, ``end``, ``note_usage`` and
+    ``refuse_tools``; everything else is for the caller.
+
+    Args:
+        agent: The agent's name.
+        request: What it is asked.
+        config: How often it is asked, and how long it may take.
+        record: What is remembered of the agent over its calls.
+        speak: Makes the dialect of the agent.
+        clock: What time it is.
+        look: Measures the activity of a process tree: see ``Watchdog``.
+        uniform: Where the randomness of waits comes from.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        request: AgentRequest,
+        config: ProgramConfig,
+        record: AgentRecord,
+        speak: Callable[[Conversation[R]], Dialect[R]],
+        *,
+        clock: Clock,
+        look: Callable[[int], Activity] | None = None,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.agent = agent
+        self.request = request
+        self.record = record
+        self.clock = clock
+        self.state: State = "new"
+        self.conversation = conversation_id(request.run_id, request.key)
+        self.verdict: AgentError | None = None
+        """Why the command was given up, once it was."""
+        self.output = Output(request.key, clock)
+        self.watchdog = Watchdog(config, request, clock, look)
+        self.attempts = Attempts(agent, request, config, uniform)
+        self.answer = Answer(request)
+        self._dialect = speak(self)
+        self.tools = ToolCalls(request, self.output, self.watchdog, self._dialect.send_result)
+        self._config = config
+        self._link: Link | None = None
+        self._repaired = False
+        """The agent was asked to fix its reply: once is enough."""
+        self._unannounced = False
+        """A process got the command; this is not reported yet because its pid is unknown."""
+        self._outcome: Outcome | None = None
+
+    # What is to be done.
+
+    def take(self) -> list[Action]:
+        """What is to be done now, in this order."""
+        self.watchdog.expect(self.state)
+        return self.output.take()
+
+    def next_due(self) -> float | None:
+        """When ``tick`` is to be called at the latest, in seconds of the monotonic clock."""
+        return self.watchdog.next_due(self.state)
+
+    @property
+    def deadline_in_s(self) -> float:
+        """Seconds left until the deadline, of those that count."""
+        return self.watchdog.deadline_in_s
+
+    # What happens.
+
+    def begin(self, earlier: R | None = None) -> None:
+        """Begin.
+
+        Args:
+            earlier: An answer to the same key that came before a hub died.
+        """
+        self.watchdog.begin()
+        event = None if earlier is None else self._dialect.recover(earlier)
+        if event is not None:
+            self.answer.recovered = True
+            self.take_answer(event)
+            if self.state != "waiting":
+                return
+        self._start()
+
+    def attached(self, link: Link) -> None:
+        """A process is there, and can be written to."""
+        self._link = link
+        self.watchdog.attached(link)
+        if not self.refuse_tools(link):
+            self._send_command()
+
+    def announce(self) -> None:
+        """Report which process got the command: its pid is known now, or will never be."""
+        if not self._unannounced:
+            return
+        self._unannounced = False
+        link = self._link or Link()
+        self.output.report(
+            CallStarted(
+                **self.output.stamp(),
+                pid=link.pid,
+                conversation=self.conversation,
+                attempt=self.attempts.number,
+                version=link.version,
+            )
+        )
+
+    def line(self, read: R) -> str:
+        """The process wrote something; returns what is wrong with it, empty if nothing is."""
+        link = self._link
+        if link is None or self.state in {"stopping", "done"}:
+            return "late"
+        self.announce()
+        self.watchdog.line_came()
+        return self._dialect.read(link, read)
+
+    def exited(self, status: int | None, stderr_tail: tuple[str, ...] = ()) -> None:
+        """The process has ended, with its tree. A status of ``None`` is unknown."""
+        self.announce()
+        link, self._link = self._link, None
+        self.watchdog.watch.resume()
+        if self.state == "stopping":
+            self._stopped()
+        elif self.state == "cancelling":
+            self._give_up()
+        elif self.state == "running":
+            if status in {126, 127} and link is not None and not link.heard:
+                self.start_failed(f"it ended with {status}", stderr_tail)
+                return
+            self.end_attempt("agent_exited", f"its process {_ended(status)}", stderr_tail=stderr_tail)
+
+    def start_failed(self, problem: str, stderr_tail: tuple[str, ...] = ()) -> None:
+        """The program could not be started."""
+        self._link = None
+        if self.state == "stopping":
+            self._stopped()
+        elif self.state != "done":
+            self.end_attempt("start_failed", problem, stderr_tail=stderr_tail)
+
+    def cancel(self, reason: Reason, error: AgentError | None = None) -> None:
+        """Give the command up. The first reason counts."""
+        if self.state == "done" or self.verdict is not None:
+            return
+        if reason == "deadline":
+            if self.state == "judging":
+                return  # the answer came in time
+            late = f"it did not answer within {self.request.timeout_s:g} s"
+            error = self.attempts.error("deadline_exceeded", late)
+        self.verdict = error or AgentCancelledError(self.agent, "the call was given up", reason)
+        self.watchdog.watch.resume()
+        if self.state == "running" and self._link is not None:
+            self.state = "cancelling"
+            self.watchdog.cancel_sent()
+            self._dialect.send_cancel(reason)
+        elif self.state in {"waiting", "starting", "new"}:
+            self._give_up()
+
+    def judged(self, verdict: Verdict) -> None:
+        """The files of an answer were verified."""
+        if self.state != "judging" or self.answer.event is None:
+            return
+        if self.verdict is not None:
+            self._give_up()
+        elif isinstance(verdict, Rejection):
+            self.reject(verdict)
+        else:
+            self._accept(self.answer.event, verdict)
+
+    def tool_ended(self, call_id: str, outcome: ToolOutcome) -> None:
+        """A tool has ended."""
+        self.tools.ended(call_id, outcome)
+
+    def tick(self) -> None:
+        """Time has passed."""
+        expired = self.watchdog.tick(self.state)
+        if expired is None:
+            return
+        match expired.limit:
+            case "retry":
+                self._start()
+            case "deadline":
+                self.cancel("deadline")
+            case "wall":
+                self.cancel("budget", self.attempts.error("budget_exceeded", expired.problem))
+            case "grace":
+                self._give_up(restart=True)
+            case "attempt":
+                self.end_attempt(expired.code, expired.problem)
+
+    # What the agent wrote.
+
+    def refuse_tools(self, link: Link) -> bool:
+        """An agent that cannot call tools is not asked for what needs them; returns whether the call ended with that."""
+        if not self.request.tools or link.can_call_tools or self.state == "cancelling":
+            return False
+        problem = "it says that it cannot call tools, and this prompt has some"
+        error = AgentCapabilityError(self.agent, problem, "no_tools")
+        self.end(error, restart=self.state == "running")
+        return True
+
+    def note_usage(self, usage: Usage, *, final: bool) -> None:
+        """The attempt has used this much so far; a call over its budget is cancelled unless it has ended with it."""
+        self.attempts.used(usage)
+        self.output.report(CallUsage(**self.output.stamp(), usage=usage))
+        over = over_budget(self.request.budget, usage)
+        if over and not final:
+            self.cancel("budget", self.attempts.error("budget_exceeded", over))
+
+    def take_answer(self, event: Event) -> None:
+        """The agent answered."""
+        try:
+            refused = self.answer.take(event)
+        except ReplyFaultsError as faults:
+            self._repair(faults, reply_text(event))
+            return
+        if refused is not None:
+            self.reject(refused)
+            return
+        self.watchdog.trust()
+        if self.state == "cancelling":
+            self.verdict = None
+        if self.answer.has_files:
+            self.state = "judging"
+            self.output.add(Judge(self.answer.files))
+        else:
+            self._accept(event, [])
+
+    def reject(self, rejection: Rejection) -> None:
+        """An answer cannot be used."""
+        self.answer.drop()
+        self.end_attempt(rejection.code, rejection.message)
+
+    def fail(self, failure: Failure) -> None:
+        """The agent reports that it failed."""
+        if self.state == "cancelling":
+            self._give_up()
+            return
+        code, message, retryable, until, after_s = failure
+        kind = judge_agent_code(code, retryable=retryable)
+        if not until or code not in {"rate_limited", "quota_exhausted"} or retryable is False:
+            self.end_attempt(code, message, kind=kind, least_s=after_s, until=until)
+            return
+        wait_s = max(((parse_moment(until) or 0) - self.clock.now_us()) / 1e6, 0.0)
+        if wait_s >= self.watchdog.deadline_in_s:
+            self.end_attempt(code, message, kind=kind._replace(again="no"), until=until)
+            return
+        self._note_failure(code, message)
+        self.attempts.excuse()
+        self.output.report(
+            CallRateLimit(**self.output.stamp(), status=code, resets_at=until, error=message[:WHY])
+        )
+        self._wait(code, message, "failed", wait_s)
+
+    # The end of an attempt.
+
+    def end_attempt(
+        self,
+        code: str,
+        problem: str,
+        *,
+        kind: Code | None = None,
+        least_s: float = 0.0,
+        until: str = "",
+        stderr_tail: tuple[str, ...] = (),
+    ) -> None:
+        """The attempt has failed: wait for another one, or end the call."""
+        kind = kind or OWN_CODES[code]
+        self.watchdog.watch.resume()
+        if self.verdict is not None:
+            self._give_up(restart=kind.restart)
+            return
+        self._note_failure(code, problem)
+        allowed = self.attempts.may_repeat(code, kind)
+        if (
+            allowed
+            and kind.restart
+            and not self.record.may_restart(
+                self.watchdog.watch.real_s(), self._config.max_restarts, self._config.restart_window_s
+            )
+        ):
+            problem, allowed = f"{problem}; its process was started again too often", False
+        if not allowed:
+            error = self.attempts.error(code, problem, kind, until=until, stderr_tail=stderr_tail)
+            self.end(error, restart=kind.restart)
+            return
+        self._wait(code, problem, kind.cause, self.attempts.backoff_s(least_s))
+        if kind.restart and self._link is not None:
+            self.state = "stopping"
+            self.output.add(StopProcess())
+
+    def end(self, outcome: Outcome, *, restart: bool = False) -> None:
+        """The call is over; its process is released first, or stopped if it must not serve another call."""
+        self._outcome = outcome
+        if self._link is not None and (restart or not self._config.keep):
+            self.state = "stopping"
+            self.output.add(StopProcess())
+            return
+        if self._link is not None:
+            self._link = None
+            self.output.add(ReleaseProcess())
+        self._finish(outcome)
+
+    def _start(self) -> None:
+        if self._link is not None:
+            self._send_command()
+            return
+        self.state = "starting"
+        self.output.add(NeedProcess())
+
+    def _send_command(self) -> None:
+        self.state = "running"
+        self.attempts.begin()
+        self.answer.begin_attempt()
+        self.watchdog.attempt_began()
+        if not self._dialect.send_command():
+            return
+        self.watchdog.is_active()  # what it has done before does not count
+        self._unannounced = True
+        if self._link is not None and self._link.pid:
+            self.announce()
+
+    def _repair(self, faults: ReplyFaultsError, text: str) -> None:
+        """Ask the agent once to fix its reply. That is part of the conversation, not a failed attempt."""
+        self.answer.drop()
+        if self.verdict is not None:
+            self._give_up()
+            return
+        self._note_failure("invalid_reply", repair_request(faults.faults, self.request.schema or {}))
+        if self._repaired:
+            self.end(ReplyInvalidError(self.agent, str(faults), text))
+            return
+        self._repaired = True
+        self.attempts.excuse()
+        self._wait("invalid_reply", str(faults), "rejected", 0.0)
+
+    def _note_failure(self, code: str, problem: str) -> None:
+        self.attempts.fail(code, problem)
+        self.watchdog.trust()
+        self.tools.forget()
+
+    def _wait(self, code: str, problem: str, cause: Cause, wait_s: float) -> None:
+        self.attempts.cause = cause
+        if cause != "resend":
+            self._dialect.refuse_answers()
+        self.watchdog.retry_in(wait_s)
+        self.state = "waiting"
+        number = self.attempts.number
+        self.output.report(
+            CallRetry(**self.output.stamp(), code=code, error=problem[:2048], attempt=number, delay_s=wait_s)
+        )
+
+    def _stopped(self) -> None:
+        outcome = self._outcome or self.verdict
+        if outcome is not None:
+            self._finish(outcome)
+        else:
+            self.state = "waiting"
+
+    def _accept(self, event: Event, artifacts: list[VerifiedArtifact]) -> None:
+        reply = self.answer.reply
+        self.end(
+            AgentResult(
+                event=event,
+                text=reply.text,
+                value=reply.value,
+                declined=reply.declined,
+                artifacts=artifacts,
+                usage=self.attempts.usage(event.usage),
+                conversation=self.conversation,
+                attempts=self.attempts.made,
+                harvested=self.answer.recovered,
+                notes=self._dialect.notes(),
+                command_id=self._dialect.command_id,
+                failed=list(self.attempts.failed),
+            )
+        )
+
+    def _give_up(self, *, restart: bool = False) -> None:
+        """End a call that was cancelled."""
+        assert self.verdict is not None
+        self.end(self.verdict, restart=restart)
+
+    def _finish(self, outcome: Outcome) -> None:
+        self.state = "done"
+        reason = "completed"
+        if isinstance(outcome, AgentError):
+            used = self.attempts.usage()
+            outcome.usd, outcome.tokens, outcome.turns = used.cost_usd or 0.0, used.tokens, used.turns or 0
+            reason = outcome.reason or type(outcome).__name__
+        self._dialect.close()
+        took_s = round(max(self.watchdog.took_s, 0.0), 6)
+        self.output.report(CallFinished(**self.output.stamp(), reason=reason, duration_s=took_s))
+        self.output.add(Done(outcome))
+
+
+def _ended(status: int | None) -> str:
+    if status is None:
+        return "was lost"
+    return f"ended with {status}" if status >= 0 else f"was killed by signal {-status}"
