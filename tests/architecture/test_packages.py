@@ -93,7 +93,8 @@ def run_python(code: str) -> list[str]:
     return found
 
 
-DOORS = [package for package in PACKAGES if package != "config"]
+DOORS = [package for package in PACKAGES if package not in {"config", "errors"}]
+"""``config`` has a door in each module; that of ``errors`` is the tree in its docstring, which tests/unit/test_errors.py checks."""
 
 
 @pytest.mark.parametrize("package", DOORS)
@@ -192,7 +193,7 @@ def test_every_package_has_its_layer() -> None:
     layers: list[str] = config["tool"]["importlinter"]["contracts"][0]["layers"]
 
     placed = {name.strip() for layer in layers for name in layer.split("|")}
-    assert placed == {*PACKAGES, "errors"}
+    assert placed == set(PACKAGES)
 
 
 @pytest.mark.requirement("import-is-light")

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import copy
 import inspect
 import pickle
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import NamedTuple, cast
 
 import pytest
@@ -13,19 +15,30 @@ from bartack.errors import BartackError, JournalCorruptError, JournalFullError, 
 
 ERRORS = pytest.mark.parametrize("cls", iter_errors(), ids=lambda cls: cls.__name__)
 
-SAMPLES: dict[str, object] = {
-    "str": "a fact",
-    "bool": True,
-    "object": {"any": "fact"},
-    "int": 17,
-    "int | None": 17,
-    "float": 2.5,
-    "float | None": 2.5,
-    "str | None": "another fact",
-    "tuple[str, ...]": ("one", "two"),
-    "list[str]": ["one", "two"],
-    "dict[str, object] | None": {"some": "fact"},
+MAKERS: dict[str, Callable[[str, int], object]] = {
+    "str": lambda name, place: f"{name} {place}",
+    "str | None": lambda name, place: f"{name} {place}",
+    "object": lambda name, place: {name: place},
+    "int": lambda _, place: 170 + place,
+    "int | None": lambda _, place: 170 + place,
+    "float": lambda _, place: 2.5 + place,
+    "float | None": lambda _, place: 2.5 + place,
+    "tuple[str, ...]": lambda name, place: (f"{name} {place}", f"other {name}"),
+    "list[str]": lambda name, place: [f"{name} {place}", f"other {name}"],
+    "dict[str, object] | None": lambda name, place: {name: place},
 }
+"""A value for a fact of each type, with its name and its place among the facts: no two facts of an error are alike."""
+
+ONLY_ATTRIBUTES = {
+    ("DeliveryError", "outcome"),
+    ("BroadcastError", "result"),
+    ("ThrownError", "thrown"),
+    ("ProgramFaultError", "report"),
+    ("ProgramImportError", "program"),
+    ("ReplyInvalidError", "reply"),
+    ("TaskNotFoundError", "known"),
+}
+"""Facts for programs, which the message leaves out, or replaces by something more exact."""
 
 DESTRUCTIVE = re.compile(
     r"\b(rm|rmdir|unlink|del|delete|remove|purge|erase|wipe|destroy|drop|truncate|overwrite|discard|reset|kill(?! -CONT)|clean)\b"
@@ -46,7 +59,14 @@ class Drawn(NamedTuple):
 
 def example(cls: type[BartackError]) -> BartackError:
     """An error of this class, with a made-up value for each of its facts."""
-    return cls(**{name: SAMPLES[str(fact.annotation)] for name, fact in facts_of(cls).items()})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - chosen by annotation
+    return cls(**samples_of(cls))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] - chosen by annotation
+
+
+def samples_of(cls: type[BartackError]) -> dict[str, object]:
+    return {
+        name: MAKERS[str(fact.annotation)](name, place)
+        for place, (name, fact) in enumerate(facts_of(cls).items())
+    }
 
 
 def facts_of(cls: type[BartackError]) -> dict[str, inspect.Parameter]:
@@ -126,13 +146,16 @@ def test_a_leaf_is_named_for_what_happened(cls: type[BartackError]) -> None:
 def test_facts_are_kept_as_attributes_and_told_in_the_message(cls: type[BartackError]) -> None:
     error = example(cls)
 
-    for name, fact in facts_of(cls).items():
-        value = SAMPLES[str(fact.annotation)]
+    for name, value in samples_of(cls).items():
         assert getattr(error, name) == value
         told = cast("Sequence[object]", value) if isinstance(value, tuple | list) else (value,)
-        if fact.annotation in {"object", "bool"}:
-            continue  # a whole outcome: the message tells it in words
-        assert all(str(part) in str(error) for part in told)
+        if not is_only_an_attribute(cls, name):
+            assert all(str(part) in str(error) for part in told), name
+
+
+def is_only_an_attribute(cls: type[BartackError], fact: str) -> bool:
+    cost = {"usd", "turns", "tokens"} if issubclass(cls, errors.AgentError) else set[str]()
+    return fact in {"remedy", *cost} or (cls.__name__, fact) in ONLY_ATTRIBUTES
 
 
 @ERRORS
@@ -146,6 +169,91 @@ def test_an_error_survives_pickling_with_all_its_facts(cls: type[BartackError], 
 
     assert type(revived) is cls
     assert (str(revived), revived.args, vars(revived)) == (str(error), error.args, vars(error))
+
+
+@ERRORS
+def test_an_error_can_be_copied(cls: type[BartackError]) -> None:
+    error = example(cls)
+
+    for copied in (copy.copy(error), copy.deepcopy(error)):
+        assert type(copied) is cls
+        assert (str(copied), copied.args, vars(copied)) == (str(error), error.args, vars(error))
+
+
+@ERRORS
+def test_journals_and_pickles_find_an_error_in_the_package_itself(cls: type[BartackError]) -> None:
+    assert cls.__module__ == "bartack.errors"
+    assert getattr(errors, cls.__name__) is cls
+
+
+@ERRORS
+def test_an_error_is_in_the_module_of_its_hundred(cls: type[BartackError]) -> None:
+    names = [
+        "_core",
+        "_journal",
+        "_run",
+        "_messaging",
+        "_supervision",
+        "_patchwork",
+        "_resilience",
+        "_agent",
+        "_pipeline",
+        "_usage",
+    ]
+    home = names[int(cls.code[2:]) // 100 - 1] if cls is not BartackError else "_root"
+
+    assert vars(import_module(f"bartack.errors.{home}"))[cls.__name__] is cls
+
+
+def test_facts_are_bound_like_the_arguments_of_a_function() -> None:
+    assert errors.RunNotFoundError("r").near == ()
+    assert errors.RunNotFoundError("r", wanted="w", near=("n",)).wanted == "w"
+    assert errors.ProgramImportError("p", "broken", place="p.py:1").message == "p.py:1: broken"
+
+
+@pytest.mark.parametrize(
+    ("given", "named", "problem"),
+    [
+        ((), {}, "missing ['program', 'problem']"),
+        (("p",), {}, "missing ['problem']"),
+        (("p", "q", "r"), {}, "unexpected ['r']"),
+        (("p", "q"), {"problem": "r"}, "unexpected ['problem']"),
+        (("p", "q"), {"other": "r"}, "unexpected ['other']"),
+    ],
+)
+def test_wrong_arguments_are_refused(given: tuple[str, ...], named: dict[str, str], problem: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(problem)):
+        errors.ProgramImportError(*given, **named)
+
+
+def test_help_shows_the_facts_that_an_error_takes() -> None:
+    shown = str(inspect.signature(errors.HubStoppedError))
+
+    assert shown == "(run_id: 'str', pid: 'int', asked: 'str' = '')"
+    assert str(inspect.signature(errors.RunError)) == "(message: 'str') -> 'None'"
+
+
+def test_an_error_of_a_program_takes_a_message_and_keeps_its_module() -> None:
+    class OwnError(errors.RunNotActiveError):
+        where: str
+
+        def __init__(self, where: str) -> None:
+            super().__init__("run-1", "failed")
+            self.where = where
+
+    class PlainError(errors.RunError):
+        where: str = ""
+
+    assert str(PlainError("what happened")) == "what happened"
+    assert (str(OwnError("here")), OwnError("here").where) == ("run-1 is not active (failed)", "here")
+    assert {OwnError.__module__, PlainError.__module__} == {__name__}
+    assert OwnError.code == "BT304"
+
+
+def test_a_remedy_is_kept_only_where_it_differs_from_that_of_the_class() -> None:
+    assert vars(errors.NotInWorkerError("f")).keys() == {"name", "problem", "message"}
+    assert errors.NotInWorkerError("f", remedy="").remedy == errors.NotInWorkerError.remedy
+    assert vars(errors.NotInWorkerError("f", remedy="Do that."))["remedy"] == "Do that."
 
 
 def test_unpickling_does_not_call_the_constructor(monkeypatch: pytest.MonkeyPatch) -> None:

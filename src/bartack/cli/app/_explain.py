@@ -1,4 +1,4 @@
-"""``bartack explain``: what a code means and what to do. Texts come from ``errors.py``, those of Patchwork from its catalogue."""
+"""``bartack explain``: what a code means and what to do. Its texts are those of ``bartack.errors`` and of Patchwork's catalogue."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def test_a_system_without_cgroup_v2_has_no_groups(tmp_path: Path, own: str) -> N
 
     with pytest.raises(NoGroundError, match="no cgroup v2"):
         find_own_group(proc)
-    with pytest.raises(NoGroundError, match="tells no groups"):
+    with pytest.raises(NoGroundError, match="does not report control groups"):
         find_own_group(str(tmp_path / "nothing"))
 
 

@@ -1,0 +1,156 @@
+"""The errors of journals: BT200 to BT213. How errors are declared: ``_root.py``."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from bartack.errors._root import BartackError, message
+
+
+class JournalError(BartackError, code="BT200"):
+    """Something is wrong with the journal of a run."""
+
+    remedy = "Look at the journal with 'bartack journal verify PATH'; it changes nothing."
+
+
+@message("{path}: damaged at byte {offset}: {problem}; nothing was changed")
+class JournalCorruptError(JournalError, code="BT201"):
+    """A journal is damaged in a place that was already acknowledged, or is no journal at all. Nothing was changed.
+
+    A line that was still being written when the power went is no corruption: it is cut off and kept beside the journal.
+    """
+
+    path: str
+    offset: int
+    problem: str
+    remedy = (
+        "Keep the file as it is. 'bartack journal verify PATH' names the place, 'bartack journal show PATH' prints the "
+        "entries before it. Restore the run's directory from a backup, or start a new run."
+    )
+
+
+class JournalLostError(JournalCorruptError, code="BT213"):
+    """Acknowledged entries at the end of a journal are missing: it was cut, overwritten or replaced. Nothing was changed.
+
+    The run's directory keeps how far its journal had got, beside the journal: in ``lock`` and in ``run.json``. A journal that
+    holds less than that, or something else at that place, was changed from outside. To execute what follows would repeat
+    finished steps.
+    """
+
+    remedy = (
+        "Restore the run's directory from a backup. The page docs/how-to/corrupt-journal.md explains how to resume without "
+        "the missing entries, and what that repeats."
+    )
+
+    def __init__(self, path: str, offset: int, held: int, acknowledged: int) -> None:
+        self.held = held
+        self.acknowledged = acknowledged
+        super().__init__(path, offset, _missing(held, acknowledged))
+
+
+def _missing(held: int, acknowledged: int) -> str:
+    if held >= acknowledged:
+        return f"entry {acknowledged} is not the one that was acknowledged"
+    found = f"the journal ends with entry {held}" if held else "there is no journal"
+    return f"{found}, but entry {acknowledged} was acknowledged"
+
+
+@message()
+class JournalLockedError(JournalError, code="BT202", retryable=True):
+    """Another process owns the journal. A journal has one owner at a time."""
+
+    path: str
+    pid: int | None
+    remedy = "Wait for the owner to end, or look at what it writes with 'bartack journal show PATH --follow'."
+
+    def describe(self) -> str:
+        owner = f"process {self.pid}" if self.pid else "another process"
+        return f"{self.path} is owned by {owner}"
+
+
+@message("{path} takes no more entries: {problem}")
+class JournalPoisonedError(JournalError, code="BT203"):
+    """The journal cannot be trusted to keep anything more, so it takes nothing more. What it acknowledged is safe.
+
+    Entries that were not acknowledged may or may not be there when it is opened again.
+    """
+
+    path: str
+    problem: str
+    remedy = "Mend what the message names, then resume: nothing that was acknowledged is lost."
+
+    @classmethod
+    def again(cls, first: Self) -> Self:
+        """The error for every call after the one that failed: same facts, fresh traceback."""
+        return cls(first.path, first.problem)
+
+
+class JournalFullError(JournalPoisonedError, code="BT204"):
+    """There is no space left for the journal."""
+
+    remedy = "Make room on the disk that holds the run's directory, then resume."
+
+
+class JournalSyncError(JournalPoisonedError, code="BT205"):
+    """The operating system could not bring the journal to the disk. A failed sync is never tried again."""
+
+    remedy = "Check the disk and the system's log, then resume."
+
+
+class JournalOwnershipLostError(JournalPoisonedError, code="BT206"):
+    """The journal no longer belongs to this process: it was deleted, replaced, or taken over by another owner."""
+
+    remedy = "Find out who removed or took over the run's directory. This process has stopped writing."
+
+
+@message("{path} has journal format {found}; this version reads formats up to {known}")
+class JournalFormatError(JournalError, code="BT207"):
+    """The journal was written in a format that this version of Bartack does not read. Nothing was changed."""
+
+    path: str
+    found: int
+    known: int
+    remedy = "Use the Bartack version that wrote it, or a newer one."
+
+
+@message("no journal at {path}")
+class JournalNotFoundError(JournalError, code="BT208"):
+    """There is no journal at this path."""
+
+    path: str
+    remedy = "Give the journal file or the directory of a run."
+
+
+@message("{path} is closed")
+class JournalClosedError(JournalError, code="BT209"):
+    """The journal was closed by this process and is used again."""
+
+    path: str
+    remedy = "Open it again."
+
+
+@message("entry {kind!r}: {problem}")
+class EntryError(JournalError, ValueError, code="BT210"):
+    """Something was handed to the journal that cannot be an entry."""
+
+    kind: str
+    problem: str
+    remedy = "Give a kind, an object of JSON values, and no more than 1 MiB beside the value."
+
+
+@message("blob {sha256} is missing in {where}")
+class BlobMissingError(JournalError, code="BT211"):
+    """A large value that an entry refers to is not there."""
+
+    sha256: str
+    where: str
+    remedy = "Restore the blobs directory of the run from a backup."
+
+
+@message("blob {sha256}: {problem}")
+class BlobCorruptError(JournalError, code="BT212"):
+    """A large value was changed on disk: its content no longer has the checksum it is stored under."""
+
+    sha256: str
+    problem: str
+    remedy = "Restore the blob from a backup of the run's directory."

@@ -1,0 +1,34 @@
+"""The errors of the command line: BT1001 and BT1002. How errors are declared: ``_root.py``."""
+
+from __future__ import annotations
+
+from bartack.errors._root import BartackError, message
+
+
+@message()
+class UnknownCodeError(BartackError, code="BT1001"):
+    """No error has this code."""
+
+    asked: str
+    near: tuple[str, ...] = ()
+    remedy = "'bartack explain' without a code lists all of them."
+
+    def describe(self) -> str:
+        hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
+        return f"no error has the code {self.asked!r}{hint}"
+
+
+@message("{command}: {problem}")
+class UsageError(BartackError, code="BT1002"):
+    """A command was called in a way that it does not understand: a wrong name, option or value."""
+
+    command: str
+    problem: str
+    remedy: str = "Call the command with --help; it shows what it takes."
+
+    def advise(self) -> str:
+        if self.remedy not in {"", UsageError.remedy}:
+            return self.remedy
+        if "\nusage: " in self.problem:
+            return "Give the arguments as the usage shows them; those of a program follow --: bartack run FILE -- ..."
+        return f"'{self.command} --help' shows what it takes." if self.command.startswith("bartack ") else ""
