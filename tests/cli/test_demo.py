@@ -17,7 +17,7 @@ from bartack.journal import open_journal
 Result = subprocess.CompletedProcess[str]
 Call = Callable[..., Result]
 
-CHECKS = ["killed", "complete", "nothing lost", "nothing twice", "same result", "journal whole"]
+CHECKS = ["killed", "complete", "nothing lost", "nothing twice", "same result", "journal intact"]
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_each_kill_leaves_what_its_moment_says(lives_and_directory: tuple[list[L
     # What the next process found: not the steps that were done or half written, but those that were written.
     assert [life.found for life in lives] == [0, 1, 3, 6, 8]
     assert [life.cut_bytes > 0 for life in lives] == [False, False, True, False, False]
-    again = [ack.said.step for life in lives for ack in life.acks if ack.said.again]
+    again = [ack.message.step for life in lives for ack in life.acks if ack.message.again]
     assert again == [2, 4]
     assert list(directory.glob("journal.torn-*")) != []
     assert failed_checks(lives, directory) == []
@@ -180,7 +180,7 @@ def test_a_torn_journal_fails_the_proof(tmp_path: Path) -> None:
     with (tmp_path / "journal.ndjson").open("ab") as journal:
         journal.write(b'{"seq":')
 
-    assert failed_checks(lives, tmp_path) == ["journal whole"]
+    assert failed_checks(lives, tmp_path) == ["journal intact"]
 
 
 def test_a_proof_that_fails_ends_with_1_and_keeps_the_directory(

@@ -60,7 +60,7 @@ def test_every_check_is_a_line_with_its_judgement(call: Call, tmp_path: Path) ->
     assert shown.returncode == 0
     for check in CHECKS:
         assert any(line.startswith(("  ok    ", "  warn  ")) and line[8:].startswith(check) for line in lines)
-    assert lines[-1] == "All is well." or lines[-1].endswith("nothing stops Bartack.")
+    assert lines[-1] == "All checks passed." or lines[-1].endswith("Bartack can work.")
 
 
 def test_for_programs_the_findings_are_json(call: Call, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_directory_that_cannot_hold_runs_fails(call: Call, tmp_path: Path, nam
 
     assert shown.returncode == 1
     assert f"  fail  directory  {tmp_path}/{name} {problem}\n" in shown.stdout
-    assert shown.stdout.endswith("1 of 14 checks failed: Bartack cannot work like this.\n")
+    assert shown.stdout.endswith("1 of 14 checks failed: Bartack cannot work here.\n")
     assert shown.stderr == ""
 
 

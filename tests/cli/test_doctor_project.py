@@ -41,10 +41,10 @@ def test_without_settings_there_is_no_project(call: Call, tmp_path: Path) -> Non
     [
         ("[pipelin]\n", "settings", "fail", "did you mean 'pipeline'?"),
         ('[agents.team]\nscript = "gone.json"\n', "agent team", "fail", "gone.json"),
-        ('[tests]\nmode = "off"\n', "tests", "warn", "nobody checks the work"),
-        ("", "tests", "warn", "the agent's word is taken"),
+        ('[tests]\nmode = "off"\n', "tests", "warn", "the work is not tested"),
+        ("", "tests", "warn", "the agent's own test results are accepted unchecked"),
         ('[spec]\nsections = ["Scope"]\n', "spec", "warn", "has no section Scope"),
-        ('[spec]\nfile = "gone.md"\n', "spec", "warn", "there is no gone.md"),
+        ('[spec]\nfile = "gone.md"\n', "spec", "warn", "gone.md is missing"),
     ],
 )
 def test_what_is_not_well_is_told(

@@ -115,7 +115,7 @@ def test_the_reason_in_brackets_is_explained(call: Call, asked: str) -> None:
     shown = call("explain", asked).stdout
 
     assert shown.startswith(
-        "invalid_reply  a reason why an attempt of an agent failed\n  The command is sent again"
+        "invalid_reply  the reason why an agent's attempt failed\n  Bartack sends the command again"
     )
     assert "AgentReplyError" in shown
     assert json.loads(call("explain", asked, "--json").stdout)["reason"] == "invalid_reply"

@@ -169,7 +169,7 @@ def test_a_file_that_formatting_would_change_is_left_alone_and_named(call: Call,
     shown = call("fmt")
 
     assert (shown.returncode, shown.stdout) == (1, "")
-    assert shown.stderr.startswith("a.pw: left alone")
+    assert shown.stderr.startswith("a.pw: not changed")
     assert (project / "a.pw").read_text() == odd
 
 

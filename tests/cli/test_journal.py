@@ -183,7 +183,7 @@ def test_verify_says_that_a_journal_is_whole(call: Call, journal_dir: Path) -> N
     assert shown.returncode == 0
     assert shown.stdout.splitlines() == [
         f"journal  {journal_dir}/journal.ndjson",
-        "state    whole",
+        "state    intact",
         "format   1",
         f"entries  5 in 4 commits, {size} bytes",
         f"time     {AT} to {AT}",
@@ -209,7 +209,7 @@ def test_an_unfinished_line_is_no_damage(call: Call, damaged: Callable[[Damage],
     shown = call("journal", "verify", str(directory))
 
     assert shown.returncode == 0
-    assert "entry 5 behind it is unfinished and was never acknowledged" in shown.stdout
+    assert "entry 5 after it is unfinished and was never acknowledged" in shown.stdout
     assert len(call("journal", "show", str(directory)).stdout.splitlines()) == 4
     assert len(call("journal", "export", str(directory)).stdout.splitlines()) == 4
 

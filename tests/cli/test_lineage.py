@@ -79,10 +79,10 @@ def test_show_goes_up_or_down_and_as_far_as_it_is_told(call: Call, db: str) -> N
     up = call("show", "m", "--db", db, "--up", "--depth", "1").stdout
     down = call("show", "m", "--db", db, "--down").stdout
 
-    assert "└─ merged_from  lost 1.0.0 (not known yet)" in up
+    assert "└─ merged_from  lost 1.0.0 (not recorded yet)" in up
     assert "├─ merged_from  name c 1.1.0 …  c" in up
     assert "became" not in up
-    assert down.endswith("became\n└─ nothing known\n")
+    assert down.endswith("became\n└─ none\n")
 
 
 def test_show_tells_what_is_deprecated(call: Call, db: str) -> None:
@@ -180,7 +180,7 @@ def test_stats_count_what_is_there(call: Call, db: str) -> None:
     done = call("stats", "--db", db)
     counted = json.loads(call("stats", "--json", "--db", db).stdout)
 
-    assert "versions            6 (1 not known yet, 1 deprecated)" in done.stdout
+    assert "versions            6 (1 not recorded yet, 1 deprecated)" in done.stdout
     assert (counted["nodes"], counted["events"]["pattern_modified"]) == (6, 2)
 
 
@@ -192,7 +192,7 @@ def test_validate_ends_with_one_when_something_is_wrong(call: Call, db: str, tmp
     sound = call("validate", "--db", str(tmp_path / "sound.db"))
 
     assert (wrong.returncode, wrong.stdout.count("orphans")) == (1, 1)
-    assert (sound.returncode, sound.stdout) == (0, "nothing is wrong\n")
+    assert (sound.returncode, sound.stdout) == (0, "no problems found\n")
     assert json.loads(call("validate", "--json", "--db", db).stdout)["lineage_valid"] is False
 
 

@@ -101,7 +101,7 @@ def test_a_sync_without_the_service_says_what_still_waits(call: Call, service: C
 
     assert ran.code == 1
     assert "0 of 2 delivered" in ran.out
-    assert f"{service.url} is away" in ran.out
+    assert f"{service.url} is not available" in ran.out
 
 
 def test_a_sync_that_takes_too_long_ends_with_its_own_code(call: Call, service: CountingService) -> None:
@@ -139,11 +139,11 @@ def test_the_list_never_shows_what_events_say_unless_asked(call: Call) -> None:
 def test_dead_events_are_tried_again(call: Call) -> None:
     put("a", "b", dead=True)
 
-    assert call("track", "outbox", "retry", "a").out == "1 events tried again\n"
+    assert call("track", "outbox", "retry", "a").out == "1 events queued again\n"
     assert (
-        call("track", "outbox", "retry", "--all-dead", "--reason", "expired").out == "0 events tried again\n"
+        call("track", "outbox", "retry", "--all-dead", "--reason", "expired").out == "0 events queued again\n"
     )
-    assert call("track", "outbox", "retry", "--all-dead").out == "1 events tried again\n"
+    assert call("track", "outbox", "retry", "--all-dead").out == "1 events queued again\n"
     assert outbox().count()["pending"] == 2
 
 
@@ -187,7 +187,7 @@ def test_resetting_a_breaker_sends_what_waits_to_the_configured_service(
     ran = call("track", "breaker", "reset", "http://wrong:1")
     synced = call("track", "sync")
 
-    assert f"1 events go to {service.url} now" in ran.out
+    assert f"1 events are sent to {service.url} now" in ran.out
     assert synced.code == 0
     assert list(service.received) == ["a"]
     assert call("track", "breaker", "status", "nobody").code == 7

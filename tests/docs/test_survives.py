@@ -12,7 +12,7 @@ ROW = re.compile(r"^\| (?P<what>.+?) \| (?P<have>.+) \|$", re.MULTILINE)
 
 KEPT_BY = {
     "`kill -9` of a worker": {"killed-worker-replays", "workers-attach-to-commands"},
-    "`kill -9` of the hub, or of everything": {"stopped-run-goes-on", "replay-nothing-twice"},
+    "`kill -9` of the hub, or of all processes": {"stopped-run-goes-on", "replay-nothing-twice"},
     'a power cut, with `durability = "power"` (the default)': {
         "run-survives-power-cut",
         "power-cut-loses-nothing",

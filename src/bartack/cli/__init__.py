@@ -1,7 +1,7 @@
-"""The command line: parse, call, show. Everything it does is done by the packages below it.
+"""The command line parses arguments, calls the packages below it and shows their results.
 
-``main`` is the entry point. It loads a command's module only when that command is called; read ``app/_app.py`` for the table of
-commands and ``app/_boundary.py`` for what becomes of an error.
+``main`` is the entry point. It loads a command's module only when that command is called. Read ``app/_app.py`` for the table of
+commands and ``app/_boundary.py`` for error reporting.
 """
 
 from bartack.cli.app._boundary import main

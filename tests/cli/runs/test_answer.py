@@ -94,7 +94,7 @@ def test_an_answer_of_another_kind_is_refused(call: Call, asking: Story, typed: 
     shown = call("answer", asking.id, "q1", typed)
 
     assert shown.returncode == 2
-    assert "yes or no is asked for" in shown.stderr
+    assert "expected yes or no" in shown.stderr
     assert not list(asking.run.inbox.iterdir())
 
 
@@ -114,4 +114,4 @@ def test_an_answer_without_a_value_is_a_question_itself(call: Call, asking: Stor
     shown = call("answer", asking.id, "q1")
 
     assert shown.returncode == 2
-    assert "what is the answer to q1?" in shown.stderr
+    assert "the answer to q1 is missing" in shown.stderr

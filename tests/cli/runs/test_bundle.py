@@ -52,7 +52,7 @@ def test_a_bundle_has_what_helps_and_lists_it(call: Call, secretive: Story, tmp_
         "bartack.toml",
     }
     assert [line.split()[0].partition("/")[2] for line in shown.stdout.splitlines()] == list(packed)
-    assert "look at what is in it" in shown.stderr
+    assert "look at its contents" in shown.stderr
 
 
 @pytest.mark.requirement("bundles-have-no-secrets")

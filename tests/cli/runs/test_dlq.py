@@ -128,7 +128,7 @@ def test_a_letter_is_tried_again_without_a_hub(call: Call, dead: Story) -> None:
     assert (shown.returncode, shown.stdout) == (0, f"{letter}  accepted\n")
     assert ids(call, "--state", "retrying") == ["m-6"]
     assert json.loads(call("mailbox", "peek", "latest", "tasks", "--json").stdout)["id"] == "m-6"
-    assert call("dlq", "retry", "latest", letter).stdout == "There is nothing to try again.\n"
+    assert call("dlq", "retry", "latest", letter).stdout == "There is nothing to retry.\n"
 
 
 def test_a_retry_that_is_refused_ends_with_1(call: Call, dead: Story) -> None:

@@ -26,7 +26,7 @@ def test_only_runs_of_the_pipeline_have_a_ledger(call: Call, completed: Story) -
     refused = call("journal", "export", "--ledger", "latest")
 
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert f"{completed.run.path} is no run of the pipeline" in refused.stderr
+    assert f"{completed.run.path} is not a run of the pipeline" in refused.stderr
     assert call("journal", "verify", "latest").returncode == 0
 
 

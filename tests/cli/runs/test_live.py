@@ -122,7 +122,7 @@ def test_questions_are_asked_and_answered_one_after_the_other(asking: Terminal) 
     assert "? How many? (a whole number)" in asking.screen()
 
     asking.type("many\n")
-    asking.wait_for("'many' is no answer: a whole number is asked for")
+    asking.wait_for("'many' is not a valid answer: expected a whole number")
     asking.type("\n3\n")
     asking.wait_for("2  green")
     asking.type("red\n")
@@ -163,14 +163,14 @@ def test_the_end_of_input_stops_a_run_that_waits_for_an_answer(asking: Terminal)
     asking.type("\x04")
 
     assert asking.end() == 3
-    assert "  when it is answered: bartack resume run-" in asking.screen()
+    assert "  answer it, then: bartack resume run-" in asking.screen()
 
 
 def test_ctrl_c_at_a_question_leaves_the_run_resumable(asking: Terminal, call: Call) -> None:
     asking.process.send_signal(signal.SIGINT)
 
     assert asking.end() == 130
-    assert "  to go on: bartack resume run-" in asking.screen()
+    assert "  resume with: bartack resume run-" in asking.screen()
     assert "interrupted" in call("status").stdout
 
 

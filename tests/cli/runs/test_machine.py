@@ -163,7 +163,7 @@ def test_a_process_that_may_open_hardly_any_files_is_refused_before_a_run_is_mad
 
     assert refused.returncode == 2
     assert "may open 100 files at most. Raise the hard limit to 128 or more" in refused.stderr
-    assert (checked.returncode, "a process may open 100, and a run needs 128" in checked.stdout) == (1, True)
+    assert (checked.returncode, "a process can open 100, but a run needs 128" in checked.stdout) == (1, True)
     assert not (tmp_path / ".bartack").exists()
 
 

@@ -208,7 +208,7 @@ def test_an_edited_program_that_does_not_fit_changes_nothing(bartack: Call) -> N
     assert refused.returncode == 1
     assert "the journal has the command" in refused.stderr
     assert (done.returncode, done.stdout) == (0, "told 36\ndone\n"), done.stderr
-    assert "steps.pw has changed since" in done.stderr
+    assert "steps.pw has changed;" in done.stderr
 
 
 def test_a_killed_program_is_resumed_without_doing_anything_twice(start: Start, bartack: Call) -> None:

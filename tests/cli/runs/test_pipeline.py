@@ -105,7 +105,7 @@ def test_init_overwrites_nothing(bartack: Call) -> None:
 
     done = bartack("init")
 
-    assert "left as it is" in done.stdout
+    assert "exists and was not changed" in done.stdout
     assert Path("bartack.toml").read_text() == "# mine\n"
     assert Path(".gitignore").read_text() == "*.pyc\n.bartack/\n"
     assert bartack("init").returncode == 0
@@ -175,11 +175,11 @@ def test_a_missing_reviewer_stops_a_run_before_the_builder_starts(bartack: Call,
 @pytest.mark.parametrize(
     ("args", "code", "told"),
     [
-        ((), 2, "there is nothing to do"),
+        ((), 2, "there are no tasks"),
         (("--task", "T-9"), 7, "there is no task 'T-9'"),
         (("--goal", " "), 2, "is blank"),
         (("--goal", "@nowhere.txt"), 2, f"--goal @nowhere.txt: {os.strerror(errno.ENOENT)}"),
-        (("--goal", "x", "--instruction", "y"), 2, "give one of them"),
+        (("--goal", "x", "--instruction", "y"), 2, "exclude each other"),
         (("program.py", "--goal", "x"), 2, "for runs without FILE"),
         (("--goal", "x", "--set", "pipeline.nothing=1"), 2, "pipeline.nothing"),
     ],
@@ -385,7 +385,7 @@ def test_a_completed_run_ends_with_what_it_did(bartack: Call) -> None:
     done = bartack("run", "--goal", "count")
 
     *_, last = done.stderr.splitlines()
-    assert last.startswith("  1 task done, 1 file changed, 0.25 USD; look at it: bartack show run-")
+    assert last.startswith("  1 task done, 1 file changed, 0.25 USD; details: bartack show run-")
     assert "review.completed goal, changes_requested: a.txt:1: count from zero" in bartack("log").stdout
     assert "goal  done  4 receipts" in bartack("status", "latest").stdout
 
@@ -413,11 +413,13 @@ def test_an_aborted_run_is_listed_with_the_reason_and_no_stray_words(bartack: Ca
     )
 
 
-def test_init_says_that_it_found_no_test_command_and_where_agents_are_documented(bartack: Call) -> None:
+def test_init_says_that_it_found_no_test_command_and_which_command_describes_agents(bartack: Call) -> None:
     done = bartack("init")
 
     assert "found no test command: set tests.command in bartack.toml" in done.stdout
-    assert "docs/reference/agent-protocol.md" in Path("bartack.toml").read_text()
+    settings = Path("bartack.toml").read_text()
+    assert "'bartack schema command'" in settings
+    assert "docs/" not in settings, "an installed package has no pages"
     Path("new").mkdir()
     Path("new/Cargo.toml").touch()
     assert "found no test command" not in bartack("init", "-C", "new").stdout

@@ -54,7 +54,7 @@ def test_a_failed_run_shows_the_remedy_of_its_error(bartack: Call) -> None:
     assert ran.returncode == 1
     assert "\n  help: Read its error output; with check=False the status is a value.\n" in ran.stderr
     assert "\n  more: bartack explain BT318\n" in ran.stderr
-    assert f"\n  when the cause is gone: bartack resume {run}\n" in ran.stderr
+    assert f"\n  fix the cause, then: bartack resume {run}\n" in ran.stderr
     assert "help: Read its error output" in bartack("show", "latest").stdout
 
 
@@ -103,7 +103,7 @@ def test_a_value_that_cannot_be_serialised_is_located(bartack: Call, body: str) 
     assert f"MessageValueError [BT401]: {shown}" in re.sub(
         r"a message to \w+ cannot be serialised: ", "", ran.stderr
     )
-    assert "after the program is changed: bartack resume " in ran.stderr
+    assert "fix the program, then: bartack resume " in ran.stderr
 
 
 # Replay.
@@ -130,7 +130,7 @@ def test_a_replay_mismatch_names_both_steps_and_the_line_and_advises_no_plain_re
         f" at {program}:{FIRST_LINE + 1}"
     ) in resumed.stderr
     assert f"bartack resume {run} --update" in resumed.stderr
-    assert "when the cause is gone" not in resumed.stderr
+    assert "fix the cause, then" not in resumed.stderr
 
 
 @pytest.mark.requirement("mismatch-is-told-in-words")
@@ -255,7 +255,7 @@ def test_resume_without_a_run_to_resume_names_the_newest_one(bartack: Call) -> N
 
     assert "there is no run to resume\n" in nothing.stderr
     assert resumed.returncode == 7
-    assert f"there is no run to resume: the newest one, {run}, is completed" in resumed.stderr
+    assert f"there is no run to resume: the newest run, {run}, is completed" in resumed.stderr
     assert f"help: 'bartack show {run}' shows how it ended" in resumed.stderr
 
 

@@ -168,7 +168,7 @@ def test_a_failure_is_told_with_worker_source_line_and_how_to_go_on(bartack: Cal
     assert (done.returncode, done.stdout) == (1, "once\n")
     assert "failed: main/2.1:divide\n  ZeroDivisionError: " in done.stderr
     assert "    broken.py:7 in divide\n        return 1 // 0\n" in done.stderr
-    assert done.stderr.endswith(f"  when the cause is gone: bartack resume {only_run()}\n")
+    assert done.stderr.endswith(f"  fix the cause, then: bartack resume {only_run()}\n")
 
 
 def test_a_failure_is_an_event_with_its_error(bartack: Call) -> None:
@@ -187,7 +187,7 @@ def test_a_changed_source_is_told_of_and_taken_on_request(bartack: Call) -> None
 
     again = bartack("resume")
     assert again.returncode == 1
-    assert "broken.py has changed since" in again.stderr
+    assert "broken.py has changed;" in again.stderr
     mended = bartack("resume", "--update")
     assert (mended.returncode, mended.stdout) == (0, "1\n"), mended.stderr
 
@@ -264,7 +264,7 @@ def test_a_run_is_interrupted_and_goes_on_where_it_was(
     out, err = gated.communicate(timeout=PATIENCE_S)
 
     assert (gated.returncode, out) == (code, "before\n")
-    assert f"  to go on: bartack resume {only_run()}\n" in err
+    assert f"  resume with: bartack resume {only_run()}\n" in err
     assert json.loads(bartack("status", "latest", "--json").stdout)["status"] == "interrupted"
     assert bartack("mailbox", "send", "latest", "gate", '"open"').returncode == 0
     resumed = bartack("resume")
@@ -376,7 +376,7 @@ def test_a_run_that_only_an_answer_can_help_is_stopped_and_says_so(bartack: Call
     run = only_run()
     assert done.returncode == 3
     assert f"? Publish? (yes or no)\n  bartack answer {run} q1 VALUE\n" in done.stderr
-    assert f"  when it is answered: bartack resume {run}\n" in done.stderr
+    assert f"  answer it, then: bartack resume {run}\n" in done.stderr
     assert bartack("answer", run, "q1", "yes").returncode == 0
     assert bartack("resume").stdout == "published\n"
     shown = json.loads(bartack("show", run, "1", "--json").stdout)

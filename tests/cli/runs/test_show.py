@@ -170,10 +170,10 @@ def test_monitors_are_shown_with_who_watches_whom_and_where_they_were_made(call:
     shown = call("show", "latest", "--monitors").stdout
     listed = json.loads(call("show", "latest", "--monitors", "--json").stdout)
 
-    assert shown.splitlines()[0] == "1 active, 3 made, 2 gone, 1 left behind"
-    assert "mon-main:2.0  main watches main/3:child                     second  team.py:5 in main" in shown
+    assert shown.splitlines()[0] == "1 active, 3 created, 2 removed, 1 leaked"
+    assert "mon-main:2.0  main watches main/3:child                second  team.py:5 in main" in shown
     assert [monitor["ref"] for monitor in listed["monitors"]] == ["mon-main:2.0"]
-    assert "mon-3         main/3:child left its monitor of main behind          team.py:9 in child" in shown
+    assert "mon-3         main/3:child leaked its monitor of main          team.py:9 in child" in shown
     assert [leak["ref"] for leak in listed["leaks"]] == ["mon-3"]
     assert listed["stats"] == {"created": 3, "cleaned": 2, "leaked": 1, "active": 1}
     assert (
@@ -195,7 +195,8 @@ def test_of_a_long_run_the_newest_steps_are_shown_and_what_is_under_way(call: Ca
     shown = call("show", "latest").stdout
 
     assert (
-        f"only the newest are shown, 2,000 steps, 500 messages are not: bartack show {told.id} --all" in shown
+        f"only the newest are shown, without 2,000 steps, 500 messages; all of them: bartack show {told.id} --all"
+        in shown
     )
     assert "     1  shell  open" in shown
     assert "  1501  shell  finished" in shown

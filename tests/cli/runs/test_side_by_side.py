@@ -171,7 +171,7 @@ def test_a_conflict_waits_for_an_answer_and_a_cancelled_run_keeps_its_work(barta
 def test_what_tasks_side_by_side_need_is_looked_at_first(bartack: Call, tmp_path: Path) -> None:
     place = project(builds("one", "1.txt"))
     config = load_config(place)
-    assert [found.sentence for found in check_worktrees(config, place)] == ["2 tasks at a time can be done"]
+    assert [found.sentence for found in check_worktrees(config, place)] == ["2 tasks can run at a time"]
     (place / ".git").rename(place / "was git")
 
     refused = bartack("run")

@@ -29,7 +29,7 @@ def test_runs_are_listed_the_newest_first(call: Call, failed: Story, completed: 
 def test_a_workspace_without_runs_says_how_to_make_one(call: Call) -> None:
     assert (
         call("status").stdout
-        == "There are no runs here. 'bartack run FILE' or 'bartack run --goal TEXT' makes one.\n"
+        == "There are no runs here. 'bartack run FILE' or 'bartack run --goal TEXT' starts one.\n"
     )
     assert call("status", "--json").stdout == "[]\n"
 

@@ -107,7 +107,7 @@ def test_a_fork_has_a_name_of_its_own_and_knows_where_it_comes_from(call: Call, 
 def test_a_fork_says_that_files_were_not_set_back(call: Call, failed: Story) -> None:
     shown = call("fork", failed.id, "--at", "1")
 
-    assert "files are as they are now, they were not set back" in shown.stderr
+    assert "files were not rolled back" in shown.stderr
     assert f"bartack resume {shown.stdout.strip()}" in shown.stderr
 
 

@@ -114,7 +114,7 @@ def test_every_command_works_for_all_other_runs(
 
     assert (questions.returncode, asking.id in questions.stdout) == (0, True), questions.stderr
     assert latest.returncode == 0, latest.stderr
-    assert f"{damaged.id} is left out: " in latest.stderr
+    assert f"{damaged.id} is skipped: " in latest.stderr
     assert [run["run"] for run in json.loads(cleaned.stdout)["runs"]] == [completed.id]
     assert not completed.run.path.exists()
     assert damaged.run.path.exists()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bartack.agents import read_agents
-from bartack.cli.runs._wish import PIPELINE
+from bartack.cli.runs._pipeline_options import PIPELINE
 from bartack.config.load import Config
 from bartack.config.sections import PipelineConfig, SpecConfig, TaskConfig, TestsConfig
 from bartack.errors import ConfigError, TaskNotFoundError, UsageError, WorkspaceBusyError

@@ -1,1 +1,1 @@
-"""The frame of the command line: parsing, terminal, exit codes, completion."""
+"""The frame of the command line: command table, error reports, terminal, exit codes, completion."""

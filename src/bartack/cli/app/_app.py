@@ -1,6 +1,6 @@
-"""The commands, as a table. A command's module is imported when the command is called, not before.
+"""The table of commands. A command's module is imported only when the command is called.
 
-To add a command: write its module, add a line to ``COMMANDS``, regenerate the reference (``_reference.py``).
+To add a command, write its module, add a line to ``COMMANDS`` and regenerate the reference (``_reference.py``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bartack._version import __version__
 
 
 class Listed(NamedTuple):
-    """One line of the table: where a command is shown, its name, where it lives and what it is for."""
+    """One line of the table: the heading of a command, its name, its module and function, and its short help."""
 
     group: str
     name: str
@@ -27,19 +27,19 @@ GROUPS: Final = ("run", "look", "write", "operate", "track")
 
 COMMANDS: Final = (
     Listed("run", "run", "runs._run:run", "Run a program, or tasks through the pipeline."),
-    Listed("run", "resume", "runs._run:resume", "Let a run go on where it was."),
+    Listed("run", "resume", "runs._run:resume", "Resume an interrupted or failed run."),
     Listed("run", "answer", "runs._answer:answer", "List the open questions of a run, or answer one."),
-    Listed("run", "cancel", "runs._steer:cancel", "End a run for good."),
-    Listed("run", "fail", "runs._steer:fail", "Fail a run on purpose; it can be resumed."),
-    Listed("run", "fork", "runs._steer:fork", "Make a run from the first part of another one."),
+    Listed("run", "cancel", "runs._steer:cancel", "Cancel a run for good."),
+    Listed("run", "fail", "runs._steer:fail", "Fail a run; it can be resumed."),
+    Listed("run", "fork", "runs._steer:fork", "Start a new run from the first part of another."),
     Listed("run", "demo", "demo._demo:demo", "Watch work survive kill -9, with proof."),
-    Listed("look", "status", "runs._status:status", "List the runs, or show one as it is now."),
+    Listed("look", "status", "runs._status:status", "List the runs, or show the state of one."),
     Listed("look", "show", "runs._show:show", "Show the steps of a run, or one step in full."),
-    Listed("look", "log", "runs._log:log", "Print what a run printed, logged and noted."),
+    Listed("look", "log", "runs._log:log", "Print the output, log lines and notes of a run."),
     Listed("look", "ps", "runs._ps:ps", "Show the processes of a run as a tree."),
     Listed("look", "journal", "runs._journal:journal", "Read, check and export the journal of a run."),
-    Listed("write", "check", "project._check:check", "Find what is wrong with programs and settings."),
-    Listed("write", "fmt", "project._fmt:fmt", "Give programs their canonical form."),
+    Listed("write", "check", "project._check:check", "Check programs and settings."),
+    Listed("write", "fmt", "project._fmt:fmt", "Format Patchwork programs."),
     Listed(
         "write", "compile", "project._compile:compile_", "Show a Patchwork program as Python or as a tree."
     ),
@@ -49,21 +49,31 @@ COMMANDS: Final = (
         "project._init:init",
         "Write a commented bartack.toml, or an example that runs at once.",
     ),
-    Listed("operate", "snapshot", "runs._snapshot:snapshot", "Say what the workspace holds, as one id."),
-    Listed("operate", "agents", "project._agents:agents", "List and check agents, or be a scripted one."),
-    Listed("operate", "mailbox", "runs._mailbox:mailbox", "Look into mailboxes, send and receive."),
-    Listed("operate", "dlq", "runs._dlq:dlq", "Look at dead letters, try them again, remove them."),
+    Listed("operate", "snapshot", "runs._snapshot:snapshot", "Compute the snapshot id of the workspace."),
+    Listed("operate", "agents", "project._agents:agents", "List and check agents, or run a scripted one."),
+    Listed("operate", "mailbox", "runs._mailbox:mailbox", "Inspect mailboxes, send and receive messages."),
+    Listed("operate", "dlq", "runs._dlq:dlq", "Inspect, retry, remove or export dead letters."),
     Listed("operate", "clean", "runs._clean:clean", "Delete runs that have ended."),
     Listed("operate", "bundle", "runs._bundle:bundle", "Pack a run for a bug report, without its secrets."),
     Listed("operate", "doctor", "project._doctor:doctor", "Check that this machine has what Bartack needs."),
-    Listed("operate", "trust", "project._trust:trust", "Trust a directory that is not yours alone."),
+    Listed("operate", "trust", "project._trust:trust", "Trust the settings and runs of a directory."),
     Listed("operate", "schema", "project._schema:schemas", "Print the JSON Schemas of messages and files."),
-    Listed("operate", "explain", "app._explain:explain", "Say what an error code means and what to do."),
+    Listed("operate", "explain", "app._explain:explain", "Explain an error code and what to do about it."),
     Listed("operate", "completion", "app._completion:completion", "Print the completion script for a shell."),
-    Listed("track", "track", "tracking._track:track", "Track patterns, and see what waits for the service."),
-    Listed("track", "hook", "tracking._hook:hook", "Record what a coding agent writes."),
-    Listed("track", "daemon", "tracking._daemon:daemon", "Deliver what hooks and programs have recorded."),
-    Listed("track", "lineage", "tracking._lineage:lineage", "See which code came from which."),
+    Listed("track", "track", "tracking._track:track", "Track patterns, and inspect the outbox."),
+    Listed("track", "hook", "tracking._hook:hook", "Record the code that a coding agent writes."),
+    Listed(
+        "track",
+        "daemon",
+        "tracking._daemon:daemon",
+        "Deliver the events that hooks and programs have recorded.",
+    ),
+    Listed(
+        "track",
+        "lineage",
+        "tracking._lineage:lineage",
+        "Show where code came from, and serve the lineage graph.",
+    ),
 )
 
 
@@ -98,7 +108,7 @@ class LazyGroup(PlainGroup):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """See ``click.Group.resolve_command``; a wrong name is answered with near ones."""
+        """See ``click.Group.resolve_command``; the error for an unknown name suggests similar ones."""
         if not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
             ctx.fail(f"no such command {args[0]!r}{self._near(ctx, args[0])}")
         return super().resolve_command(ctx, args)
@@ -120,7 +130,7 @@ class LazyGroup(PlainGroup):
 
 
 def load_command(listed: Listed) -> click.Command:
-    """The command that a line of the table names."""
+    """Import the command of a line of the table."""
     module, _, attribute = listed.target.partition(":")
     command = getattr(importlib.import_module(f"bartack.cli.{module}"), attribute)
     assert isinstance(command, click.Command)
@@ -130,7 +140,7 @@ def load_command(listed: Listed) -> click.Command:
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="'bartack COMMAND --help' says more about a command, 'bartack explain' about an error.",
+    epilog="'bartack COMMAND --help' describes a command, 'bartack explain CODE' an error.",
 )
 @click.version_option(__version__, prog_name="bartack", message="%(prog)s %(version)s")
 def app() -> None:

@@ -1,10 +1,9 @@
-"""The edge of the program: every command line comes in here, every error ends here as a few lines and an exit code.
+"""The entry point: it runs a command line and turns every error into a few lines on stderr and an exit code.
 
-An error is shown on stderr: what happened with its code, what to do, where to read more. A command line that has ``--json``
-gets the same as one JSON object, on stderr too, so that stdout carries results only. There is a traceback only for who asks
-with ``BARTACK_TRACEBACK=1``.
+An error report has what happened with its code, what to do, and where to read more. With ``--json`` the report is one JSON
+object, also on stderr, so that stdout carries results only. ``BARTACK_TRACEBACK=1`` adds the traceback.
 
-click is imported when a command line needs it, so that the version is printed without it.
+click is imported only when a command line needs it; ``--version`` does not.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run_guarded(work: Callable[[], int], *, as_json: bool = False) -> int:
-    """Do ``work`` and return its exit code; an error is reported and becomes one."""
+    """Call ``work`` and return its exit code; an error is reported and becomes an exit code."""
     with guarded_streams():
         try:
-            with _ended_by_sigterm():
+            with _exiting_on_sigterm():
                 code = work()
                 sys.stdout.flush()
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the outermost boundary: whatever it is, it is reported
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the outermost boundary reports every error
             return _close_with(error, as_json=as_json)
         return code
 
@@ -68,7 +67,7 @@ def _dispatch(args: list[str]) -> int:
     from bartack.cli.app._app import app  # noqa: PLC0415 - click is not loaded before it is needed
 
     if COMPLETE_VARIABLE in os.environ:
-        from click.shell_completion import shell_complete  # noqa: PLC0415 - only a shell asks for it
+        from click.shell_completion import shell_complete  # noqa: PLC0415 - only completion needs it
 
         return shell_complete(app, {}, "bartack", COMPLETE_VARIABLE, os.environ[COMPLETE_VARIABLE])
     return _invoke(app, args)
@@ -91,7 +90,7 @@ def _invoke(app: click.Group, args: list[str]) -> int:
 
 
 def _as_argument(args: list[str], unknown: str) -> str:
-    """The advice for an option that ``run`` does not have and that follows a program: it is meant for the program."""
+    """The advice for an option that follows a program and that ``run`` does not have: it is an option of the program."""
     place = next((n for n, word in enumerate(args) if unknown and word.partition("=")[0] == unknown), 0)
     before = args[:place]
     if args[:1] != ["run"] or not any(word.partition(":")[0].endswith((".pw", ".py")) for word in before):
@@ -102,13 +101,13 @@ def _as_argument(args: list[str], unknown: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """A message of click in our form: one line, no capital, no full stop."""
+    """Bring a message of click into our form: one line, lower case, no full stop."""
     text = " ".join(text.split())
     return (text[:1].lower() + text[1:]).rstrip(".")
 
 
 def _close_with(error: BaseException, *, as_json: bool) -> int:
-    _let_go_of_stdout()
+    _discard_stdout()
     if os.environ.get(TRACEBACK_VARIABLE):
         _show_traceback(error)
     if isinstance(error, KeyboardInterrupt):
@@ -120,8 +119,8 @@ def _close_with(error: BaseException, *, as_json: bool) -> int:
     known = _as_known(error)
     code = Exit.DISK if _is_disk_trouble(error) else exit_code_of(type(known))
     if isinstance(known, RunNotFoundError) and known.near:
-        code = Exit.USAGE  # what was named exists, more than once
-    with suppress(OSError):  # nobody is left to tell when stderr is gone as well
+        code = Exit.USAGE  # the name is ambiguous: several runs match
+    with suppress(OSError):  # stderr may be closed as well
         _report(known, code, as_json=as_json)
     return code
 
@@ -130,22 +129,22 @@ def _as_known(error: BaseException) -> BartackError:
     if isinstance(error, BartackError):
         return error
     if isinstance(error, OSError):
-        # Reading and writing an open file fail without its name.
+        # An error while reading or writing an open file does not carry its name.
         place = error.filename if isinstance(error.filename, str) else "input or output"
         return FileAccessError(place, error.strerror or str(error))
     return InternalError(f"{type(error).__name__}: {error}")
 
 
 def _is_disk_trouble(error: BaseException) -> bool:
-    """Whether the disk refused, us or whoever made an error of it: it is full or broken, or may not be written to."""
-    from bartack.core import is_disk_trouble  # noqa: PLC0415 - only who fails pays for it
+    """Whether the cause is the disk: it is full, broken or not writable."""
+    from bartack.core import is_disk_trouble  # noqa: PLC0415 - only a failure needs it
 
     cause = error.__cause__ if isinstance(error, FileAccessError) else error
     return is_disk_trouble(cause) or (isinstance(cause, PermissionError) and _is_write_protected(cause))
 
 
 def _is_write_protected(error: PermissionError) -> bool:
-    """Whether it is writing that was refused: a file that may be read, or one that is to be made where nothing may be."""
+    """Whether a write was refused: the file is readable but not writable, or its directory is."""
     if not isinstance(error.filename, str):
         return False
     place = os.path.abspath(error.filename)
@@ -167,7 +166,7 @@ def _report(error: BartackError, code: Exit, *, as_json: bool) -> None:
 def _report_text(error: BartackError) -> None:
     screen = Screen(sys.stderr)
     if isinstance(error, ProgramFaultError):
-        # Its own lines are for people already: source, carets, and a last line that counts.
+        # Its report is already formatted for people: source lines, carets and a summary.
         sys.stderr.write(error.report.rstrip("\n") + "\n")
         return
     first, *rest = error.message.split("\n")
@@ -179,7 +178,7 @@ def _report_text(error: BartackError) -> None:
 
 
 def _report_json(error: BartackError, code: Exit) -> None:
-    import json  # noqa: PLC0415 - most command lines end without it
+    import json  # noqa: PLC0415 - most command lines do not need it
 
     facts = {name: value for name, value in vars(error).items() if name not in {"message", "remedy"}}
     shown = {
@@ -195,14 +194,14 @@ def _report_json(error: BartackError, code: Exit) -> None:
 
 
 def _show_traceback(error: BaseException) -> None:
-    import traceback  # noqa: PLC0415 - only who asks for it pays for it
+    import traceback  # noqa: PLC0415 - only BARTACK_TRACEBACK needs it
 
     with suppress(OSError):
         traceback.print_exception(error)
 
 
-def _let_go_of_stdout() -> None:
-    """Send what stdout cannot take to nowhere, so that the interpreter does not stumble over it at its end."""
+def _discard_stdout() -> None:
+    """Send unwritable output to the null device, so that the interpreter does not fail to flush it at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -212,14 +211,14 @@ def _let_go_of_stdout() -> None:
 
 
 @contextmanager
-def _ended_by_sigterm() -> Generator[None]:
-    """SIGTERM unwinds the stack, so that children are ended and temporary files removed."""
-    before = signal.signal(signal.SIGTERM, _end)
+def _exiting_on_sigterm() -> Generator[None]:
+    """Let SIGTERM unwind the stack, so that children are terminated and temporary files removed."""
+    before = signal.signal(signal.SIGTERM, _exit)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
-def _end(number: int, frame: FrameType | None) -> NoReturn:
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
     raise SystemExit(Exit.TERMINATED)

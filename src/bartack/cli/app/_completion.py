@@ -1,4 +1,4 @@
-"""``bartack completion``: the script that teaches a shell our commands and options."""
+"""``bartack completion``: the completion script of commands and options for a shell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ INSTALL = {
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for a shell.
 
-    The script begins with a line that says how to install it.
+    The first line of the script describes how to install it.
     """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the shells of the choice"

@@ -1,10 +1,10 @@
-r"""The edge to the terminal: what is written to stdout and stderr passes here, and nothing in it can steer a terminal.
+r"""The edge to the terminal: all output to stdout and stderr passes here, and no text in it can control a terminal.
 
-Text of programs, agents, commands and files may hold anything. On a terminal each control character in it is written as its
-escape (``\x1b``, ``\u202e``), except line breaks and tabs. Sequences of our own, for colour and for lines that are drawn anew,
-are made with ``own``: it marks them with a number drawn at random for this process, which no text from outside can contain.
+Text of programs, agents, commands and files can contain anything. On a terminal each control character in it is written as its
+escape (``\x1b``, ``\u202e``), except line breaks and tabs. Our own control sequences, for colour and for redrawn lines, are made
+with ``own``, which marks them with a random number of this process that no text from outside can contain.
 
-On a pipe or file, text passes as it is: it belongs to the program that wrote it, and the next program reads exactly that.
+On a pipe or file, text passes unchanged: the next program reads exactly what the first one wrote.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _END: Final = f"\x1b\x03{_SECRET}"
 
 
 def own(sequence: str) -> str:
-    """A sequence of ours that a terminal is meant to obey, to be put into a text for ``Edge``."""
+    """Mark a control sequence of our own, for use in a text for ``Edge``: the terminal obeys it."""
     return f"{_BEGIN}{sequence}{_END}"
 
 
 def without_own(text: str) -> str:
-    """``text`` without our sequences."""
+    """Return ``text`` without our own control sequences."""
     if _BEGIN not in text:
         return text
     return "".join(part.partition(_END)[2] if i else part for i, part in enumerate(text.split(_BEGIN)))
 
 
 def visible(text: str) -> str:
-    """``text`` with every character that a terminal would obey written as its escape; our own sequences stand for themselves."""
+    """Return ``text`` with every control character written as its escape; our own sequences stay as they are."""
     if _BEGIN not in text:
         return _visible(text)
     first, *rest = text.split(_BEGIN)
@@ -46,13 +46,13 @@ def visible(text: str) -> str:
 
 
 def obeyed(text: str) -> str:
-    """``text`` as it is; our own sequences stand for themselves."""
+    """Return ``text`` unchanged, without the marks of our own sequences."""
     return text.replace(_BEGIN, "").replace(_END, "") if _BEGIN in text else text
 
 
 def _piece(text: str) -> str:
     sequence, end, rest = text.partition(_END)
-    # One that was cut off is not obeyed.
+    # A sequence that was cut off is escaped.
     return sequence + _visible(rest) if end else _visible(sequence)
 
 
@@ -64,7 +64,7 @@ def _visible(text: str) -> str:
 
 @cache
 def _steering() -> re.Pattern[str]:
-    """C0 but line break and tab, DEL, C1; marks and overrides of direction; breaks that are not ours; half characters."""
+    """C0 except line break and tab, DEL, C1; direction marks and overrides; other line breaks; lone surrogates."""
     import re  # noqa: PLC0415 - most texts are plain
 
     return re.compile(
@@ -73,16 +73,16 @@ def _steering() -> re.Pattern[str]:
 
 
 def _escape(found: re.Match[str]) -> str:
-    # Encoders of JSON escape what is below a blank, and leave the rest. With this form it is JSON still.
+    # JSON encoders escape characters below the blank and leave the rest. In this form the text is still JSON.
     number = ord(found[0])
     return f"\\x{number:02x}" if number < ord(" ") else f"\\u{number:04x}"
 
 
 class Edge(io.TextIOBase):
-    """A stream that a person may look at.
+    """A stream that may be a terminal.
 
     Attributes:
-        inner: The stream that it writes to.
+        inner: The stream below, which it writes to.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -97,12 +97,12 @@ class Edge(io.TextIOBase):
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]  # - a property serves as well
-        """What becomes of characters that the encoding lacks."""
+        """How characters that the encoding lacks are written."""
         return self.inner.errors
 
     @property
     def buffer(self) -> BinaryIO:
-        """Takes UTF-8; on a terminal as safe as ``write``."""
+        """A binary stream that takes UTF-8; on a terminal it escapes like ``write``."""
         if not self._terminal:
             return self.inner.buffer
         self._bytes = self._bytes or cast("BinaryIO", _Utf8(self))
@@ -114,7 +114,7 @@ class Edge(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Bring what was written to the reader. The stream is its owner's, who may have closed it before this one ends."""
+        """Flush the stream below, unless its owner has closed it already."""
         if not self.inner.closed:
             self.inner.flush()
 
@@ -132,7 +132,7 @@ class Edge(io.TextIOBase):
 
 
 class _Utf8(io.RawIOBase):
-    """Bytes for a terminal."""
+    """A binary stream for a terminal."""
 
     def __init__(self, edge: Edge) -> None:
         import codecs  # noqa: PLC0415 - few commands write bytes
@@ -150,19 +150,19 @@ class _Utf8(io.RawIOBase):
         return len(data)
 
     def flush(self) -> None:
-        """Bring what was written to the reader."""
+        """Flush the stream below."""
         if not self.closed:
             self._edge.flush()
 
 
 def edge_of(stream: TextIO) -> TextIO:
-    """``stream`` behind an edge, if it is not one."""
+    """Wrap ``stream`` in an edge, unless it is one."""
     return stream if isinstance(stream, Edge) else cast("TextIO", Edge(stream))
 
 
 @contextmanager
 def guarded_streams() -> Generator[None]:
-    """In this block stdout and stderr are safe; a closed one swallows what is written."""
+    """Make stdout and stderr safe in this block; output to a closed one is discarded."""
     before = sys.stdout, sys.stderr
     with ExitStack() as made:
         sys.stdout, sys.stderr = (edge_of(_usable(stream, made)) for stream in before)
@@ -173,10 +173,10 @@ def guarded_streams() -> Generator[None]:
 
 
 def _usable(stream: TextIO | None, made: ExitStack) -> TextIO:
-    """A stream for which a character that its encoding lacks is written as its escape; one made for it ends with ``made``."""
+    """Return a stream that escapes characters its encoding lacks; a stream opened here is closed with ``made``."""
     if stream is None:
         return made.enter_context(open(os.devnull, "w", encoding="utf-8"))
-    reconfigure = getattr(stream, "reconfigure", None)  # a stream that a caller has put in place may lack it
+    reconfigure = getattr(stream, "reconfigure", None)  # a stream that the caller has replaced may lack it
     if callable(reconfigure):
         reconfigure(errors="backslashreplace")
     return stream

@@ -1,4 +1,4 @@
-"""What an exit code says, in one table, and which error ends with which code."""
+"""The exit codes with their meanings, and the exit code of each error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bartack import errors
 
 
 class Exit(IntEnum):
-    """The exit codes of every command. ``MEANINGS`` says what each of them tells a script."""
+    """The exit codes of every command. ``MEANINGS`` describes them."""
 
     OK = 0
     FAILED = 1
@@ -29,17 +29,17 @@ class Exit(IntEnum):
 MEANINGS: dict[Exit, str] = {
     Exit.OK: "the command did its work; the run completed",
     Exit.FAILED: "the command or the run failed, or a fault was found",
-    Exit.USAGE: "the command line or a setting cannot be used",
+    Exit.USAGE: "the command line or a setting is invalid",
     Exit.WAITING: "the run was stopped because it waits for an answer; it can be resumed",
     Exit.CANCELLED: "the run was cancelled or aborted",
     Exit.OWNED: "another process owns the run",
-    Exit.DISK: "the disk is full, not writable or could not sync; nothing acknowledged is lost",
-    Exit.NOT_FOUND: "what was named does not exist",
+    Exit.DISK: "the disk is full, read-only or failed to sync; nothing acknowledged is lost",
+    Exit.NOT_FOUND: "the named run, file or item does not exist",
     Exit.TIMED_OUT: "a deadline passed",
     Exit.NOT_ACTIVE: "the run is not active",
     Exit.CORRUPT: "a journal, or a value it refers to, is damaged",
     Exit.INTERRUPTED: "Ctrl-C; a run can be resumed",
-    Exit.PIPE_CLOSED: "the reader of the output went away",
+    Exit.PIPE_CLOSED: "the reader of the output closed the pipe",
     Exit.TERMINATED: "SIGTERM; a run can be resumed",
 }
 
@@ -96,5 +96,5 @@ _BY_ERROR: dict[type[errors.BartackError], Exit] = {
 
 
 def exit_code_of(kind: type[errors.BartackError]) -> Exit:
-    """The exit code of the nearest class that has one, 1 if none has."""
+    """Return the exit code of the nearest class that has one, else 1."""
     return next((_BY_ERROR[cls] for cls in kind.__mro__ if cls in _BY_ERROR), Exit.FAILED)

@@ -1,4 +1,4 @@
-"""``bartack explain``: what a code means and what to do. Its texts are those of ``bartack.errors`` and of Patchwork's catalogue."""
+"""``bartack explain``: the meaning of a code and what to do. Texts come from ``errors`` and from Patchwork's catalogue."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ HUNDREDS = {
 }
 
 
-@click.command(short_help="Say what an error code means and what to do.")
+@click.command(short_help="Explain an error code and what to do about it.")
 @click.argument("code", required=False)
 @json_option
 def explain(code: str | None, *, as_json: bool) -> None:
-    """Say what an error code means and what to do.
+    """Explain an error code and what to do about it.
 
-    CODE is written as in an error message (BT201), in any case, with or without its letters, or as in what is said about a
-    Patchwork program (PW120). The name of an error (JournalCorruptError) and the reason that an error of an agent has in brackets
-    (invalid_reply) are understood, too. Without CODE all codes of errors are listed.
+    CODE is the code of an error message (BT201), in upper or lower case, with or without its letters, or of a diagnostic of a
+    Patchwork program (PW120). CODE can also be the name of an error (JournalCorruptError) or the reason that an agent's error
+    has in brackets (invalid_reply). Without CODE the command lists all error codes.
     """
     if code is None:
         _list_all(as_json=as_json)
@@ -52,7 +52,7 @@ def explain(code: str | None, *, as_json: bool) -> None:
 
 
 def find_error(asked: str) -> type[BartackError]:
-    """The class that has a code or a name."""
+    """Return the error class with this code or name."""
     digits = asked.strip().upper().removeprefix("BT")
     for kind in iter_errors():
         if kind.code == f"BT{digits}" or kind.__name__.upper() == digits:
@@ -66,15 +66,15 @@ def _near_names(asked: str) -> tuple[str, ...]:
 
 
 def _reasons() -> dict[str, tuple[type[BartackError], str]]:
-    """Why an attempt of an agent failed: the error that it becomes, and whether another attempt is made."""
+    """The reasons why an agent's attempt fails: the error that each becomes, and whether the attempt is repeated."""
     from bartack.agents import AGENT_CODES, OWN_CODES  # noqa: PLC0415 - codes of errors are found without them
 
     return {name: (code.error, code.again) for name, code in {**AGENT_CODES, **OWN_CODES}.items()}
 
 
 _AGAIN = {
-    "yes": "The command is sent again, as often as 'retries' of the agent allows; then the step fails with this error.",
-    "once": "The command is sent once more; then the step fails with this error.",
+    "yes": "Bartack sends the command again, up to the agent's 'retries'; then the step fails with this error.",
+    "once": "Bartack sends the command once more; then the step fails with this error.",
     "no": "The step fails at once with this error.",
 }
 
@@ -85,14 +85,14 @@ def _show_reason(reason: str, *, as_json: bool) -> None:
         write_json({"reason": reason, "again": again, **facts_of(kind)})
         return
     screen = Screen(sys.stdout)
-    screen.line(f"{screen.paint(reason, 'cyan')}  a reason why an attempt of an agent failed")
+    screen.line(f"{screen.paint(reason, 'cyan')}  the reason why an agent's attempt failed")
     screen.paragraph(_AGAIN[again])
     screen.line()
     _show(kind)
 
 
 def meaning_of(kind: type[BartackError]) -> str:
-    """What an error means, as its class says it."""
+    """Return the meaning of an error: the docstring of its class."""
     return inspect.cleandoc(kind.__doc__ or "")
 
 
@@ -102,13 +102,13 @@ def summary_of(kind: type[BartackError]) -> str:
 
 
 def by_hundred() -> list[tuple[str, list[type[BartackError]]]]:
-    """All errors under the names of their hundreds."""
+    """Return all errors, grouped by the hundred of their code."""
     groups = groupby(iter_errors(), key=lambda kind: int(kind.code.removeprefix("BT")) // 100)
     return [(HUNDREDS[hundred], list(kinds)) for hundred, kinds in groups]
 
 
 def facts_of(kind: type[BartackError]) -> dict[str, object]:
-    """Everything about an error, for programs."""
+    """Return all facts about an error, for programs."""
     return {
         "code": kind.code,
         "name": kind.__name__,
@@ -120,7 +120,7 @@ def facts_of(kind: type[BartackError]) -> dict[str, object]:
 
 
 def retry_sentence(kind: type[BartackError]) -> str:
-    """Whether the same call may succeed later, in words."""
+    """Return a sentence about whether the same call can succeed later."""
     return (
         "The same call may succeed later."
         if kind.retryable
@@ -129,7 +129,7 @@ def retry_sentence(kind: type[BartackError]) -> str:
 
 
 def _near(digits: str) -> tuple[str, ...]:
-    """The codes that begin like this one, those that share most with it first."""
+    """The codes with the longest common prefix, best first."""
     asked = f"BT{digits}"
     shared = {kind.code: len(commonprefix([kind.code, asked])) for kind in iter_errors()}  # noqa: RUF071 - no paths
     close = [code for code, length in shared.items() if length > len("BT0")]
@@ -148,7 +148,7 @@ def _list_all(*, as_json: bool) -> None:
             name = f"  {kind.code:<6}  {kind.__name__:<{width}}  "
             screen.line(screen.paint(name, "cyan") + screen.fit(summary_of(kind), len(name)))
         screen.line()
-    screen.line("'bartack explain CODE' says what to do about one of them.")
+    screen.line("'bartack explain CODE' explains one of them.")
 
 
 def _show_diagnostic(code: str, *, as_json: bool) -> None:
@@ -178,9 +178,9 @@ def _show_diagnostic(code: str, *, as_json: bool) -> None:
 
 
 _WHAT_TO_DO = {
-    "error": "The message shows the place and, where there is one, what to write instead. A program with errors is not run.",
+    "error": "The message shows the place and, if one is known, the correct form. A program with errors is not run.",
     "warning": "The program runs as it is. Change it, or write `# pw: ignore[CODE]` at the end of the line.",
-    "note": "The program runs as it is. `bartack fmt --upgrade` writes it in the modern spelling.",
+    "note": "The program runs as it is. `bartack fmt --upgrade` rewrites it in the modern spelling.",
 }
 
 

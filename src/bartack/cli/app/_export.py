@@ -1,4 +1,4 @@
-"""Journal entries as JSON lines, and files that appear only when they are complete."""
+"""Export of journal entries as JSON lines, and output files that appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 def encode_entry(entry: Entry, value: bytes | None) -> bytes:
-    """One entry as a line of JSON.
+    """Encode one entry as a line of JSON.
 
-    A payload is there as ``value``; as ``value_base64`` if it is no JSON; as ``blob``, its checksum and size, if the entry
-    has one that was not loaded.
+    The payload is the field ``value``, or ``value_base64`` if it is not JSON. A blob that was not loaded is the field ``blob``:
+    its checksum and size.
     """
     line = _Line(entry.seq, entry.commit, entry.at, entry.kind, entry.raw)
     if value is not None:
@@ -48,7 +48,7 @@ def encode_entry(entry: Entry, value: bytes | None) -> bytes:
 
 def _put_value(line: _Line, value: bytes) -> None:
     try:
-        # A blob may be JSON with line breaks, and a line must not have any.
+        # A blob can be JSON with line breaks, which a line must not contain.
         line.value = _as_raw(msgspec.json.format(value, indent=-1) if b"\n" in value else value)
     except (msgspec.DecodeError, UnicodeDecodeError):
         line.value_base64 = base64.b64encode(value).decode()
@@ -56,11 +56,11 @@ def _put_value(line: _Line, value: bytes) -> None:
 
 @contextmanager
 def open_output(path: str | None, *, beside: str) -> Generator[BinaryIO]:
-    """Where an export goes: stdout, a device or pipe, or a file that appears, durably, when everything is in it.
+    """Open the destination of an export: stdout, a device or pipe, or a file that appears, durably, when it is complete.
 
     Args:
-        path: The file; ``None`` or ``-`` is stdout.
-        beside: The journal that is exported, which must not be overwritten.
+        path: The file; ``None`` or ``-`` means stdout.
+        beside: The exported journal, which must not be overwritten.
     """
     if path is None or path == "-":
         yield sys.stdout.buffer

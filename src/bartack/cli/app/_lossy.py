@@ -1,4 +1,4 @@
-"""A stream that nobody has to read: what it cannot take is lost, and whoever writes goes on."""
+"""A stream without an obligatory reader: output that cannot be written is lost, and the writer continues."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bartack.cli.app._edge import Edge, edge_of
 
 
 class LossyStream(io.TextIOBase):
-    """Passes everything on, until that fails."""
+    """Passes all output on until a write fails, then discards it."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -24,20 +24,20 @@ class LossyStream(io.TextIOBase):
         return self._stream.encoding
 
     def write(self, text: str) -> int:
-        """Write, if anybody reads."""
+        """Write text, or discard it if the reader is gone."""
         try:
             return self._stream.write(text)
         except OSError:
-            self._lose()
+            self._discard()
             return len(text)
 
     def flush(self) -> None:
-        """Bring what was written to the reader, if there is one."""
+        """Flush the stream below, unless the reader is gone."""
         try:
             if not self._stream.closed:
                 self._stream.flush()
         except OSError:
-            self._lose()
+            self._discard()
 
     def isatty(self) -> bool:
         """Whether it is a terminal."""
@@ -45,20 +45,20 @@ class LossyStream(io.TextIOBase):
 
     @property
     def errors(self) -> str | None:  # type: ignore[override]  # - a property serves as well
-        """What becomes of characters that the encoding lacks."""
+        """How characters that the encoding lacks are written."""
         return self._stream.errors
 
     @property
     def buffer(self) -> BinaryIO:
-        """The bytes below it."""
+        """The binary stream below it."""
         return self._stream.buffer
 
     def fileno(self) -> int:
-        """The descriptor behind it."""
+        """The descriptor below it."""
         return self._stream.fileno()
 
-    def _lose(self) -> None:
-        """From here on everything goes nowhere, also what is left in buffers when the process ends."""
+    def _discard(self) -> None:
+        """Send all further output to the null device, also what buffers still hold when the process ends."""
         with suppress(OSError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self._stream.fileno())
@@ -67,7 +67,7 @@ class LossyStream(io.TextIOBase):
 
 @contextmanager
 def lossy_stderr() -> Generator[None]:
-    """In this block it does not matter whether anybody reads stderr."""
+    """In this block a closed stderr is not an error."""
     before = sys.stderr
     inner = before.inner if isinstance(before, Edge) else before
     sys.stderr = edge_of(cast("TextIO", LossyStream(inner)))

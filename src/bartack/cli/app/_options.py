@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, so that they mean the same everywhere."""
+"""Options that several commands share, with the same meaning everywhere."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ json_option = click.option(
     is_flag=True,
     help="Print JSON for programs; errors become one JSON object on stderr.",
 )
-"""Every command that shows something has it."""
+"""For every command that shows something."""
 
 
 _SETTINGS: Final = "bartack.toml"
 
 
 def _find_workspace(context: click.Context, parameter: click.Parameter, given: str) -> str:
-    """The workspace that is named; else the nearest directory upwards with a bartack.toml, else this one."""
+    """The named workspace, else the nearest directory upwards with a bartack.toml, else the current directory."""
     source = context.get_parameter_source(parameter.name or "")
     if source is not click.core.ParameterSource.DEFAULT or os.path.isfile(_SETTINGS):
         return _inside(given)
@@ -35,12 +35,12 @@ def _find_workspace(context: click.Context, parameter: click.Parameter, given: s
 
 
 def _inside(project: str) -> str:
-    """The workspace of a project: its directory, unless its settings name one below it.
+    """Return the workspace of a project: its directory, unless its settings name one below it.
 
     Raises:
-        UntrustedError: The settings are another user's, or open to others.
+        UntrustedError: The settings belong to another user, or other users can write to them.
     """
-    from bartack.core import check_settings  # noqa: PLC0415 - the commands load it anyway; help does not need it
+    from bartack.core import check_settings  # noqa: PLC0415 - commands load it anyway; --help does not need it
 
     settings = os.path.join(project, _SETTINGS)
     check_settings(settings)
@@ -66,7 +66,7 @@ workspace_option = click.option(
     callback=_find_workspace,
     help="The workspace; by default the nearest directory upwards with a bartack.toml, else the current one.",
 )
-"""Every command about runs or their settings has it."""
+"""For every command that works with runs or their settings."""
 
 
 def write_json(value: object) -> None:

@@ -1,6 +1,6 @@
-"""A few lines at the bottom of a terminal that are drawn again and again, with everything else above them.
+"""A few lines at the bottom of a terminal that are redrawn, with all other output above them.
 
-The cursor stays visible and the terminal stays in its usual mode: whatever ends this process, nothing has to be repaired.
+The cursor stays visible and the terminal stays in its usual mode: if this process is killed, the terminal needs no repair.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bartack.cli.app._terminal import Colour, Screen, cells
 
 
 class Board:
-    """Lines at the bottom of a terminal; on anything else they are simply written, if they are new."""
+    """Lines at the bottom of a terminal; on a pipe or file they are written once when they change."""
 
     def __init__(self, stream: TextIO, colour: Colour = "auto") -> None:
         self._stream = edge_of(stream)
@@ -23,14 +23,14 @@ class Board:
 
     @property
     def height(self) -> int:
-        """How many lines the terminal has."""
+        """The number of lines of the terminal."""
         try:
             return os.get_terminal_size(self._stream.fileno()).lines or 24
         except (OSError, ValueError):
             return 24
 
     def draw(self, write: Callable[[Screen], None]) -> None:
-        """Show what ``write`` writes in the place of what was shown before."""
+        """Replace the lines by those that ``write`` writes."""
         lines = self.screen.collect(write)
         if lines == self._drawn:
             return
@@ -43,14 +43,14 @@ class Board:
         self._stream.flush()
 
     def erase(self) -> None:
-        """Take the lines away, so that something else can be written there."""
+        """Erase the lines, so that other output can take their place."""
         if self._drawn and self.screen.width is not None:
             self._stream.write(self._erasure())
             self._stream.flush()
         self._drawn = []
 
     def _erasure(self) -> str:
-        """Back to the first line that was drawn; a line that the terminal had to break takes more than one."""
+        """Move the cursor back to the first drawn line; a line that the terminal wrapped counts as several."""
         width = self.screen.width
         if not self._drawn or width is None:
             return ""

@@ -1,6 +1,6 @@
-"""The reference pages of commands and errors, made from the commands and errors themselves.
+"""The generated reference pages of commands, errors and exit codes.
 
-To bring the pages up to date::
+To regenerate the pages::
 
     python -m bartack.cli.app._reference cli > docs/reference/cli.md
     python -m bartack.cli.app._reference errors > docs/reference/errors.md
@@ -23,46 +23,46 @@ from bartack.errors import BartackError, iter_errors
 _CLI_INTRODUCTION = """\
 # Command line
 
-`bartack` and `python -m bartack` are the same. Every command takes `-h` and `--help`. Results go to stdout; what goes
-on meanwhile, and errors, to stderr.
+`bartack` and `python -m bartack` are the same. Every command takes `-h` and `--help`. Results go to stdout; progress, notes and
+errors go to stderr.
 
-RUN is the id of a run, a unique beginning of it, `latest`, or the directory of a run.
+RUN is the id of a run, a unique prefix of it, `latest`, or the directory of a run.
 
 ## Errors
 
-An error is three lines on stderr: what happened with its [code](errors.md), what to do, and where to read more. A command
-that was called with `--json` prints it as one JSON object on stderr instead: `{"error": {"code", "name", "message", "help",
-"retryable", "exit_code", "facts"}}`. There is never a traceback, unless you ask for it with `BARTACK_TRACEBACK=1`.
+An error is three lines on stderr: what happened with its [code](errors.md), what to do, and where to read more. With `--json` a
+command prints the error as one JSON object on stderr instead: `{"error": {"code", "name", "message", "help",
+"retryable", "exit_code", "facts"}}`. A command prints a traceback only with `BARTACK_TRACEBACK=1`.
 
-| variable | what it does |
+| variable | effect |
 |---|---|
-| `BARTACK_TRACEBACK` | set to anything: print the traceback of an error, too |
-| `BARTACK_CGROUPS` | `off`: make no [control groups](../how-to/supervise.md#process-trees) for process trees |
-| `NO_COLOR` | set to anything: no colour; there is none anyway where the output is no terminal |
-| `COLUMNS` | the width of the terminal, if it is not to be asked |
+| `BARTACK_TRACEBACK` | any value: also print the traceback of an error |
+| `BARTACK_CGROUPS` | `off`: do not create [control groups](../how-to/supervise.md#process-trees) for process trees |
+| `NO_COLOR` | any value: no colour; without a terminal there is none anyway |
+| `COLUMNS` | the width of the terminal, instead of the one that the terminal reports |
 
 ## Exit codes
 
-The errors behind each are on [a page of their own](exit-codes.md).
+[Another page](exit-codes.md) lists the errors of each exit code.
 """
 
 _ERRORS_INTRODUCTION = """\
 # Errors
 
-Every error has a stable code. `bartack explain CODE` prints what is written here; `bartack explain` lists all codes. In
-Python each is a class in `bartack.errors`, with `code`, `retryable`, `remedy` and its facts as attributes; `BartackError`
-is the parent of all.
+Every error has a stable code. `bartack explain CODE` prints the text of this page; `bartack explain` lists all codes. In
+Python each error is a class in `bartack.errors`, with `code`, `retryable`, `remedy` and its facts as attributes.
+`BartackError` is the base class.
 """
 
 
 _EXIT_INTRODUCTION = """\
 # Exit codes
 
-The exit codes of every command are stable: a script may rely on them.
+The exit codes of every command are stable: scripts can rely on them.
 """
 
 
-_DISK = f"whatever the error is, if the disk refused to be written to, the exit code is {Exit.DISK:d}."
+_DISK = f"an error caused by a failed write to the disk always ends with {Exit.DISK:d}."
 
 
 def cli_page() -> str:
@@ -71,7 +71,7 @@ def cli_page() -> str:
 
 
 def exit_page() -> str:
-    """The page of all exit codes, each with the errors that end a command with it."""
+    """The page of all exit codes, each with its errors."""
     parts = [_EXIT_INTRODUCTION, *_exit_codes()]
     for code in MEANINGS:
         kinds = [f"`{kind.__name__}`" for kind in iter_errors() if exit_code_of(kind) is code]
@@ -97,7 +97,7 @@ def _exit_codes() -> Iterator[str]:
 
 
 def _commands() -> Iterator[str]:
-    # With the settings of the app: a command remembers the names of its help option from the first context it meets.
+    # With the settings of the app: a command takes the names of its help option from the first context it is used in.
     with click.Context(app, info_name="bartack", **app.context_settings) as context:
         for group in GROUPS:
             lines = [listed for listed in app.table if listed.group == group]

@@ -1,4 +1,4 @@
-"""Lines for people: colour only where a terminal shows it, widths that fit, nothing that could steer the terminal."""
+"""Lines for people: colour only on a terminal, lines shortened to its width, no control characters from outside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal, TextIO
 from bartack.cli.app._edge import edge_of, own, visible, without_own
 
 Colour = Literal["auto", "always", "never"]
-"""Whether there is any: where a terminal shows it and nobody objects, or as somebody says."""
+"""``auto`` means colour on a terminal unless ``NO_COLOR`` is set; the others are explicit choices."""
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 
 _PLAIN = own("\x1b[0m")
@@ -21,8 +21,8 @@ class Screen:
     """Writes lines to one stream.
 
     Attributes:
-        width: Columns of the terminal; ``None`` when the stream is none, and lines may have any length.
-        colour: Whether ``paint`` paints.
+        width: Columns of the terminal; ``None`` if the stream is not a terminal and lines can have any length.
+        colour: Whether ``paint`` adds colour.
     """
 
     def __init__(self, stream: TextIO, colour: Colour = "auto") -> None:
@@ -30,25 +30,25 @@ class Screen:
         self._put: Callable[[str], object] = self._show
         terminal = stream.isatty()
         self.width = _columns(stream) if terminal else None
-        self.colour = colour == "always" or (colour == "auto" and terminal and _colour_is_welcome())
+        self.colour = colour == "always" or (colour == "auto" and terminal and _colour_is_allowed())
 
     def line(self, text: str = "") -> None:
-        """Write one line. It is for people wherever it goes: a pager shows colours that were asked for, and obeys more."""
+        """Write one line for people. Control characters are escaped on a pipe, too: a pager would obey them."""
         self._put(text + "\n")
 
     def _show(self, text: str) -> None:
         self._stream.write(text if self.width is not None else visible(text))
 
     def flush(self) -> None:
-        """Bring every line to the reader."""
+        """Flush the stream."""
         self._stream.flush()
 
     def paint(self, text: str, style: Style) -> str:
-        """``text`` in a style, or as it is where there is no colour."""
+        """Return ``text`` in a style, or unchanged without colour."""
         return own(f"\x1b[{_CODES[style]}m") + text + _PLAIN if self.colour else text
 
     def fit(self, text: str, used: int = 0) -> str:
-        """``text`` shortened to what is left of the terminal's width when ``used`` columns are taken."""
+        """Shorten ``text`` to the terminal's width less ``used`` columns."""
         return text if self.width is None else shorten(text, max(self.width - used, 8))
 
     def table(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
@@ -57,14 +57,14 @@ class Screen:
             self.line(" " * indent + line)
 
     def listing(self, rows: Sequence[Sequence[str]], indent: int = 2) -> None:
-        """Like ``table``, with the last column shortened to what is left of the terminal's width."""
+        """Like ``table``, with the last column shortened to the rest of the terminal's width."""
         if not rows:
             return
         used = indent + sum(max(map(cells, column)) + 2 for column in list(zip(*rows, strict=True))[:-1])
         self.table([(*row[:-1], self.fit(row[-1], used)) for row in rows], indent)
 
     def collect(self, write: Callable[[Screen], None]) -> list[str]:
-        """The lines that ``write`` would write to a screen like this one."""
+        """Return the lines that ``write`` would write to a screen like this one."""
         written: list[str] = []
         other = Screen(self._stream)
         other.width, other.colour, other._put = self.width, self.colour, written.append
@@ -73,7 +73,7 @@ class Screen:
 
     def paragraph(self, text: str, indent: int = 2) -> None:
         """Write text wrapped to the terminal's width, at most 100 columns."""
-        import textwrap  # noqa: PLC0415 - few commands have so much to say
+        import textwrap  # noqa: PLC0415 - few commands write paragraphs
 
         width, margin = min(self.width or 100, 100), " " * indent
         blocks = [" ".join(block.split()) for block in text.split("\n\n")]
@@ -84,7 +84,7 @@ class Screen:
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines with their columns aligned, two spaces apart, nothing behind the last one."""
+    """Format rows as lines with their columns aligned, two spaces apart, without trailing blanks."""
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -95,25 +95,25 @@ def columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """``text`` with every character that is not to be seen, or that a terminal would obey, written as its escape."""
+    """Return ``text`` with every invisible or control character written as its escape."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def printable_lines(text: str, indent: int) -> str:
-    """``text`` as ``printable`` gives it, but on as many lines as it has; all but the first are indented."""
+    """Like ``printable``, with the line breaks of ``text`` kept; all lines but the first are indented."""
     return ("\n" + " " * indent).join(map(printable, text.split("\n")))
 
 
 def cells(text: str) -> int:
-    """How many columns a terminal gives to ``text``; styles take none."""
+    """Return how many columns ``text`` takes on a terminal; styles take none."""
     text = without_own(text)
     return len(text) if text.isascii() else sum(map(_cell, text))
 
 
 def shorten(text: str, width: int) -> str:
-    """``text`` if it fits ``width`` columns, else its beginning and three dots."""
+    """Return ``text`` if it fits ``width`` columns, else its beginning and three dots."""
     if cells(text) <= width:
         return text
     kept, left = 0, width - 3
@@ -123,7 +123,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def human_size(count: int) -> str:
-    """A number of bytes as people read it."""
+    """Format a number of bytes for people."""
     size = float(count)
     for unit in ("bytes", "kB", "MB", "GB"):
         if size < 1000:
@@ -133,7 +133,7 @@ def human_size(count: int) -> str:
 
 
 def human_time(seconds: float) -> str:
-    """A duration as people read it."""
+    """Format a duration for people."""
     if seconds < 0.0995:
         return f"{max(seconds, 0.0) * 1000:.1f} ms"
     if seconds < 59.95:
@@ -146,13 +146,13 @@ def human_time(seconds: float) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """Words as a sentence has them: ``a, b and c``."""
+    """Join words as in a sentence: ``a, b and c``."""
     *head, last = words
     return f"{', '.join(head)} and {last}" if head else last
 
 
 def _cell(character: str) -> int:
-    import unicodedata  # noqa: PLC0415 - plain text does without
+    import unicodedata  # noqa: PLC0415 - ASCII text does not need it
 
     if unicodedata.combining(character):
         return 0
@@ -169,11 +169,11 @@ def _columns(stream: TextIO) -> int:
         return 80
 
 
-def _colour_is_welcome() -> bool:
+def _colour_is_allowed() -> bool:
     return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def say(text: str) -> None:
-    """Tell a person something: on stderr, so that stdout carries results only."""
+def write_note(text: str) -> None:
+    """Write a note for people to stderr, so that stdout carries results only."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

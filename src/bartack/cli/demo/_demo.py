@@ -1,6 +1,6 @@
-"""``bartack demo``: work that survives kill -9, shown and proved.
+"""``bartack demo``: show and prove that work survives kill -9.
 
-Two stories: a team of real processes (``_team.py``), and the journal alone (``_story.py``). This shows them.
+There are two demos: a team of real processes (``_team.py``), and the journal alone (``_story.py``). This module shows them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KILLS: Final[dict[Moment, str]] = {
     "written": "step {step}'s line was written, not yet synced",
     "durable": "step {step} was durable, not yet acknowledged",
 }
-"""What had happened when the process was killed."""
+"""The last event before the process was killed."""
 
 _ALL_ROWS: Final = 40
 """With more steps than this, only those around the kills are listed."""
@@ -40,16 +40,16 @@ _ALL_ROWS: Final = 40
     default=20,
     metavar="N",
     show_default=True,
-    help="With 'journal': how many steps to do.",
+    help="Execute N steps (with 'journal').",
 )
-@click.option("--keep", is_flag=True, help="Keep the directory, to look at it afterwards.")
+@click.option("--keep", is_flag=True, help="Keep the directory of the demo.")
 @json_option
 def demo(what: str, steps: int, *, keep: bool, as_json: bool) -> Exit:
     """Watch work survive kill -9, and see the proof that nothing was lost, done or paid for twice.
 
     'team' (the default) runs three workers with a scripted agent, kills one of them, then the process that owns the run, then
-    everything at once, and resumes. 'journal' looks closer: a process that records numbered steps kills itself at four
-    awkward moments of a single write. The command ends with 1 if the proof fails.
+    all processes at once, and resumes. 'journal' shows the details: a process that records numbered steps kills itself at four
+    critical moments of a single write. The exit code is 1 if the proof fails.
     """
     directory = tempfile.mkdtemp(prefix="bartack-demo-")
     kept = keep
@@ -66,13 +66,13 @@ def demo(what: str, steps: int, *, keep: bool, as_json: bool) -> Exit:
 
 
 def _perform_team(workspace: Path, *, keep: bool, as_json: bool) -> bool:
-    """Run the team, show it and its proof; tell whether it holds."""
-    from bartack.cli.demo import _team as team  # noqa: PLC0415 - the runtime is loaded only by who runs it
+    """Run the team, show it and its proof; return whether the proof holds."""
+    from bartack.cli.demo import _team as team  # noqa: PLC0415 - the other demo does not need the runtime
 
     screen = None if as_json else Screen(sys.stdout)
     events: list[team.Event] = []
 
-    def tell(event: team.Event) -> None:
+    def show(event: team.Event) -> None:
         events.append(event)
         if screen is not None:
             after = screen.paint(f"{event.after_s:>7.2f} s  ", "dim")
@@ -80,8 +80,8 @@ def _perform_team(workspace: Path, *, keep: bool, as_json: bool) -> bool:
             screen.flush()
 
     team.prepare(workspace)
-    run = team.perform(workspace, tell)
-    checks = team.prove(team.look(run, workspace))
+    run = team.perform(workspace, show)
+    checks = team.prove(team.read_facts(run, workspace))
     proved = all(check.ok for check in checks)
     if screen is None:
         write_json(
@@ -97,16 +97,16 @@ def _perform_team(workspace: Path, *, keep: bool, as_json: bool) -> bool:
     _show_proof(screen, checks, "from the journal and the files")
     screen.line()
     if keep or not proved:
-        screen.line("Look at it yourself:")
+        screen.line("Inspect it:")
         screen.line(f"  bartack show -C {workspace} latest")
         screen.line(f"  bartack journal show {run.dir}")
     else:
-        screen.line("The directory is removed; 'bartack demo --keep' leaves it for you to look at.")
+        screen.line("The directory was removed; 'bartack demo --keep' keeps it.")
     return proved
 
 
 def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:
-    """Run the story, show it and its proof; tell whether it holds."""
+    """Run the demo of the journal, show it and its proof; return whether the proof holds."""
     screen = None if as_json else Screen(sys.stdout)
     lives: list[Life] = []
     if screen:
@@ -116,7 +116,7 @@ def _perform(directory: str, steps: int, *, keep: bool, as_json: bool) -> bool:
         if screen:
             _show_life(screen, life)
     if lives[-1].code > 0:
-        raise click.exceptions.Exit(lives[-1].code)  # it has said on stderr what hindered it
+        raise click.exceptions.Exit(lives[-1].code)  # the process has reported its error on stderr
     checks = prove(lives, directory, steps)
     proved = all(check.ok for check in checks)
     if screen:
@@ -135,7 +135,7 @@ def _show_opening(screen: Screen, directory: str, steps: int) -> None:
 
 
 def _show_life(screen: Screen, life: Life) -> None:
-    steps = [ack.said.step for ack in life.acks]
+    steps = [ack.message.step for ack in life.acks]
     did = f"steps {steps[0]}-{steps[-1]}" if steps else "no step"
     before = screen.paint(f"  process {life.pid:<7}", "dim") + f"{did:<13}"
     if life.death is not None:
@@ -157,22 +157,22 @@ def _show_steps(screen: Screen, lives: list[Life], steps: int) -> None:
 
 
 def _step_rows(lives: list[Life]) -> dict[int, tuple[str, str, str, str, str]]:
-    """A row for each step; those that no process lived to acknowledge were found in the journal by the next one."""
+    """A row for each step; a step that no process acknowledged was found in the journal by the next process."""
     rows: dict[int, tuple[str, str, str, str, str]] = {}
     for life in lives:
         if life.found and life.found not in rows:
             note = f"found in the journal by {life.pid}"
             rows[life.found] = (f"{life.found:>4}", f"{'-':>12}", f"{'-':>10}", f"{'-':>5}", note)
         for ack in life.acks:
-            said, after = ack.said, f"{ack.after_s * 1000:>9.1f} ms"
-            rows[said.step] = (f"{said.step:>4}", after, f"{ack.pid:>10}", f"{said.seq:>5}", _note(life, ack))
+            of, after = ack.message, f"{ack.after_s * 1000:>9.1f} ms"
+            rows[of.step] = (f"{of.step:>4}", after, f"{ack.pid:>10}", f"{of.seq:>5}", _note(life, ack))
     return rows
 
 
 def _note(life: Life, ack: Ack) -> str:
-    if not ack.said.again:
+    if not ack.message.again:
         return ""
-    return "done before; torn line cut off" if life.cut_bytes else "done before, known by its key"
+    return "done before; torn line cut off" if life.cut_bytes else "done before, recognised by its key"
 
 
 def _show_proof(screen: Screen, checks: list[Check], source: str) -> None:
@@ -188,9 +188,9 @@ def _show_proof(screen: Screen, checks: list[Check], source: str) -> None:
 def _show_end(screen: Screen, directory: str, *, kept: bool) -> None:
     screen.line()
     if not kept:
-        screen.line("The directory is removed; 'bartack demo --keep' leaves it for you to look at.")
+        screen.line("The directory was removed; 'bartack demo --keep' keeps it.")
         return
-    screen.line("Look at it yourself:")
+    screen.line("Inspect it:")
     screen.line(f"  bartack journal show {directory}")
     screen.line(f"  bartack journal verify {directory}")
     screen.line(f"  cat {os.path.join(directory, 'effects.log')}")
@@ -215,10 +215,10 @@ def _life_facts(life: Life) -> dict[str, object]:
         "ended_with": life.code,
         "acknowledged": [
             {
-                "step": ack.said.step,
-                "seq": ack.said.seq,
+                "step": ack.message.step,
+                "seq": ack.message.seq,
                 "after_s": round(ack.after_s, 6),
-                "again": ack.said.again,
+                "again": ack.message.again,
             }
             for ack in life.acks
         ],

@@ -1,4 +1,4 @@
-"""Two reviewers rate files, a clerk files a ticket for each risky one. Every prompt costs money, every ticket is an effect."""
+"""Two reviewers rate files; a clerk files a ticket for each risky one. Every prompt costs money, every ticket is an effect."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from bartack import Context, step, worker
 
 @dataclass(frozen=True)
 class Finding:
-    """What a reviewer tells the clerk."""
+    """The message of a reviewer to the clerk."""
 
     file: str
     risk: int
@@ -15,7 +15,7 @@ class Finding:
 
 @step
 def file_ticket(finding: Finding) -> str:
-    """An effect that must not happen twice for one finding."""
+    """File a ticket: an effect that must not happen twice for one finding."""
     with open("tickets.txt", "a") as tickets:
         tickets.write(f"{finding.file} {finding.risk}\n")
     return f"T-{finding.file}"
@@ -23,7 +23,7 @@ def file_ticket(finding: Finding) -> str:
 
 @worker
 async def reviewer(ctx: Context, files: list[str]) -> int:
-    """Rate files one by one; a finished prompt is never asked again."""
+    """Rate files one by one; a finished prompt is never sent again."""
     for file in files:
         risk = await ctx.think(f"Rate the risk of {file} from 0 to 9.", type=int)
         await ctx.mailbox.findings.send(Finding(file, risk))
@@ -32,7 +32,7 @@ async def reviewer(ctx: Context, files: list[str]) -> int:
 
 @worker
 async def clerk(ctx: Context, expected: int) -> list[str]:
-    """Take findings as they come."""
+    """Receive findings as they arrive."""
     tickets: list[str] = []
     for _ in range(expected):
         found = await ctx.mailbox.findings.receive(60, type=Finding)
@@ -43,7 +43,7 @@ async def clerk(ctx: Context, expected: int) -> list[str]:
 
 @worker
 async def main(ctx: Context) -> list[str]:
-    """All of them side by side."""
+    """Run all workers in parallel."""
     files = await ctx.list("*.diff")
     half = len(files) // 2
     _, _, tickets = await ctx.delegate((reviewer(files[:half]), reviewer(files[half:]), clerk(len(files))))

@@ -1,7 +1,7 @@
-"""The demo's story and its proof: workers that are killed one after the other, and what is true in the end.
+"""The demo of the journal: workers that are killed one after the other, and the proof that nothing was lost or done twice.
 
-The proof does not believe the workers. It compares three records that were kept apart: the acknowledgements that this process
-read through a pipe while the workers lived, the journal on the disk, and the effects in a file beside it.
+The proof does not trust the workers. It compares three independent records: the acknowledgements that this process read through
+a pipe while the workers ran, the journal on the disk, and the effects in a file beside it.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _decode = msgspec.json.Decoder(Started | Acknowledged).decode
 
 
 class Ack(NamedTuple):
-    """An acknowledgement, as it was read: by which process, and how long after the demo began."""
+    """An acknowledgement, with the process that sent it and its time after the start of the demo."""
 
     pid: int
     after_s: float
-    said: Acknowledged
+    message: Acknowledged
 
 
 class Death(NamedTuple):
-    """A kill that is planned."""
+    """A planned kill."""
 
     step: int
     moment: Moment
 
 
 class Life(NamedTuple):
-    """What was seen of one worker process. ``code`` is its exit code, or minus the signal that ended it."""
+    """The observed life of one worker process. ``code`` is its exit code, or minus the signal that killed it."""
 
     pid: int
     found: int
@@ -61,12 +61,12 @@ class Life(NamedTuple):
 
     @property
     def as_planned(self) -> bool:
-        """Whether it ended as the plan said."""
+        """Whether it ended as planned."""
         return self.code == (0 if self.death is None else -signal.SIGKILL)
 
 
 class Check(NamedTuple):
-    """One thing that has to be true in the end."""
+    """One part of the proof."""
 
     name: str
     ok: bool
@@ -74,13 +74,13 @@ class Check(NamedTuple):
 
 
 def plan(steps: int) -> list[Death]:
-    """One kill at each awkward moment, spread over the steps."""
+    """Plan one kill for each critical moment, spread over the steps."""
     parts = len(MOMENTS) + 1
     return [Death(steps * (i + 1) // parts, moment) for i, moment in enumerate(MOMENTS)]
 
 
 def iter_lives(directory: str, steps: int, *, as_json: bool) -> Iterator[Life]:
-    """Start workers, one after the other, until one of them finishes the steps or ends in a way that was not planned."""
+    """Start workers, one after the other, until one of them finishes the steps or does not end as planned."""
     began = time.monotonic()
     for death in (*plan(steps), None):
         orders = Orders(directory, steps, as_json=as_json)
@@ -98,22 +98,22 @@ def _live(orders: Orders, death: Death | None, elapsed: Callable[[], float]) -> 
     with _worker(orders) as child:
         assert child.stdout is not None
         for line in child.stdout:
-            said = _decode(line)
-            if isinstance(said, Started):
-                started = said
+            message = _decode(line)
+            if isinstance(message, Started):
+                started = message
             else:
-                acks.append(Ack(child.pid, elapsed(), said))
+                acks.append(Ack(child.pid, elapsed(), message))
     return Life(child.pid, started.found, started.cut_bytes, acks, death, child.returncode)
 
 
 @contextmanager
 def _worker(orders: Orders) -> Generator[subprocess.Popen[bytes]]:
-    """A worker process that does not outlive this one's interest in it."""
-    # -P: nothing in the current directory is imported by accident.
+    """A worker process that is killed if this block is left early."""
+    # -P: modules in the current directory are not imported by accident.
     command = [sys.executable, "-P", "-m", "bartack.cli.demo._worker", msgspec.json.encode(orders).decode()]
     held = HeldSignals()
     try:
-        with subprocess.Popen(  # bartack: allow[unsupervised_process] the block ends it  # noqa: S603 - our own module
+        with subprocess.Popen(  # bartack: allow[unsupervised_process] the block terminates it  # noqa: S603 - our own module
             command, stdout=subprocess.PIPE
         ) as child:
             try:
@@ -127,31 +127,31 @@ def _worker(orders: Orders) -> Generator[subprocess.Popen[bytes]]:
 
 
 class HeldSignals:
-    """Holds back the signals that end this process, from its making to ``release``, which lets in what has come meanwhile.
+    """Defers the signals that terminate this process until ``release``, which raises the deferred ones.
 
-    A signal between the start of a process and the knowledge of its id would leave it alone in the world. Handlers are
-    replaced, not signals blocked: a new process would inherit that, and another thread would let them in.
+    A signal between the start of a child process and the return of its id would orphan the child. The handlers are replaced
+    instead of blocking the signals, because a child would inherit the block and another thread would receive the signals.
     """
 
     def __init__(self) -> None:
-        self._came: list[int] = []
+        self._deferred: list[int] = []
         self._before = {
-            number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)
+            number: signal.signal(number, self._defer) for number in (signal.SIGINT, signal.SIGTERM)
         }
 
     def release(self) -> None:
-        """Let the signals in again; harmless if that has happened already."""
+        """Restore the handlers and raise the deferred signals; a second call does nothing."""
         while self._before:
             signal.signal(*self._before.popitem())
-        while self._came:
-            signal.raise_signal(self._came.pop())
+        while self._deferred:
+            signal.raise_signal(self._deferred.pop())
 
-    def _note(self, number: int, _: FrameType | None) -> None:
-        self._came.append(number)
+    def _defer(self, number: int, _: FrameType | None) -> None:
+        self._deferred.append(number)
 
 
 def prove(lives: list[Life], directory: str, steps: int) -> list[Check]:
-    """Compare acknowledgements, journal and effects, and say what holds."""
+    """Compare acknowledgements, journal and effects, and return the parts of the proof."""
     entries = _step_entries(directory)
     return [
         _check_kills(lives),
@@ -174,7 +174,7 @@ def _check_kills(lives: list[Life]) -> Check:
     return Check(
         "killed",
         ok,
-        f"{killed} processes were ended by SIGKILL, the last one of {len(lives)} came to its end",
+        f"{killed} processes were killed by SIGKILL; the last one of {len(lives)} finished",
     )
 
 
@@ -185,12 +185,12 @@ def _check_complete(entries: list[tuple[Entry, Finished]], steps: int) -> Check:
 
 def _check_nothing_lost(acks: list[Ack], entries: list[tuple[Entry, Finished]]) -> Check:
     there = {(entry.seq, finished.step, finished.result) for entry, finished in entries}
-    kept = sum((ack.said.seq, ack.said.step, ack.said.result) in there for ack in acks)
-    ok = kept == len(acks) == len({ack.said.step for ack in acks})
+    kept = sum((ack.message.seq, ack.message.step, ack.message.result) in there for ack in acks)
+    ok = kept == len(acks) == len({ack.message.step for ack in acks})
     return Check(
         "nothing lost",
         ok,
-        f"{kept} of {len(acks)} acknowledgements are in the journal, where they were given",
+        f"{kept} of {len(acks)} acknowledgements are in the journal, at the reported place",
     )
 
 
@@ -205,14 +205,12 @@ def _check_result(entries: list[tuple[Entry, Finished]], steps: int) -> Check:
     for step in range(1, steps + 1):
         expected = result_of(step, expected)
     found = entries[-1][1].result if entries else ""
-    return Check(
-        "same result", found == expected, f"the result is {found}, without any kill it is {expected}"
-    )
+    return Check("same result", found == expected, f"the result is {found}; without kills it is {expected}")
 
 
 def _check_journal(directory: str) -> Check:
     report = verify_journal(directory)
     ok = report.ok and report.damage is None
     return Check(
-        "journal whole", ok, f"{report.entries} entries by {report.owners} owners, every checksum right"
+        "journal intact", ok, f"{report.entries} entries by {report.owners} owners, every checksum right"
     )

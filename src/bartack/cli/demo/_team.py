@@ -1,6 +1,6 @@
-"""The demo's team: real processes that are killed while they work, and the proof that nothing was lost or paid for twice.
+"""The demo of a team: real processes that are killed while they work, and the proof that nothing was lost or paid for twice.
 
-The program is ``_review.py``. Its agent is scripted, so that it needs no model; everything else is what any run does.
+The program is ``_review.py``. Its agent is scripted and needs no model; everything else is an ordinary run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RISKS: Final = (7, 2, 9, 4, 5, 1, 8, 3)
 Victim = Literal["worker", "hub", "everything"]
 
 PLAN: Final[tuple[tuple[int, Victim], ...]] = ((2, "worker"), (4, "hub"), (6, "everything"))
-"""After how many replies of the agent who is killed."""
+"""After how many replies of the agent which process is killed."""
 
 
 class Event(NamedTuple):
-    """Something that happened in the demo: seconds after it began, and what."""
+    """An event of the demo, with its time in seconds after the start."""
 
     after_s: float
     what: str
@@ -40,7 +40,7 @@ class Event(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What the journal and the files say in the end."""
+    """The facts from the journal and the files at the end."""
 
     result: object
     replies: int
@@ -51,7 +51,7 @@ class Facts(NamedTuple):
 
 
 def prepare(workspace: Path) -> None:
-    """A project with files to review, a scripted agent and its settings."""
+    """Create a project with files to review, a scripted agent and its settings."""
     shutil.copyfile(SOURCE, workspace / PROGRAM)
     rules: list[str] = []
     for number, risk in enumerate(RISKS, 1):
@@ -62,24 +62,24 @@ def prepare(workspace: Path) -> None:
     (workspace / "bartack.toml").write_text('[agents.reviewer]\nkind = "scripted"\nscript = "replies.toml"\n')
 
 
-def perform(workspace: Path, tell: Callable[[Event], None]) -> Run:
-    """Start the team, kill as planned, resume after each death of the hub, and wait for the end."""
+def perform(workspace: Path, show: Callable[[Event], None]) -> Run:
+    """Start the team, kill processes as planned, resume after each kill of the hub, and wait for the end."""
     began = time.monotonic()
 
-    def say(what: str, *, killed: bool = False) -> None:
-        tell(Event(time.monotonic() - began, what, killed))
+    def report(what: str, *, killed: bool = False) -> None:
+        show(Event(time.monotonic() - began, what, killed))
 
     run = Run.start(PROGRAM, workspace=workspace)
-    say(f"{run.id} started: 2 reviewers, 1 clerk, {len(RISKS)} files, a prompt for each")
+    report(f"{run.id} started: 2 reviewers, 1 clerk, {len(RISKS)} files, a prompt for each")
     for replies, victim in PLAN:
         _wait_for_replies(run, replies)
-        say(f"kill -9 {_kill(run, victim)}, {_count_replies(run)} replies paid for", killed=True)
+        report(f"kill -9 {_kill(run, victim)}, {_count_replies(run)} replies paid for", killed=True)
         if victim != "worker":
             run.wait(30)
             run.resume()
-            say("bartack resume")
+            report("bartack resume")
     ended = run.wait(60)
-    say(f"{ended.status}")
+    report(f"{ended.status}")
     return run
 
 
@@ -129,8 +129,8 @@ def _count_replies(run: Run) -> int:
     return sum(1 for _ in _iter_prompts(run, "step.finished"))
 
 
-def look(run: Run, workspace: Path) -> Facts:
-    """Read what is to be proved from the journal and the files, not from what the demo thinks it did."""
+def read_facts(run: Run, workspace: Path) -> Facts:
+    """Read the facts for the proof from the journal and the files, not from the memory of the demo."""
     tickets = workspace / "tickets.txt"
     return Facts(
         result=run.result(),  # bartack: allow[wait_without_deadline] it reads the journal
@@ -143,7 +143,7 @@ def look(run: Run, workspace: Path) -> Facts:
 
 
 def _count_left(run: Run) -> int:
-    """How many processes of the run are alive; those that are just leaving get a moment."""
+    """Count the processes of the run that are alive; processes that are just ending get a moment."""
     limit = time.monotonic() + 2.0
     with open_watch(str(run.dir)) as watch:
         while (left := find_by_environment("BARTACK_RUN_DIR", str(run.dir))) and time.monotonic() < limit:
@@ -152,25 +152,23 @@ def _count_left(run: Run) -> int:
 
 
 def prove(facts: Facts) -> list[Check]:
-    """What has to be true in the end."""
+    """Return the parts of the proof."""
     risky = sorted(f"T-{number}.diff" for number, risk in enumerate(RISKS, 1) if risk >= 5)
     again = facts.asked - facts.replies
     tickets = Counter(facts.tickets)
     doubled = sum(count - 1 for count in tickets.values())
     return [
-        Check(
-            "result", facts.result == risky, f"{len(risky)} tickets for the risky files, as without any kill"
-        ),
+        Check("result", facts.result == risky, f"{len(risky)} tickets for the risky files, as without kills"),
         Check(
             "paid once",
             facts.replies == len(RISKS) and abs(facts.spent_usd - len(RISKS) * PRICE_USD) < 1e-9,
             f"{facts.replies} replies for {len(RISKS)} prompts, {facts.spent_usd:.2f} USD; "
-            f"{again} asked again under the same key because no reply had come",
+            f"{again} sent again under the same key because no reply had arrived",
         ),
         Check(
             "done once",
             len(tickets) == len(risky) and doubled <= len(PLAN),
-            f"{len(tickets)} tickets filed; {doubled} filed again because its process died in the middle of it",
+            f"{len(tickets)} tickets filed; {doubled} filed again because its process was killed in the middle of it",
         ),
         Check("nothing left", facts.left == 0, "no process of the run is alive"),
     ]

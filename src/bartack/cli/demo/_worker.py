@@ -1,7 +1,7 @@
-"""The process that the demo kills: does numbered steps, one after the other, and acknowledges each through its stdout.
+"""The process that the demo kills: it executes numbered steps, one after the other, and acknowledges each on stdout.
 
-It kills itself with SIGKILL, so nothing in it can clean up, flush or say good-bye. ``DyingDisk`` puts the kill inside a commit of
-the journal; everything else is the journal as every run uses it. Read ``_story.py`` for who starts it and what is proved.
+It kills itself with SIGKILL, so it cannot clean up or flush. ``DyingDisk`` puts the kill inside a commit of the journal;
+everything else is the journal of an ordinary run. ``_story.py`` starts it and has the proof.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bartack.core import RealDisk
 from bartack.journal import FileJournal, open_journal
 
 Moment = Literal["done", "half", "written", "durable"]
-"""When to die: the step is done; half of its line is written; all of it is; it is durable, but not yet acknowledged."""
+"""When to die: the step is done, half of its line is written, all of it is written, or it is durable but unacknowledged."""
 
 MOMENTS: Final[tuple[Moment, ...]] = get_args(Moment)
 STEP_FINISHED: Final = "step.finished"
@@ -28,7 +28,7 @@ EFFECTS: Final = "effects.log"
 
 
 class Started(msgspec.Struct, frozen=True, tag=True):
-    """Said first: what the journal already holds, and what had to be cut off."""
+    """The first message: how many steps the journal has, and how many bytes were cut off."""
 
     pid: int
     found: int
@@ -36,7 +36,7 @@ class Started(msgspec.Struct, frozen=True, tag=True):
 
 
 class Acknowledged(msgspec.Struct, frozen=True, tag=True):
-    """Said when a step is durable. ``again`` tells that its effect was there already and was not made a second time."""
+    """The message after a step is durable. ``again`` means that its effect existed already and was not repeated."""
 
     step: int
     seq: int
@@ -53,7 +53,7 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class Orders(msgspec.Struct, frozen=True):
-    """What a worker is told when it starts: how many steps, and when to die, if at all."""
+    """The instructions for a worker: the number of steps, and when to die, if at all."""
 
     directory: str
     steps: int
@@ -63,7 +63,7 @@ class Orders(msgspec.Struct, frozen=True):
 
 
 class DyingDisk(RealDisk):
-    """The operating system's files, in the hands of a process that dies during an operation."""
+    """The real disk, used by a process that dies during an operation."""
 
     def __init__(self) -> None:
         self.dies: Moment | None = None
@@ -86,9 +86,9 @@ class DyingDisk(RealDisk):
 
 
 class Effects:
-    """What the steps do to the world: one line each in a file outside the journal.
+    """The effects of the steps: one line each in a file outside the journal.
 
-    It recognises the key of an effect that it has already seen, as a payment service or an agent would.
+    It recognises the key of an effect that it has seen before, as a payment service or an agent would.
     """
 
     def __init__(self, directory: str) -> None:
@@ -96,7 +96,7 @@ class Effects:
         self._keys = {line.split()[1] for line in read_effects(directory)}
 
     def make(self, step: int, key: str) -> bool:
-        """Have the effect of a step, unless its key is known; tell whether it was."""
+        """Perform the effect of a step unless its key is known; return whether it was known."""
         if key in self._keys:
             return True
         with open(self._path, "a", encoding="ascii") as log:
@@ -105,7 +105,7 @@ class Effects:
 
 
 def read_effects(directory: str) -> list[str]:
-    """The lines of the effects so far: step, key, process."""
+    """Return the lines of the effects so far: step, key, process."""
     try:
         with open(os.path.join(directory, EFFECTS), encoding="ascii") as log:
             return log.read().splitlines()
@@ -114,27 +114,27 @@ def read_effects(directory: str) -> list[str]:
 
 
 def key_of(step: int) -> str:
-    """The idempotency key of a step: the same in every process that tries it."""
+    """Return the idempotency key of a step: the same in every process that executes it."""
     return "ik:" + hashlib.sha256(b"demo step %d" % step).hexdigest()
 
 
 def result_of(step: int, before: str) -> str:
-    """The result of a step, which depends on all results before it: none can be missing or counted twice."""
+    """Return the result of a step. It depends on all earlier results, so none can be missing or counted twice."""
     return hashlib.sha256(f"{before}:{step}".encode()).hexdigest()[:16]
 
 
 def die() -> None:
-    """End this process as ``kill -9`` does."""
+    """Kill this process as ``kill -9`` does."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def work(orders: Orders) -> int:
-    """Do the steps that the journal does not have, and acknowledge each when it has it."""
+    """Execute the steps that the journal does not have, and acknowledge each after its commit."""
     disk = DyingDisk()
     with open_journal(orders.directory, disk=disk) as journal:
         done = load_steps(journal)
         cut = journal.recovery.size_bytes if journal.recovery else 0
-        _say(Started(os.getpid(), len(done), cut))
+        _send(Started(os.getpid(), len(done), cut))
         effects = Effects(orders.directory)
         result = done[-1].result if done else ""
         for step in range(len(done) + 1, orders.steps + 1):
@@ -145,7 +145,7 @@ def work(orders: Orders) -> int:
                     die()
             result = result_of(step, result)
             seq = journal.append(STEP_FINISHED, Finished(step, key_of(step), result))
-            _say(Acknowledged(step, seq, result, again))
+            _send(Acknowledged(step, seq, result, again))
     return Exit.OK
 
 
@@ -154,13 +154,13 @@ def load_steps(journal: FileJournal) -> list[Finished]:
     return [entry.decode(Finished) for entry in journal.read() if entry.kind == STEP_FINISHED]
 
 
-def _say(message: Started | Acknowledged) -> None:
-    # Not buffered: what was said before a kill has been said.
+def _send(message: Started | Acknowledged) -> None:
+    # Unbuffered: a message that was sent before a kill has arrived.
     os.write(sys.stdout.fileno(), msgspec.json.encode(message) + b"\n")
 
 
 def main() -> int:
-    """Do as told by the one argument, ``Orders`` as JSON."""
+    """Execute the ``Orders`` in the first argument, as JSON."""
     orders = msgspec.json.decode(sys.argv[1], type=Orders)
     return run_guarded(lambda: work(orders), as_json=orders.as_json)
 

@@ -1,4 +1,4 @@
-"""``bartack agents``: which agents there are, whether they can be used, and one that needs no model."""
+"""``bartack agents``: list and check the agents of a project, and run a scripted agent that needs no model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 
 class _Agents(PlainGroup):
-    """Without a command the agents are listed."""
+    """A group that lists the agents if it is called without a command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See ``click.Command.parse_args``."""
@@ -34,9 +34,9 @@ class _Agents(PlainGroup):
         return super().parse_args(ctx, ["list", *args] if plain else args)
 
 
-@click.group(cls=_Agents, short_help="List and check agents, or be a scripted one.")
+@click.group(cls=_Agents, short_help="List and check agents, or run a scripted one.")
 def agents() -> None:
-    """List the agents of a project, check that they can be used, or be one that answers from a script.
+    """List the agents of a project, check that they are usable, or run a scripted agent.
 
     Without a command, the agents are listed.
     """
@@ -46,7 +46,7 @@ def agents() -> None:
 @workspace_option
 @json_option
 def list_agents(workspace: str, *, as_json: bool) -> None:
-    """List the agents that bartack.toml names: kind, command, roles, and which one is asked by default."""
+    """List the agents of bartack.toml with kind, command and roles, and the default agent."""
     reports = _look(workspace, None)
     if as_json:
         write_json([_facts(report) for report in reports])
@@ -57,16 +57,18 @@ def list_agents(workspace: str, *, as_json: bool) -> None:
     screen.listing([(*_row(screen, report), printable(report.command)) for report in reports])
 
 
-@agents.command("doctor", short_help="Check that agents can be used.")
+@agents.command("doctor", short_help="Check that agents are usable.")
 @click.argument("name", required=False)
-@click.option("--live", is_flag=True, help="Also ask each program for a word. That may cost up to 0.05 USD.")
+@click.option(
+    "--live", is_flag=True, help="Also send each agent a one-word prompt. This can cost up to 0.05 USD."
+)
 @workspace_option
 @json_option
 def check(name: str | None, workspace: str, *, live: bool, as_json: bool) -> int:
-    """Check that agents can be used: all of the project, or the one called NAME.
+    """Check that agents are usable: all agents of the project, or the agent NAME.
 
-    Programs are found, started and heard out until they introduce themselves; scripts are read. Without --live nothing is asked of
-    an agent, so nothing costs money. Ends with 1 if an agent cannot be used.
+    The command starts each agent program and waits for its 'hello'; it reads and checks scripts. Without --live it sends no
+    prompt, so it costs nothing. The exit code is 1 if an agent is not usable.
     """
     reports = _look(workspace, name, start=True, live=live)
     if as_json:
@@ -76,24 +78,29 @@ def check(name: str | None, workspace: str, *, live: bool, as_json: bool) -> int
     return Exit.OK if all(report.usable for report in reports) else Exit.FAILED
 
 
-@agents.command("scripted", short_help="Be an agent that answers from a script.")
-@click.option("--script", required=True, metavar="FILE", help="What to do and to say: JSON or TOML.")
-@click.option("--role", type=click.Choice(ROLES), help="The role it signs with; else the one it is asked in.")
+@agents.command("scripted", short_help="Run a scripted agent on stdin and stdout.")
+@click.option("--script", required=True, metavar="FILE", help="Answer from this script, JSON or TOML.")
+@click.option("--role", type=click.Choice(ROLES), help="Role to report (default: the role of each command).")
 @click.option(
     "--id",
     "name",
     default="",
     metavar="NAME",
-    help="Its name; else BARTACK_AGENT, or the one it is asked by.",
+    help="Name to report (default: BARTACK_AGENT, or the name in each command).",
 )
 @click.option(
-    "--state", default="", metavar="FILE", help="Remember calls and answers here, over its own death."
+    "--state", default="", metavar="FILE", help="Keep calls and answers in this file across restarts."
 )
-@click.option("--heartbeat-s", type=float, metavar="N", help="Seconds between heartbeats; 0: none.")
 @click.option(
-    "--permissions", default="", metavar="JSON", help="What it may do to files, like agents.NAME.permissions."
+    "--heartbeat-s", type=float, metavar="N", help="Send a heartbeat every N seconds; 0 sends none."
 )
-@click.option("--materialize", is_flag=True, help="Make files that it names and that are not there.")
+@click.option(
+    "--permissions",
+    default="",
+    metavar="JSON",
+    help="Restrict its changes of files, like agents.NAME.permissions.",
+)
+@click.option("--materialize", is_flag=True, help="Create files that it names and that are missing.")
 def scripted(
     script: str,
     role: Role | None,
@@ -104,12 +111,12 @@ def scripted(
     *,
     materialize: bool,
 ) -> int:
-    """Be an agent that speaks the line protocol on stdin and stdout, and answers from a script.
+    """Run a scripted agent that speaks the line protocol on stdin and stdout.
 
-    For trying things out and for tests: it needs no model, answers the same every time, and shows every fault that its script asks
-    for.
+    It is for experiments and tests: it needs no model, always gives the same answers, and produces every fault that its script
+    requests.
     """
-    from bartack.agents import run_scripted  # noqa: PLC0415 - agents are started often, and have to start fast
+    from bartack.agents import run_scripted  # noqa: PLC0415 - agents start often and have to start fast
 
     beat = heartbeat_s if heartbeat_s is not None else float(os.environ.get("BARTACK_HEARTBEAT_S", "10"))
     name = name or os.environ.get("BARTACK_AGENT", "")

@@ -1,4 +1,4 @@
-"""``bartack check``: what is wrong with programs and settings, before anything runs."""
+"""``bartack check``: find errors in programs and settings before anything runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from bartack.cli.app._edge import own
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option
-from bartack.cli.app._terminal import Screen, printable, say
+from bartack.cli.app._terminal import Screen, printable, write_note
 from bartack.config.problem import CONFIG_FILE
 from bartack.config.project import PATCHWORK
 from bartack.errors import UsageError
@@ -29,23 +29,31 @@ PYTHON: Final = ".py"
 _KINDS: Final = click.Choice(sorted(TYPES))
 
 
-@click.command(short_help="Find what is wrong with programs and settings.")
+@click.command(short_help="Check programs and settings.")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
 @click.option(
     "--program",
     metavar="FILE",
-    help="Import FILE (or FILE:worker) as 'run' would, and show which files a run keeps and what it takes from the environment.",
+    help="Import FILE (or FILE:worker) like 'run', and show which files a run keeps and what it takes from the environment.",
 )
 @json_option
-@click.option("--strict", is_flag=True, help="Let warnings fail the check, too.")
+@click.option("--strict", is_flag=True, help="Fail on warnings, too.")
 @click.option(
-    "--select", multiple=True, type=_KINDS, metavar="TYPE", help="In Python, only findings of this type."
+    "--select",
+    multiple=True,
+    type=_KINDS,
+    metavar="TYPE",
+    help="Report only this type of findings in Python files.",
 )
 @click.option(
-    "--ignore", multiple=True, type=_KINDS, metavar="TYPE", help="In Python, no findings of this type."
+    "--ignore",
+    multiple=True,
+    type=_KINDS,
+    metavar="TYPE",
+    help="Do not report this type of findings in Python files.",
 )
 @click.option(
-    "--exclude", multiple=True, metavar="PATTERN", help="Python files and directories to leave out."
+    "--exclude", multiple=True, metavar="PATTERN", help="Skip Python files and directories that match."
 )
 def check(
     paths: tuple[Path, ...],
@@ -57,15 +65,15 @@ def check(
     ignore: tuple[str, ...],
     exclude: tuple[str, ...],
 ) -> Exit:
-    """Check programs and bartack.toml; without --program nothing of yours is imported, executed or started.
+    """Check programs and bartack.toml. Without --program the command does not import, execute or start your code.
 
-    Patchwork programs are checked with every module they import. Python files are looked through for what supervision cannot
-    see: tasks nobody awaits, processes nobody ends, waits without a limit, workers that would not replay.
+    Patchwork programs are checked with every module they import. Python files are searched for what supervision cannot see: tasks
+    that are never awaited, processes that are never terminated, waits without a limit, workers that would not replay.
 
-    PATH is a file, or a directory; without PATH it is the current one. In directories all Patchwork programs are checked, the
-    settings in bartack.toml, and the Python files that use Bartack. Settings are checked for what nobody knows, what is of the
-    wrong kind, and what cannot work on this machine: everything at once, as a run would find it one by one. The exit code is 1
-    when there are errors, or findings in Python files.
+    PATH is a file or a directory; the default is the current directory. In a directory the command checks all Patchwork programs,
+    bartack.toml, and the Python files that use Bartack. It reports all problems of the settings at once: unknown keys, values of
+    the wrong type, and values that cannot work on this machine. The exit code is 1 if there are errors, or findings in Python
+    files.
     """
     if program is not None:
         return _show_program(program, paths, as_json=as_json)
@@ -82,7 +90,7 @@ def check(
     else:
         _show_problems(problems, settings)
         for caution in cautions:
-            say(caution.problem)
+            write_note(caution.problem)
         _show(found, report)
     failed = (
         bool(problems) or (strict and bool(cautions)) or (found is not None and _fails(found, strict=strict))
@@ -91,16 +99,16 @@ def check(
 
 
 def _show_program(program: str, paths: tuple[Path, ...], *, as_json: bool) -> Exit:
-    from bartack.cli.project._check_program import show_program  # noqa: PLC0415 - only --program pays for it
+    from bartack.cli.project._check_program import show_program  # noqa: PLC0415 - only --program needs it
 
     if paths:
-        raise UsageError("check", "--program takes one FILE, and no PATH is checked with it")
+        raise UsageError("check", "--program takes one FILE and cannot be combined with PATH")
     show_program(program, as_json=as_json)
     return Exit.OK
 
 
 def files_of(command: str, path: Path) -> Iterator[Path]:
-    """The Patchwork files that a path names: itself, or all below it but those in hidden directories."""
+    """Return the Patchwork files of a path: the file itself, or all files below a directory except in hidden directories."""
     if not path.is_dir():
         if path.suffix != PATCHWORK:
             raise UsageError(command, f"{path} is not a Patchwork file ({PATCHWORK})")
@@ -129,7 +137,7 @@ def _python_files(path: Path, exclude: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _uses_bartack(file: Path) -> bool:
-    """Whether a file has to do with Bartack at all: what others do with their threads is their own affair."""
+    """Whether a file mentions Bartack; the threads and processes of other files are not checked."""
     try:
         return b"bartack" in file.read_bytes()
     except OSError:
@@ -137,7 +145,7 @@ def _uses_bartack(file: Path) -> bool:
 
 
 def _settings_file(path: Path) -> Path | None:
-    """The settings that a path names, or that are in it."""
+    """The settings file of a path: the file itself, or the one in a directory."""
     file = path / CONFIG_FILE if path.is_dir() else path
     return file if file.name == CONFIG_FILE and file.is_file() else None
 
@@ -149,7 +157,7 @@ def _settings_cautions(file: Path) -> list[SettingProblem]:
 
 
 def _settings_problems(file: Path) -> list[SettingProblem]:
-    from bartack.cli.project._check_config import check_config  # noqa: PLC0415 - only who has settings pays for it
+    from bartack.cli.project._check_config import check_config  # noqa: PLC0415 - only projects with settings need it
 
     return check_config(file.parent.resolve(), str(file))
 
@@ -199,9 +207,9 @@ def _show(found: Survey | None, report: Report | None) -> None:
         if finding.suggestion:
             screen.line(f"    {finding.suggestion}")
     count = report.totals.findings
-    told = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
+    findings = "nothing found" if not count else "1 finding" if count == 1 else f"{count} findings"
     files = "1 Python file" if report.totals.files == 1 else f"{report.totals.files} Python files"
-    screen.line(f"{told} in {files}")
+    screen.line(f"{findings} in {files}")
 
 
 def _fails(found: Survey, *, strict: bool) -> bool:

@@ -1,4 +1,4 @@
-"""``bartack check`` for ``bartack.toml``: everything that is wrong with it, at once. No agent and no test is started."""
+"""``bartack check`` for ``bartack.toml``: all its problems at once. It starts no agent and no tests."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bartack.runtime.hub.launch import check_telemetry
 
 
 def check_config(project: Path, shown: str = CONFIG_FILE) -> list[SettingProblem]:
-    """Everything that is wrong with the settings of a project, in the order of the file.
+    """Return all problems of the settings of a project, in the order of the file.
 
     Args:
-        project: Where ``bartack.toml`` is.
-        shown: What the file is called.
+        project: The directory of ``bartack.toml``.
+        shown: The name of the file in messages.
     """
     try:
         reading = read_settings(project, shown=shown, everywhere=True)
@@ -29,7 +29,7 @@ def check_config(project: Path, shown: str = CONFIG_FILE) -> list[SettingProblem
 
 
 def find_cautions(project: Path, shown: str = CONFIG_FILE) -> list[SettingProblem]:
-    """Warnings about settings that have no problems, each without a code; the arguments are those of ``check_config``."""
+    """Return warnings about valid settings, each without a code; the arguments are those of ``check_config``."""
     reading = read_settings(project, shown=shown)
     config = reading.config
     if not config.tasks:
@@ -40,14 +40,14 @@ def find_cautions(project: Path, shown: str = CONFIG_FILE) -> list[SettingProble
 
 
 def _of_text(error: ConfigError, shown: str) -> SettingProblem:
-    """The problem of a file that cannot be read at all."""
+    """The problem of an unreadable file."""
     at = re.search(r":(\d+)(?::(\d+))?$", error.setting)
     line, column = (int(number or 0) for number in at.groups()) if at else (0, 0)
     return SettingProblem(place=error.setting, problem=error.problem, file=shown, line=line, column=column)
 
 
 def _in_use(reading: Reading, project: Path) -> list[SettingProblem]:
-    """What would stop a run; nothing that only follows from another problem."""
+    """The problems that would stop a run, without those that only follow from another problem."""
     broken = {re.split(r"[.\[]", problem.setting)[0] for problem in reading.problems}
     if "agents" in broken:
         broken.add("pipeline")

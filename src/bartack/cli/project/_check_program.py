@@ -1,10 +1,9 @@
-"""``bartack check --program``: which files a run of a program keeps, and what it takes from the environment."""
+"""``bartack check --program``: which files a run keeps, and which modules it takes from the environment."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -12,11 +11,9 @@ from bartack.cli.app._terminal import Screen, printable
 from bartack.config.load import find_workspace
 from bartack.runtime.program.inspect import Examined, examine_program
 
-_WHY: Final = "docs/explanation/program.md"
-
 
 def show_program(program: str, *, as_json: bool) -> None:
-    """Show what belongs to a program; an import that cannot be satisfied is an error, as it is for ``run``."""
+    """Show the files and modules of a program; a failed import is an error, as for ``run``."""
     found = examine_program(program, find_workspace(Path.cwd()))
     if as_json:
         sys.stdout.write(msgspec.json.encode(_facts(found)).decode() + "\n")
@@ -56,4 +53,4 @@ def _show(screen: Screen, found: Examined) -> None:
         )
     for one in finding.left_out:
         screen.line()
-        screen.line(f"note: the data files of {printable(one.path)} are not kept: {one.reason} ({_WHY})")
+        screen.line(f"note: the data files of {printable(one.path)} are not kept: {one.reason}")

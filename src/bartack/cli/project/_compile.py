@@ -1,4 +1,4 @@
-"""``bartack compile``: what a Patchwork program is in Python, or its syntax tree."""
+"""``bartack compile``: print a Patchwork program as Python or as a syntax tree."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from bartack.runtime.patchwork import compile_file
     type=click.Choice(["python", "ast"]),
     default="python",
     show_default=True,
-    help="Readable Python with the lines it comes from, or the syntax tree as JSON.",
+    help="Print readable Python with the source lines, or the syntax tree as JSON.",
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write to this file instead of stdout.")
 def compile_(file: Path, emit: Literal["python", "ast"], output: str | None) -> Exit:
-    """Compile the Patchwork program FILE with every module it imports, and print what it became.
+    """Compile the Patchwork program FILE with every module it imports, and print the result.
 
-    The output is the same for the same source. A program with errors is reported and not compiled (exit code 2).
+    The same source gives the same output. A program with errors is not compiled; its errors are reported (exit code 2).
     """
     text = compile_file(file, emit)
     if output is None:

@@ -1,6 +1,6 @@
-"""``bartack doctor``: does this machine, and the directory that is to hold the runs, have what Bartack needs?
+"""``bartack doctor``: check the requirements of Bartack on this machine and in the directory of the runs.
 
-Each check is a function that returns findings. Checks change nothing but a scratch directory that they remove again.
+Each check is a function that returns a finding. Checks write only to a scratch directory, which is removed afterwards.
 """
 
 from __future__ import annotations
@@ -41,20 +41,22 @@ _STYLES: Final[dict[Level, Style]] = {"ok": "green", "warn": "yellow", "fail": "
 
 
 @click.command(short_help="Check that this machine has what Bartack needs.")
-@click.option("--path", default=".", metavar="DIR", help="Where the runs are to be kept; here by default.")
+@click.option("--path", default=".", metavar="DIR", help="Check the directory that will hold the runs.")
 @click.option(
-    "--timeouts", is_flag=True, help="Instead, show how long each kind of wait may take, and who says so."
+    "--timeouts",
+    is_flag=True,
+    help="Show the limit of each kind of wait and where it is set, instead of the checks.",
 )
 @click.option(
     "--live",
     is_flag=True,
-    help="Also start the program of each agent, to see whether it speaks the line protocol. It is asked for nothing.",
+    help="Also start the program of each agent and check that it speaks the line protocol, without sending it a prompt.",
 )
 @json_option
 def doctor(path: str, *, timeouts: bool, live: bool, as_json: bool) -> Exit:
-    """Check that this machine has what Bartack needs, and a project with a bartack.toml what its runs need.
+    """Check that this machine has what Bartack needs, and that a project with a bartack.toml has what its runs need.
 
-    Each line says ok, warn or fail, and what to do. The command ends with 1 if anything failed, else with 0.
+    Each line starts with ok, warn or fail; the line below it describes what to do. The exit code is 1 if a check failed, else 0.
     """
     if timeouts:
         return _show_timeouts(path, as_json=as_json)
@@ -81,7 +83,7 @@ def _show_timeouts(path: str, *, as_json: bool) -> Exit:
 
 
 def examine(path: str, *, live: bool = False) -> list[Finding]:
-    """Every finding about this machine and the directory ``path``."""
+    """Return all findings about this machine and the directory ``path``."""
     findings = [check() for check in MACHINE_CHECKS]
     directory = check_directory(path)
     findings.append(directory)
@@ -114,45 +116,49 @@ def check_platform() -> Finding:
 
 
 def check_pidfd() -> Finding:
-    """Whether the end of a process is told at once."""
+    """Whether the end of a process is reported at once."""
     if not hasattr(os, "pidfd_open"):
-        return Finding("pidfd", "ok", "not on this platform; the end of a process is noticed in another way")
+        return Finding("pidfd", "ok", "not on this platform; the end of a process is detected in another way")
     try:
         os.close(os.pidfd_open(os.getpid()))
     except OSError as error:
         return Finding("pidfd", "warn", f"not usable: {error.strerror}", "Use Linux 5.3 or newer.")
-    return Finding("pidfd", "ok", "the end of a process is told at once")
+    return Finding("pidfd", "ok", "the end of a process is reported at once")
 
 
 def check_cgroup() -> Finding:
-    """Whether each process tree gets a group of the kernel, which ends it as a whole. Nothing needs it."""
+    """Whether each process tree gets a control group, which terminates it as a whole. It is optional."""
     from bartack.supervision import probe_cgroups  # noqa: PLC0415 - the other checks need no processes
 
     problem = probe_cgroups()
     if problem:
-        return Finding("cgroup", "ok", f"not used, process trees are ended without: {problem}")
-    return Finding("cgroup", "ok", "each process tree has a group of its own (cgroup v2), ended as a whole")
+        return Finding("cgroup", "ok", f"not used; process trees are terminated without it: {problem}")
+    return Finding(
+        "cgroup",
+        "ok",
+        "each process tree has a control group of its own (cgroup v2) and is terminated as a whole",
+    )
 
 
 def check_umask() -> Finding:
-    """Whether files this user makes can be used by this user."""
+    """Whether this user can use the files that this user creates."""
     mask = os.umask(0o077)
     os.umask(mask)
     if mask & 0o700:
-        sentence = f"the umask {mask:04o} takes the rights on new files from their owner"
+        sentence = f"the umask {mask:04o} removes the owner's permissions on new files"
         return Finding("umask", "fail", sentence, "Set it with 'umask 022' or 'umask 077'.")
-    return Finding("umask", "ok", f"{mask:04o}; Bartack keeps its files to their owner in any case")
+    return Finding("umask", "ok", f"{mask:04o}; the files of Bartack are always private to their owner")
 
 
 def check_git() -> Finding:
-    """Whether git is there."""
+    """Whether git is installed."""
     git = find_git()
     if git is None:
         return Finding(
             "git", "warn", "git is not installed", "Install git with the system's package manager."
         )
     try:
-        said = subprocess.run(  # noqa: S603 - git
+        done = subprocess.run(  # noqa: S603 - git
             git_command(git, ["--version"]),
             env=git_environment(),
             capture_output=True,
@@ -162,19 +168,19 @@ def check_git() -> Finding:
         )
     except (OSError, subprocess.SubprocessError) as error:
         return Finding("git", "warn", f"{git} does not run: {error}", "Install git again.")
-    return Finding("git", "ok", said.stdout.strip())
+    return Finding("git", "ok", done.stdout.strip())
 
 
 def check_terminal() -> Finding:
-    """What the output goes to."""
+    """Whether the output is a terminal."""
     screen = Screen(sys.stdout)
     if screen.width is None:
-        return Finding("terminal", "ok", "the output is no terminal: plain text, no colour")
+        return Finding("terminal", "ok", "the output is not a terminal: plain text, no colour")
     return Finding("terminal", "ok", f"{screen.width} columns, {'' if screen.colour else 'no '}colour")
 
 
 def check_locale() -> Finding:
-    """Whether names and text of every language pass."""
+    """Whether names and text of every language can be read and written."""
     used = {
         sys.getfilesystemencoding(),
         locale.getpreferredencoding(do_setlocale=False),
@@ -188,13 +194,15 @@ def check_locale() -> Finding:
 
 
 def check_extras() -> Finding:
-    """Which optional parts are installed. None of them is needed."""
+    """Which optional parts are installed."""
     present, absent = _extras()
-    there = f"installed: {', '.join(present) or 'none'}"
+    installed = f"installed: {', '.join(present) or 'none'}"
     if not absent:
-        return Finding("extras", "ok", there)
+        return Finding("extras", "ok", installed)
     remedy = f"To add one: {sys.executable} -m pip install 'bartack[{absent[0]}]'"
-    return Finding("extras", "ok", f"{there}; not installed, and not needed: {', '.join(absent)}", remedy)
+    return Finding(
+        "extras", "ok", f"{installed}; not installed and not required: {', '.join(absent)}", remedy
+    )
 
 
 def check_directory(path: str) -> Finding:
@@ -206,76 +214,76 @@ def check_directory(path: str) -> Finding:
     try:
         os.rmdir(tempfile.mkdtemp(dir=path, prefix=".bartack-doctor-"))
     except OSError as error:
-        remedy = "Give a directory that you may write to."
+        remedy = "Give a directory that you can write to."
         return Finding("directory", "fail", f"cannot write in {shown}: {error.strerror}", remedy)
     mode = os.stat(path).st_mode
     if mode & 0o002 and not mode & 0o1000:
-        remedy = "Take the right to write from others: chmod o-w"
-        return Finding("directory", "warn", f"everybody may replace files in {shown}", remedy)
+        remedy = "Remove the write permission of other users: chmod o-w"
+        return Finding("directory", "warn", f"every user can replace files in {shown}", remedy)
     return Finding("directory", "ok", f"{shown} is writable")
 
 
 def check_trust(path: str) -> Finding:
-    """Whether settings and runs here are this user's own, or are trusted."""
+    """Whether settings and runs here belong to this user or are trusted."""
     from bartack.runtime.rundir.find import check_place  # noqa: PLC0415 - the checks of the machine need no runtime
 
     try:
         check_place(Path(path))
     except UntrustedError as error:
-        remedy = f"Look at it. If you trust it: bartack trust {error.directory}"
+        remedy = f"Inspect it. If you trust it: bartack trust {error.directory}"
         return Finding("trust", "fail", printable(f"{error.path}: {error.reason}"), remedy)
     except ConfigError:
-        # The checks of the project name everything that is wrong with the settings.
+        # The checks of the project report all errors of the settings.
         return Finding("trust", "ok", "settings here are your own")
     return Finding("trust", "ok", "settings and runs here are your own, or you trust them")
 
 
 def check_space(scratch: str) -> Finding:
-    """Whether there is room."""
+    """Whether the disk has free space."""
     found = os.statvfs(scratch)
     free = found.f_bavail * found.f_frsize
     if free < NO_SPACE or (found.f_files and not found.f_favail):
         return Finding(
-            "space", "fail", f"{human_size(free)} free", "Make room, or use --path on another disk."
+            "space", "fail", f"{human_size(free)} free", "Free some space, or use --path on another disk."
         )
     if free < LITTLE_SPACE:
-        return Finding("space", "warn", f"only {human_size(free)} free", "Make room before long runs.")
+        return Finding("space", "warn", f"only {human_size(free)} free", "Free some space before long runs.")
     return Finding("space", "ok", f"{human_size(free)} free")
 
 
 def check_sync(scratch: str) -> Finding:
-    """How long the disk takes to make an entry durable, and whether it does so at all."""
+    """How long the disk takes to make an entry durable, and whether the time is plausible."""
     median_ms = _sync_time(os.path.join(scratch, "sync")) * 1000
     kind = file_system_of(scratch)
     sentence = f"{median_ms:.2f} ms to make {SYNC_BYTES} bytes durable (median of {SYNC_ROUNDS}{_on(kind)})"
     if kind in VOLATILE:
         remedy = (
-            "Keep runs on a disk: what is in memory survives a killed process, but no restart of the machine."
+            "Keep runs on a disk: files in memory survive a killed process, but not a restart of the machine."
         )
         return Finding("disk sync", "warn", f"{kind} is memory, not a disk; {sentence}", remedy)
     if median_ms < 0.01:
-        remedy = "Find out whether a virtual disk or a tool such as eatmydata ignores syncs; a power cut would lose entries."
-        return Finding("disk sync", "warn", f"{sentence}: faster than a disk can be", remedy)
+        remedy = "Check whether a virtual disk or a tool such as eatmydata ignores syncs; a power cut would lose entries."
+        return Finding("disk sync", "warn", f"{sentence}: faster than any disk", remedy)
     if median_ms > 20:
-        remedy = 'Use a faster disk, or durability = "process" where a power cut may cost work.'
-        return Finding("disk sync", "warn", f"{sentence}: slow, every durable step waits for it", remedy)
+        remedy = 'Use a faster disk, or durability = "process" if a power cut is allowed to lose work.'
+        return Finding("disk sync", "warn", f"{sentence}: slow; every durable step waits for it", remedy)
     return Finding("disk sync", "ok", sentence)
 
 
 def check_lock(scratch: str) -> Finding:
-    """Whether a lock that one holds keeps another out."""
+    """Whether a file lock is exclusive."""
     kind = file_system_of(scratch)
     if not _lock_excludes(os.path.join(scratch, "lock")):
         remedy = "Use --path on a local disk; without locks two processes could own one run."
-        return Finding("file lock", "fail", f"a held lock keeps nobody out{_on(kind)}", remedy)
+        return Finding("file lock", "fail", f"file locks are not exclusive{_on(kind)}", remedy)
     if kind in NETWORK:
         remedy = "Keep runs on a local disk; locks and syncs of a network file system depend on its server."
         return Finding("file lock", "warn", f"works, but {kind} is a network file system", remedy)
-    return Finding("file lock", "ok", "a held lock keeps others out")
+    return Finding("file lock", "ok", "file locks are exclusive")
 
 
 def check_watch(scratch: str) -> Finding:
-    """Whether changes of files are noticed without asking again and again."""
+    """Whether changes of files are detected without polling."""
     with open_watch(scratch) as watch:
         with open(os.path.join(scratch, "watched"), "wb"):
             pass
@@ -283,11 +291,11 @@ def check_watch(scratch: str) -> Finding:
         name = watch.kind
     if not noticed:
         remedy = "Use --path on a local disk; following a journal would be late here."
-        return Finding("file watch", "warn", f"{name} does not notice a new file", remedy)
+        return Finding("file watch", "warn", f"{name} does not detect a new file", remedy)
     if name == "poll":
         remedy = "Raise fs.inotify.max_user_instances if this is Linux."
-        return Finding("file watch", "warn", "changes are found by asking again and again", remedy)
-    return Finding("file watch", "ok", f"{name} notices changes at once")
+        return Finding("file watch", "warn", "changes are detected by polling", remedy)
+    return Finding("file watch", "ok", f"{name} detects changes at once")
 
 
 MACHINE_CHECKS: tuple[Callable[[], Finding], ...] = (
@@ -309,7 +317,7 @@ DIRECTORY_CHECKS: tuple[Callable[[str], Finding], ...] = (check_space, check_syn
 
 
 def file_system_of(path: str) -> str:
-    """The kind of file system that holds ``path``, as Linux names it; empty where that is not known."""
+    """Return the Linux name of the file system of ``path``; empty if it is unknown."""
     real = os.path.realpath(path)
     best, kind = "", ""
     for point, found in _mounts():
@@ -393,11 +401,11 @@ def _guarded(check: Callable[[str], Finding], scratch: str) -> Finding:
     try:
         return check(scratch)
     except OSError as error:
-        remedy = "Use --path on a local disk with room."
+        remedy = "Use --path on a local disk with free space."
         return Finding(
             check.__name__.removeprefix("check_"),
             "fail",
-            f"not known ({name.lower()}): {error.strerror}",
+            f"unknown ({name.lower()}): {error.strerror}",
             remedy,
         )
 
@@ -418,7 +426,7 @@ def _verdict(findings: list[Finding]) -> str:
     failed = sum(finding.level == "fail" for finding in findings)
     warned = sum(finding.level == "warn" for finding in findings)
     if failed:
-        return f"{failed} of {len(findings)} checks failed: Bartack cannot work like this."
+        return f"{failed} of {len(findings)} checks failed: Bartack cannot work here."
     if warned:
-        return f"{warned} of {len(findings)} checks warn; nothing stops Bartack."
-    return "All is well."
+        return f"{warned} of {len(findings)} checks warn; Bartack can work."
+    return "All checks passed."

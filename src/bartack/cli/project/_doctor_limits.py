@@ -1,4 +1,4 @@
-"""What ``bartack doctor`` says about the limits of the machine: the table of processes, open files, processes and memory."""
+"""The checks of ``bartack doctor`` for limits of the machine: the process table, open files, processes and memory."""
 
 from __future__ import annotations
 
@@ -22,37 +22,35 @@ def check_proc() -> Finding:
 
     flaw = find_flaw()
     if flaw:
-        return Finding(
-            "/proc", "fail", flaw, "Mount it (mount -t proc proc /proc): no run is possible without it."
-        )
-    return Finding("/proc", "ok", "every process of a run can be seen, and ended")
+        return Finding("/proc", "fail", flaw, "Mount it (mount -t proc proc /proc): runs need it.")
+    return Finding("/proc", "ok", "every process of a run can be found and terminated")
 
 
 def check_files() -> Finding:
-    """Whether a run may open enough files."""
+    """Whether a run can open enough files."""
     from bartack.runtime.hub.machine import FILES_LEAST, workers_room  # noqa: PLC0415 - the other checks need no runtime
     from bartack.supervision import most_files  # noqa: PLC0415 - likewise
 
     most, room = most_files(), workers_room(most_files())
     remedy = "Raise the hard limit: ulimit -Hn, limits.conf, LimitNOFILE of a service, or --ulimit nofile of a container."
     if most < FILES_LEAST:
-        return Finding("files", "fail", f"a process may open {most}, and a run needs {FILES_LEAST}", remedy)
+        return Finding("files", "fail", f"a process can open {most}, but a run needs {FILES_LEAST}", remedy)
     if most >= MANY_FILES:
-        return Finding("files", "ok", "a run may open as many as it needs")
-    sentence = f"a run may open {most}, enough for {room} workers at a time"
+        return Finding("files", "ok", "a run can open as many as it needs")
+    sentence = f"a run can open {most}, enough for {room} workers at a time"
     if room < FEW_WORKERS:
         return Finding("files", "warn", sentence, remedy)
     return Finding("files", "ok", sentence)
 
 
 def check_processes() -> Finding:
-    """Whether enough processes may be started."""
+    """Whether enough processes can be started."""
     from bartack.supervision import processes_left  # noqa: PLC0415 - the other checks need no processes
 
     bound = processes_left()
     if bound is None:
-        return Finding("processes", "ok", "nothing limits the number of processes")
-    sentence = printable(f"{bound.left} more processes may be started: {bound.source}")
+        return Finding("processes", "ok", "the number of processes is not limited")
+    sentence = printable(f"{bound.left} more processes can be started: {bound.source}")
     remedy = "Raise the limit: ulimit -u, limits.conf, TasksMax of a service, or --pids-limit of a container."
     if bound.left < TOO_FEW_PROCESSES:
         return Finding("processes", "fail", sentence, remedy)
@@ -62,14 +60,14 @@ def check_processes() -> Finding:
 
 
 def check_memory() -> Finding:
-    """Whether there is memory for workers."""
+    """Whether there is enough memory for workers."""
     from bartack.supervision import memory_left  # noqa: PLC0415 - the other checks need no processes
 
     bound = memory_left()
     if bound is None:
-        return Finding("memory", "ok", "how much is left is not known on this platform")
-    sentence = printable(f"{human_size(bound.left)} left: {bound.source}")
-    remedy = "End other programs, or raise the limit: MemoryMax of a service, or --memory of a container."
+        return Finding("memory", "ok", "the free memory is unknown on this platform")
+    sentence = printable(f"{human_size(bound.left)} free: {bound.source}")
+    remedy = "Stop other programs, or raise the limit: MemoryMax of a service, or --memory of a container."
     if bound.left < TOO_LITTLE_MEMORY:
         return Finding("memory", "fail", sentence, remedy)
     if bound.left < LITTLE_MEMORY:

@@ -1,4 +1,4 @@
-"""What ``bartack doctor`` says about a project: its settings, agents, tests, spec and runs. Only ``--live`` starts an agent."""
+"""The checks of ``bartack doctor`` for a project: settings, agents, tests, spec and runs. Only ``--live`` starts an agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GIT_TIMEOUT_S: Final = 10.0
 
 
 def examine_project(workspace: Path, *, live: bool = False) -> list[Finding]:
-    """Every finding about a project; none if it has no settings."""
+    """Return all findings about a project; none if it has no settings."""
     if not (workspace / CONFIG_FILE).is_file():
         return []
     problems = check_config(workspace)
@@ -32,9 +32,9 @@ def examine_project(workspace: Path, *, live: bool = False) -> list[Finding]:
         config = load_config(workspace)
     except BartackError:
         return [_judge_setting(found) for found in problems]
-    told = [found for found in problems if not found.setting.startswith(_ELSEWHERE)]
+    own = [found for found in problems if not found.setting.startswith(_ELSEWHERE)]
     return [
-        *([_judge_setting(found) for found in told] or [_SETTINGS_FINE]),
+        *([_judge_setting(found) for found in own] or [_SETTINGS_FINE]),
         *_check_agents(config, workspace, live=live),
         check_tests(config, problems),
         *check_spec(config, workspace),
@@ -44,13 +44,13 @@ def examine_project(workspace: Path, *, live: bool = False) -> list[Finding]:
     ]
 
 
-_SETTINGS_FINE: Final = Finding("settings", "ok", f"{CONFIG_FILE} can be used")
+_SETTINGS_FINE: Final = Finding("settings", "ok", f"{CONFIG_FILE} is valid")
 _ELSEWHERE: Final = ("agents.", "tests.command", "parallel.tasks")
-"""Settings that checks of their own look at."""
+"""Settings with checks of their own."""
 
 
 def _judge_setting(found: SettingProblem) -> Finding:
-    return Finding("settings", "fail", printable(f"{found.place}: {found.problem}"), "Correct it.")
+    return Finding("settings", "fail", printable(f"{found.place}: {found.problem}"), "Fix the setting.")
 
 
 def _check_agents(config: Config, workspace: Path, *, live: bool) -> list[Finding]:
@@ -61,51 +61,51 @@ def _check_agents(config: Config, workspace: Path, *, live: bool) -> list[Findin
 def _judge_agent(report: DoctorReport) -> Finding:
     name = f"agent {printable(report.name)}"
     if not report.usable:
-        remedy = f"'bartack agents doctor {printable(report.name)}' says more."
+        remedy = f"'bartack agents doctor {printable(report.name)}' shows the details."
         return Finding(name, "fail", printable("; ".join(report.problems)), remedy)
     if report.notes and report.kind != "scripted":
-        return Finding(name, "warn", printable("; ".join(report.notes)), "Set it, or drop it from pass_env.")
+        return Finding(
+            name, "warn", printable("; ".join(report.notes)), "Set the variable, or remove it from pass_env."
+        )
     return Finding(name, "ok", printable(report.found))
 
 
 def check_tests(config: Config, problems: Sequence[SettingProblem] = ()) -> Finding:
-    """Whether the tests can be run, and by whom."""
+    """Whether Bartack runs the tests, and whether it can."""
     tests = config.tests
     if tests.judged_by == "off":
         return Finding(
-            "tests", "warn", "nobody checks the work", 'Set tests.command, and tests.mode = "auto".'
+            "tests", "warn", "the work is not tested", 'Set tests.command, and tests.mode = "auto".'
         )
     if tests.judged_by == "report":
-        remedy = "Set tests.command: Bartack then runs the tests itself."
-        return Finding("tests", "warn", "the agent's word is taken for its tests", remedy)
+        remedy = "Set tests.command, so that Bartack runs the tests itself."
+        return Finding("tests", "warn", "the agent's own test results are accepted unchecked", remedy)
     for found in problems:
         if found.setting == "tests.command":
-            return Finding("tests", "fail", printable(found.problem), "Correct tests.command.")
+            return Finding("tests", "fail", printable(found.problem), "Fix tests.command.")
     return Finding("tests", "ok", "Bartack runs the tests itself")
 
 
 def check_spec(config: Config, workspace: Path) -> list[Finding]:
-    """Whether the spec file has the sections that may be edited."""
+    """Whether the spec file has the editable sections."""
     if not config.pipeline.spec:
         return []
     try:
         text = (workspace / config.spec.file).read_bytes()
     except OSError:
-        told = f"there is no {printable(config.spec.file)}: the spec is left out"
-        return [
-            Finding("spec", "warn", told, "Write one, or set spec.create = true or pipeline.spec = false.")
-        ]
+        problem = f"{printable(config.spec.file)} is missing: the pipeline skips the spec"
+        remedy = "Write it, or set spec.create = true or pipeline.spec = false."
+        return [Finding("spec", "warn", problem, remedy)]
     missing = missing_titles(text, config.spec.sections)
     if missing:
-        told = f"{printable(config.spec.file)} has no section {printable(' or '.join(missing))}"
-        return [
-            Finding("spec", "warn", told, "Correct spec.sections, or add them: nothing else may be edited.")
-        ]
-    return [Finding("spec", "ok", f"{printable(config.spec.file)} has all sections that may be edited")]
+        problem = f"{printable(config.spec.file)} has no section {printable(' or '.join(missing))}"
+        remedy = "Fix spec.sections, or add the sections: agents can edit only these."
+        return [Finding("spec", "warn", problem, remedy)]
+    return [Finding("spec", "ok", f"{printable(config.spec.file)} has all editable sections")]
 
 
 def check_ignored(config: Config, workspace: Path) -> list[Finding]:
-    """Whether git leaves the runs alone."""
+    """Whether git ignores the runs."""
     git = find_git()
     if git is None:
         return []
@@ -118,26 +118,26 @@ def check_ignored(config: Config, workspace: Path) -> list[Finding]:
         check=False,
     )
     if done.returncode == 1:
-        remedy = "Run bartack init: it adds the line to .gitignore."
-        return [Finding("git ignore", "warn", f"{printable(config.directory)} is not ignored by git", remedy)]
+        remedy = "Run 'bartack init': it adds the line to .gitignore."
+        return [Finding("git ignore", "warn", f"git does not ignore {printable(config.directory)}", remedy)]
     return []
 
 
 def check_worktrees(config: Config, workspace: Path) -> list[Finding]:
-    """Whether tasks can be done side by side, where they are to; and worktrees that nobody needs any more."""
+    """Whether tasks can run in parallel, if they are configured to; and worktrees of runs that have ended."""
     found: list[Finding] = []
     if config.parallel.tasks > 1:
         try:
             check_repository(workspace)
-            found.append(Finding("worktrees", "ok", f"{config.parallel.tasks} tasks at a time can be done"))
+            found.append(Finding("worktrees", "ok", f"{config.parallel.tasks} tasks can run at a time"))
         except GitError as error:
             found.append(Finding("worktrees", "fail", printable(error.problem), error.remedy))
     ended = [run for run in list_runs(workspace) if has_trees(run.path) and summarise(run).status in TERMINAL]
     left = [run.id for run in ended if _has_readable_trees(run)]
     if left:
-        told = f"runs that have ended still have worktrees: {', '.join(left[:3])}"
-        remedy = "bartack clean --worktrees saves what is in them first."
-        found.append(Finding("worktrees", "warn", told, remedy))
+        problem = f"runs that have ended still have worktrees: {', '.join(left[:3])}"
+        remedy = "'bartack clean --worktrees' saves their content and removes them."
+        found.append(Finding("worktrees", "warn", problem, remedy))
     return found
 
 
@@ -149,25 +149,25 @@ def _has_readable_trees(run: RunDir) -> bool:
 
 
 def check_runs(workspace: Path) -> list[Finding]:
-    """Whether runs cannot be read, or wait to be answered or resumed."""
+    """Whether runs are unreadable, or wait for an answer or a resume."""
     found = [summarise(run) for run in list_runs(workspace)]
     findings = [
         Finding(
-            "runs", "warn", printable(f"{summary.run} cannot be read: {summary.error}"), _UNREADABLE_REMEDY
+            "runs", "warn", printable(f"{summary.run} is unreadable: {summary.error}"), _UNREADABLE_REMEDY
         )
         for summary in found
         if summary.status == UNREADABLE
     ]
     left = [summary for summary in found if summary.status in _WAITING]
     if left:
-        told = ", ".join(f"{summary.run} {summary.status}" for summary in left[:3])
+        names = ", ".join(f"{summary.run} {summary.status}" for summary in left[:3])
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-        remedy = "bartack status shows them, bartack resume continues one."
-        findings.append(Finding("runs", "warn", f"{told}{more}", remedy))
-    return findings or [Finding("runs", "ok", "no run waits to be answered or resumed")]
+        remedy = "'bartack status' shows them, 'bartack resume' resumes one."
+        findings.append(Finding("runs", "warn", f"{names}{more}", remedy))
+    return findings or [Finding("runs", "ok", "no run waits for an answer or a resume")]
 
 
 _UNREADABLE_REMEDY: Final = (
-    "Commands leave it out, and all other runs work. Read it as its owner, or with the version that wrote it."
+    "Commands skip it; all other runs work. Read it as its owner, or with the version that wrote it."
 )
 _WAITING: Final = frozenset({"interrupted", "failed", "waiting"})

@@ -1,4 +1,4 @@
-"""What one check of ``bartack doctor`` found."""
+"""The result of one check of ``bartack doctor``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ Level = Literal["ok", "warn", "fail"]
 
 
 class Finding(NamedTuple):
-    """What one check found, and what to do if it is not well."""
+    """The result of one check, and what to do about a problem."""
 
     check: str
     level: Level

@@ -1,4 +1,4 @@
-"""``bartack fmt``: one look for all programs."""
+"""``bartack fmt``: format Patchwork programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Status = Literal["unchanged", "changed", "errors", "left alone"]
 
 
 class Outcome(NamedTuple):
-    """What became of one file."""
+    """The result for one file."""
 
     name: str
     status: Status
@@ -33,20 +33,20 @@ class Outcome(NamedTuple):
     after: str
     diagnostics: tuple[Diagnostic, ...] = ()
     old: tuple[LeftOld, ...] = ()
-    """What could not be upgraded."""
+    """Spellings that could not be upgraded."""
 
 
-@click.command(short_help="Give programs their canonical form.")
+@click.command(short_help="Format Patchwork programs.")
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
-@click.option("--check", is_flag=True, help="Write nothing; list the files that would change (exit code 1).")
-@click.option("--diff", is_flag=True, help="Write nothing; show what would change.")
-@click.option("--upgrade", "upgrades", is_flag=True, help="Replace old spellings by modern ones, too.")
+@click.option("--check", is_flag=True, help="Only list the files that would change (exit code 1).")
+@click.option("--diff", is_flag=True, help="Only show the changes.")
+@click.option("--upgrade", "upgrades", is_flag=True, help="Also replace old spellings by modern ones.")
 @json_option
 def fmt(paths: tuple[str, ...], *, check: bool, diff: bool, upgrades: bool, as_json: bool) -> Exit:
-    """Format Patchwork programs: only their look changes, never what they mean.
+    """Format Patchwork programs. Formatting never changes the meaning of a program.
 
-    PATH is a file, a directory whose programs are all formatted, or - to read a program from stdin and print it formatted;
-    without PATH it is the current directory. A file with syntax errors is left alone and reported, with exit code 1.
+    PATH is a file, or a directory whose programs are all formatted; the default is the current directory. With '-' the command
+    reads a program from stdin and prints it formatted. A file with syntax errors is reported and not changed (exit code 1).
     """
     if paths == ("-",):
         outcome = _formatted("<stdin>", sys.stdin.buffer.read(), upgrades=upgrades)
@@ -59,38 +59,38 @@ def fmt(paths: tuple[str, ...], *, check: bool, diff: bool, upgrades: bool, as_j
         failed = failed or outcome.status in {"errors", "left alone"}
         if outcome.status == "changed" and not (check or diff):
             _write(file, outcome.after)
-        _tell(outcome, diff=diff, as_json=as_json, would=check or diff)
-        _tell_old(outcome)
+        _write_outcome(outcome, diff=diff, as_json=as_json, would=check or diff)
+        _report_old(outcome)
     return Exit.FAILED if failed or (check and changed) else Exit.OK
 
 
 def _files_of(path: Path) -> Iterator[Path]:
-    """The programs that a path names. Of a directory, those only that are in it: a link may lead to any file of the person's."""
+    """The programs of a path. Symbolic links out of a directory are skipped: they can lead to any file of the user."""
     root = os.path.realpath(path)
     for file in files_of("fmt", path):
         real = os.path.realpath(file)
         if path.is_dir() and os.path.commonpath([root, real]) != root:
             sys.stderr.write(
-                f"{printable(str(file))}: left alone, since it is a symbolic link out of {printable(str(path))}\n"
+                f"{printable(str(file))}: not changed, because it is a symbolic link out of {printable(str(path))}\n"
             )
         else:
             yield file
 
 
 def _filtered(outcome: Outcome, *, check: bool, diff: bool, as_json: bool) -> Exit:
-    """Print what became of a program from stdin: itself, unless something else is asked for."""
+    """Print the result for a program from stdin: the formatted program, or what the options ask for."""
     changed = outcome.status == "changed"
     failed = outcome.status in {"errors", "left alone"}
     if failed or as_json or (diff and changed):
-        _tell(outcome, diff=diff, as_json=as_json, would=True)
+        _write_outcome(outcome, diff=diff, as_json=as_json, would=True)
     if outcome.status != "errors" and not (as_json or check or diff):
         sys.stdout.write(outcome.after)
-    _tell_old(outcome)
+    _report_old(outcome)
     return Exit.FAILED if failed or (check and changed) else Exit.OK
 
 
 def _formatted(name: str, data: bytes, *, upgrades: bool, file: Path | None = None) -> Outcome:
-    """Format the bytes of a file; the text it had is left alone when anything is wrong with it."""
+    """Format the bytes of a file; a text with errors is returned unchanged."""
     done = reformat(data, name)
     text = done.parsed.source.text
     errors = tuple(one for one in done.parsed.diagnostics if one.severity == "error")
@@ -115,22 +115,22 @@ def _write(file: Path, text: str) -> None:
     write_file(file, text.encode())
 
 
-def _tell(outcome: Outcome, *, diff: bool, as_json: bool, would: bool) -> None:
+def _write_outcome(outcome: Outcome, *, diff: bool, as_json: bool, would: bool) -> None:
     if as_json:
         found = [json.loads(to_json(one, _sources(outcome))) for one in outcome.diagnostics]
         write_json({"file": outcome.name, "status": outcome.status, "diagnostics": found})
     elif outcome.status == "errors":
         _report(outcome)
     elif outcome.status == "left alone":
-        sys.stderr.write(f"{outcome.name}: left alone, since formatting would change what it means\n")
+        sys.stderr.write(f"{outcome.name}: not changed, because formatting would change its meaning\n")
     elif outcome.status == "changed" and diff:
         sys.stdout.writelines(_difference(outcome))
     elif outcome.status == "changed":
         sys.stdout.write(f"would format {outcome.name}\n" if would else f"formatted {outcome.name}\n")
 
 
-def _tell_old(outcome: Outcome) -> None:
-    """Say which old spellings are left, and why."""
+def _report_old(outcome: Outcome) -> None:
+    """Report which old spellings are left, and why."""
     source = Source(outcome.after, outcome.name)
     for one, why in outcome.old:
         line = source.place(one.span.start).line

@@ -1,4 +1,4 @@
-"""``bartack init``: a commented ``bartack.toml``, and with ``--example`` all that a first run needs. Nothing is overwritten."""
+"""``bartack init``: write a commented ``bartack.toml``, with ``--example`` all files of a first run. It overwrites nothing."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from bartack.errors import UsageError
 
 IGNORED: Final = ".bartack/"
 SHARED_MODE: Final = 0o644
-"""Permissions of files that belong to the project: for its owner to write, whatever the umask is."""
+"""Permissions of the project's files: only their owner can write to them, independent of the umask."""
 AGENTS: Final = ("claude", "codex", "gemini")
-"""Agents that people have; each needs an adapter that speaks the line protocol."""
+"""Common agent programs; each needs an adapter that speaks the line protocol."""
 
 
 @click.command(short_help="Write a commented bartack.toml, or an example that runs at once.")
 @click.option(
     "--example",
     is_flag=True,
-    help="Also write a task and a scripted agent: 'bartack run' then works at once.",
+    help="Also write a task and a scripted agent, so that 'bartack run' works at once.",
 )
 @click.option(
     "-C",
     "--workspace",
     default=".",
     metavar="DIR",
-    help="Where; the current directory by default. Made if it is not there.",
+    help="Write to this directory, and create it if it is missing.",
 )
 @json_option
 def init(workspace: str, *, example: bool, as_json: bool) -> None:
     """Write a commented bartack.toml, and keep .bartack/ out of git.
 
-    The test command is looked for. A file that is there is left alone. The directory .bartack/ becomes a repository of its own,
-    so that 'git clean' in the workspace spares it.
+    The command detects the test command of the project. It does not change existing files. The directory .bartack/ becomes a
+    repository of its own, so that 'git clean' in the workspace does not remove it.
     """
     place = Path(workspace).resolve()
     if place.exists() and not place.is_dir():
-        raise UsageError("bartack init", f"{place} is no directory")
+        raise UsageError("bartack init", f"{place} is not a directory")
     place.mkdir(parents=True, exist_ok=True)
     done = [*_write_files(place, example=example), *_keep_out_of_git(place)]
     if as_json:
@@ -61,7 +61,7 @@ def init(workspace: str, *, example: bool, as_json: bool) -> None:
 
 
 def _next(place: Path, *, example: bool) -> list[str]:
-    """What to do now."""
+    """The next command to type."""
     there = _mentions(place / CONFIG_FILE, EXAMPLE_TASK)
     if example and there:
         go = "" if place == Path.cwd() else f"cd {shlex.quote(str(place))} && "
@@ -72,7 +72,7 @@ def _next(place: Path, *, example: bool) -> list[str]:
         ]
     return [
         f'Next: name an agent in {CONFIG_FILE}, then bartack run --goal "…"',
-        "To see one at work first, with no model: bartack init --example -C DIR",
+        "To try the pipeline without a model first: bartack init --example -C DIR",
     ]
 
 
@@ -86,18 +86,18 @@ def _write_files(place: Path, *, example: bool) -> list[str]:
         try:
             _write_new(place / name, content)
         except FileExistsError:
-            done.append(f"{name} is there already and is left as it is")
+            done.append(f"{name} exists and was not changed")
         else:
             done.append(f"wrote {name}")
             if name == CONFIG_FILE and not example and not found:
                 done.append(
-                    f"found no test command: set tests.command in {CONFIG_FILE}, or the agent's word is taken"
+                    f"found no test command: set tests.command in {CONFIG_FILE}, or the agent's test results are accepted unchecked"
                 )
     return done
 
 
 def _write_new(path: Path, content: str) -> None:
-    """Write a file that is not there yet, not even as a link; settings that every user can write to would be refused."""
+    """Write a file that does not exist yet, not even as a link. Only its owner can write to it, or it would be refused."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, SHARED_MODE)
     with open(fd, "w", encoding="utf-8") as file:
         file.write(content)
@@ -108,7 +108,7 @@ def _keep_out_of_git(place: Path) -> list[str]:
     lines = ignore.read_text("utf-8").splitlines() if ignore.is_file() else []
     done: list[str] = []
     if ignore.is_symlink():
-        done.append(f".gitignore is a symbolic link and is left as it is; add {IGNORED} to it")
+        done.append(f".gitignore is a symbolic link and was not changed; add {IGNORED} to it")
     elif IGNORED not in lines and IGNORED.rstrip("/") not in lines:
         mode = ignore.stat().st_mode & 0o777 if ignore.exists() else SHARED_MODE
         replace_file(ignore, ("\n".join([*lines, IGNORED]) + "\n").encode(), mode=mode)
@@ -117,12 +117,12 @@ def _keep_out_of_git(place: Path) -> list[str]:
     check_private(folder)
     make_private(folder)
     if not (folder / ".git").exists() and make_repository(str(folder)):
-        done.append(".bartack/ is a repository of its own: 'git clean' spares it")
+        done.append("made .bartack/ a repository of its own, so that 'git clean' does not remove it")
     return done
 
 
 def find_test_command(place: Path) -> list[str]:
-    """How the tests of a project are most likely run; nothing if that cannot be told."""
+    """Guess the test command of a project; empty if there is no evidence."""
     if _mentions(place / "Makefile", "\ntest:"):
         return ["make", "test"]
     if (place / "pyproject.toml").is_file() or (place / "pytest.ini").is_file():
@@ -154,32 +154,31 @@ def _config(place: Path, *, example: bool) -> str:
 
 
 def _agents(there: list[str]) -> str:
-    seen = f"# On this machine there is: {', '.join(there)}.\n" if there else ""
+    seen = f"# Found on this machine: {', '.join(there)}.\n" if there else ""
     return seen + AGENT_COMMENT
 
 
 TEMPLATE: Final = """\
-# Settings of Bartack. Every key is optional; 'bartack check' says what is wrong with them.
-# What each does stands on the page of settings in the documentation.
+# Settings of Bartack. Every key is optional. 'bartack check' checks this file, 'bartack schema config' prints all keys.
 
 [tests]
-# Bartack runs this itself after every change. Without it the agent's word is taken.
+# Bartack runs this command after every change. Without it the agent's own test results are accepted unchecked.
 {tests}
 # timeout_s = 900
-# protect = ["tests/**"]        # files that the builder must leave alone
+# protect = ["tests/**"]        # files that the builder must not change
 
 [pipeline]
-# review = true                 # leave the review out with false
-# spec = true                   # likewise the spec
+# review = true                 # false skips the review
+# spec = true                   # false skips the spec
 # max_fix_rounds = 2
 # max_review_rounds = 3
 
 [spec]
 # file = "SPEC.md"
-# sections = ["Status", "Decisions", "Changelog"]   # what the maintainer may edit
+# sections = ["Status", "Decisions", "Changelog"]   # sections that the maintainer can edit
 
 # [parallel]
-# tasks = 3                     # so many at a time, each in a git worktree of its own
+# tasks = 3                     # work on 3 tasks at a time, each in a git worktree of its own
 
 # [budget]
 # usd = 10.0
@@ -188,8 +187,8 @@ TEMPLATE: Final = """\
 {tasks}"""
 
 AGENT_COMMENT: Final = """\
-# An agent is a program that speaks the line protocol, or a script of replies. The protocol is documented in
-# docs/reference/agent-protocol.md, a complete agent in docs/how-to/agents.md; 'bartack schema command' prints what it gets.
+# An agent is a program that reads commands from stdin and writes events to stdout, one JSON object a line, or a script of
+# replies. 'bartack schema command' and 'bartack schema event' print the format; 'bartack init --example' writes a script.
 # [agents.builder]
 # command = ["my-agent", "--serve"]
 # roles = ["builder", "reviewer", "spec_maintainer"]
@@ -197,10 +196,10 @@ AGENT_COMMENT: Final = """\
 TASK_COMMENT: Final = """\
 # [[tasks]]
 # id = "T-1"
-# goal = "What is to be done, in your own words."
+# goal = "Describe the task in your own words."
 """
 EXAMPLE_AGENT: Final = """\
-# This agent answers from a file: no model is asked, nothing is paid.
+# This agent answers from a file, without a model and without cost.
 [agents.example]
 kind = "scripted"
 script = "example-agent.json"

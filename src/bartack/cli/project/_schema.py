@@ -1,4 +1,4 @@
-"""``bartack schema``: the JSON Schemas of what agents and Bartack write."""
+"""``bartack schema``: the JSON Schemas of the messages of agents and of the files of Bartack."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bartack.pipeline import LedgerLine, Manifest, Progress, Receipt
 from bartack.runtime.rundir.mirror import RunFile
 
 _RUN: Final = msgspec.defstruct("RunFile", [("pipeline", Progress | None, None)], bases=(RunFile,))
-"""What run.json says, with what the pipeline says in it."""
+"""The content of run.json, with the part of the pipeline."""
 
 OTHERS: Final[dict[str, object]] = {
     "config": Config,
@@ -28,23 +28,25 @@ OTHERS: Final[dict[str, object]] = {
     "run": _RUN,
     "snapshot-manifest": Manifest,
 }
-"""Schemas of types that are not those of agents."""
+"""Schemas of types outside ``agents``."""
 
 
 @click.command("schema", short_help="Print the JSON Schemas of messages and files.")
 @click.argument("name", required=False)
 @click.option("--closed", is_flag=True, help="Forbid members that the schema does not list.")
-@click.option("--all", "everything", is_flag=True, help="Write all of them, each to a file of its own.")
-@click.option("--out", "folder", metavar="DIR", help="Where --all writes them.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Write all schemas, each to a file of its own (with --out)."
+)
+@click.option("--out", "folder", metavar="DIR", help="Write the files of --all to this directory.")
 @json_option
 def schemas(name: str | None, *, closed: bool, everything: bool, folder: str | None, as_json: bool) -> None:
     """Print the JSON Schema called NAME, or list the names.
 
-    An agent validates against them as they are: members that they do not list are allowed, so that newer programs can say
-    more. What Bartack itself writes also validates with --closed.
+    Agents validate against the schemas as printed: members that a schema does not list are allowed, so that newer programs can
+    add some. Messages and files of Bartack itself are also valid with --closed.
     """
     if everything != (folder is not None):
-        raise UsageError("bartack schema", "--all and --out DIR belong together")
+        raise UsageError("bartack schema", "--all and --out DIR need each other")
     if folder is not None:
         _write_all(Path(folder), closed=closed)
     elif name is not None:
@@ -67,10 +69,10 @@ def all_names() -> list[str]:
 
 
 def find_schema(name: str, *, closed: bool = False) -> dict[str, object]:
-    """The schema of a name.
+    """Return the schema called ``name``.
 
     Raises:
-        UsageError: There is none.
+        UsageError: There is no such schema.
     """
     if name == "config":
         return _config_schema(closed=closed)
@@ -78,13 +80,13 @@ def find_schema(name: str, *, closed: bool = False) -> dict[str, object]:
         return render_schema(name, OTHERS[name], closed=closed)
     if name not in schema_names():
         near = get_close_matches(name, all_names(), 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are: {', '.join(all_names())}"
+        hint = f"did you mean {near[0]}?" if near else f"the schemas are {', '.join(all_names())}"
         raise UsageError("bartack schema", f"there is no schema {name!r}; {hint}")
     return schema(name, closed=closed)
 
 
 def _config_schema(*, closed: bool) -> dict[str, object]:
-    """In the file, agents stand beside what holds for all of them."""
+    """In the file, named agents are members beside the settings for all agents."""
     made = render_schema("config", Config, closed=closed)
     definitions = cast("dict[str, dict[str, dict[str, object]]]", made["$defs"])
     agents = definitions["AgentsConfig"]

@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, printable, printable_lines, say
+from bartack.cli.app._terminal import Screen, printable, printable_lines, write_note
 from bartack.cli.runs._runs import (
     QuestionFacts,
     complete_run,
@@ -55,8 +55,8 @@ def answer(
 ) -> None:
     """List the open questions of RUN, or answer QUESTION with VALUE. Without RUN: the questions of all runs.
 
-    VALUE is read as what was asked for: text as it is, yes or no, a number, one of the options, or JSON. The first answer
-    counts. If nobody runs the run, the answer is kept and taken in when it is resumed.
+    VALUE is parsed as the type of the question: text, yes or no, a number, one of the options, or JSON. The first answer counts.
+    If the run is not active, the answer is stored and used when the run is resumed.
     """
     if run is None:
         _list(_asking(Path(workspace)), as_json=as_json)
@@ -66,13 +66,13 @@ def answer(
     if question is None:
         _list(_questions_of(found), as_json=as_json)
     elif value is None:
-        raise UsageError("bartack answer", f"what is the answer to {question}?")
+        raise UsageError("bartack answer", f"the answer to {question} is missing")
     else:
         _answer(found, state, question, value, as_json=as_json)
 
 
 def _asking(workspace: Path) -> list[Asked]:
-    """The open questions of all runs; of runs that cannot be read, why not."""
+    """The open questions of all runs; for an unreadable run it writes the reason."""
     asked: list[Asked] = []
     for run in list_runs(workspace):
         summary = summarise(run)
@@ -82,7 +82,7 @@ def _asking(workspace: Path) -> list[Asked]:
             try:
                 asked += _questions_of(run)
             except BartackError as error:
-                say(f"{run.id} is left out: {printable(error.message)}")
+                write_note(f"{run.id} is skipped: {printable(error.message)}")
     return asked
 
 
@@ -116,7 +116,7 @@ def _answer(run: RunDir, state: State, question: str, text: str, *, as_json: boo
         value = checked(args, text)
     try:
         with HubClient(run) as hub:
-            hub.ask("answer", Request(question=question, by=whoever()), bytes(value))
+            hub.ask("answer", Request(question=question, by=user_name()), bytes(value))
         kept = False
     except RunNotActiveError:
         if place is None:
@@ -126,29 +126,29 @@ def _answer(run: RunDir, state: State, question: str, text: str, *, as_json: boo
     if as_json:
         write_json({"run": run.id, "question": question, "kept": kept})
     elif not kept:
-        say(f"answered {question} of {run.id}")
+        write_note(f"answered {question} of {run.id}")
     else:
-        say(f"kept for {run.id}; nobody runs it now")
-        say(f"let it go on with: bartack resume {run.id}")
+        write_note(f"stored for {run.id}, which is not active")
+        write_note(f"resume it with: bartack resume {run.id}")
 
 
 def checked(args: AskArgs, text: str) -> msgspec.Raw:
-    """What a person typed, as the value that was asked for.
+    """Convert typed text to the value that the question asks for.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not a valid answer.
     """
     try:
         return check_answer(args, msgspec.Raw(_read(args, text)))
     except TypeMismatchError as error:
         problem = "" if args.options or args.type != "json" else f" ({error.message})"
         raise UsageError(
-            "bartack answer", f"{text!r} is no answer: {expected(args)} is asked for{problem}"
+            "bartack answer", f"{text!r} is not a valid answer: expected {expected(args)}{problem}"
         ) from None
 
 
 def _read(args: AskArgs, text: str) -> bytes:
-    """Where JSON is asked for, what a person types is that, unless it is one of the words to choose from."""
+    """For a JSON question the text is JSON, unless it is one of the options."""
     if args.type == "json" and text not in (args.options or ()):
         with contextlib.suppress(msgspec.DecodeError):
             return msgspec.json.encode(msgspec.json.decode(text))
@@ -156,10 +156,10 @@ def _read(args: AskArgs, text: str) -> bytes:
 
 
 def expected(args: AskArgs) -> str:
-    """What kind of answer is asked for, in words."""
+    """Describe the kind of answer that a question expects."""
     return " | ".join(args.options) if args.options else _KINDS.get(args.type, "a text")
 
 
-def whoever() -> str:
-    """Who answers: the name of the user."""
+def user_name() -> str:
+    """The name of the user who answers."""
     return os.environ.get("LOGNAME") or os.environ.get("USER") or "a person"

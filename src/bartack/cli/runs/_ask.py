@@ -1,6 +1,6 @@
-"""Questions of a run, asked on the terminal of whoever started it. The first answer counts, wherever it comes from.
+"""Questions of a run, asked on the terminal that started it. The first answer counts, no matter where it comes from.
 
-The terminal stays in its usual mode: it collects the line, and the hub's loop is told when there is one.
+The terminal stays in its usual mode: it collects the line, and the hub's loop reads the line when it is complete.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 
 from bartack.cli.app._edge import own
 from bartack.cli.app._terminal import Screen, printable
-from bartack.cli.runs._answer import checked, expected, whoever
+from bartack.cli.runs._answer import checked, expected, user_name
 from bartack.errors import QuestionAnsweredError, QuestionNotFoundError, UsageError
 from bartack.runtime.hub.hub import Hub
 from bartack.runtime.protocol.steps import AskArgs
@@ -25,7 +25,7 @@ class Asker:
     """Asks one open question after the other.
 
     Attributes:
-        gone: Nobody answers here any more: the input has ended.
+        gone: The input has ended: no more answers come from here.
     """
 
     def __init__(self, screen: Screen) -> None:
@@ -39,15 +39,15 @@ class Asker:
 
     @property
     def asking(self) -> bool:
-        """Whether a question stands on the terminal."""
+        """Whether a question is on the terminal."""
         return bool(self._number)
 
     def turn(self, hub: Hub) -> None:
-        """Take back a question that is no longer open; ask the next one that is."""
+        """Withdraw a question that is no longer open, and ask the next open one."""
         if self._number and self._number not in hub.state.questions:
             if not self._by_us:
                 self.hide()
-                self._say("answered elsewhere")
+                self._write("answered elsewhere")
             self._number = ""
         if not self._number and not self.gone:
             number = next(iter(hub.state.questions), "")
@@ -55,7 +55,7 @@ class Asker:
                 self._begin(hub, number)
 
     def hide(self) -> None:
-        """Take the prompt away; what was typed so far is kept by the terminal."""
+        """Erase the prompt; the terminal keeps the text typed so far."""
         sys.stderr.write(own("\r\x1b[K"))
 
     def show(self) -> None:
@@ -64,7 +64,7 @@ class Asker:
         sys.stderr.flush()
 
     def leave(self) -> None:
-        """The run ends without an answer."""
+        """Erase the prompt because the run ends without an answer."""
         self.hide()
         sys.stderr.flush()
 
@@ -79,14 +79,14 @@ class Asker:
         worker = hub.state.questions[number][0]
         mark = self._screen.paint("?", "cyan")
         asked = "\n".join(printable(line) for line in self._args.question.splitlines())
-        self._say(f"{mark} {self._screen.paint(asked, 'bold')}{_hint(self._args)}")
+        self._write(f"{mark} {self._screen.paint(asked, 'bold')}{_hint(self._args)}")
         for place, option in enumerate(self._args.options or (), 1):
-            self._say(f"  {place}  {printable(option)}")
-        self._say(self._screen.paint(f"  {number}, asked by {printable(worker)}", "dim"))
+            self._write(f"  {place}  {printable(option)}")
+        self._write(self._screen.paint(f"  {number}, asked by {printable(worker)}", "dim"))
         self.show()
 
     def _discard_typed(self) -> None:
-        """A line that was typed before the question does not answer it; what was begun of one stays."""
+        """Discard lines that were typed before the question; an unfinished line stays."""
         ready = select.poll()
         ready.register(self._stdin, select.POLLIN)
         while ready.poll(0) and os.read(self._stdin, 65536):
@@ -99,7 +99,7 @@ class Asker:
             self._watching = False
             self.gone = True
             self._number = ""
-            self._say("")
+            self._write("")
         elif self._number:
             self._answer(hub, line.decode("utf-8", "replace").rstrip("\n"))
 
@@ -112,21 +112,21 @@ class Asker:
             else:
                 self.show()
                 return
-            hub.answer(self._number, value, whoever())
+            hub.answer(self._number, value, user_name())
         except UsageError as error:
-            self._say(self._screen.paint(printable(error.problem), "red"))
+            self._write(self._screen.paint(printable(error.problem), "red"))
             self.show()
             return
         except (QuestionAnsweredError, QuestionNotFoundError):
-            self._say("somebody else was first")
+            self._write("another answer was first")
         self._by_us = True
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
 
 def _hint(args: AskArgs) -> str:
     kind = "" if args.options or args.type == "str" else expected(args)
-    default = "" if args.default is None else f"{'; ' if kind else ''}nothing: {bytes(args.default).decode()}"
+    default = "" if args.default is None else f"{'; ' if kind else ''}default: {bytes(args.default).decode()}"
     return f" ({printable(kind + default)})" if kind or default else ""

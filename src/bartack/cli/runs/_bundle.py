@@ -1,4 +1,4 @@
-"""``bartack bundle``: a run packed for a bug report, with what helps to understand it and without its secrets."""
+"""``bartack bundle``: pack a run for a bug report, without its secrets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import msgspec
 
 from bartack._version import __version__
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, human_size, say
+from bartack.cli.app._terminal import Screen, human_size, write_note
 from bartack.cli.runs._runs import locate, run_argument, workspace_option
 from bartack.config.load import load_config
 from bartack.core import RealDisk, Redactor, SecretRule, naming
@@ -34,16 +34,16 @@ _CONFIG: Final = "bartack.toml"
 
 @click.command(short_help="Pack a run for a bug report, without its secrets.")
 @run_argument
-@click.option("-o", "--output", metavar="FILE", help="Write to this file; RUN.tar.gz here by default.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file (default: RUN.tar.gz).")
 @click.option("--prompts", is_flag=True, help="Include values: prompts, replies, answers, messages, results.")
 @workspace_option
 @json_option
 def bundle(run: str, output: str | None, workspace: str, *, prompts: bool, as_json: bool) -> None:
     """Pack a run for a bug report: journal, transcript, logs, failure, program, configuration, 'doctor' and versions.
 
-    Values of steps and messages are left out unless --prompts is given. Secrets of this environment, and secrets that the run
-    knew, are replaced by their names everywhere. Files of the workspace and the environment are never included. The contents are
-    listed: look at them before you send them to anybody.
+    Values of steps and messages are left out unless --prompts is given. Secrets of this environment and of the run are replaced by
+    their names everywhere. Files of the workspace and the environment are never included. The command lists the contents: look
+    at them before you send the file.
     """
     found = locate(run, workspace)
     target = Path(output or f"{found.id}.tar.gz")
@@ -56,11 +56,11 @@ def bundle(run: str, output: str | None, workspace: str, *, prompts: bool, as_js
         return
     screen = Screen(sys.stdout)
     screen.table([(name, human_size(size)) for name, size in members], indent=0)
-    say(f"written to {target}; look at what is in it before you send it to anybody")
+    write_note(f"written to {target}; look at its contents before you send it")
 
 
 def _secrets(workspace: str) -> SecretRule:
-    """Which variables are secrets; settings that cannot be read may well be what the report is about."""
+    """Which variables are secrets; unreadable settings are not an error, since the report may be about them."""
     try:
         return load_config(Path(workspace)).redaction.rule
     except BartackError:
@@ -68,7 +68,7 @@ def _secrets(workspace: str) -> SecretRule:
 
 
 def _redactor(run: RunDir, workspace: str, *, prompts: bool) -> Redactor:
-    """Hides the secrets of this environment, and those that the run knew and that are in what is packed."""
+    """A redactor for the secrets of this environment, and for the secrets of the run that occur in the contents."""
     found = Digests(run.path).find(content for _, content in _texts(run, Redactor({}), prompts=prompts))
     rule = _secrets(workspace)
     return Redactor({**found, **os.environ}, rule._replace(names=(*rule.names, *found)))
@@ -102,7 +102,7 @@ def _contents(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tup
 
 
 def _texts(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tuple[str, bytes]]:
-    """What the run itself has written."""
+    """The files that the run has written."""
     yield "journal.ndjson", _journal(run, redactor, prompts=prompts)
     for name in _FILES:
         yield from _file(run.path / name, name)
@@ -115,7 +115,7 @@ def _texts(run: RunDir, redactor: Redactor, *, prompts: bool) -> Iterator[tuple[
         return
     if state.run is not None:
         for name, content in _file(Path(state.run.workspace, _CONFIG), _CONFIG):
-            # A secret may stand in it that is in nobody's environment, as one in tests.env.
+            # It can contain a secret that is in no environment, for example in tests.env.
             yield name, b"".join(map(redactor.hide_lines, content.splitlines(keepends=True)))
 
 
@@ -151,7 +151,7 @@ def _doctor(run: RunDir) -> list[dict[str, object]]:
 
 
 def _journal(run: RunDir, redactor: Redactor, *, prompts: bool) -> bytes:
-    """The entries as JSON lines. One that cannot be read is the end, and says why."""
+    """The entries as JSON lines, up to the first unreadable one, which is replaced by its error."""
     lines: list[bytes] = []
     try:
         with open_reader(run.path) as reader:

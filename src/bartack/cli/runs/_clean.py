@@ -1,6 +1,6 @@
-"""``bartack clean``: delete runs that have ended. What could still be resumed is left alone unless it is named.
+"""``bartack clean``: delete runs that have ended. A run that can be resumed is deleted only if it is named.
 
-Worktrees of runs go first, and only where all that is in them is saved elsewhere (``_clean_trees.py``).
+Worktrees are removed first, and only if their whole content is saved elsewhere (``_clean_trees.py``).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import msgspec
 
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, human_size, printable, say
+from bartack.cli.app._terminal import Screen, human_size, printable, write_note
 from bartack.cli.runs._clean_trees import clear_trees, count_trees, write_cleared
 from bartack.cli.runs._runs import ago, complete_run, locate, note_unreadable, paint_status, workspace_option
 from bartack.errors import BartackError, ForeignRunError, UntrustedError, UsageError
@@ -36,8 +36,8 @@ _UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _AGE: Final = re.compile(r"(\d+)([smhdw])")
 
 
-class Doomed(msgspec.Struct):
-    """A run that is to be deleted."""
+class Candidate(msgspec.Struct):
+    """A run to delete."""
 
     run: str
     status: str
@@ -49,12 +49,15 @@ class Doomed(msgspec.Struct):
 @click.command(short_help="Delete runs that have ended.")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
 @click.option(
-    "--older-than", "age", metavar="AGE", help="Only runs that changed longer ago: 30m, 12h, 7d, 4w."
+    "--older-than",
+    "age",
+    metavar="AGE",
+    help="Delete only runs that last changed longer ago: 30m, 12h, 7d, 4w.",
 )
-@click.option("--unfinished", is_flag=True, help="Also the named runs that could still be resumed.")
-@click.option("--worktrees", is_flag=True, help="Only the worktrees of these runs; the runs stay.")
-@click.option("--dry-run", is_flag=True, help="Only list what would be deleted.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--unfinished", is_flag=True, help="Also delete named runs that could still be resumed.")
+@click.option("--worktrees", is_flag=True, help="Remove only the worktrees of these runs; keep the runs.")
+@click.option("--dry-run", is_flag=True, help="Only list the runs that would be deleted.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
 @workspace_option
 @json_option
 def clean(
@@ -70,34 +73,34 @@ def clean(
 ) -> Exit:
     """Delete runs that are completed or cancelled: all of the workspace, or the named ones.
 
-    A run that failed or was interrupted can still be resumed and is left alone, unless it is named and --unfinished is given.
-    A run that somebody runs is never deleted. The list is shown first, and nothing is deleted without a yes.
+    A run that failed or was interrupted can still be resumed. It is deleted only if it is named and --unfinished is given. An
+    active run is never deleted. The command lists the runs first and asks before it deletes them.
 
-    Before the worktrees of a run go, everything in them is committed to their branches, and ignored files are put into an archive.
-    A worktree that may hold something that is nowhere else stays, and its run with it.
+    Before the command removes the worktrees of a run, it commits all changes in them to their branches and archives ignored
+    files. It keeps a worktree, and its run, unless all its content is saved elsewhere.
     """
     if unfinished and not runs:
-        raise UsageError("bartack clean", "--unfinished needs the runs to be named")
+        raise UsageError("bartack clean", "--unfinished needs the names of the runs")
     chosen = _choose(runs, workspace, unfinished=unfinished)
     before = None if age is None else datetime.now(UTC) - parse_age(age)
-    doomed = [
-        (run, Doomed(run.id, summary.status, summary.updated_at, _size(run.path), _count_trees(run)))
+    candidates = [
+        (run, Candidate(run.id, summary.status, summary.updated_at, _size(run.path), _count_trees(run)))
         for run, summary in chosen
         if before is None or _is_older(summary.updated_at, before)
     ]
-    doomed = [(run, facts) for run, facts in doomed if facts.worktrees or not worktrees]
+    candidates = [(run, facts) for run, facts in candidates if facts.worktrees or not worktrees]
     if not as_json:
-        _write(Screen(sys.stdout), [facts for _, facts in doomed])
+        _write(Screen(sys.stdout), [facts for _, facts in candidates])
     what = "the worktrees of " if worktrees else ""
-    agreed = bool(doomed) and not dry_run and (yes or _ask(what, len(doomed), as_json=as_json))
+    agreed = bool(candidates) and not dry_run and (yes or _ask(what, len(candidates), as_json=as_json))
     cleared: dict[str, Cleared] = {}
     failed: dict[str, str] = {}
     if agreed:
-        for run, _ in doomed:
+        for run, _ in candidates:
             with _noting(run, failed):
                 _remove(run, cleared, only_trees=worktrees)
     if as_json:
-        shown = msgspec.to_builtins([facts for _, facts in doomed])
+        shown = msgspec.to_builtins([facts for _, facts in candidates])
         parts = {"worktrees": msgspec.to_builtins(cleared), "failed": failed}
         write_json({"deleted": agreed, "runs": shown, **parts})
     else:
@@ -106,7 +109,7 @@ def clean(
 
 
 def _remove(run: RunDir, cleared: dict[str, Cleared], *, only_trees: bool) -> None:
-    """Delete a run and its worktrees, as far as nothing is lost."""
+    """Delete a run and its worktrees, unless content of a worktree would be lost."""
     found = clear_trees(run)
     if found is not None:
         cleared[run.id] = found
@@ -116,7 +119,7 @@ def _remove(run: RunDir, cleared: dict[str, Cleared], *, only_trees: bool) -> No
 
 @contextmanager
 def _noting(run: RunDir, failed: dict[str, str]) -> Generator[None]:
-    """What is wrong with one run is reported, and the next one is deleted all the same."""
+    """Report the error of one run and continue with the next."""
     try:
         yield
     except BartackError as error:
@@ -124,18 +127,18 @@ def _noting(run: RunDir, failed: dict[str, str]) -> Generator[None]:
     except OSError as error:
         failed[run.id] = f"{error.filename or run.path}: {error.strerror or error}"
     if run.id in failed:
-        say(f"{run.id} is not deleted: {printable(failed[run.id])}")
+        write_note(f"{run.id} is not deleted: {printable(failed[run.id])}")
 
 
 def parse_age(text: str) -> timedelta:
-    """An age like ``7d``.
+    """Parse an age like ``7d``.
 
     Raises:
-        UsageError: It is none.
+        UsageError: The text is not an age.
     """
     found = _AGE.fullmatch(text)
     if found is None:
-        raise UsageError("bartack clean", f"{text!r} is no age; write 30m, 12h, 7d or 4w")
+        raise UsageError("bartack clean", f"{text!r} is not an age; write 30m, 12h, 7d or 4w")
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
 
 
@@ -159,22 +162,22 @@ def _choose(names: tuple[str, ...], workspace: str, *, unfinished: bool) -> list
 
 
 def _is_own(run: RunDir) -> bool:
-    """Whether a run was made here; of one that was not it is said why it stays."""
+    """Whether a run was created here; for any other run it writes why the run is kept."""
     try:
         check_own(run)
     except (ForeignRunError, UntrustedError) as error:
-        say(f"{run.id} is left alone: {error.message}")
+        write_note(f"{run.id} is kept: {error.message}")
         return False
     except OSError as error:
-        say(
-            f"{run.id} is left alone: {printable(f'{error.filename or run.path}: {error.strerror or error}')}"
+        write_note(
+            f"{run.id} is kept: {printable(f'{error.filename or run.path}: {error.strerror or error}')}"
         )
         return False
     return True
 
 
 def _count_trees(run: RunDir) -> int:
-    """How many worktrees a run has; none where they cannot be looked at, which is reported when they are to be removed."""
+    """Return how many worktrees a run has, 0 if they are unreadable; the removal reports that error."""
     try:
         return count_trees(run)
     except OSError:
@@ -197,8 +200,8 @@ def _size(path: Path) -> int:
     return size
 
 
-def _write(screen: Screen, doomed: list[Doomed]) -> None:
-    if not doomed:
+def _write(screen: Screen, candidates: list[Candidate]) -> None:
+    if not candidates:
         screen.line("Nothing to delete.")
         return
     screen.table(
@@ -210,7 +213,7 @@ def _write(screen: Screen, doomed: list[Doomed]) -> None:
                 human_size(facts.size_bytes),
                 f"{facts.worktrees} worktree{'s' if facts.worktrees > 1 else ''}" if facts.worktrees else "",
             )
-            for facts in doomed
+            for facts in candidates
         ],
         indent=0,
     )
@@ -218,6 +221,6 @@ def _write(screen: Screen, doomed: list[Doomed]) -> None:
 
 def _ask(what: str, count: int, *, as_json: bool) -> bool:
     if as_json or not sys.stdin.isatty():
-        raise UsageError("bartack clean", "nobody is there to ask; --yes deletes without asking")
+        raise UsageError("bartack clean", "there is no terminal to confirm on; --yes deletes without asking")
     runs = "this run" if count == 1 else f"these {count} runs"
     return click.confirm(f"Delete {what}{runs} with everything in them?", err=True)

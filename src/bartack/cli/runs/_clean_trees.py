@@ -1,4 +1,4 @@
-"""What ``bartack clean`` does about the worktrees of runs. Light: most runs have none, and then nothing is imported."""
+"""Worktrees in ``bartack clean``. ``bartack.pipeline`` is imported only for runs that have worktrees: most have none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _has_trees(run: RunDir) -> bool:
 
 
 def count_trees(run: RunDir) -> int:
-    """How many worktrees a run has."""
+    """Return how many worktrees a run has."""
     if not _has_trees(run):
         return 0
     from bartack.pipeline import count_trees  # noqa: PLC0415 - see the module
@@ -29,7 +29,7 @@ def count_trees(run: RunDir) -> int:
 
 
 def clear_trees(run: RunDir) -> Cleared | None:
-    """Remove the worktrees of a run, as far as nothing is lost; ``None`` if it never had any."""
+    """Remove the worktrees of a run whose content is saved elsewhere; ``None`` if the run never had any."""
     if not _has_trees(run):
         return None
     from bartack import pipeline  # noqa: PLC0415 - see the module
@@ -42,7 +42,7 @@ def clear_trees(run: RunDir) -> Cleared | None:
 
 
 def write_cleared(screen: Screen, cleared: dict[str, Cleared]) -> None:
-    """Say what stays, and where what went is kept."""
+    """Write which worktrees and branches are kept, and where removed files are archived."""
     for found in cleared.values():
         for path in found.archives:
             screen.line(f"ignored files are in {_short(path)}")
@@ -51,7 +51,7 @@ def write_cleared(screen: Screen, cleared: dict[str, Cleared]) -> None:
         for path, why in found.kept.items():
             screen.line(f"kept {_short(path)}: {printable(why)}")
         for path in found.left:
-            screen.line(f"kept {_short(path)}: a command that was killed has left it")
+            screen.line(f"kept {_short(path)}: left over from a killed command")
 
 
 def _short(path: str) -> str:

@@ -24,43 +24,49 @@ _SHOWN: Final = 20
 
 _FILTERS: Final = (
     click.option(
-        "--mailbox", default="", metavar="NAME", help="Only of this mailbox; * and ? stand for any text."
+        "--mailbox", default="", metavar="NAME", help="Only letters for this mailbox; * and ? are wildcards."
     ),
-    click.option("--reason", type=click.Choice(get_args(Reason)), help="Only for this reason."),
-    click.option("--sender", default="", metavar="PATH", help="Only from this worker."),
-    click.option("--state", type=click.Choice(get_args(LetterState)), help="Only in this state."),
+    click.option("--reason", type=click.Choice(get_args(Reason)), help="Only letters with this reason."),
+    click.option("--sender", default="", metavar="PATH", help="Only letters from this worker."),
+    click.option("--state", type=click.Choice(get_args(LetterState)), help="Only letters in this state."),
     click.option(
         "--older-than",
         type=click.FloatRange(min=0),
         metavar="S",
-        help="Only what failed first so many seconds ago.",
+        help="Only letters that first failed at least S seconds ago.",
     ),
     click.option(
         "--newer-than",
         type=click.FloatRange(min=0),
         metavar="S",
-        help="Only what failed first within so many seconds.",
+        help="Only letters that first failed at most S seconds ago.",
     ),
-    click.option("--min-attempts", type=click.IntRange(min=0), help="Only after so many attempts."),
-    click.option("--key", default="", metavar="KEY", help="Only what was sent with this key."),
+    click.option(
+        "--min-attempts",
+        type=click.IntRange(min=0),
+        metavar="N",
+        help="Only letters with at least N attempts.",
+    ),
+    click.option("--key", default="", metavar="KEY", help="Only letters sent with this key."),
 )
 
 letters_argument = click.argument("letters", nargs=-1, metavar="[LETTER]...")
-all_option = click.option("--all", "everything", is_flag=True, help="All letters.")
+all_option = click.option("--all", "everything", is_flag=True, help="Choose all letters.")
 
 
 def filter_options(command: C) -> C:
-    """The options that choose letters."""
+    """Add the options that choose letters to a command."""
     for option in reversed(_FILTERS):
         command = option(command)
     return command
 
 
-@click.group(cls=PlainGroup, short_help="Look at dead letters, try them again, remove them.")
+@click.group(cls=PlainGroup, short_help="Inspect, retry, remove or export dead letters.")
 def dlq() -> None:
-    """Look at the dead letters of a run: messages that could not be delivered or processed.
+    """Inspect, retry, remove or export the dead letters of a run: messages that could not be delivered or processed.
 
-    Each keeps its message, its recipient, the reason, and what was tried. All commands work whether somebody runs the run or not.
+    Each letter keeps its message, its recipient, the reason and its delivery attempts. All commands work for active runs and for
+    all others.
     """
 
 
@@ -68,14 +74,20 @@ def dlq() -> None:
 @run_argument
 @filter_options
 @click.option(
-    "-n", "limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many."
+    "-n",
+    "limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="Show at most N.",
 )
 @workspace_option
 @json_option
 def list_letters(run: str, workspace: str, limit: int, *, as_json: bool, **chosen: object) -> None:
     """List the dead letters of a run, the oldest first.
 
-    Letters that were delivered after all are listed with --state redelivered. With --json each is one line, without its message.
+    --state redelivered lists letters that a retry has delivered. With --json each letter is one line, without its message.
     """
     page = _open(run, workspace).list_messages(limit, None, **_fields(chosen))
     if as_json:
@@ -109,7 +121,7 @@ def list_letters(run: str, workspace: str, limit: int, *, as_json: bool, **chose
 @workspace_option
 @json_option
 def show(run: str, letter: str, workspace: str, *, as_json: bool) -> None:
-    """Show one dead letter: its message, where it was to go, why it is dead, and what was tried."""
+    """Show one dead letter: its message, its recipient, the reason and its delivery attempts."""
     queue = _open(run, workspace)
     found = queue.show(letter)
     if as_json:
@@ -134,7 +146,7 @@ def show(run: str, letter: str, workspace: str, *, as_json: bool) -> None:
         screen.line(f"{iso(note.at)}  {note.event} {printable(note.detail)}".rstrip())
 
 
-@dlq.command(short_help="Try dead letters again.")
+@dlq.command(short_help="Retry dead letters.")
 @run_argument
 @letters_argument
 @filter_options
@@ -144,10 +156,10 @@ def show(run: str, letter: str, workspace: str, *, as_json: bool) -> None:
 def retry(
     run: str, letters: tuple[str, ...], workspace: str, *, everything: bool, as_json: bool, **chosen: object
 ) -> None:
-    """Put dead letters back into their mailboxes: the named ones, those that fit all options, or --all.
+    """Put dead letters back into their mailboxes: the named ones, those that match all options, or --all.
 
-    Each keeps the id and the key of its message. Letters that are on their way already, or have expired, are left alone.
-    Ends with 1 if a mailbox takes one of them no more, or has no room.
+    Each letter keeps the id and the key of its message. Letters that are being retried already, or have expired, are left alone.
+    The exit code is 1 if a mailbox is closed or has no room.
     """
     fields = _chosen("retry", letters, chosen, everything=everything)
     results = _open(run, workspace).retry_messages(fields)
@@ -157,7 +169,7 @@ def retry(
     else:
         screen = Screen(sys.stdout)
         if not results:
-            screen.line("There is nothing to try again.")
+            screen.line("There is nothing to retry.")
         for result in results:
             screen.line(f"{result.id}  {describe_outcome(result.outcome)}")
     if not all(is_success(result.outcome) for result in results):
@@ -169,7 +181,7 @@ def retry(
 @letters_argument
 @filter_options
 @all_option
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Remove without asking.")
 @workspace_option
 @json_option
 def purge(
@@ -182,9 +194,9 @@ def purge(
     as_json: bool,
     **chosen: object,
 ) -> None:
-    """Remove dead letters: the named ones, those that fit all options, or --all. Nothing is removed without a yes.
+    """Remove dead letters: the named ones, those that match all options, or --all. The command asks before it removes them.
 
-    The journal keeps what it says of them.
+    Their entries in the journal stay.
     """
     fields = _chosen("purge", letters, chosen, everything=everything)
     queue = _open(run, workspace)
@@ -200,12 +212,12 @@ def purge(
 @dlq.command(short_help="Write dead letters to a file.")
 @run_argument
 @filter_options
-@click.option("-o", "--output", metavar="FILE", help="Write here; stdout by default.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of stdout.")
 @workspace_option
 @json_option
 def export(run: str, workspace: str, output: str | None, *, as_json: bool, **chosen: object) -> None:
-    """Write dead letters with their messages, one JSON object a line. They stay where they are."""
-    del as_json  # it is JSON anyway
+    """Write dead letters with their messages, one JSON object a line. The letters are not removed."""
+    del as_json  # the output is always JSON
     queue, found = _open(run, workspace), locate(run, workspace)
     page = queue.list_messages(sys.maxsize, None, **_fields(chosen))
     with open_output(output, beside=str(found.path)) as out:
@@ -218,19 +230,19 @@ def _open(run: str, workspace: str) -> DeadLetterQueue:
 
 
 def _fields(chosen: dict[str, object]) -> dict[str, object]:
-    """The options that were given, as fields of a filter. No seconds are a limit, too."""
+    """The given options, as fields of a filter. Zero seconds are a limit, too."""
     return {name: value for name, value in chosen.items() if value not in (None, "")}
 
 
 def _chosen(
     command: str, letters: tuple[str, ...], chosen: dict[str, object], *, everything: bool
 ) -> dict[str, object]:
-    """What a command that changes letters is to change: it has to be said."""
+    """The filter of a command that changes letters; the user has to choose explicitly."""
     fields = _fields(chosen)
     if letters:
         fields["ids"] = list(letters)
     if not fields and not everything:
-        raise UsageError(f"bartack dlq {command}", "name letters, choose them with options, or say --all")
+        raise UsageError(f"bartack dlq {command}", "name letters, choose them with options, or give --all")
     return fields
 
 
@@ -239,7 +251,9 @@ def _agrees(queue: DeadLetterQueue, fields: dict[str, object], *, as_json: bool)
     if not page.letters:
         return True
     if as_json or not sys.stdin.isatty():
-        raise UsageError("bartack dlq purge", "nobody is there to ask; --yes removes without asking")
+        raise UsageError(
+            "bartack dlq purge", "there is no terminal to confirm on; --yes removes without asking"
+        )
     for letter in page.letters[:_SHOWN]:
         sys.stderr.write(f"{letter.id}  {printable(letter.mailbox)}  {letter.reason}\n")
     return click.confirm(f"Remove {_count(len(page.letters))}?", err=True)

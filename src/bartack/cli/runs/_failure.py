@@ -1,4 +1,4 @@
-"""How a failure is told to people: who failed, where in the source, and because of what."""
+"""The report of a failure for people: which worker failed, where in the source, and why."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
 
 SHOWN_FRAMES = 12
-"""More lines of a traceback than these are left out in the middle."""
+"""The largest number of traceback lines shown; the middle of a longer one is left out."""
 
 
 _CAP = re.compile(r"budget\.[a-z_]+")
@@ -50,11 +50,11 @@ _OF_THE_PROGRAM = (
     TypeMismatchError,
     WorkerDefinitionError,
 )
-"""Errors that a resume of the same program meets again."""
+"""Errors that occur again when the same program is resumed."""
 
 
 def error_name(error: ErrorData) -> str:
-    """The class of an error, as people know it, with its code."""
+    """Return the class name of an error, with its code."""
     name = error.type.rpartition(":")[2]
     return f"{name} [{error.code}]" if error.code else name
 
@@ -68,7 +68,7 @@ class FailureText:
         self._root = root
 
     def write(self, error: ErrorData, indent: str = "  ") -> None:
-        """An error with its traceback, and what caused it."""
+        """Write an error with its traceback and its causes."""
         for line in self.lines(error, indent):
             self._screen.line(line)
 
@@ -98,7 +98,7 @@ class FailureText:
                 yield f"{indent}  ... the same {_times(frame.repeated)} more ..."
 
     def _frame(self, error: ErrorData, frame: StackLine) -> Iterator[str]:
-        """One line of a traceback: the place, and what stands there."""
+        """One frame of a traceback: the place and the source line."""
         drawn = self._drawn(error, frame)
         if drawn:
             yield from drawn
@@ -109,7 +109,7 @@ class FailureText:
             yield f"    {printable(frame.text.strip())}"
 
     def _drawn(self, error: ErrorData, frame: StackLine) -> list[str]:
-        """A line of a Patchwork program as the checker shows one; nothing if its source is not there."""
+        """A line of a Patchwork program in the form of the checker; nothing if its source is missing."""
         if not frame.column:
             return []
         try:
@@ -128,7 +128,7 @@ class FailureText:
         return render(found, {name: source}).rstrip().splitlines()[1:]
 
     def _source(self, file: str) -> str:
-        """A file of the program by the place a person edits it at, not by its copy in the run."""
+        """The path of a source file in the workspace, not of its copy in the run."""
         if file.startswith(self._pinned):
             file = os.path.join(self._root, file.removeprefix(self._pinned))
         return printable(short_path(file))
@@ -139,7 +139,7 @@ def _times(count: int) -> str:
 
 
 def write_failure(screen: Screen, run: RunDir, state: State) -> None:
-    """Why a session failed."""
+    """Write why a session failed."""
     failure = state.failure
     assert failure is not None
     who = failure.worker or "the session"
@@ -157,11 +157,11 @@ def write_failure(screen: Screen, run: RunDir, state: State) -> None:
 
 
 def known_error(data: ErrorData) -> BartackError | None:
-    """The error of Bartack that a failure is, or that it came from; ``None`` if the program raised one of its own."""
+    """Return the Bartack error that is a failure or its cause; ``None`` if the program raised an error of its own."""
     cause: ErrorData | None = data
     while cause is not None:
         if cause.code and cause.type.startswith(_OWN_ERRORS):
-            # Only this one: what caused it may be of a class of the program, which nobody imports here.
+            # Without its cause: that may be of a class of the program, which must not be imported here.
             error = revive_error(msgspec.structs.replace(cause, cause=None))
             return error if isinstance(error, BartackError) else None
         cause = cause.cause
@@ -169,12 +169,12 @@ def known_error(data: ErrorData) -> BartackError | None:
 
 
 def needs_update(data: ErrorData) -> bool:
-    """Whether the program has to be changed: a resume of the same one fails in the same place."""
+    """Whether the program has to be changed, because a resume without a change fails in the same place."""
     return isinstance(known_error(data), _OF_THE_PROGRAM)
 
 
 def spent_setting(data: ErrorData) -> str:
-    """The setting to raise where a run failed because its budget is used up; empty if that is not why."""
+    """Return the setting to raise if the run failed because its budget is used up, else an empty string."""
     known = known_error(data)
     if isinstance(known, BudgetExceededError):
         return f"budget.{known.unit}"

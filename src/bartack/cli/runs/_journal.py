@@ -25,7 +25,7 @@ from bartack.journal import Entry, FileReader, JournalReport, open_reader, verif
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _RUN_NAME: Final = re.compile(r"latest|(run-)?[0-9][0-9a-f-]*|run-")
-"""What may be meant as a run, where no such file is there."""
+"""The form of a run's name; used if there is no file of that name."""
 
 path_argument = click.argument("path", metavar="RUN|PATH")
 
@@ -34,20 +34,26 @@ path_argument = click.argument("path", metavar="RUN|PATH")
 def journal() -> None:
     """Read, check and export the journal of a run.
 
-    RUN is its id, a unique beginning of it, or 'latest'; PATH a journal file or the directory that holds it. Nothing is changed,
-    and no owner is disturbed.
+    RUN is its id, a unique prefix of it, or 'latest'. PATH is a journal file or its directory. The commands change nothing and do
+    not disturb the owner of the journal.
     """
 
 
 @journal.command(short_help="Print the entries.")
 @path_argument
 @click.option(
-    "--from", "first", type=click.IntRange(min=1), default=1, metavar="SEQ", help="Begin with this entry."
+    "--from", "first", type=click.IntRange(min=1), default=1, metavar="SEQ", help="Start with this entry."
 )
 @click.option("--to", "last", type=click.IntRange(min=1), metavar="SEQ", help="End with this entry.")
-@click.option("--kind", "kinds", multiple=True, metavar="GLOB", help="Only kinds like this; may be repeated.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="GLOB",
+    help="Print only these kinds of entries; can be repeated.",
+)
 @click.option("-f", "--follow", is_flag=True, help="Wait for more entries until Ctrl-C.")
-@click.option("--full", is_flag=True, help="Do not shorten, and print large values too.")
+@click.option("--full", is_flag=True, help="Do not shorten lines, and print large values, too.")
 @workspace_option
 @json_option
 def show(
@@ -61,10 +67,9 @@ def show(
     full: bool,
     as_json: bool,
 ) -> None:
-    """Print the entries of a journal, one a line: place, time (UTC), kind and data.
+    """Print the entries of a journal, one a line: number, time (UTC), kind and data.
 
-    On a terminal each line is shortened to its width. With --json each entry is one JSON object, with its large value only if
-    --full is given.
+    On a terminal each line is shortened to its width. With --json each entry is one JSON object; --full adds large values.
     """
     screen = Screen(sys.stdout)
     with open_reader(_find(path, workspace)) as reader:
@@ -80,10 +85,10 @@ def show(
 @workspace_option
 @json_option
 def verify(path: str, workspace: str, *, as_json: bool) -> Exit:
-    """Check every line of a journal and every large value it refers to; change nothing.
+    """Check every line of a journal and every large value it refers to, without changing anything.
 
-    The command ends with 0 if everything that was acknowledged is whole, and with 10 if not. A line that was still being
-    written when its owner died was never acknowledged and is no damage: the next owner cuts it off and keeps it in a file.
+    The exit code is 0 if all acknowledged entries are intact, and 10 if not. A line that was being written when its owner died
+    was never acknowledged and does not count as damage: the next owner cuts it off and keeps it in a file.
     """
     report = verify_journal(_find(path, workspace))
     if as_json:
@@ -95,18 +100,18 @@ def verify(path: str, workspace: str, *, as_json: bool) -> Exit:
 
 @journal.command(short_help="Print all entries as JSON lines, large values included.")
 @path_argument
-@click.option("-o", "--output", metavar="FILE", help="Write to this file, which appears when it is complete.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file; it appears when it is complete.")
 @click.option(
     "--ledger", is_flag=True, help="Print a run of the pipeline as messages of the line protocol instead."
 )
-@click.option("--check", is_flag=True, help="PATH is such a ledger: say what is wrong with it.")
+@click.option("--check", is_flag=True, help="Check the ledger in the file PATH and print its faults.")
 @workspace_option
 def export(path: str, output: str | None, workspace: str, *, ledger: bool, check: bool) -> Exit:
     """Print all entries as JSON, one object a line, in their order.
 
-    Each line has seq, commit, at (microseconds since 1970, UTC), kind and data, and value if the entry has one; entries that
-    were written together are lines of their own, and large values are put in. A value that is no JSON is there as
-    value_base64. A line that its owner is still writing is left out.
+    Each line has seq, commit, at (microseconds since 1970, UTC), kind and data, and value if the entry has one. Each entry is a
+    line of its own, also if it was written in a group. Large values are included. A value that is not JSON is given as
+    value_base64. A line that the owner is still writing is left out.
     """
     if check:
         return _check_ledger(path)
@@ -125,15 +130,17 @@ def _ledger(reader: FileReader, path: str) -> Iterator[bytes]:
 
     created = next((entry for entry in reader.read() if entry.kind == "run.created"), None)
     if created is None or created.data.get("worker") != MAIN:
-        raise UsageError("bartack journal export", f"{path} is no run of the pipeline: it has no ledger")
+        raise UsageError(
+            "bartack journal export", f"{path} is not a run of the pipeline, so it has no ledger"
+        )
     yield from export_ledger(path)
 
 
 def _find(asked: str, workspace: str) -> str:
-    """The journal that is meant: one that is there, else that of a run."""
+    """Find a journal: an existing file or directory, else the journal of a run."""
     if os.path.lexists(asked) or not _RUN_NAME.fullmatch(asked):
         return asked
-    from bartack.cli.runs._runs import locate  # noqa: PLC0415 - a journal can be read without knowing of runs
+    from bartack.cli.runs._runs import locate  # noqa: PLC0415 - a journal can be read without a run
 
     return str(locate(asked, workspace).path)
 
@@ -163,13 +170,13 @@ def _until(entries: Iterator[Entry], last: int) -> Iterator[Entry]:
     for entry in takewhile(lambda entry: entry.seq <= last, entries):
         yield entry
         if entry.seq == last:
-            return  # a follower would wait for the entry behind it
+            return  # a follower would wait for the next entry
 
 
 def _json_writer(reader: FileReader, *, full: bool) -> Callable[[Entry], None]:
     def put(entry: Entry) -> None:
         value = None if entry.ref is not None and not full else reader.load_value(entry)
-        sys.stdout.buffer.write(encode_entry(entry, value))  # JSON is UTF-8, whatever the terminal is
+        sys.stdout.buffer.write(encode_entry(entry, value))  # JSON is UTF-8 in every locale
 
     return put
 
@@ -194,7 +201,7 @@ def _value_text(reader: FileReader, entry: Entry, *, full: bool) -> str:
 
 
 def time_text(at: int) -> str:
-    """Microseconds since 1970 as a time in UTC, to the millisecond."""
+    """Format microseconds since 1970 as a time in UTC, to the millisecond."""
     try:
         return (_EPOCH + timedelta(microseconds=at)).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
     except OverflowError:
@@ -224,9 +231,9 @@ def _state(screen: Screen, report: JournalReport) -> str:
     if report.blob_problems:
         return screen.paint("large values are damaged", "red")
     if damage is not None:
-        sentence = f"whole up to byte {damage.offset}; entry {damage.seq} behind it is unfinished and was never acknowledged"
+        sentence = f"intact up to byte {damage.offset}; entry {damage.seq} after it is unfinished and was never acknowledged"
         return screen.paint(sentence, "yellow")
-    return screen.paint("whole", "green")
+    return screen.paint("intact", "green")
 
 
 def _values_text(report: JournalReport) -> str:

@@ -1,7 +1,7 @@
-"""What a person, a log or a program sees of a run while it runs: three views, one for each of them.
+"""Three views of an active run: for a terminal, for a log, and as JSON for programs.
 
-A view lives in the hub's process and is called from its loop, so it never waits. What a worker prints goes to stdout; everything
-else goes to stderr. ``_ask.py`` is the terminal's way to answer questions.
+A view lives in the hub's process and is called from its loop, so it never blocks. The output of workers goes to stdout;
+everything else goes to stderr. ``_ask.py`` asks the questions of a run on the terminal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from bartack.cli.app._paint import Board
-from bartack.cli.app._terminal import Colour, Screen, columns, human_time, printable, say
+from bartack.cli.app._terminal import Colour, Screen, columns, human_time, printable, write_note
 from bartack.cli.runs._ask import Asker
 from bartack.cli.runs._runs import load_value
 from bartack.core import SystemClock
@@ -30,13 +30,13 @@ from bartack.runtime.state.timeline import name_deadlock
 from bartack.runtime.state.worker_state import OpenStep, Recorded, Worker
 
 DRAW_S: Final = 0.1
-"""The view of a terminal is not drawn more often than this."""
+"""The shortest time between two redraws of the terminal."""
 ROWS: Final = 12
-"""At most so many workers are shown."""
+"""The largest number of workers shown."""
 
 
 SETTLED_S: Final = 0.1
-"""How long a run waits for a person before it counts as waiting."""
+"""How long a run has to be blocked on a person before it counts as waiting."""
 
 
 class View:
@@ -45,7 +45,7 @@ class View:
     Args:
         run: The run.
         began: ``started`` or ``resumed``.
-        patient: A run that only a person can help is not stopped.
+        patient: Whether a run that is blocked on a person stays active.
     """
 
     listens = True
@@ -62,13 +62,13 @@ class View:
 
     @property
     def elapsed_s(self) -> float:
-        """How long the run is watched."""
+        """How long this view has watched the run."""
         return time.monotonic() - self._began
 
     def reopened(self, how: Reopened) -> None:
         """See ``Observer.reopened``."""
         for text in how.notes():
-            say(printable(text))
+            write_note(printable(text))
 
     def opened(self, hub: Hub) -> None:
         """See ``Observer.opened``."""
@@ -77,8 +77,8 @@ class View:
         self.announce()
 
     def announce(self) -> None:
-        """Say which run begins."""
-        say(f"{self.run.id} {self._how}")
+        """Write which run starts."""
+        write_note(f"{self.run.id} {self._how}")
 
     def entries(self, recorded: list[Recorded]) -> None:
         """See ``Observer.entries``."""
@@ -96,14 +96,14 @@ class View:
         if not self._hub.needs_a_person:
             self._needed_since = None
         elif self._needed_since is None:
-            # Branches of a worker ask for their steps one by one: another one may be on its way.
+            # Branches of a worker request their steps one by one: the next request may already be on its way.
             self._needed_since = time.monotonic()
             self._hub.take_turn_after(SETTLED_S)
         elif time.monotonic() - self._needed_since >= SETTLED_S:
             self._hub.interrupt("waiting")
 
     def close(self) -> None:
-        """The hub is gone."""
+        """Clean up after the hub has stopped."""
 
 
 class JsonView(View):
@@ -116,7 +116,7 @@ class JsonView(View):
             put_event(event)
 
     def announce(self) -> None:
-        """Say which run begins; if it is new, also with the entries that made it."""
+        """Write which run starts; for a new run, also the entries that created it."""
         put_event({"event": "run", "run": self.run.id, "dir": str(self.run.path), "began": self._how})
         if self._how == "started":
             self._put_first_entries()
@@ -136,12 +136,12 @@ class JsonView(View):
 
 
 def event_of(data: EntryData, seq: int, at: int) -> dict[str, object]:
-    """An entry as an event."""
+    """Return an entry as an event."""
     return {"event": data.kind, "seq": seq, "at": at, **msgspec.to_builtins(data)}
 
 
 def put_event(event: dict[str, object], value: msgspec.Raw | None = None, ref: object = None) -> None:
-    """Write an event as one line; a large value only by its checksum."""
+    """Write an event as one line; a large value is given by its checksum."""
     if value is not None:
         event["value"] = value
     if ref is not None:
@@ -150,10 +150,10 @@ def put_event(event: dict[str, object], value: msgspec.Raw | None = None, ref: o
 
 
 def _readable_json(text: str) -> str:
-    """JSON that stays JSON on stdout: where its encoding lacks letters, they are escaped as JSON does it."""
+    """Escape, as JSON does, the characters that the encoding of stdout lacks."""
     if text.isascii() or (sys.stdout.encoding or "utf-8").lower().replace("-", "") == "utf8":
         return text
-    # Outside of texts JSON has ASCII characters only.
+    # Outside of strings JSON has only ASCII characters.
     return "".join(letter if letter.isascii() else json.dumps(letter)[1:-1] for letter in text)
 
 
@@ -167,12 +167,12 @@ class Running:
 
 
 class PlainView(View):
-    """Lines on stderr, for a log or a pipe; what is printed goes to stdout. All in the order of the journal."""
+    """Lines on stderr, for a log or a pipe; output of workers goes to stdout. All in the order of the journal."""
 
     def __init__(self, run: RunDir, *, began: str, patient: bool) -> None:
         super().__init__(run, began=began, patient=patient)
         self._running: dict[tuple[str, int], Running] = {}
-        """By the step that made them: the workers that are under way, and those that wait."""
+        """The active and the waiting workers, by the step that started them."""
 
     def entries(self, recorded: list[Recorded]) -> None:
         """See ``Observer.entries``."""
@@ -181,8 +181,8 @@ class PlainView(View):
                 case WorkerSpawned() as spawned:
                     self._spawned(spawned)
                 case WorkerEnded(path=path, error=error):
-                    told = "ended" if error is None else f"failed: {error.message.partition(chr(10))[0]}"
-                    self._line(path, told)
+                    outcome = "ended" if error is None else f"failed: {error.message.partition(chr(10))[0]}"
+                    self._line(path, outcome)
                     self._start_next(path)
                 case Output(p=p, channel=channel):
                     self._output(p, channel, msgspec.json.decode(load_value(self.run, entry.value), type=str))
@@ -192,7 +192,7 @@ class PlainView(View):
         sys.stderr.flush()
 
     def _spawned(self, data: WorkerSpawned) -> None:
-        """A worker starts at once, or when others have ended, if its delegate has a limit that is reached."""
+        """A worker starts at once, or after another has ended if the limit of its delegate is reached."""
         step = (data.p, data.n)
         if step not in self._running:
             owner = self.state.worker_of(data.p) if data.p else None
@@ -211,7 +211,7 @@ class PlainView(View):
         if running is None:
             return
         if path in running.waiting:
-            running.waiting.remove(path)  # it has ended before it began
+            running.waiting.remove(path)  # it ended before it started
         elif running.waiting and self.state.failure is None:
             self._line(running.waiting.popleft(), "started")
         else:
@@ -222,7 +222,7 @@ class PlainView(View):
         if channel == "note":
             self._line(worker, text)
         elif channel in {"out", "err"}:
-            # What a command writes belongs to its program: it is not mixed with whose it is.
+            # The output of a command is passed on unchanged, without the worker's name.
             stream = sys.stdout if channel == "out" else sys.stderr
             stream.write(f"{text}\n")
             stream.flush()
@@ -240,7 +240,7 @@ class PlainView(View):
 
 
 class TerminalView(View):
-    """A few lines at the bottom of the terminal that show what goes on; questions are asked right there."""
+    """A few lines at the bottom of the terminal that show the progress; questions are asked there, too."""
 
     def __init__(
         self, run: RunDir, *, began: str, patient: bool, asks: bool, colour: Colour = "auto"
@@ -274,7 +274,7 @@ class TerminalView(View):
         super().turn(state)
 
     def close(self) -> None:
-        """The hub is gone."""
+        """Clean up after the hub has stopped."""
         if self._asker is not None and self._asker.asking:
             self._asker.leave()
         self._board.erase()
@@ -307,11 +307,11 @@ class TerminalView(View):
             self._asker.show()
 
 
-# What is drawn.
+# Drawing.
 
 
 def draw(screen: Screen, run: RunDir, state: State, elapsed_s: float, waits: Sequence[str] = ()) -> None:
-    """The view of a terminal."""
+    """Draw the state of a run."""
     program = state.run.name if state.run is not None else ""
     head = (
         f"{screen.paint(run.id, 'bold')}  {printable(program)}  {_status(screen, state)}  {_clock(elapsed_s)}"
@@ -342,7 +342,7 @@ def _clock(seconds: float) -> str:
 
 
 def _name(worker: Worker) -> str:
-    """A worker by its own name, below the one that made it."""
+    """The name of a worker, indented below its parent."""
     parent, slash, own = worker.path.rpartition("/")
     place, colon, name = own.partition(":")
     depth = parent.count("/") + 1 if slash else 0
@@ -352,13 +352,13 @@ def _name(worker: Worker) -> str:
 def _doing(screen: Screen, worker: Worker, now: int) -> tuple[str, str]:
     steps = [step for step in worker.open.values() if step.step != "timeout"]
     if not steps:
-        return screen.paint("starts" if worker.status == "waiting" else "computes", "dim"), ""
+        return screen.paint("starting" if worker.status == "waiting" else "computing", "dim"), ""
     newest = max(steps, key=lambda step: step.at)
     more = f" (and {len(steps) - 1} more)" if len(steps) > 1 else ""
-    return printable(f"{_words(newest)}{more}"), _clock((now - newest.at) / 1e6)
+    return printable(f"{_describe(newest)}{more}"), _clock((now - newest.at) / 1e6)
 
 
-def _words(step: OpenStep) -> str:
+def _describe(step: OpenStep) -> str:
     kind = "step" if step.step == "body" else step.step
     about = f"{kind} {step.about}".rstrip()
     again = f", attempt {step.attempt}" if step.attempt > 1 else ""
@@ -366,15 +366,15 @@ def _words(step: OpenStep) -> str:
 
 
 def _rest(state: State, working: int) -> list[str]:
-    said: list[str] = []
+    lines: list[str] = []
     ended = len(state.workers) - working
     if working > ROWS:
-        said.append(f"and {working - ROWS} workers more")
+        lines.append(f"and {working - ROWS} more workers")
     if ended:
-        said.append(f"{ended} worker{'s' if ended != 1 else ''} ended")
+        lines.append(f"{ended} worker{'s' if ended != 1 else ''} ended")
     queued = [f"{name} {len(box)}" for name, box in state.mailboxes.items() if len(box)]
     if queued:
-        said.append(f"messages queued: {', '.join(queued[:8])}")
+        lines.append(f"messages queued: {', '.join(queued[:8])}")
     if state.spent_usd:
-        said.append(f"{state.spent_usd:.2f} USD spent")
-    return said
+        lines.append(f"{state.spent_usd:.2f} USD spent")
+    return lines

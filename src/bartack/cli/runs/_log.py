@@ -1,4 +1,4 @@
-"""``bartack log``: what a run printed, logged and noted, as it is in its transcript."""
+"""``bartack log``: the transcript of a run, with its output, log lines and notes."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from bartack.runtime.rundir.presence import is_active
 from bartack.runtime.rundir.transcript import has_facts, lost_lines, read_transcript
 
 LOOK_S = 2.0
-"""How often a follower looks whether anybody runs the run."""
+"""How often a follower checks whether the run is still active."""
 
 
-@click.command(short_help="Print what a run printed, logged and noted.")
+@click.command(short_help="Print the output, log lines and notes of a run.")
 @latest_argument
-@click.option("-f", "--follow", is_flag=True, help="Wait for more until nobody runs the run any more.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for more lines until the run is no longer active.")
 @workspace_option
 @json_option
 def log(run: str, workspace: str, *, follow: bool, as_json: bool) -> None:
-    """Print what a run printed, logged and noted, in order: time (UTC), worker and text.
+    """Print the output, log lines and notes of a run, in order: time (UTC), worker and text.
 
-    The last line of a failed run says why it failed.
+    The last line of a failed run is the reason of its failure.
 
     With --json each text of a worker is one JSON object: seq, at, worker path, channel (print or log) and text.
     """
@@ -68,7 +68,7 @@ def _print_transcript(run: RunDir, *, follow: bool) -> None:
 
 
 def _print_failure(run: RunDir) -> None:
-    """Why the run has failed, as the last line."""
+    """Print why the run failed, as the last line."""
     chronicle = read_chronicle(run, newest=1)
     failure = chronicle.state.failure
     if failure is None or is_active(run):
@@ -80,7 +80,7 @@ def _print_failure(run: RunDir) -> None:
 
 
 def _texts(stream: BinaryIO) -> Iterator[str]:
-    """What was added since."""
+    """The lines that were added to the stream."""
     while chunk := stream.readline():
         yield chunk.decode("utf-8", "replace")
 

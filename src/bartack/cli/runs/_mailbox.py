@@ -1,4 +1,4 @@
-"""``bartack mailbox``: what is in the mailboxes of a run, and messages from and to the shell."""
+"""``bartack mailbox``: inspect the mailboxes of a run, send and receive messages from a shell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from bartack.cli.app._app import PlainGroup
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, printable, say
+from bartack.cli.app._terminal import Screen, printable, write_note
 from bartack.cli.runs._runs import iso, latest_argument, load_value, locate, run_argument, workspace_option
 from bartack.errors import ReceiveTimeoutError, RunNotActiveError, UsageError
 from bartack.messaging import BroadcastResult, Mailbox, Message, check_name, check_topic, is_success
@@ -26,11 +26,11 @@ from bartack.runtime.state.worker_state import Value
 name_argument = click.argument("name")
 
 
-@click.group(cls=PlainGroup, short_help="Look into mailboxes, send and receive.")
+@click.group(cls=PlainGroup, short_help="Inspect mailboxes, send and receive messages.")
 def mailbox() -> None:
-    """Look into the mailboxes of a run, send messages and receive them.
+    """Inspect the mailboxes of a run, send and receive messages.
 
-    A mailbox exists from its first use on. Messages are JSON values.
+    A mailbox is created by its first use. Messages are JSON values.
     """
 
 
@@ -39,9 +39,9 @@ def mailbox() -> None:
 @workspace_option
 @json_option
 def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
-    """List the mailboxes of a run, or of the newest one, with their counts and the topics that they are subscribed to.
+    """List the mailboxes of a run, or of the newest run, with their counts and topics.
 
-    Kept are the messages that were sent while nobody ran the run: they are queued when it is resumed.
+    The column 'kept' counts messages that were sent while the run was not active; they are queued when it is resumed.
     """
     found = locate(run, workspace)
     boxes = read_state(found).mailboxes
@@ -81,18 +81,24 @@ def list_mailboxes(run: str, workspace: str, *, as_json: bool) -> None:
     screen.table([[screen.paint(head, "dim") for head in heads], *rows], indent=0)
 
 
-@mailbox.command(short_help="Show what is queued, without taking it.")
+@mailbox.command(short_help="Show queued messages without receiving them.")
 @run_argument
 @name_argument
 @click.option(
-    "-n", "limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
+    "-n",
+    "limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Show at most N.",
 )
 @workspace_option
 @json_option
 def peek(run: str, name: str, limit: int, workspace: str, *, as_json: bool) -> None:
-    """Show the messages that are queued in a mailbox, the oldest first, without taking them.
+    """Show the messages that are queued in a mailbox, the oldest first, without receiving them.
 
-    Behind them are those that were sent while nobody ran the run; they are queued when it is resumed.
+    After them the command lists messages that were sent while the run was not active; they are queued when it is resumed.
     """
     check_name(name)
     found = locate(run, workspace)
@@ -119,7 +125,7 @@ def peek(run: str, name: str, limit: int, workspace: str, *, as_json: bool) -> N
 
 
 def _kept(left: LeftMessage) -> Message:
-    """A message that was left for a run, as it will be in its mailbox."""
+    """A message that was stored for a run, as it will be in its mailbox."""
     return Message(
         id=left.key, order=0, sender="kept", size=len(left.value), at=left.at, value=left.value, key=left.key
     )
@@ -139,14 +145,15 @@ def _facts(run: RunDir, message: Message) -> dict[str, object]:
 @run_argument
 @name_argument
 @click.argument("value", default="-")
-@click.option("--text", is_flag=True, help="VALUE is a text, not JSON.")
-@click.option("--key", default="", metavar="KEY", help="Send only once what has this key.")
+@click.option("--text", is_flag=True, help="Send VALUE as a text, not as JSON.")
+@click.option("--key", default="", metavar="KEY", help="Send at most one message with this key.")
 @workspace_option
 @json_option
 def send(run: str, name: str, value: str, key: str, workspace: str, *, text: bool, as_json: bool) -> None:
-    """Send VALUE, which is JSON, to a mailbox, and print the id of the message. Without VALUE, or with -, it is read from stdin.
+    """Send VALUE, which is JSON, to a mailbox and print the id of the message. VALUE is read from stdin if it is missing or '-'.
 
-    The message is durable when the command ends. If nobody runs the run, it is kept and delivered when it is resumed.
+    The message is durable when the command returns. If the run is not active, the message is stored and delivered when the run
+    is resumed.
     """
     check_name(name)
     found = locate(run, workspace)
@@ -164,7 +171,7 @@ def send(run: str, name: str, value: str, key: str, workspace: str, *, text: boo
     else:
         sys.stdout.write(f"{sent}\n")
         if kept:
-            say(f"kept for {found.id}, which nobody runs now; 'bartack resume {found.id}' delivers it")
+            write_note(f"stored for {found.id}, which is not active; 'bartack resume {found.id}' delivers it")
 
 
 def _encode(value: str, *, is_text: bool) -> bytes:
@@ -173,20 +180,22 @@ def _encode(value: str, *, is_text: bool) -> bytes:
     try:
         return msgspec.json.encode(msgspec.json.decode(value))
     except msgspec.DecodeError as error:
-        raise UsageError("bartack mailbox send", f"VALUE is no JSON ({error}); --text sends a text") from None
+        raise UsageError(
+            "bartack mailbox send", f"VALUE is not JSON ({error}); --text sends it as a text"
+        ) from None
 
 
 @mailbox.command(short_help="Publish a message to a topic.")
 @run_argument
 @click.argument("topic")
 @click.argument("value", default="-")
-@click.option("--text", is_flag=True, help="VALUE is a text, not JSON.")
+@click.option("--text", is_flag=True, help="Send VALUE as a text, not as JSON.")
 @workspace_option
 @json_option
 def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_json: bool) -> None:
-    """Send VALUE, which is JSON, to every mailbox that is subscribed to a topic, and print those that took it.
+    """Send VALUE, which is JSON, to every mailbox that is subscribed to a topic, and print the mailboxes that accepted it.
 
-    Without VALUE, or with -, it is read from stdin. Ends with 9 if nobody runs the run.
+    VALUE is read from stdin if it is missing or '-'. The exit code is 9 if the run is not active.
     """
     check_topic(topic)
     found = locate(run, workspace)
@@ -205,18 +214,26 @@ def publish(run: str, topic: str, value: str, workspace: str, *, text: bool, as_
 @mailbox.command(short_help="Receive messages.")
 @run_argument
 @name_argument
-@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Wait at most so many seconds.")
-@click.option("--count", type=click.IntRange(min=1), default=1, show_default=True, help="So many messages.")
+@click.option("--timeout", type=click.FloatRange(min=0), metavar="S", help="Wait at most S seconds.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=1,
+    show_default=True,
+    help="Receive N messages.",
+)
 @click.option("--follow", is_flag=True, help="Receive until the run ends.")
 @workspace_option
 @json_option
 def receive(
     run: str, name: str, timeout: float | None, count: int, workspace: str, *, follow: bool, as_json: bool
 ) -> None:
-    """Receive messages from a mailbox and print each as one line of JSON. With --json with its id, sender and attempt.
+    """Receive messages from a mailbox and print each as one line of JSON. --json adds its id, sender and attempt.
 
-    A message is acknowledged when its line is written: whoever is killed before that leaves it in its place, so a message may
-    come twice. Ends with 8 if no message came in time, and with 9 if nobody runs the run.
+    The command acknowledges a message after it has written its line. If the command is killed before that, the message stays in
+    the mailbox, so a message can be printed twice. The exit code is 8 if no message arrives in time, and 9 if the run is not
+    active.
     """
     check_name(name)
     request = Request(mailbox=name, timeout_s=timeout)

@@ -1,4 +1,4 @@
-"""``bartack run`` without a program: the pipeline. Says what is to be done, looks whether all is there, and runs it."""
+"""``bartack run`` without a program: choose the tasks of the pipeline, check their requirements, create the run."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from bartack.cli.app._terminal import say
-from bartack.cli.runs._wish import Wish
+from bartack.cli.app._terminal import write_note
+from bartack.cli.runs._pipeline_options import PipelineOptions
 from bartack.config.load import Config, Reading, read_settings
 from bartack.errors import ConfigError, UsageError
 from bartack.pipeline import (
@@ -35,37 +35,37 @@ from bartack.runtime.rundir.layout import RunDir
 
 
 @contextmanager
-def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDir, Config]]:
-    """Make a run of the pipeline and hold the workspace for it.
+def new_run(options: PipelineOptions, workspace: Path, *, wait: bool) -> Generator[tuple[RunDir, Config]]:
+    """Create a run of the pipeline and hold the workspace for it.
 
     Raises:
-        ConfigError: Something that it needs is missing; no run was made.
-        UsageError: There is nothing to do; no run was made.
-        WorkspaceBusyError: Another run works in the workspace; no run was made.
+        ConfigError: A requirement is missing; no run was created.
+        UsageError: There are no tasks; no run was created.
+        WorkspaceBusyError: Another run works in the workspace; no run was created.
     """
-    reading = read_settings(workspace, wish.sets)
+    reading = read_settings(workspace, options.sets)
     reading.check()
     config = reading.config
-    tasks, instruction = _what(wish, config)
+    tasks, instruction = _what(options, config)
     roles = needed_roles(config, workspace, intake=bool(instruction))
     _check_ready(reading, workspace, roles)
-    settings = make_settings(config, roles, asks=_somebody_is_there(wish), workspace=workspace)
-    order = make_order(settings, tasks, instruction=instruction, yes=wish.yes)
+    settings = make_settings(config, roles, asks=_is_interactive(options), workspace=workspace)
+    order = make_order(settings, tasks, instruction=instruction, yes=options.yes)
     _warn(config)
     caution = warn_of_conflicts(config, roles, {task.id: task.depends_on for task in tasks})
     if caution:
-        say(caution)
+        write_note(caution)
     for name, path in ignored_files(workspace, config, tasks):
-        say(f"{name}: {path} is ignored by git: no worktree of a task has it (parallel.tasks)")
+        write_note(f"{name}: git ignores {path}, so the worktrees of tasks do not have it (parallel.tasks)")
     shared = settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        run = create_run(_order(order, no_input=wish.no_input), workspace, config, wish.sets)
+        run = create_run(_order(order, no_input=options.no_input), workspace, config, options.sets)
         lock.sign(run.id)
         yield run, config
 
 
 def _check_ready(reading: Reading, workspace: Path, roles: Sequence[PipelineRole]) -> None:
-    """Raise what stands first in the way of a run, before anything is paid for."""
+    """Raise the first obstacle of the run, before any agent is paid for."""
     found = find_obstacles(reading.config, workspace, os.environ, roles, probe=True)
     if not found:
         return
@@ -77,25 +77,28 @@ def _check_ready(reading: Reading, workspace: Path, roles: Sequence[PipelineRole
     raise ConfigError(blame.setting(first.setting, "").place, "\n".join([first.problem, *others]))
 
 
-def _what(wish: Wish, config: Config) -> tuple[list[TaskRecord], str]:
-    if wish.goal is not None and wish.instruction is not None:
-        raise UsageError("bartack run", "--goal is one task, --instruction becomes tasks: give one of them")
-    if wish.instruction is not None:
-        return [], _words("--instruction", wish.instruction)
-    goal = "" if wish.goal is None else _words("--goal", wish.goal)
-    tasks = choose_tasks(config, goal, wish.tasks)
-    if tasks:
-        return tasks, ""
-    if not _somebody_is_there(wish):
+def _what(options: PipelineOptions, config: Config) -> tuple[list[TaskRecord], str]:
+    if options.goal is not None and options.instruction is not None:
         raise UsageError(
             "bartack run",
-            "there is nothing to do: name a program, use --goal or --instruction, or write [[tasks]] in bartack.toml",
+            "--goal and --instruction exclude each other: a goal is one task, an instruction becomes tasks",
         )
-    return [], _words("the instruction", click.prompt("What is to be done", err=True))
+    if options.instruction is not None:
+        return [], _read_text("--instruction", options.instruction)
+    goal = "" if options.goal is None else _read_text("--goal", options.goal)
+    tasks = choose_tasks(config, goal, options.tasks)
+    if tasks:
+        return tasks, ""
+    if not _is_interactive(options):
+        raise UsageError(
+            "bartack run",
+            "there are no tasks: name a program, use --goal or --instruction, or write [[tasks]] in bartack.toml",
+        )
+    return [], _read_text("the instruction", click.prompt("What should be done", err=True))
 
 
-def _words(option: str, text: str) -> str:
-    """A text, from a file (@FILE) or from stdin (-)."""
+def _read_text(option: str, text: str) -> str:
+    """A text, read from a file (@FILE) or from stdin (-) if given so."""
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
@@ -113,17 +116,17 @@ def _text_of(option: str, named: str) -> str:
         raise UsageError("bartack run", f"{option} {named}: {problem}") from None
 
 
-def _somebody_is_there(wish: Wish) -> bool:
+def _is_interactive(options: PipelineOptions) -> bool:
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    return terminal and not wish.no_input and not os.environ.get("CI")
+    return terminal and not options.no_input and not os.environ.get("CI")
 
 
 def _warn(config: Config) -> None:
     mode = config.tests.judged_by
     if mode == "off":
-        say("tests are off: nobody checks whether the work is any good (tests.mode)")
+        write_note("tests are off: the work is not checked (tests.mode)")
     elif mode == "report":
-        say("there is no tests.command: the agent's word is taken for its tests")
+        write_note("tests.command is not set: the test results that the agent reports are accepted unchecked")
 
 
 def _order(order: PipelineOrder, *, no_input: bool) -> Order:

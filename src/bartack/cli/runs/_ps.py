@@ -1,4 +1,4 @@
-"""``bartack ps``: the processes of a run as a tree, told by its hub; of a run without one, its workers, told by the journal."""
+"""``bartack ps``: the processes of an active run as a tree, from its hub; the workers of any other run, from its journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from bartack.cli.app._options import json_option, write_json
-from bartack.cli.app._terminal import Screen, human_time, printable, say
+from bartack.cli.app._terminal import Screen, human_time, printable, write_note
 from bartack.cli.runs._runs import complete_run, locate, paint_status, workspace_option
 from bartack.cli.runs._status import write_deadlock
 from bartack.core import SystemClock
@@ -24,8 +24,8 @@ from bartack.runtime.rundir.presence import is_active
 from bartack.runtime.state.timeline import describe_worker
 
 
-class Household(NamedTuple):
-    """The processes of a run; of one that nobody runs, its workers."""
+class ProcessTree(NamedTuple):
+    """The processes of an active run, or the workers of any other run."""
 
     run: RunDir
     status: str
@@ -39,54 +39,54 @@ class Household(NamedTuple):
 @workspace_option
 @json_option
 def ps(run: str | None, workspace: str, *, as_json: bool) -> None:
-    """Show the processes of a run as a tree: its hub, its workers with the step each is busy with, its commands and agents.
+    """Show the processes of a run as a tree: its hub, its workers with their open steps, its commands and agents.
 
-    Of a run that nobody runs it shows the workers and how each stands. Without RUN, every run of the workspace that somebody
-    runs now.
+    For a run that is not active, the command shows the workers and their status. Without RUN it shows every active run of the
+    workspace.
     """
     named = [locate(run, workspace)] if run is not None else []
     runs = named or [found for found in list_runs(Path(workspace)) if is_active(found)]
-    told, stopped = _look_at_all(runs)
+    trees, stopped = _read_all(runs)
     if as_json:
-        write_json([_facts(household) for household in told])
+        write_json([_facts(tree) for tree in trees])
     else:
         screen = Screen(sys.stdout)
         if not runs:
             screen.line("No run is active here.")
-        for household in told:
-            _write(screen, household)
+        for tree in trees:
+            _write(screen, tree)
     if stopped:
         raise stopped[0]
 
 
-def _look_at_all(runs: list[RunDir]) -> tuple[list[Household], list[HubStoppedError]]:
-    """The processes of all runs that answer, and what is to be reported of those that are stopped."""
-    told: list[Household] = []
+def _read_all(runs: list[RunDir]) -> tuple[list[ProcessTree], list[HubStoppedError]]:
+    """The processes of all runs that answer, and the errors of those that are suspended."""
+    trees: list[ProcessTree] = []
     stopped: list[HubStoppedError] = []
     for run in runs:
         try:
-            told.append(look_at(run))
+            trees.append(read_tree(run))
         except HubStoppedError as error:
             stopped.append(error)
         except BartackError as error:
             if len(runs) == 1:
                 raise
-            say(f"{run.id} is left out: {printable(error.message)}")
-    return told, stopped
+            write_note(f"{run.id} is skipped: {printable(error.message)}")
+    return trees, stopped
 
 
-def look_at(run: RunDir) -> Household:
-    """The processes of a run, told by its hub; of one without a hub, what the journal tells of its workers."""
+def read_tree(run: RunDir) -> ProcessTree:
+    """Read the processes of a run from its hub, or its workers from the journal if it has no hub."""
     try:
         with HubClient(run) as hub:
             facts = msgspec.json.decode(hub.ask("state"), type=RunFacts)
             processes = msgspec.json.decode(hub.ask("ps"), type=list[Process])
-            return Household(run, facts.status, active=True, processes=processes, deadlock=facts.deadlock)
+            return ProcessTree(run, facts.status, active=True, processes=processes, deadlock=facts.deadlock)
     except RunNotActiveError:
         return _from_journal(run)
 
 
-def _from_journal(run: RunDir) -> Household:
+def _from_journal(run: RunDir) -> ProcessTree:
     state = read_state(run)
     status = status_of(run, state)
     processes: list[Process] = []
@@ -96,38 +96,38 @@ def _from_journal(run: RunDir) -> Household:
         if not worker.ended:
             process.status = status
         processes.append(process)
-    return Household(run, status, active=False, processes=processes)
+    return ProcessTree(run, status, active=False, processes=processes)
 
 
-def _facts(household: Household) -> dict[str, object]:
+def _facts(tree: ProcessTree) -> dict[str, object]:
     return {
-        "run": household.run.id,
-        "status": household.status,
-        "active": household.active,
-        "processes": msgspec.to_builtins(household.processes),
-        **({"deadlock": list(household.deadlock)} if household.deadlock else {}),
+        "run": tree.run.id,
+        "status": tree.status,
+        "active": tree.active,
+        "processes": msgspec.to_builtins(tree.processes),
+        **({"deadlock": list(tree.deadlock)} if tree.deadlock else {}),
     }
 
 
 # For people.
 
 
-def _write(screen: Screen, household: Household) -> None:
-    status = paint_status(screen, household.status)
-    screen.line(f"{screen.paint(household.run.id, 'bold')}  {status}")
+def _write(screen: Screen, tree: ProcessTree) -> None:
+    status = paint_status(screen, tree.status)
+    screen.line(f"{screen.paint(tree.run.id, 'bold')}  {status}")
     now_us = SystemClock().now_us()
     below: dict[str, list[Process]] = {}
-    known = {_name(process) for process in household.processes}
-    for process in household.processes:
+    known = {_name(process) for process in tree.processes}
+    for process in tree.processes:
         above = _above(process, known)
         below.setdefault(above, []).append(process)
     screen.listing([_row(screen, stem, process, now_us) for stem, process in _tree(below, "", "")])
-    if household.deadlock:
-        write_deadlock(screen, household.run.id, household.deadlock)
+    if tree.deadlock:
+        write_deadlock(screen, tree.run.id, tree.deadlock)
 
 
 def _tree(below: dict[str, list[Process]], name: str, stem: str) -> list[tuple[str, Process]]:
-    """Each process behind the branches that lead to it."""
+    """Each process with the branches of the tree in front of it."""
     rows: list[tuple[str, Process]] = []
     children = below.get(name, [])
     for process in children:
@@ -144,7 +144,7 @@ def _name(process: Process) -> str:
 
 
 def _above(process: Process, known: set[str]) -> str:
-    """What is shown above a process: what made it, or that one's worker if a branch of it did."""
+    """The parent of a process in the tree: its creator, or the creator's worker if a branch created it."""
     above = process.under
     while above and above not in known:
         above = above.rpartition(".")[0]
@@ -172,7 +172,7 @@ def _row(screen: Screen, stem: str, process: Process, now_us: int) -> tuple[str,
 
 
 def busy_with(process: Process, now_us: int) -> str:
-    """What a process does, in words."""
+    """Describe what a process is doing."""
     parts: list[str] = []
     if process.kind == "agent":
         parts.append(

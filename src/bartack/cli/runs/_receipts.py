@@ -1,4 +1,4 @@
-"""``bartack show RUN --verify``: the receipts of a run, and whether the files are still what they say."""
+"""``bartack show RUN --verify``: the receipts of a run, compared with the files in the workspace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STYLES: Final[dict[str, Style]] = {"same": "green", "changed": "yellow", "missi
 
 
 def show_receipts(run: RunDir, workspace: str, *, as_json: bool) -> None:
-    """Write each receipt with its artifacts, each the same, changed since, or missing."""
+    """Write each receipt and whether each of its artifacts is the same, changed or missing."""
     found = [
         (receipt, receipt.verify(workspace_of(run.path, workspace, receipt.task_id)))
         for receipt in iter_receipts(run.path)

@@ -1,4 +1,7 @@
-"""``bartack run`` and ``resume``: this process becomes the hub of the run and shows what goes on."""
+"""``bartack run`` and ``resume``: this process becomes the hub of the run and shows its progress.
+
+The run itself is created and driven by ``runtime/hub``; ``_live.py`` shows it while it is active.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,19 @@ import msgspec
 from bartack.cli.app._exit import Exit
 from bartack.cli.app._lossy import lossy_stderr
 from bartack.cli.app._options import json_option
-from bartack.cli.app._terminal import Colour, Screen, human_time, listed, printable, printable_lines, say
+from bartack.cli.app._terminal import (
+    Colour,
+    Screen,
+    human_time,
+    listed,
+    printable,
+    printable_lines,
+    write_note,
+)
 from bartack.cli.runs._answer import expected
 from bartack.cli.runs._failure import known_error, needs_update, spent_setting, write_failure
 from bartack.cli.runs._live import JsonView, PlainView, TerminalView, View, put_event
+from bartack.cli.runs._pipeline_options import PIPELINE, PipelineOptions, pipeline_options, set_option
 from bartack.cli.runs._runs import (
     complete_run,
     load_value,
@@ -27,7 +39,6 @@ from bartack.cli.runs._runs import (
     pretty,
     workspace_option,
 )
-from bartack.cli.runs._wish import PIPELINE, Wish, set_option, wish_options
 from bartack.config.load import Config, check_resumed, kept_sets, load_config
 from bartack.config.project import PATCHWORK
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
@@ -47,14 +58,12 @@ from bartack.runtime.rundir.run_as import check_run_as
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import UnknownDecision, Value
 
-wait_option = click.option(
-    "--wait", is_flag=True, help="Keep the run going while it waits for an answer from elsewhere."
-)
+wait_option = click.option("--wait", is_flag=True, help="Keep the run active while it waits for an answer.")
 
 run_as_option = click.option(
     "--run-as",
     metavar="USER",
-    help="Execute the program, its commands and its agents as this user; only root can. A resume continues as the same user.",
+    help="Execute the program, its commands and its agents as this user (root only). A resume continues as the same user.",
 )
 
 
@@ -66,12 +75,12 @@ run_as_option = click.option(
     "workers",
     multiple=True,
     metavar="NAME",
-    help="The worker to run; like FILE:WORKER. Given several times, with a Patchwork program: all of them, together.",
+    help="Run this worker, like FILE:WORKER. Repeat it to run several workers of a Patchwork program together.",
 )
 @click.option(
-    "--input", "given", metavar="JSON|@FILE", help="Arguments of the worker by name: a JSON object."
+    "--input", "given", metavar="JSON|@FILE", help="Pass the worker's arguments by name, as a JSON object."
 )
-@wish_options
+@pipeline_options
 @wait_option
 @run_as_option
 @workspace_option
@@ -80,7 +89,7 @@ def run(
     program: str | None,
     args: tuple[str, ...],
     *,
-    wish: Wish,
+    options: PipelineOptions,
     workers: tuple[str, ...],
     given: str | None,
     run_as: str | None,
@@ -88,39 +97,41 @@ def run(
     wait: bool,
     as_json: bool,
 ) -> Exit:
-    """Run a program in Patchwork (.pw) or Python (.py): the worker 'main' of FILE, its only one, or the one that is named.
+    """Run a program in Patchwork (.pw) or Python (.py): the worker 'main' of FILE, its only worker, or the named one.
 
-    A program is checked first, as by 'bartack check': warnings are shown, and a program with errors is not run. A Patchwork
-    program may also consist of statements, and NAME may be a fun, a skill or Trait.method.
+    The program is checked first, as by 'bartack check': warnings are shown, and a program with errors is not run. A Patchwork
+    program can also consist of statements, and NAME can be a fun, a skill or Trait.method.
 
-    Without FILE the tasks of bartack.toml, or a goal, go through the pipeline: agents implement, test, review and keep the spec
-    true. Every agent that may be needed is looked at before any is paid for.
+    Without FILE the pipeline works on the tasks of bartack.toml, or on a goal: agents implement, test, review and update the
+    spec. The command checks every agent that the run can need before it pays for the first call.
 
-    Each ARG is an argument of the worker; options of it follow '--': bartack run team.pw -- --name Ann.
+    Each ARG is an argument of the worker. Options for it follow '--': bartack run team.pw -- --name Ann.
 
-    What the program prints, and its result unless it is null, goes to stdout; everything else to stderr. With --json stdout
-    carries events, one JSON object a line: every entry of the journal when it is durable, and a last one, 'result'.
+    The output of the program, and its result unless that is null, go to stdout; everything else goes to stderr. With --json
+    stdout carries events, one JSON object a line: every entry of the journal as soon as it is durable, and 'result' at the end.
 
-    Ctrl-C stops the run in order and prints how to resume it; a second one ends everything at once, and the run can still be
-    resumed. Questions are asked on the terminal. Where there is none, a run that only an answer can help is stopped (exit code
-    3) unless --wait is given.
+    Ctrl-C interrupts the run cleanly and prints how to resume it. A second Ctrl-C terminates all processes at once; the run can
+    still be resumed. Questions are asked on the terminal. Without a terminal, a run that needs an answer to continue is stopped
+    (exit code 3) unless --wait is given.
     """
     place = Path(workspace).resolve()
     if program is None:
         _refuse_pipeline(run_as)
-        return _run_pipeline(wish, place, wait=wait, as_json=as_json)
-    wish.check_absent()
-    config = load_config(place, wish.sets)
+        return _run_pipeline(options, place, wait=wait, as_json=as_json)
+    options.check_absent()
+    config = load_config(place, options.sets)
     order = Order(program=_from_here(program), worker=_together(program, workers), argv=list(args))
-    order.input, order.no_input, order.run_as = _read_input(given), wish.no_input, run_as or ""
-    made = create_run(order, place, config, wish.sets, note=lambda text: say(printable(text)), warn=_warn)
-    view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
+    order.input, order.no_input, order.run_as = _read_input(given), options.no_input, run_as or ""
+    made = create_run(
+        order, place, config, options.sets, note=lambda text: write_note(printable(text)), warn=_warn
+    )
+    view = _view(made, config, "started", wait=wait, no_input=options.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)
 
 
 def _warn(warnings: str) -> None:
-    """Show what the check of a program has found, without keeping it from running."""
-    say(warnings.rstrip())
+    """Show the warnings of the program check; the program still runs."""
+    write_note(warnings.rstrip())
 
 
 def _refuse_pipeline(run_as: str | None) -> None:
@@ -130,7 +141,7 @@ def _refuse_pipeline(run_as: str | None) -> None:
 
 
 def _together(program: str, workers: tuple[str, ...]) -> str:
-    """The worker to run, or several of a Patchwork program in one name."""
+    """Return the name of the worker to run; several workers of a Patchwork program are joined into one name."""
     if len(workers) > 1 and not program.partition(":")[0].endswith(PATCHWORK):
         raise UsageError("bartack run", "several workers run together only in a Patchwork program (.pw)")
     named = "" if Path(program).is_file() else program.rpartition(":")[2] if ":" in program else ""
@@ -139,17 +150,17 @@ def _together(program: str, workers: tuple[str, ...]) -> str:
     return TOGETHER.join(workers)
 
 
-def _run_pipeline(wish: Wish, workspace: Path, *, wait: bool, as_json: bool) -> Exit:
-    from bartack.cli.runs._pipeline import new_run  # noqa: PLC0415 - a program of one's own starts faster without it
+def _run_pipeline(options: PipelineOptions, workspace: Path, *, wait: bool, as_json: bool) -> Exit:
+    from bartack.cli.runs._pipeline import new_run  # noqa: PLC0415 - other programs start faster without it
     from bartack.pipeline import describe_run  # noqa: PLC0415 - likewise
 
-    with new_run(wish, workspace, wait=wait) as (made, config):
-        view = _view(made, config, "started", wait=wait, no_input=wish.no_input, as_json=as_json)
+    with new_run(options, workspace, wait=wait) as (made, config):
+        view = _view(made, config, "started", wait=wait, no_input=options.no_input, as_json=as_json)
         return _drive(made, config, view, as_json=as_json, describe=describe_run(made))
 
 
 def _from_here(program: str) -> str:
-    """A file that is there, seen from here, is meant; otherwise it is looked for in the workspace."""
+    """Make the path of an existing file absolute; any other name is searched in the workspace."""
     name, colon, worker = program.rpartition(":")
     if Path(program).is_file():
         return os.path.abspath(program)
@@ -167,11 +178,11 @@ def _read_input(given: str | None) -> dict[str, msgspec.Raw]:
     try:
         return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
     except msgspec.DecodeError as error:
-        raise UsageError("bartack run", f"--input is no JSON object: {error}") from None
+        raise UsageError("bartack run", f"--input is not a JSON object: {error}") from None
 
 
 class _Resume(click.Command):
-    """``--unknown done VALUE`` has a value of its own."""
+    """A command whose option ``--unknown done VALUE`` takes two words."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """See ``click.Command.parse_args``."""
@@ -182,25 +193,27 @@ class _Resume(click.Command):
         return super().parse_args(ctx, args)
 
 
-# Long because its options and its help are part of it; what it does is in the functions that it calls.
-@click.command(cls=_Resume, short_help="Let a run go on where it was.")
+# Long because its options and its help are part of it; the functions that it calls do the work.
+@click.command(cls=_Resume, short_help="Resume an interrupted or failed run.")
 @click.argument("run", required=False, shell_complete=complete_run)
 @click.option(
     "--unknown",
     metavar="retry|done VALUE|fail",
-    help="What to do with a step that may or may not have happened: do it again, take VALUE (JSON) as its outcome, or let it fail.",
+    help="Decide about a step with an unknown outcome: execute it again, take VALUE (JSON) as its outcome, or fail it.",
 )
 @click.option(
     "--again",
     metavar="STEP",
-    help="Set the recorded outcome of STEP (PATH:N, or N) aside, with all that followed from it, and execute the step again.",
+    help="Set aside the recorded outcome of STEP (PATH:N, or N) and all later steps that used it, and execute it again.",
 )
-@click.option("--update", is_flag=True, help="Go on with the source as it is now, if it fits what was done.")
-@click.option("--program", metavar="PATH", help="Like --update, with the source in this file.")
+@click.option(
+    "--update", is_flag=True, help="Resume with the current source, if it matches the recorded steps."
+)
+@click.option("--program", metavar="PATH", help="Like --update, with the source in PATH.")
 @click.option(
     "--accept-loss",
     is_flag=True,
-    help="Resume although acknowledged entries of the journal are missing (BT213): finished steps are executed again.",
+    help="Resume although entries of the journal are missing (BT213); the lost steps are executed again.",
 )
 @set_option
 @wait_option
@@ -221,21 +234,21 @@ def resume(
     wait: bool,
     as_json: bool,
 ) -> Exit:
-    """Let a run go on where it was, whether it was interrupted, killed or has failed.
+    """Resume a run that was interrupted, killed or has failed.
 
-    Without RUN it is the newest one that is neither completed nor cancelled or aborted. Steps that are finished are not done
-    again. A failed worker goes on at its failing step. Of a run that is completed nothing is left to do, and just that is said.
+    Without RUN the command resumes the newest run that is not completed, cancelled or aborted. Finished steps are not executed
+    again. A failed worker continues at its failed step. For a completed run the command only reports that it is completed.
 
-    The run executes the program that it was started with, also if the source was changed since. With --update the steps that
-    were done are first compared with what the changed source asks for; if they differ, nothing is executed or changed.
+    The run executes the program that it was started with, even if the source has changed. With --update the command first
+    compares the recorded steps with the steps of the changed source; if they differ, nothing is executed or changed.
 
-    A run that fails each time because of a value that it has recorded needs --again: the step that gave the value is executed
-    again, and so is all that followed from it. The agent of that step is told that its answer was refused. The journal keeps what
-    is set aside; files are not rolled back. A step is refused if its worker has exchanged messages since, or has executed a step
-    that must be executed only once.
+    A run that fails each time because of a recorded value needs --again: the step that returned the value is executed again, and
+    so are all later steps that used it. The agent of that step is notified that its answer was refused. The journal keeps the
+    outcomes that are set aside; files are not rolled back. A step is refused if its worker has exchanged messages since, or has
+    executed a step that must run only once.
 
-    A journal that has lost entries is refused with BT213 (exit code 10). --accept-loss resumes with the entries that are left: the
-    journal is copied to journal.lost-SEQ first, and every step whose outcome is missing is executed again.
+    A journal that has lost entries is refused with BT213 (exit code 10). --accept-loss resumes with the remaining entries: it
+    first copies the journal to journal.lost-SEQ, then executes every step whose outcome is missing again.
     """
     found = locate(run, workspace) if run is not None else _newest(Path(workspace))
     check_own(found)
@@ -245,7 +258,7 @@ def resume(
     place = found.workspace(state, workspace if _is_given("workspace") else None)
     check_resumed(sets)
     if state.ended is not None and state.ended.status == "completed":
-        return _tell_completed(found, state, as_json=as_json)
+        return _report_completed(found, state, as_json=as_json)
     check_run_as(found, state.run, run_as)
     config = load_config(Path(place), [*kept_sets(found.path), *sets])
     if again is not None:
@@ -258,16 +271,16 @@ def resume(
 
 
 def _set_aside(run: RunDir, again: str, *, accept_loss: bool) -> None:
-    """Have a step executed again that has an outcome."""
+    """Set the outcome of a finished step aside, so that the run executes it again."""
     if accept_loss:
         raise UsageError("bartack resume", "resume with --accept-loss alone first; --again comes after it")
     done = set_aside(run, again)
-    more = f" and {done.steps} steps that followed from it" if done.steps else ""
-    say(f"set aside: the outcome of {printable(done.step)}{more}; files are not rolled back")
+    more = f" and {done.steps} later steps that used it" if done.steps else ""
+    write_note(f"set aside: the outcome of {printable(done.step)}{more}; files are not rolled back")
 
 
 def _update(run: RunDir, state: State, program: str | None, *, wanted: bool, accept_loss: bool) -> None:
-    """Take the program's source as it is now, if that is wanted and it fits what was done."""
+    """Replace the recorded program by the current source, if requested and if it matches the recorded steps."""
     if not wanted and program is None:
         _warn_of_changes(run, state)
         return
@@ -275,7 +288,7 @@ def _update(run: RunDir, state: State, program: str | None, *, wanted: bool, acc
         problem = "resume with --accept-loss alone first; --update and --program come after it"
         raise UsageError("bartack resume", problem)
     checked = update_program(run, None if program is None else Path(program))
-    say(_matches(checked))
+    write_note(_matches(checked))
 
 
 def _matches(checked: int) -> str:
@@ -288,35 +301,35 @@ def _matches(checked: int) -> str:
             return f"the edited program matches all {checked} recorded steps"
 
 
-def _tell_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
-    """A run that is completed has nothing left to do: that is no failure of whoever wants it to be done."""
+def _report_completed(run: RunDir, state: State, *, as_json: bool) -> Exit:
+    """Report that the run is completed already. That is a success, not an error."""
     if as_json:
         _put_result(run, state, "completed", Exit.OK)
     else:
-        say(f"{run.id} is already completed; its steps: bartack show {run.id}")
+        write_note(f"{run.id} is already completed; its steps: bartack show {run.id}")
     return Exit.OK
 
 
 def _holding(
     run: RunDir, state: State, workspace: Path, config: Config, sets: tuple[str, ...], *, wait: bool
 ) -> AbstractContextManager[Describe | None]:
-    """What a run needs for itself while it goes on: the workspace, if it is one of the pipeline."""
+    """Hold what the run needs exclusively while it is active: a run of the pipeline owns its workspace."""
     assert state.run is not None
     if state.run.worker != PIPELINE:
         return nullcontext()
     from bartack.pipeline import owning  # noqa: PLC0415 - other runs resume faster without it
 
-    return owning(run, workspace, config, state.hub + 1, say, sets, wait=wait)
+    return owning(run, workspace, config, state.hub + 1, write_note, sets, wait=wait)
 
 
 def _is_given(option: str) -> bool:
-    """Whether an option is there because somebody wrote it."""
+    """Whether an option was given on the command line or in the environment."""
     source = click.get_current_context().get_parameter_source(option)
     return source is not None and source is not click.core.ParameterSource.DEFAULT
 
 
 def _newest(workspace: Path) -> RunDir:
-    """The newest run that is not over; one that somebody runs only if there is no other."""
+    """The newest run that has not ended; an active run only if there is no other."""
     left = [(run, summarise(run)) for run in list_runs(workspace)]
     for _, found in left:
         if found.status == UNREADABLE:
@@ -332,18 +345,18 @@ def _newest(workspace: Path) -> RunDir:
     chosen = resumable[0] if resumable else open_runs[0][0]
     newest, found = left[0]
     if found.status in TERMINAL:
-        say(f"{newest.id}, the newest run, is {found.status}; resuming {chosen.id}")
+        write_note(f"{newest.id}, the newest run, is {found.status}; resuming {chosen.id}")
     return chosen
 
 
 def _nothing_to_resume(runs: list[tuple[RunDir, RunSummary]]) -> RunNotFoundError:
-    """Says of the newest run that it is over, if there is one."""
+    """The error if no run can be resumed; it names the newest run and its status."""
     over = [(run, found.status) for run, found in runs if found.status in TERMINAL]
     if not over:
         return RunNotFoundError("", wanted="to resume")
     newest, status = over[0]
-    error = RunNotFoundError("", wanted=f"to resume: the newest one, {newest.id}, is {status}")
-    error.remedy = f"'bartack show {newest.id}' shows how it ended; 'bartack run' starts a new one."
+    error = RunNotFoundError("", wanted=f"to resume: the newest run, {newest.id}, is {status}")
+    error.remedy = f"'bartack show {newest.id}' shows how it ended; 'bartack run' starts a new run."
     return error
 
 
@@ -366,8 +379,8 @@ def _warn_of_changes(run: RunDir, state: State) -> None:
     if changed:
         verb = "has" if len(changed) == 1 else "have"
         names = listed(printable(name) for name in changed)
-        say(
-            f"{names} {verb} changed since; the run goes on with the program it has (--update takes the changed one)"
+        write_note(
+            f"{names} {verb} changed; the run continues with its recorded program (--update takes the changed one)"
         )
 
 
@@ -439,38 +452,38 @@ def _write_end(run: RunDir, view: View, status: str, colour: Colour) -> None:
             write_failure(screen, run, state)
             screen.line(f"{run.id} {screen.paint('failed', 'red')} after {took}")
             if any(worker.in_doubt for worker in state.workers.values()):
-                screen.line("  look whether that step happened, then decide:")
+                screen.line("  find out whether that step happened, then choose:")
                 screen.line(f"    bartack resume {run.id} --unknown retry | done VALUE | fail")
             elif state.failure is not None and needs_update(state.failure.error):
-                screen.line(f"  after the program is changed: bartack resume {run.id} --update")
+                screen.line(f"  fix the program, then: bartack resume {run.id} --update")
             elif state.failure is not None and (setting := spent_setting(state.failure.error)):
                 screen.line(f"  to raise the budget: bartack resume {run.id} --set {setting}=AMOUNT")
             else:
-                _write_hint(screen, run, "when the cause is gone")
-                _write_way_out(screen, run, state)
+                _write_hint(screen, run, "fix the cause, then")
+                _suggest_again(screen, run, state)
         case "cancelled" | "aborted":
             reason = state.ended.reason if state.ended else ""
             screen.line(f"{run.id} was {status} after {took}: {printable(reason)}")
         case "waiting":
             _write_questions(screen, run, state)
-            screen.line(f"{run.id} waits for an answer and was stopped")
-            _write_hint(screen, run, "when it is answered")
+            screen.line(f"{run.id} was stopped because it waits for an answer")
+            _write_hint(screen, run, "answer it, then")
         case "disk" if not run.journal.exists():
             screen.line(
-                f"{run.id} was ended after {took}: its directory {run.path} was deleted or moved while it was active"
+                f"{run.id} was stopped after {took}: its directory {run.path} was deleted or moved while it was active"
             )
-            screen.line("  start it anew, or, if it was moved, name the directory where it is now")
+            screen.line("  start a new run, or, if the directory was moved, name its new path")
         case "disk":
             screen.line(f"{run.id} was interrupted by the disk after {took}; nothing is lost")
-            _write_hint(screen, run, "when the disk is well")
+            _write_hint(screen, run, "fix the disk, then")
         case _:
             screen.line(f"{run.id} was interrupted after {took}")
-            _write_hint(screen, run, "to go on")
+            _write_hint(screen, run, "resume with")
     screen.flush()
 
 
 def _write_summary(screen: Screen, run: RunDir, state: State) -> None:
-    """What a run of the pipeline has done, and where to look at it."""
+    """Write what a run of the pipeline has done, and the command that shows it."""
     from bartack.cli.runs._status import write_result  # noqa: PLC0415 - only runs of the pipeline need it
     from bartack.pipeline import read_progress  # noqa: PLC0415 - likewise
 
@@ -481,12 +494,12 @@ def _write_summary(screen: Screen, run: RunDir, state: State) -> None:
         f"{progress.files} file{'' if progress.files == 1 else 's'} changed",
         *([f"{state.spent_usd:.2f} USD"] if state.spent_usd else []),
     ]
-    screen.line(f"  {', '.join(counts)}; look at it: bartack show {run.id}")
+    screen.line(f"  {', '.join(counts)}; details: bartack show {run.id}")
     write_result(screen, progress)
 
 
-def _write_way_out(screen: Screen, run: RunDir, state: State) -> None:
-    """What helps if the program fails each time because of what an agent has answered: no step of it failed."""
+def _suggest_again(screen: Screen, run: RunDir, state: State) -> None:
+    """Suggest --again if no step failed: the program may fail each time because of an agent's recorded answer."""
     failure = state.failure
     worker = state.workers.get(failure.worker) if failure is not None else None
     if worker is None or worker.origin_seq:
@@ -512,7 +525,7 @@ def _write_result(run: RunDir, state: State) -> None:
 
 def _unreceived(state: State) -> str:
     left = [f"{len(box)} in {name}" for name, box in state.mailboxes.items() if len(box)]
-    return f"; messages that nobody received: {', '.join(left)}" if left else ""
+    return f"; messages not received: {', '.join(left)}" if left else ""
 
 
 def _write_questions(screen: Screen, run: RunDir, state: State) -> None:

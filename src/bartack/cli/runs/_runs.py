@@ -1,4 +1,4 @@
-"""What the commands about runs share: how a run is named on the command line, and how it is shown."""
+"""Shared by the commands for runs: how a run is named on the command line, and how its parts are shown."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 import click
 import msgspec
 
-from bartack.cli.app._options import workspace_option as workspace_option  # noqa: PLC0414 - the commands about runs take it from here
-from bartack.cli.app._terminal import Screen, Style, human_time, printable, say
+from bartack.cli.app._options import workspace_option as workspace_option  # noqa: PLC0414 - the commands for runs take it from here
+from bartack.cli.app._terminal import Screen, Style, human_time, printable, write_note
 from bartack.core import RealDisk
 from bartack.errors import BartackError, RunNotFoundError
 from bartack.journal import FileBlobs, open_reader
@@ -42,22 +42,22 @@ def complete_run(context: click.Context, parameter: click.Parameter, incomplete:
     try:
         ids = [run.id for run in list_runs(workspace)]
     except BartackError:
-        return []  # a shell has no place for an error
+        return []  # completion cannot show an error
     return [name for name in [*ids, "latest"] if name.startswith(incomplete)]
 
 
 run_argument = click.argument("run", metavar="RUN", shell_complete=complete_run)
-"""A run that has to be named."""
+"""A required run."""
 
 latest_argument = click.argument("run", metavar="[RUN]", default="latest", shell_complete=complete_run)
-"""A run; the newest if none is named."""
+"""A run; the newest by default."""
 
 
 def locate(asked: str, workspace: str) -> RunDir:
-    """The run that is meant.
+    """Find the run that a name stands for.
 
     Raises:
-        RunNotFoundError: There is none, or there are several.
+        RunNotFoundError: No run matches, or several do.
     """
     found = find_run(asked, Path(workspace))
     if asked == "latest":
@@ -66,7 +66,7 @@ def locate(asked: str, workspace: str) -> RunDir:
 
 
 def _note_newer(found: RunDir, workspace: Path) -> None:
-    """Report the runs that are newer than the latest one that can be read."""
+    """Report the runs that are newer than the latest readable one."""
     for run in list_runs(workspace):
         if run.id == found.id:
             return
@@ -74,16 +74,16 @@ def _note_newer(found: RunDir, workspace: Path) -> None:
 
 
 def note_unreadable(summary: RunSummary) -> None:
-    """Report a run that is left out of what a command does with all others."""
-    reason = summary.error.splitlines()[0] if summary.error else "it cannot be read"
-    say(f"{summary.run} is left out: {printable(reason)}")
+    """Report a run that a command skips."""
+    reason = summary.error.splitlines()[0] if summary.error else "it is unreadable"
+    write_note(f"{summary.run} is skipped: {printable(reason)}")
 
 
 def read_chronicle(run: RunDir, newest: int | None = None) -> Chronicle:
-    """Everything that happened in a run; with ``newest``, only so much of what is over.
+    """Read the timeline of a run; with ``newest``, at most that many finished items.
 
     Raises:
-        RunNotFoundError: The journal has no run in it.
+        RunNotFoundError: The journal does not contain a run.
     """
     chronicle = Chronicle(newest)
     with open_reader(run.path) as reader:
@@ -96,7 +96,7 @@ def read_chronicle(run: RunDir, newest: int | None = None) -> Chronicle:
 
 
 def load_value(run: RunDir, value: Value) -> bytes:
-    """A payload of the run, as encoded JSON, wherever it is kept."""
+    """Load a payload of the run, as encoded JSON, from the entry or its blob."""
     return value_of(value, FileBlobs(str(run.path / "blobs"), RealDisk()).get)
 
 
@@ -111,7 +111,7 @@ class QuestionFacts(msgspec.Struct):
 
 
 def open_questions(run: RunDir, state: State) -> list[QuestionFacts]:
-    """The questions of a run that nobody has answered yet."""
+    """The unanswered questions of a run."""
     found: list[QuestionFacts] = []
     for number, (path, p, n) in state.questions.items():
         opened = state.workers[path].open[p, n]
@@ -121,12 +121,12 @@ def open_questions(run: RunDir, state: State) -> list[QuestionFacts]:
 
 
 def iso(at: int) -> str:
-    """Microseconds since 1970 as a time in UTC."""
+    """Format microseconds since 1970 as a time in UTC."""
     return datetime.fromtimestamp(at / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def ago(then: str) -> str:
-    """How long ago a time in UTC was, in words."""
+    """Format how long ago a time in UTC was."""
     try:
         seconds = (datetime.now(UTC) - datetime.fromisoformat(then)).total_seconds()
     except ValueError:
@@ -135,19 +135,19 @@ def ago(then: str) -> str:
 
 
 def short_path(path: str) -> str:
-    """A path as it is shortest to read from here."""
+    """Make a path relative to the current directory if it is below it."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
 
 
 def paint_status(screen: Screen, status: str) -> str:
-    """A status in its colour."""
+    """Return a status in its colour."""
     style = STYLES.get(status)
     return screen.paint(status, style) if style else status
 
 
 def pretty(encoded: bytes) -> str:
-    """Encoded JSON as people read it: a string as it is, the rest indented."""
+    """Format encoded JSON for people: a string without quotes, everything else indented."""
     value: object = msgspec.json.decode(encoded)
     if isinstance(value, str):
         return value

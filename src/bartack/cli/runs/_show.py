@@ -1,4 +1,4 @@
-"""``bartack show``: the steps of a run with their times and outcomes, or one step in full."""
+"""``bartack show``: the steps of a run with durations and outcomes, or one step in full."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from bartack.runtime.rundir.step_search import find_step
 from bartack.runtime.state.timeline import Chronicle, StepRecord
 
 NEWEST: Final = 1000
-"""So many steps, messages and notes of a long run are shown."""
+"""The largest number of steps, of messages and of notes shown of a long run."""
 
 TAIL_LINES: Final = 40
-"""So many of the last lines that a crashed process wrote are shown."""
+"""How many of the last lines on stderr of a crashed process are shown."""
 _STYLES: Final[dict[str, Style]] = {
     "finished": "green",
     "failed": "red",
@@ -44,15 +44,16 @@ _STYLES: Final[dict[str, Style]] = {
 @click.command(short_help="Show the steps of a run, or one step in full.")
 @latest_argument
 @click.argument("step", required=False)
-@click.option("--worker", metavar="PATH", help="Only this worker and what it started.")
-@click.option("--failed", is_flag=True, help="Only steps that failed.")
+@click.option("--worker", metavar="PATH", help="Show only this worker and the workers below it.")
+@click.option("--failed", is_flag=True, help="Show only failed steps.")
 @click.option(
-    "--all", "everything", is_flag=True, help=f"Not only the newest {NEWEST:,} steps, messages and notes."
+    "--all",
+    "everything",
+    is_flag=True,
+    help=f"Show all steps, messages and notes, not only the newest {NEWEST:,}.",
 )
-@click.option("--monitors", is_flag=True, help="Instead of steps, which worker watches which.")
-@click.option(
-    "--verify", is_flag=True, help="Compare the receipts of the run with the files as they are now."
-)
+@click.option("--monitors", is_flag=True, help="Show monitors instead of steps: which worker watches which.")
+@click.option("--verify", is_flag=True, help="Compare the receipts of the run with the current files.")
 @workspace_option
 @json_option
 def show(
@@ -67,10 +68,10 @@ def show(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """Show the steps of a run with their times, its messages, failures and what was noted.
+    """Show the steps of a run with their durations, and its messages, failures and notes.
 
-    Without RUN it is the latest. Of a long run only the newest steps are shown, unless --all, --failed, --worker or --json asks for
-    more; what is under way is always shown. STEP shows one step in full, with its outcome. It is named by its worker's path, a
+    Without RUN the command shows the latest run. Of a long run it shows only the newest steps and all open ones, unless --all,
+    --failed, --worker or --json is given. STEP shows one step in full, with its outcome. Name a step by its worker's path, a
     colon and its number (main/3.1:analyst:2); a number alone is a step of the first worker.
     """
     found = locate(run, workspace)
@@ -111,13 +112,13 @@ def _show_monitors(chronicle: Chronicle, worker: str | None, *, as_json: bool) -
         write_json({"monitors": listed, "stats": stats._asdict(), "leaks": left})
         return
     screen = Screen(sys.stdout)
-    left_behind = f", {stats.leaked} left behind" if stats.leaked else ""
-    screen.line(f"{stats.active} active, {stats.created} made, {stats.cleaned} gone{left_behind}")
+    leaked = f", {stats.leaked} leaked" if stats.leaked else ""
+    screen.line(f"{stats.active} active, {stats.created} created, {stats.cleaned} removed{leaked}")
     rows = [(m.ref, f"{m.watcher} watches {m.target}", m.tag, m.stack[-1] if m.stack else "") for m in found]
     rows += [
         (
             leak.monitor.ref,
-            f"{leak.monitor.watcher} left its monitor of {leak.monitor.target} behind",
+            f"{leak.monitor.watcher} leaked its monitor of {leak.monitor.target}",
             leak.monitor.tag,
             leak.monitor.stack[-1],
         )
@@ -177,7 +178,7 @@ def _write(screen: Screen, run: RunDir, chronicle: Chronicle, steps: list[StepRe
 def _left_out(run: RunDir, chronicle: Chronicle) -> str:
     counts = msgspec.structs.asdict(chronicle.left_out)
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
-    return f"only the newest are shown, {parts} are not: bartack show {run.id} --all"
+    return f"only the newest are shown, without {parts}; all of them: bartack show {run.id} --all"
 
 
 def _write_steps(screen: Screen, chronicle: Chronicle, steps: list[StepRecord], *, active: bool) -> None:
@@ -255,7 +256,7 @@ def _write_crashes(screen: Screen, chronicle: Chronicle) -> None:
             parts.append(f"{human_size(report.peak_memory_bytes)} at most")
         if report.last_step:
             parts.append(f"at {report.last_step}")
-        then = "given up" if report.decision == "escalate" else "started again"
+        then = "given up" if report.decision == "escalate" else "restarted"
         about = f"{report.path}  {report.reason}  {', '.join(parts)}; {then}"
         screen.line(f"  {screen.paint(iso(at), 'dim')}  {printable(about)}")
         for line in report.stderr_tail.splitlines()[-TAIL_LINES:]:

@@ -1,4 +1,4 @@
-"""``bartack snapshot``: the workspace as one id, what differs between two, and whether a manifest is what it says."""
+"""``bartack snapshot``: the snapshot id of the workspace, differences between snapshots, verification of a manifest."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _WORDS: Final = {"added": "added", "deleted": "removed", "modified": "changed", 
 _STYLES: Final[dict[str, Style]] = {"added": "green", "deleted": "red", "modified": "yellow", "mode": "cyan"}
 
 
-@click.group(invoke_without_command=True, short_help="Say what the workspace holds, as one id.")
+@click.group(invoke_without_command=True, short_help="Compute the snapshot id of the workspace.")
 @workspace_option
 @json_option
 @click.pass_context
 def snapshot(context: click.Context, workspace: str, *, as_json: bool) -> None:
-    """Say what the workspace holds, as one id: the same tree has the same id everywhere.
+    """Compute the snapshot id of the workspace: the same tree has the same id everywhere.
 
-    Which files belong to it is decided by git where there is a work tree, and by the section 'snapshot' of bartack.toml.
+    Git, in a work tree, and the section 'snapshot' of bartack.toml decide which files belong to the snapshot.
     """
     if context.invoked_subcommand is None:
         found = _capture(Path(workspace).resolve())
         _write(found, as_json=as_json)
 
 
-@snapshot.command(short_help="List what differs between two snapshots.")
+@snapshot.command(short_help="List the differences between two snapshots.")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
 @workspace_option
@@ -53,7 +53,7 @@ def snapshot(context: click.Context, workspace: str, *, as_json: bool) -> None:
 def diff(before: str, after: str, workspace: str, *, as_json: bool) -> None:
     """List the files in which two snapshots differ.
 
-    A and B are manifests: files, or ids that a run of this workspace has kept. '.' is the workspace as it is now.
+    A and B are manifests: files, or ids of snapshots that a run of this workspace has kept. '.' is the current workspace.
     """
     place = Path(workspace).resolve()
     changes = compare(_files(before, place), _files(after, place))
@@ -66,11 +66,11 @@ def diff(before: str, after: str, workspace: str, *, as_json: bool) -> None:
         screen.line(f"{word}  {printable(_text(change))}")
 
 
-@snapshot.command(short_help="Compute the id of a manifest anew.")
+@snapshot.command(short_help="Verify the id of a manifest.")
 @click.argument("path", metavar="FILE")
 @json_option
 def verify(path: str, *, as_json: bool) -> None:
-    """Compute the id of a manifest anew, and compare it with the one that it says."""
+    """Compute the id of a manifest again and compare it with the recorded one."""
     found = verify_manifest(Path(path))
     if as_json:
         write_json({"snapshot_id": found})
@@ -84,7 +84,7 @@ def _capture(workspace: Path) -> Snapshot:
 
 
 def _cache(state_dir: Path) -> Path | None:
-    """Where a run has kept what it knew of the files, unless that is not the place of a run of one's own."""
+    """The cache of file states that runs have left, unless other users can write to its directory."""
     folder = state_dir / "cache"
     try:
         check_private(state_dir)
@@ -117,7 +117,7 @@ def _files(named: str, workspace: Path) -> list[FileEntry]:
         kept = run.path / "snapshots" / f"{named}.manifest.json"
         if os.path.isfile(kept):
             return read_manifest(kept)[1]
-    raise RunNotFoundError("", wanted=f"that has kept {named}")
+    raise RunNotFoundError("", wanted=f"that has the snapshot {named}")
 
 
 def _text(change: Change) -> str:

@@ -1,4 +1,4 @@
-"""``bartack status``: the runs of a workspace, or one run as it is now."""
+"""``bartack status``: the runs of a workspace, or the state of one run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from bartack.cli.app._options import json_option, write_json
 from bartack.cli.app._paint import Board
 from bartack.cli.app._terminal import Screen, human_time, printable, printable_lines
 from bartack.cli.runs._failure import write_failure
+from bartack.cli.runs._pipeline_options import PIPELINE, PIPELINE_FILE
 from bartack.cli.runs._runs import (
     QuestionFacts,
     ago,
@@ -25,7 +26,6 @@ from bartack.cli.runs._runs import (
     short_path,
     workspace_option,
 )
-from bartack.cli.runs._wish import PIPELINE, PIPELINE_FILE
 from bartack.core import SystemClock, open_watch
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.rundir.find import ENDED, RunSummary, list_runs, read_state, status_of, summarise
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from bartack.pipeline import Progress
 
 WATCH_S = 1.0
-"""A watched view is drawn again after this long, because times go on."""
+"""A watched view is redrawn at least this often, because the times in it change."""
 
 
 class OpenFacts(msgspec.Struct):
-    """A step under way."""
+    """An open step."""
 
     step: str
     kind: str
@@ -64,7 +64,7 @@ class WorkerFacts(msgspec.Struct):
 
 
 class MailboxFacts(msgspec.Struct):
-    """How full a mailbox is."""
+    """The counts of a mailbox."""
 
     queued: int
     scheduled: int
@@ -74,7 +74,7 @@ class MailboxFacts(msgspec.Struct):
 
 
 class RunFacts(msgspec.Struct):
-    """One run as it is now."""
+    """The state of one run."""
 
     run: str
     dir: str
@@ -94,21 +94,21 @@ class RunFacts(msgspec.Struct):
     mailboxes: dict[str, MailboxFacts]
     failure: ErrorData | None
     deadlock: list[str]
-    """What each worker waits for, if all wait for each other."""
+    """What each worker waits for, if all workers wait for each other."""
     pipeline: Progress | None = None
-    """How far it is, if it is a run of the pipeline."""
+    """The progress of a run of the pipeline."""
 
 
-@click.command(short_help="List the runs, or show one as it is now.")
+@click.command(short_help="List the runs, or show the state of one.")
 @click.argument("run", required=False, shell_complete=complete_run)
-@click.option("--watch", is_flag=True, help="Show it again whenever it changes, until it ends or Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Redraw whenever the run changes, until it ends or Ctrl-C.")
 @workspace_option
 @json_option
 def status(run: str | None, workspace: str, *, watch: bool, as_json: bool) -> None:
-    """List the runs of the workspace, or show one run as it is now.
+    """List the runs of the workspace, or show the state of one run.
 
-    RUN is an id, a unique beginning of one, 'latest', or the directory of a run. A run that nobody runs and that has not
-    ended is interrupted: 'bartack resume' lets it go on.
+    RUN is an id, a unique prefix of one, 'latest', or the directory of a run. A run that is not active and has not ended is
+    interrupted; 'bartack resume' resumes it.
     """
     if run is None and watch:
         run = "latest"
@@ -129,7 +129,7 @@ def _list(workspace: Path, *, as_json: bool) -> None:
         return
     screen = Screen(sys.stdout)
     if not found:
-        screen.line("There are no runs here. 'bartack run FILE' or 'bartack run --goal TEXT' makes one.")
+        screen.line("There are no runs here. 'bartack run FILE' or 'bartack run --goal TEXT' starts one.")
         return
     paid = any(summary.spent_usd for summary in found)
     names = ["run", "status", "program", "what", *(["usd"] if paid else []), "changed"]
@@ -138,7 +138,7 @@ def _list(workspace: Path, *, as_json: bool) -> None:
 
 
 def _row(screen: Screen, summary: RunSummary, *, paid: bool) -> tuple[str, ...]:
-    """One run in the list: what it does is the goal of a run of the pipeline, else its worker."""
+    """One run in the list, with its goal if it is a run of the pipeline, else with its worker."""
     cost = f"{summary.spent_usd:.2f}" if summary.spent_usd else ""
     return (
         summary.run,
@@ -152,7 +152,7 @@ def _row(screen: Screen, summary: RunSummary, *, paid: bool) -> tuple[str, ...]:
 
 
 def program_name(program: str) -> str:
-    """What a program is called in a list."""
+    """The short name of a program."""
     name = Path(program).name
     return "pipeline" if name == PIPELINE_FILE else name
 
@@ -164,16 +164,17 @@ def _remark(summary: RunSummary) -> str:
         return name_deadlock(summary.deadlock)
     if not summary.error:
         return ""
-    told = summary.error.splitlines()[0]
-    # That it was cancelled is its status already.
-    return printable(told.removeprefix("cancelled: ") if summary.status in {"aborted", "cancelled"} else told)
+    first = summary.error.splitlines()[0]
+    # The status shows already that it was cancelled.
+    cancelled = summary.status in {"aborted", "cancelled"}
+    return printable(first.removeprefix("cancelled: ") if cancelled else first)
 
 
 # One run.
 
 
 def facts_of(run: RunDir, state: State | None = None) -> RunFacts:
-    """Everything about a run as it is now; ``state`` is what its journal says, if that was read."""
+    """Return all facts about a run; ``state`` is the state from its journal, if that was read already."""
     state = state or read_state(run)
     assert state.run is not None
     active = is_active(run)
@@ -233,7 +234,7 @@ def _mailboxes(state: State) -> dict[str, MailboxFacts]:
 
 
 def show_run(screen: Screen, run: RunDir) -> None:
-    """Write what a run is doing, for people."""
+    """Write the state of a run for people."""
     state = read_state(run)
     facts = facts_of(run, state)
     _write_head(screen, facts)
@@ -256,7 +257,7 @@ def show_run(screen: Screen, run: RunDir) -> None:
 
 
 def _write_next(screen: Screen, facts: RunFacts) -> None:
-    """Write the command that a person types next, if one is needed."""
+    """Write the command to type next, if one is needed."""
     resume = f"bartack resume {facts.run}"
     if facts.status == "waiting" and facts.questions:
         then = "" if facts.pid else f"  # then: {resume}"
@@ -270,7 +271,7 @@ def _write_next(screen: Screen, facts: RunFacts) -> None:
 def _write_head(screen: Screen, facts: RunFacts) -> None:
     pid = f" in process {facts.pid}" if facts.pid else ""
     if is_stopped(facts.pid):
-        pid += f", which is stopped: 'fg' in its terminal, or 'kill -CONT {facts.pid}' continues it"
+        pid += f", which is suspended; continue it with 'fg' in its terminal or 'kill -CONT {facts.pid}'"
     rows = [
         ("run", facts.run),
         ("status", paint_status(screen, facts.status) + pid),
@@ -305,7 +306,7 @@ def _write_workers(screen: Screen, facts: RunFacts) -> None:
 
 
 def write_deadlock(screen: Screen, run_id: str, waits: Sequence[str]) -> None:
-    """Report that no worker of a run can continue by itself, and what continues one."""
+    """Report that no worker of a run can continue, and how to continue one."""
     screen.line(f"  {screen.paint(name_deadlock(waits).capitalize(), 'yellow')}; a message continues it:")
     screen.line(f"    bartack mailbox send {run_id} MAILBOX VALUE")
 
@@ -338,12 +339,12 @@ def _write_progress(screen: Screen, progress: Progress) -> None:
 
 
 def write_result(screen: Screen, progress: Progress) -> None:
-    """Write where the work of tasks side by side is, and how to merge it."""
+    """Write which branch has the work of parallel tasks, and how to merge it."""
     result = progress.result
     if result is None:
         return
     if result.moved:
-        screen.line(f"  your branch is at the work of all tasks: {result.commit[:12]}")
+        screen.line(f"  your branch has the work of all tasks: {result.commit[:12]}")
         return
     first = "commit your own changes first, then: " if result.dirty else ""
     screen.line(f"  the work is on {printable(result.branch)}; merge it: {first}{printable(result.command)}")

@@ -1,4 +1,4 @@
-"""``bartack daemon``: the process that delivers what hooks and programs have recorded."""
+"""``bartack daemon``: the process that delivers the events of hooks and programs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from bartack.errors import ResilienceError
 from bartack.resilience import DaemonLink, user_home
 
 
-@click.group(cls=PlainGroup, short_help="Deliver what hooks and programs have recorded.")
+@click.group(cls=PlainGroup, short_help="Deliver the events that hooks and programs have recorded.")
 def daemon() -> None:
-    """Deliver what hooks and programs have recorded.
+    """Deliver the events that hooks and programs have recorded.
 
-    One daemon per user. It starts by itself with the first event and ends by itself when there is nothing to do.
+    There is one daemon per user. It starts automatically with the first event and stops automatically when it is idle.
     """
 
 
-@daemon.command(short_help="Be the daemon, in the foreground.")
+@daemon.command(short_help="Run the daemon in the foreground.")
 def run() -> None:
-    """Be the daemon, in the foreground. Ends at once, and says so, if one is running already."""
-    from bartack.tracking import run_daemon  # noqa: PLC0415 - only this command is one
+    """Run the daemon in the foreground. If a daemon is running already, the command reports that and ends."""
+    from bartack.tracking import run_daemon  # noqa: PLC0415 - only this command needs it
 
     if DaemonLink().is_running():
         Screen(sys.stderr).line("the daemon is running already")
@@ -53,10 +53,10 @@ def start() -> int:
     return Exit.OK
 
 
-@daemon.command(short_help="Say whether the daemon runs.")
+@daemon.command(short_help="Check whether the daemon is running.")
 @json_option
 def status(*, as_json: bool) -> int:
-    """Say whether the daemon runs. Exit code 0 if it does, 9 if not."""
+    """Check whether the daemon is running. The exit code is 0 if it is, 9 if not."""
     link = DaemonLink()
     running = link.is_running()
     facts = link.facts() if running else {}
@@ -89,24 +89,30 @@ def _http_line(http: object) -> str:
     facts = cast("dict[str, object]", http) if isinstance(http, dict) else {}
     if facts.get("state") == "listening":
         return f"127.0.0.1:{facts.get('port')}"
-    return f"no: port {facts.get('port')} is taken"
+    return f"off: port {facts.get('port')} is in use"
 
 
 @daemon.command(short_help="Stop the daemon.")
-@click.option("--timeout", type=float, default=10.0, show_default=True, help="Seconds to wait for its end.")
+@click.option(
+    "--timeout",
+    type=float,
+    default=10.0,
+    show_default=True,
+    help="Wait at most this many seconds for its end.",
+)
 def stop(timeout: float) -> int:
-    """Stop the daemon. What is under way is finished, what waits stays."""
+    """Stop the daemon. It finishes deliveries that are in progress; other events stay in the outbox."""
     from bartack.tracking import stop_daemon  # noqa: PLC0415 - not every command needs it
 
     was = DaemonLink().is_running()
     if not stop_daemon(timeout_s=timeout):
-        Screen(sys.stderr).line("the daemon has not ended in time")
+        Screen(sys.stderr).line("the daemon did not stop in time")
         return Exit.TIMED_OUT
     Screen(sys.stdout).line("stopped" if was else "the daemon was not running")
     return Exit.OK
 
 
-@daemon.command(short_help="Stop the daemon and start it again.")
+@daemon.command(short_help="Restart the daemon.")
 @click.pass_context
 def restart(ctx: click.Context) -> int:
     """Stop the daemon and start it again."""
@@ -115,7 +121,7 @@ def restart(ctx: click.Context) -> int:
 
 
 def start_on_demand() -> None:
-    """Start the daemon for somebody who does not wait for it, if the settings allow it."""
+    """Start the daemon without waiting for it, if the settings allow it."""
     from bartack.resilience import load_settings  # noqa: PLC0415 - few commands need it
     from bartack.tracking import start_daemon  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""``bartack hook``: put tracking hooks into the settings of the coding agent, and take them out again."""
+"""``bartack hook``: install tracking hooks in the settings of a coding agent, and uninstall them."""
 
 from __future__ import annotations
 
@@ -31,54 +31,54 @@ scope_option = click.option(
     type=click.Choice(SCOPES),
     default="local",
     show_default=True,
-    help="Which settings file: yours everywhere, the project's shared one, or the project's own one of yours.",
+    help="Choose the settings file: user (all projects), project (shared) or local (this project, only you).",
 )
-dry_option = click.option("--dry-run", is_flag=True, help="Show what would be changed, and change nothing.")
+dry_option = click.option("--dry-run", is_flag=True, help="Only show the changes.")
 
 
-@click.group(cls=PlainGroup, short_help="Record what a coding agent writes.")
+@click.group(cls=PlainGroup, short_help="Record the code that a coding agent writes.")
 def hook() -> None:
-    """Record what a coding agent writes, by hooks in its settings.
+    """Record the code that a coding agent writes, with hooks in its settings.
 
-    Foreign entries in the settings are never touched.
+    The commands never change other entries of the settings.
     """
 
 
-@hook.command(short_help="Put the hooks into a settings file.")
+@hook.command(short_help="Install the hooks in a settings file.")
 @click.option(
     "--mode",
     type=click.Choice(MODES),
     default="async",
     show_default=True,
-    help="async: the agent does not wait for tool events; command: it does; http: through the daemon's HTTP door.",
+    help="async: the agent does not wait for the hooks of tool events; command: it waits; http: it sends events to the daemon.",
 )
 @scope_option
 @click.option(
-    "--events", default=",".join(EVENTS), show_default=True, help="Which events, with commas between."
+    "--events", default=",".join(EVENTS), show_default=True, help="Record these events, separated by commas."
 )
 @dry_option
 @json_option
 def install(mode: Mode, scope: Scope, events: str, *, dry_run: bool, as_json: bool) -> None:
-    """Put the hooks into a settings file, in place of those that are there."""
+    """Install the hooks in a settings file, in place of hooks that are installed already."""
     names = tuple(name.strip() for name in events.split(",") if name.strip())
     change = install_hooks(mode=mode, scope=scope, events=names, dry_run=dry_run)
     _show(change, "installed in", "installed already in", dry_run=dry_run, as_json=as_json)
 
 
-@hook.command(short_help="Take the hooks out of a settings file.")
+@hook.command(short_help="Remove the hooks from a settings file.")
 @scope_option
 @dry_option
 @json_option
 def uninstall(scope: Scope, *, dry_run: bool, as_json: bool) -> None:
-    """Take the hooks out of a settings file, and nothing else."""
+    """Remove the hooks from a settings file, and nothing else."""
     change = uninstall_hooks(scope=scope, dry_run=dry_run)
     _show(change, "removed from", "not installed in", dry_run=dry_run, as_json=as_json)
 
 
-@hook.command(short_help="Say whether the hooks work.")
+@hook.command(short_help="Check whether the hooks work.")
 @json_option
 def status(*, as_json: bool) -> int:
-    """Say whether the hooks work. Exit code 0 if they do, 1 if something is wrong, 9 if none are installed."""
+    """Check whether the hooks work. The exit code is 0 if they do, 1 if there is a problem, 9 if none are installed."""
     found = hook_status()
     if as_json:
         write_json(found)
@@ -90,7 +90,7 @@ def status(*, as_json: bool) -> int:
 @hook.command(short_help="Record one event from stdin.")
 @click.argument("event")
 def record(event: str) -> None:
-    """Record one event of the agent from stdin, as the installed hooks do. Always exits with 0."""
+    """Record one event of the agent from stdin, as the installed hooks do. The exit code is always 0."""
     os.execv(sys.executable, [sys.executable, "-I", "-S", str(shim_path()), event])  # noqa: S606 - a fixed command; the name of the event is one argument
 
 

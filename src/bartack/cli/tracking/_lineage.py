@@ -1,4 +1,4 @@
-"""``bartack lineage``: serve, show and search where patterns came from. All but ``serve`` only read the database."""
+"""``bartack lineage``: serve, show and search the lineage of patterns. All commands but ``serve`` only read the database."""
 
 from __future__ import annotations
 
@@ -22,29 +22,37 @@ if TYPE_CHECKING:
 Way = Literal["ancestry", "descendants", "both"]
 
 db_option = click.option(
-    "--db", metavar="FILE", help="The lineage database; by default the one in your state home."
+    "--db", metavar="FILE", help="Use this lineage database (default: the one in your state directory)."
 )
 
 
-@click.group(cls=PlainGroup, short_help="See which code came from which.")
+@click.group(cls=PlainGroup, short_help="Show where code came from, and serve the lineage graph.")
 def lineage() -> None:
-    """See which code came from which.
+    """Show where code came from, and serve the lineage graph.
 
-    The commands that show something read the database itself; no service has to run for them.
+    All commands but 'serve' read the database directly; they need no running service.
     """
 
 
 @lineage.command(short_help="Serve lineage on this machine.")
 @db_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; a loopback address.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen on this loopback address.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8053, show_default=True, help="0 takes a free one."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8053,
+    show_default=True,
+    help="Listen on this port; 0 chooses a free one.",
 )
-@click.option("--token-file", metavar="FILE", help="Holds the token; made, for you only, if it is not there.")
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    help="Read the token from this file; it is created, readable only by you, if it is missing.",
+)
 def serve(db: str | None, host: str, port: int, token_file: str | None) -> None:
     """Serve lineage on this machine.
 
-    Answers until Ctrl-C. Every request needs the token that is in the token file; other machines cannot reach the service.
+    The service runs until Ctrl-C. Every request needs the token of the token file; other machines cannot reach the service.
     """
     from bartack.tracking import serve_lineage  # noqa: PLC0415 - only this command needs a server
 
@@ -61,15 +69,24 @@ def serve(db: str | None, host: str, port: int, token_file: str | None) -> None:
     serve_lineage(database, tokens, host=host, port=port, ready=announce)
 
 
-@lineage.command(short_help="Show where a pattern came from and what became of it.")
+@lineage.command(short_help="Show the ancestors and descendants of a pattern.")
 @click.argument("pattern_id", metavar="ID")
-@click.option("--up", "way", flag_value="ancestry", help="Only what it came from.")
-@click.option("--down", "way", flag_value="descendants", help="Only what came from it.")
-@click.option("--both", "way", flag_value="both", default=True, help="Both; this is the default.")
-@click.option("--depth", type=click.IntRange(1, 100), default=10, show_default=True, help="How far to look.")
-@click.option("--version", metavar="V", help="This version; by default the newest.")
+@click.option("--up", "way", flag_value="ancestry", help="Show only the ancestors.")
+@click.option("--down", "way", flag_value="descendants", help="Show only the descendants.")
+@click.option("--both", "way", flag_value="both", default=True, help="Show both (default).")
 @click.option(
-    "-o", "--output", metavar="FILE", help="Draw into this file, *.svg or *.html, and print nothing."
+    "--depth",
+    type=click.IntRange(1, 100),
+    default=10,
+    show_default=True,
+    help="Show at most this many generations.",
+)
+@click.option("--version", metavar="V", help="Show this version (default: the newest).")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    help="Draw the graph into this file, *.svg or *.html, instead of printing it.",
 )
 @db_option
 @json_option
@@ -83,10 +100,10 @@ def show(
     *,
     as_json: bool,
 ) -> None:
-    """Show where a pattern came from and what became of it.
+    """Show the ancestors and descendants of a pattern.
 
-    ID is the id of a pattern, as 'bartack lineage search' prints it. In the tree a node that stands above already is marked ↑,
-    one with more behind it than was asked for is marked ….
+    ID is the id of a pattern, as 'bartack lineage search' prints it. In the tree, ↑ marks a node that is shown above already, and
+    … marks a node whose relatives are beyond --depth.
     """
     draw = _drawer(output)
     with _open(db) as store:
@@ -140,7 +157,7 @@ def _show_tree(picture: LineagePicture, way: Way) -> None:
         for line in lines:
             screen.line(_tree_line(screen, line))
         if not lines:
-            screen.line(screen.paint("└─ nothing known", "dim"))
+            screen.line(screen.paint("└─ none", "dim"))
 
 
 _UP: Final = ("up", "came from")
@@ -154,7 +171,7 @@ _SECTIONS: Final[dict[Way, tuple[tuple[Literal["up", "down"], str], ...]]] = {
 
 def _tree_line(screen: Screen, line: TreeLine) -> str:
     node = line.node
-    state = " (not known yet)" if node.stub else " (deprecated)" if node.deprecated else ""
+    state = " (not recorded yet)" if node.stub else " (deprecated)" if node.deprecated else ""
     mark = f" {line.mark}" if line.mark else ""
     shown = f"{line.rails}{screen.paint(line.edge_type, 'cyan')}  {_named(screen, node)}{state}{mark}"
     return f"{shown}  {screen.paint(printable(node.pattern_id), 'dim')}" if node.pattern_name else shown
@@ -168,9 +185,7 @@ def _named(screen: Screen, node: LineageNode) -> str:
 @click.argument("text")
 @click.option("--language", metavar="NAME", help="Only patterns in this language.")
 @click.option("--type", "pattern_type", metavar="NAME", help="Only patterns of this type.")
-@click.option(
-    "--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="The most to print."
-)
+@click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="Print at most N.")
 @db_option
 @json_option
 def search(
@@ -178,7 +193,7 @@ def search(
 ) -> None:
     """Find patterns by words.
 
-    All words of TEXT have to occur in name, language, type or code; the last one may be the beginning of a word.
+    All words of TEXT have to occur in name, language, type or code; the last one can be the beginning of a word.
     """
     from bartack.tracking import SearchRequest  # noqa: PLC0415 - only this command needs it
 
@@ -198,11 +213,11 @@ def search(
         screen.line(f"... and {more} more" if more else "nothing found")
 
 
-@lineage.command(short_help="Count what the database holds.")
+@lineage.command(short_help="Count the contents of the database.")
 @db_option
 @json_option
 def stats(db: str | None, *, as_json: bool) -> None:
-    """Count what the database holds."""
+    """Count the contents of the database."""
     with _open(db) as store:
         found = store.stats()
     if as_json:
@@ -211,7 +226,7 @@ def stats(db: str | None, *, as_json: bool) -> None:
     screen = Screen(sys.stdout)
     rows = [
         ("patterns", str(found.patterns)),
-        ("versions", f"{found.nodes} ({found.stubs} not known yet, {found.deprecated} deprecated)"),
+        ("versions", f"{found.nodes} ({found.stubs} not recorded yet, {found.deprecated} deprecated)"),
         ("edges", _counts(found.edges)),
         ("events", _counts(found.events)),
         ("languages", _counts(found.languages)),
@@ -223,17 +238,19 @@ def stats(db: str | None, *, as_json: bool) -> None:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    told = [f"{count} {printable(name).removeprefix('pattern_')}" for name, count in list(counts.items())[:8]]
-    return f"{sum(counts.values())}" + (f" ({', '.join(told)})" if told else "")
+    parts = [
+        f"{count} {printable(name).removeprefix('pattern_')}" for name, count in list(counts.items())[:8]
+    ]
+    return f"{sum(counts.values())}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 @lineage.command(short_help="Check the graph.")
 @db_option
 @json_option
 def validate(db: str | None, *, as_json: bool) -> Exit:
-    """Check the graph for orphans, cycles, wrong generations and versions, and edges that end nowhere.
+    """Check the graph for orphans, cycles, wrong generations and versions, and dangling edges.
 
-    Ends with 1 if anything was found.
+    The exit code is 1 if the command finds a problem.
     """
     with _open(db) as store:
         answer = store.validate()
@@ -246,18 +263,18 @@ def validate(db: str | None, *, as_json: bool) -> Exit:
         if answer.truncated:
             screen.line("... and more")
         if answer.lineage_valid:
-            screen.line("nothing is wrong")
+            screen.line("no problems found")
     return Exit.OK if answer.lineage_valid else Exit.FAILED
 
 
 def _home() -> Path:
-    from bartack.resilience import user_home  # noqa: PLC0415 - not needed where everything is named
+    from bartack.resilience import user_home  # noqa: PLC0415 - not needed if all files are named
 
     return user_home()
 
 
 def _open(db: str | None) -> LineageStore:
-    from bartack.tracking import LineageStore  # noqa: PLC0415 - a command that only prints help does without
+    from bartack.tracking import LineageStore  # noqa: PLC0415 - not needed for --help
 
     path = Path(db) if db else _home() / "lineage.db"
     if not path.exists():

@@ -1,4 +1,4 @@
-"""``bartack track``: track patterns by hand, look at what waits for the service, and set it right."""
+"""``bartack track``: track patterns by hand, and inspect and repair the outbox and the breakers."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
-@click.group(cls=PlainGroup, short_help="Track patterns, and see what waits for the service.")
+@click.group(cls=PlainGroup, short_help="Track patterns, and inspect the outbox.")
 def track() -> None:
-    """Track patterns of code, and see what waits for the lineage service.
+    """Track patterns of code, and inspect the outbox for the lineage service.
 
-    An event is kept on this machine first; the daemon delivers it when the service can take it.
+    Events are stored on this machine first. The daemon delivers them when the service is available.
     """
 
 
@@ -51,14 +51,14 @@ def track() -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @json_option
 def write(file: str, *, as_json: bool) -> int:
-    """Track the content of FILE as a pattern, or as a change of the one it held before."""
+    """Track the content of FILE as a new pattern, or as a change of the pattern that the file held before."""
     return _track(lambda tracker, code: tracker.track_file(code, _context(file)), file, as_json=as_json)
 
 
 @track.command(short_help="Track a change of a file.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option(
-    "--pattern", metavar="ID", help="What was changed; by default the pattern the file held before."
+    "--pattern", metavar="ID", help="Change this pattern (default: the pattern that the file held before)."
 )
 @json_option
 def edit(file: str, pattern: str | None, *, as_json: bool) -> int:
@@ -88,7 +88,7 @@ def merge(parts: tuple[str, ...], *, as_json: bool) -> int:
     """Track the content of FILE as a merge of the patterns ID."""
     *sources, file = parts
     if not sources:
-        raise UsageError("bartack track merge", "give the ids of the sources and then the file")
+        raise UsageError("bartack track merge", "give the ids of the merged patterns, then the file")
     return _track(
         lambda tracker, code: tracker.track_pattern_merge(sources, code, _context(file)),
         file,
@@ -96,11 +96,11 @@ def merge(parts: tuple[str, ...], *, as_json: bool) -> int:
     )
 
 
-@track.command(short_help="Deliver what waits, now.")
-@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to spend on it.")
+@track.command(short_help="Deliver the waiting events now.")
+@click.option("--timeout", type=float, default=30.0, show_default=True, help="Stop after this many seconds.")
 @json_option
 def sync(timeout: float, *, as_json: bool) -> int:
-    """Deliver what waits, now. Exit code 1 if something still waits, 8 if the time was not enough."""
+    """Deliver the waiting events now. The exit code is 1 if events still wait, and 8 if the time ran out."""
     from bartack.tracking import sync_now  # noqa: PLC0415 - only this command delivers
 
     cache = PatternCache()
@@ -122,7 +122,7 @@ def sync(timeout: float, *, as_json: bool) -> int:
 @track.command(short_help="Show counts, rates and the last errors.")
 @json_option
 def status(*, as_json: bool) -> None:
-    """Show what waits, how delivery goes, and the last errors."""
+    """Show the counts of events, the rates of delivery, and the last errors."""
     from bartack.tracking import analytics_of  # noqa: PLC0415 - only this command shows it
 
     cache, settings = PatternCache(), load_settings()
@@ -148,14 +148,14 @@ def status(*, as_json: bool) -> None:
 
 
 def _unproven(cache: PatternCache, url: str) -> str:
-    """Why nothing is sent to a service that answers; empty if that is not so."""
+    """Why no events are sent to a service that answers; empty if they are sent."""
     data = HealthChecker(url, store=cache.store).get_health_status()["last_health_data"]
     facts = cast("dict[str, object]", data) if isinstance(data, dict) else {}
     return str(facts.get("detail", "")) if facts.get("status") == "unproven" else ""
 
 
 def _why_away(cache: PatternCache, url: str) -> str:
-    return _unproven(cache, url) or f"{url} is away"
+    return _unproven(cache, url) or f"{url} is not available"
 
 
 def _show_status(found: dict[str, object]) -> None:
@@ -193,11 +193,11 @@ def _show_list(screen: Screen, items: object, line: Callable[[dict[str, object]]
         screen.line(printable(line(item)))  # pyright: ignore[reportUnknownArgumentType] - as above
 
 
-@track.command(name="import", short_help="Take over the waiting events of another folder.")
+@track.command(name="import", short_help="Import the waiting events of another folder.")
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @json_option
 def import_folder(folder: str, *, as_json: bool) -> None:
-    """Take over the files pending_*.json of FOLDER. A second time adds nothing."""
+    """Import the files pending_*.json of FOLDER. A second import of the same files adds nothing."""
     taken = PatternCache().import_folder(folder)
     if as_json:
         write_json({"imported": taken})
@@ -205,21 +205,26 @@ def import_folder(folder: str, *, as_json: bool) -> None:
         Screen(sys.stdout).line(f"{taken} events imported")
 
 
-@track.group(cls=PlainGroup, short_help="See and set right what waits for the service.")
+@track.group(cls=PlainGroup, short_help="Inspect and repair the outbox.")
 def outbox() -> None:
-    """See and set right what waits for the service."""
+    """Inspect and repair the outbox: the events for the lineage service."""
 
 
 @outbox.command(name="list", short_help="List events.")
-@click.option("--state", type=click.Choice(STATES), help="Only those in this state.")
-@click.option("--kind", help="Only those of this kind: pattern or hook.")
+@click.option("--state", type=click.Choice(STATES), help="List only events in this state.")
+@click.option("--kind", help="List only events of this kind: pattern or hook.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=100, show_default=True, help="At most so many, the newest."
+    "--limit",
+    type=click.IntRange(1),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="List at most the newest N events.",
 )
-@click.option("--payload", is_flag=True, help="Show also what they say.")
+@click.option("--payload", is_flag=True, help="Show the payload of each event, too.")
 @json_option
 def list_events(state: str | None, kind: str | None, limit: int, *, payload: bool, as_json: bool) -> None:
-    """List events, the newest last. What they say is shown only with --payload."""
+    """List events, the newest last."""
     rows = _outbox().rows(state=state, kind=kind, limit=limit)
     shown = [
         {
@@ -238,7 +243,7 @@ def list_events(state: str | None, kind: str | None, limit: int, *, payload: boo
         return
     screen = Screen(sys.stdout)
     for row, one in zip(rows, shown, strict=True):
-        note = row.reason or row.last_error or (f"next try in {row.wait_s:.0f} s" if row.wait_s else "")
+        note = row.reason or row.last_error or (f"next attempt in {row.wait_s:.0f} s" if row.wait_s else "")
         when = str(one["created_at"])[:19]
         line = f"{when}  {row.state:9}  {row.kind:7}  {row.attempts:2}  {row.event_id}  {note}"
         screen.line(screen.fit(printable(line.rstrip())))
@@ -249,7 +254,7 @@ def list_events(state: str | None, kind: str | None, limit: int, *, payload: boo
 @outbox.command(short_help="Count events.")
 @json_option
 def stats(*, as_json: bool) -> None:
-    """Count events by state, and what has been counted since the beginning."""
+    """Count events by state, and show the counters since the outbox was created."""
     found = _outbox()
     states, counted = found.count(), found.counters()
     if as_json:
@@ -259,29 +264,32 @@ def stats(*, as_json: bool) -> None:
     screen.table([(name, str(count)) for name, count in {**states, **counted}.items()], indent=0)
 
 
-@outbox.command(short_help="Let dead events live again.")
+@outbox.command(short_help="Retry dead events.")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all-dead", is_flag=True, help="All that are dead.")
-@click.option("--reason", help="With --all-dead: only those whose reason begins so.")
+@click.option("--all-dead", is_flag=True, help="Retry all dead events.")
+@click.option("--reason", help="Retry only events whose reason starts with this text (with --all-dead).")
 @json_option
 def retry(ids: tuple[str, ...], *, all_dead: bool, reason: str | None, as_json: bool) -> None:
-    """Let dead events live again: they are tried as if they were new."""
+    """Retry dead events as if they were new."""
     if bool(ids) == all_dead:
         raise UsageError("bartack track outbox retry", "give the ids of events, or --all-dead")
     found = _outbox()
     _check_known(found, ids)
     back = found.retry(ids, reason=reason)
-    _told(found)
-    _report(back, "tried again", as_json=as_json)
+    _notify_daemon(found)
+    _report(back, "queued again", as_json=as_json)
 
 
 @outbox.command(short_help="Remove events for good.")
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--state", type=click.Choice(STATES), help="All in this state.")
+@click.option("--state", type=click.Choice(STATES), help="Remove all events in this state.")
 @click.option(
-    "--older-than", metavar="AGE", default="0s", help="With --state: only those so old, as 7d, 12h, 30m."
+    "--older-than",
+    metavar="AGE",
+    default="0s",
+    help="Remove only events at least this old: 7d, 12h, 30m (with --state).",
 )
-@click.option("--yes", is_flag=True, help="Do not ask before events go that still wait.")
+@click.option("--yes", is_flag=True, help="Remove waiting events without asking.")
 @json_option
 def purge(ids: tuple[str, ...], state: str | None, older_than: str, *, yes: bool, as_json: bool) -> int:
     """Remove events for good."""
@@ -301,20 +309,20 @@ def purge(ids: tuple[str, ...], state: str | None, older_than: str, *, yes: bool
 
 def _confirmed() -> bool:
     if not sys.stdin.isatty():
-        raise UsageError("bartack track outbox purge", "events that still wait go only with --yes")
+        raise UsageError("bartack track outbox purge", "waiting events are removed only with --yes")
     return click.confirm("Some of these events still wait for the service. Remove them for good?", err=True)
 
 
-@track.group(cls=PlainGroup, short_help="See and reset the breakers.")
+@track.group(cls=PlainGroup, short_help="Show and reset the circuit breakers.")
 def breaker() -> None:
-    """See and reset the breakers, one for each service."""
+    """Show and reset the circuit breakers, one for each service."""
 
 
 @breaker.command(name="status", short_help="Show the breakers.")
 @click.argument("name", required=False)
 @json_option
 def breaker_status(name: str | None, *, as_json: bool) -> None:
-    """Show the state of one breaker or of all: failures, time to the next probe, and who probes."""
+    """Show the state of one breaker or of all: failures, time to the next probe, and the process that probes."""
     found = _outbox()
     details = [_breaker(found, one).details() for one in _names(found, name)]
     if as_json:
@@ -329,11 +337,11 @@ def breaker_status(name: str | None, *, as_json: bool) -> None:
 
 @breaker.command(short_help="Close a breaker.")
 @click.argument("name", required=False)
-@click.option("--all", "every", is_flag=True, help="All of them.")
+@click.option("--all", "every", is_flag=True, help="Close all breakers.")
 def reset(name: str | None, *, every: bool) -> None:
     """Close a breaker and forget its failures.
 
-    What waits for that service goes to the one that is configured now, if that is another one.
+    If another service is configured now, the events that wait for the old one are sent to it.
     """
     if bool(name) == every:
         raise UsageError("bartack track breaker reset", "give the name of a breaker, or --all")
@@ -342,7 +350,7 @@ def reset(name: str | None, *, every: bool) -> None:
         _breaker(found, one).reset()
         screen.line(f"{one}: closed")
         _readdress(found, one, load_settings(), screen)
-    _told(found)
+    _notify_daemon(found)
 
 
 def _readdress(found: Outbox, name: str, settings: Settings, screen: Screen) -> None:
@@ -351,7 +359,7 @@ def _readdress(found: Outbox, name: str, settings: Settings, screen: Screen) -> 
     for url, count in found.waiting().items():
         if origin_of(url) == name and url != settings.url:
             found.readdress(url, settings.url)
-            screen.line(f"  {count} events go to {settings.url} now")
+            screen.line(f"  {count} events are sent to {settings.url} now")
 
 
 def _names(found: Outbox, name: str | None) -> list[str]:
@@ -388,14 +396,12 @@ def _report(ids: list[str], what: str, *, as_json: bool) -> None:
 def _seconds(age: str) -> float:
     found = _AGE.fullmatch(age.strip())
     if found is None:
-        raise UsageError(
-            "bartack track outbox purge", f"{age!r} is no age; one looks like 7d, 12h, 30m or 45s"
-        )
+        raise UsageError("bartack track outbox purge", f"{age!r} is not an age; write 7d, 12h, 30m or 45s")
     return float(found[1]) * _UNITS[found[2]]
 
 
-def _told(found: Outbox) -> None:
-    """Ring the daemon, or leave a note for the next one."""
+def _notify_daemon(found: Outbox) -> None:
+    """Notify the running daemon, or register the outbox for the next one."""
     if not DaemonLink().ring(found.store.directory):
         register_outbox(found.store.directory)
         start_on_demand()
