@@ -41,7 +41,8 @@ ONLY_ATTRIBUTES = {
 """Facts for programs, which the message leaves out, or replaces by something more exact."""
 
 DESTRUCTIVE = re.compile(
-    r"\b(rm|rmdir|unlink|del|delete|remove|purge|erase|wipe|destroy|drop|truncate|overwrite|discard|reset|kill(?! -CONT)|clean)\b"
+    r"\b(rm|rmdir|unlink|del|delete|remove|purge|erase|wipe|destroy|drop|truncate|overwrite|discard|reset)\b"
+    r"|\bkill\b(?! -CONT)|\bclean\b(?! up)"
     r"|--(force|hard|yes|no-verify)\b|\bsudo\b|\bchmod\b",
     re.IGNORECASE,
 )
