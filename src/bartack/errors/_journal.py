@@ -69,9 +69,9 @@ class JournalLockedError(JournalError, code="BT202", retryable=True):
 
 @message("{path} accepts no more entries: {problem}")
 class JournalPoisonedError(JournalError, code="BT203"):
-    """A write or a sync of the journal failed, so it accepts no more entries. Acknowledged entries are safe.
+    """The journal can no longer be written safely, so it accepts no more entries. Acknowledged entries are safe.
 
-    Entries that were not acknowledged are either there or missing when the journal is opened again.
+    An entry that was not acknowledged can be present or missing when the journal is opened again.
     """
 
     path: str

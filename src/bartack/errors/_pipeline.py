@@ -60,7 +60,7 @@ class TaskNotFoundError(PipelineError, code="BT905"):
 
 @message()
 class WorkspaceBusyError(PipelineError, code="BT906", retryable=True):
-    """Another run is working in this workspace. Two runs in one tree could not tell their changes apart."""
+    """Another run is working in this workspace. The changes of two runs in one tree cannot be distinguished."""
 
     workspace: str
     owner: str
