@@ -206,7 +206,7 @@ def test_an_impostor_gets_no_token_no_code_and_no_event(
         impostor.assert_learned_nothing()
     assert (result["success"], result["cached"]) == (False, True)
     assert synced.returncode == 1
-    assert "is not proved to be a service of this user" in synced.stdout
+    assert "did not prove to be a service of this user" in synced.stdout
 
     with real_service(impostor.port):
         synced = sync()
@@ -255,7 +255,7 @@ def test_the_daemon_keeps_hook_events_from_an_impostor(home: Path) -> None:
             }
             hook = [sys.executable, "-I", "-S", str(home / "bin" / "bartack-hook.py"), "PostToolUse"]
             subprocess.run(hook, input=json.dumps(tool).encode(), check=True, timeout=60)
-            assert until(lambda: "is not proved" in (home / "daemon.log").read_text())
+            assert until(lambda: "did not prove" in (home / "daemon.log").read_text())
             outbox = Outbox(StateStore(home))
             assert until(lambda: outbox.count("pattern")["pending"] == 1)
             assert until(lambda: impostor.calls > 5)

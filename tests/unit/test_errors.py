@@ -41,8 +41,14 @@ ONLY_ATTRIBUTES = {
 """Facts for programs, which the message leaves out, or replaces by something more exact."""
 
 DESTRUCTIVE = re.compile(
-    r"\b(rm|rmdir|unlink|del|delete|remove|purge|erase|wipe|destroy|drop|truncate|overwrite|discard|reset|kill(?! -CONT)|clean)\b"
+    r"\b(rm|rmdir|unlink|del|delete|remove|purge|erase|wipe|destroy|drop|truncate|overwrite|discard|reset)\b"
+    r"|\bkill\b(?! -CONT)|\bclean\b(?! up)"
     r"|--(force|hard|yes|no-verify)\b|\bsudo\b|\bchmod\b",
+    re.IGNORECASE,
+)
+
+UNIDIOMATIC = re.compile(
+    r"\b(nobody|somebody|whoever|everybody|so many|mend(s|ed)?|go(es)? on|anew|unfit|may not|(?<!there )is no (?!longer))\b",
     re.IGNORECASE,
 )
 
@@ -274,6 +280,18 @@ def test_nothing_an_error_says_suggests_a_destructive_command(cls: type[BartackE
     said = f"{example(cls)}\n{cls.remedy}\n{cls.__doc__}"
 
     assert DESTRUCTIVE.search(said) is None
+
+
+@ERRORS
+def test_an_error_uses_plain_technical_english(cls: type[BartackError]) -> None:
+    said = f"{example(cls)}\n{cls.remedy}\n{cls.__doc__}"
+
+    assert UNIDIOMATIC.search(said) is None
+
+
+@pytest.mark.parametrize("text", ["Mend it.", "it is no run id", "nobody answers", "the run goes on"])
+def test_the_search_for_unidiomatic_words_finds_them(text: str) -> None:
+    assert UNIDIOMATIC.search(text)
 
 
 @pytest.mark.parametrize(

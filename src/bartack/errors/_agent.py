@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 @message()
 class AgentError(BartackError, code="BT800"):
-    """An agent could not do what it was asked.
+    """A call of an agent failed.
 
-    ``outcome`` says in a word what becomes of it: transient, rate-limited, terminal or cancelled. ``reason`` is the code of
-    the line protocol, where there is one.
+    ``outcome`` classifies the failure: transient, rate-limited, terminal or cancelled. ``reason`` is the code of the line
+    protocol, if there is one.
     """
 
     outcome: ClassVar[str] = "terminal"
@@ -26,37 +26,37 @@ class AgentError(BartackError, code="BT800"):
     attempts: tuple[str, ...] = ()
     _: KW_ONLY
     usd: float = 0.0
-    """What the call cost all the same, as far as it is known; so are the next two."""
+    """What the failed call cost, as far as it is known; this and the next two."""
     turns: int = 0
     tokens: int = 0
-    remedy = "Read the reason; the call is recorded as failed, and 'bartack resume RUN' makes it anew."
+    remedy = "Read the reason. The call is recorded as failed; 'bartack resume RUN' repeats it."
 
     def describe(self) -> str:
-        told = [
+        parts = [
             f"agent {self.agent!r}: {self.problem}" if self.agent else f"the agent: {self.problem}",
             f" [{self.reason}]" if self.reason else "",
             f"; attempts: {', '.join(self.attempts)}" if self.attempts else "",
             f"; stderr: {' | '.join(self.stderr_tail)}" if self.stderr_tail else "",
         ]
-        return "".join(told)
+        return "".join(parts)
 
 
 class AgentConfigError(AgentError, code="BT801"):
-    """An agent is not configured, or not as it must be."""
+    """An agent is not configured, or its configuration is invalid."""
 
-    remedy = "Correct the agent's section in bartack.toml, or name an agent that it has; 'bartack agents doctor' checks them."
+    remedy = "Correct the agent's section in bartack.toml, or name a configured agent; 'bartack agents doctor' checks them."
 
 
 class ScriptError(AgentError, code="BT802"):
     """The script of a scripted agent has no reply to a prompt, or cannot be read."""
 
-    remedy = "Correct the script that the message names, or its path in bartack.toml; add a rule for a prompt that none matches."
+    remedy = "Correct the script that the message names, or its path in bartack.toml. Add a rule for a prompt that no rule matches."
 
 
 class ReplyInvalidError(AgentError, code="BT803"):
-    """An agent's reply is not of the type that was asked for, also after it was asked to mend it."""
+    """An agent's reply does not have the requested type, even after the agent was asked to correct it."""
 
-    remedy = "Say in the prompt what is wanted, or ask for a wider type."
+    remedy = "Describe the expected reply in the prompt, or ask for a wider type."
 
     def __init__(self, agent: str, problem: str, reply: str = "") -> None:
         reply = reply[:2000]
@@ -66,34 +66,36 @@ class ReplyInvalidError(AgentError, code="BT803"):
 
 
 class AgentCapabilityError(AgentError, code="BT804"):
-    """An agent is asked for something that it cannot do; nothing was sent to it."""
+    """An agent lacks a capability that the call needs. Nothing was sent to it."""
 
-    remedy = "Give the prompt to an agent that can do it, or ask for less."
+    remedy = "Send the prompt to an agent with that capability, or ask for less."
 
 
 class AgentTransientError(AgentError, code="BT805", retryable=True):
-    """An agent failed for a reason that may be gone at the next attempt: it was busy, or its connection broke."""
+    """An agent failed for a temporary reason: it was busy, or its connection broke."""
 
     outcome = "transient"
-    remedy = "It was tried again already. Look at the agent's own report, then resume the run."
+    remedy = "The call was already retried. Check the agent's own report, then resume the run."
 
 
 class AgentExitedError(AgentTransientError, code="BT806"):
-    """The program of an agent ended, or never said a word, before it gave an answer."""
+    """The program of an agent exited before it answered, or never wrote anything."""
 
     remedy = (
-        "Read the last lines of its stderr in the error; 'bartack agents doctor NAME' checks the program."
+        "Read the last lines of its stderr in the message; 'bartack agents doctor NAME' checks the program."
     )
 
 
 class AgentStalledError(AgentTransientError, code="BT807"):
-    """An agent stopped showing signs of life while it was at work."""
+    """An agent stopped sending heartbeats, or made no progress, during a call."""
 
-    remedy = "Look at the agent's transcript. Raise stall_s or heartbeat_s of the agent if its work takes that long."
+    remedy = (
+        "Read the agent's transcript. Raise stall_s or heartbeat_s of the agent if its work takes that long."
+    )
 
 
 class AgentRateLimitedError(AgentError, code="BT808", retryable=True):
-    """An agent may not be asked again before some time; ``until`` says when, if it is known."""
+    """An agent is rate-limited; ``until`` is the time of the next possible call, if it is known."""
 
     outcome = "rate-limited"
     remedy = "Wait until the time that the message names, then resume the run."
@@ -107,25 +109,27 @@ class AgentRateLimitedError(AgentError, code="BT808", retryable=True):
 class QuotaExhaustedError(AgentRateLimitedError, code="BT809"):
     """The quota or the credit of an agent is used up."""
 
-    remedy = "Wait for the quota to be renewed, or raise it with the agent's provider, then resume the run."
+    remedy = "Wait until the quota is renewed, or raise it with the agent's provider, then resume the run."
 
 
 class AgentAuthError(AgentError, code="BT810"):
-    """An agent has no credentials, or they were refused. This is never tried again by itself."""
+    """An agent has no credentials, or they were refused. The call is not retried."""
 
     remedy = "Log in to the agent, or put the variable with its credentials into the environment, then resume the run."
 
 
 class AgentStartError(AgentError, code="BT811"):
-    """The program of an agent could not be started, or does not speak a version of the protocol that we know."""
+    """The program of an agent could not be started, or supports no known version of the protocol."""
 
-    remedy = "Correct the agent's command in bartack.toml; 'bartack agents doctor NAME' says what is found."
+    remedy = (
+        "Correct the agent's command in bartack.toml; 'bartack agents doctor NAME' reports what it finds."
+    )
 
 
 class AgentRequestError(AgentError, code="BT812"):
-    """An agent refused what it was asked; ``cause`` is bad_request, too_large, refused or not_found."""
+    """An agent refused the request; ``cause`` is bad_request, too_large, refused or not_found."""
 
-    remedy = "Change what is asked; the same request is refused again."
+    remedy = "Change the request; the same request is refused again."
 
     def __init__(self, agent: str, problem: str, reason: str = "", cause: str = "bad_request") -> None:
         super().__init__(agent, f"{problem} ({cause})", reason)
@@ -134,64 +138,66 @@ class AgentRequestError(AgentError, code="BT812"):
 
 
 class AgentProtocolError(AgentError, code="BT813"):
-    """What an agent wrote is not the protocol that it has to speak."""
+    """An agent wrote a line that does not follow the protocol."""
 
-    remedy = "Look at stream.ndjson in the agent's directory of the run; the line with a case is the one that was refused."
+    remedy = (
+        "Read stream.ndjson in the agent's directory of the run; the refused line is the one with a case."
+    )
 
 
 class AgentReplyError(AgentError, code="BT814"):
-    """An agent's answer does not have the form that was asked for."""
+    """An agent's answer does not have the requested form."""
 
-    remedy = "Look at the answer in the agent's transcript; make the request clearer, or mend the agent."
+    remedy = "Read the answer in the agent's transcript. Make the request clearer, or fix the agent."
 
 
 class AgentBusyError(AgentError, code="BT815", retryable=True):
-    """Another process uses this conversation of the agent. Nothing was started."""
+    """Another process is using this conversation of the agent. Nothing was started."""
 
-    remedy = "Wait for the other process to end; 'bartack ps' shows who runs."
+    remedy = "Wait until the other process ends; 'bartack ps RUN' shows the processes of a run."
 
 
 class AgentCancelledError(AgentError, code="BT816"):
-    """A call of an agent was given up: ``reason`` says by whom or why."""
+    """A call of an agent was cancelled; ``reason`` names the cause."""
 
     outcome = "cancelled"
-    remedy = "Nothing has to be mended; the call is made anew when the run is resumed."
+    remedy = "Nothing needs to be fixed. The call is repeated when the run is resumed."
 
 
 class AgentDeadlineError(AgentCancelledError, code="BT817"):
-    """An agent did not answer within the time that was given."""
+    """An agent did not answer within its time limit."""
 
-    remedy = "Give the call more time with timeout_s, or the action in the section timeouts of bartack.toml."
+    remedy = "Give the call more time with timeout_s, or raise the limit of the action in the section timeouts of bartack.toml."
 
 
 class VersionMismatchError(AgentError, code="BT818"):
-    """The files changed under an agent: it saw another snapshot than the one it was told of."""
+    """Files changed during a call: the agent saw another snapshot than the one in its request."""
 
-    remedy = "Find out who else writes to the workspace, then resume the run."
+    remedy = "Find out which other process writes to the workspace, then resume the run."
 
 
 class ArtifactMismatchError(AgentError, code="BT819"):
-    """A file that an agent says it has left is missing, too large, or differs from what it says."""
+    """A file that an agent reported is missing, too large, or differs from the report."""
 
     remedy = (
-        "The message lists every path with what was expected and what was found; look at them, then resume."
+        "Check the paths in the message, each with its expected and its actual state, then resume the run."
     )
 
 
 class PathEscapeError(ArtifactMismatchError, code="BT820"):
-    """An agent named a path that leads out of the workspace, or into a part of it that is not for agents."""
+    """An agent named a path that leads out of the workspace, or into a part of it that agents must not use."""
 
-    remedy = "Paths of artifacts are relative to the workspace, with '/' between names and no '..'."
+    remedy = "Give paths of artifacts relative to the workspace, with '/' between names and no '..'."
 
 
 class AgentBudgetError(AgentError, code="BT821"):
-    """An agent used more than was reserved for the call: ``reason`` names what of."""
+    """An agent used more than was reserved for the call; ``reason`` names the resource."""
 
     remedy = "Raise the budget of the call or of the agent, then resume the run."
 
 
 class LineTooLongError(AgentError, ValueError, code="BT822"):
-    """A message to an agent takes more bytes than a line of the protocol may have. Nothing was sent."""
+    """A message to an agent is longer than the longest line of the protocol. Nothing was sent."""
 
     remedy = "Put large inputs into a file of the workspace and name it in the inputs."
 

@@ -23,22 +23,24 @@ class UnsafePathError(BartackError, ValueError, code="BT102"):
 
     path: str
     reason: str
-    remedy = "Give a relative path without '..' that no symbolic link leads out of its directory."
+    remedy = "Give a relative path without '..' and without symbolic links that lead out of the directory."
 
 
 @message("{place}: {problem}")
 class CanonicalJsonError(BartackError, ValueError, code="BT103"):
-    """A value has no canonical JSON form (RFC 8785): it is no JSON value, or a number that JSON readers would change."""
+    """A value has no canonical JSON form (RFC 8785): it is not a JSON value, or it is a number that JSON readers would change."""
 
     place: str
     problem: str
     remedy = "Use null, booleans, strings, finite numbers, integers within ±(2^53 - 1), arrays and objects with string keys."
 
 
-_FULL = "Make room on the disk that holds the path, then repeat the command, or resume the run."
+_FULL = "Free space on the disk that holds the path, then repeat the command or resume the run."
 
 
-_FILES = "Raise the limit of open files ('ulimit -n'), or let fewer workers run at a time, then repeat the command."
+_FILES = (
+    "Raise the limit of open files ('ulimit -n'), or run fewer workers at a time, then repeat the command."
+)
 
 
 _FILE_REMEDIES = {
@@ -51,7 +53,7 @@ _FILE_REMEDIES = {
         errno.EROFS
     ): "Mount the file system that holds the path for writing, or give a path elsewhere.",
     os.strerror(errno.EIO): "Check the disk that holds the path, and the system's log.",
-    os.strerror(errno.ENOMEM): "Give the machine more memory, or let fewer workers run at a time.",
+    os.strerror(errno.ENOMEM): "Give the machine more memory, or run fewer workers at a time.",
 }
 
 
@@ -59,12 +61,12 @@ _FILE_REMEDIES = {
 class FileAccessError(BartackError, code="BT104"):
     """The operating system refused to read or write a file.
 
-    If the disk is full, there are too many open files, or the disk is broken, the error itself says what to do about that.
+    For a full disk, a broken disk and too many open files, the error has a remedy of its own.
     """
 
     path: str
     reason: str
-    remedy = "Check that the path exists, is of the right kind, and that you may read or write it."
+    remedy = "Check that the path exists, is of the right kind (file or directory), and that you are allowed to read or write it."
 
     def advise(self) -> str:
         return _FILE_REMEDIES.get(self.reason, "")
@@ -72,25 +74,25 @@ class FileAccessError(BartackError, code="BT104"):
 
 @message("internal error: {cause}")
 class InternalError(BartackError, code="BT106"):
-    """Bartack met a failure that it has no name for. That is a defect in Bartack, not in what you did."""
+    """An unexpected failure occurred inside Bartack. This is a defect in Bartack, not in your program."""
 
     cause: str
-    remedy = "Run the command once more with BARTACK_TRACEBACK=1 set, and report what it prints."
+    remedy = "Run the command again with BARTACK_TRACEBACK=1 set, and report its output."
 
 
 @message("{path} is not trusted: {reason}. To trust it: bartack trust {directory}")
 class UntrustedError(BartackError, code="BT107"):
-    """Settings or runs are in a directory that another user made, or can change, and that you have not trusted."""
+    """Settings or runs are in a directory that another user owns or can change, and that you have not trusted."""
 
     path: str
     reason: str
     directory: str
-    remedy = "Look at what is in the directory that the message names. If you trust its owner, run bartack trust with it."
+    remedy = "Check the contents of the directory that the message names. If you trust its owner, run 'bartack trust DIRECTORY'."
 
 
-@message("{text!r} is no run id; one looks like run-20260131-235959-0f3a91c7")
+@message("{text!r} is not a run id; a run id looks like run-20260131-235959-0f3a91c7")
 class RunIdError(BartackError, ValueError, code="BT105"):
-    """Something was given as the id of a run that does not have its form."""
+    """A text that was given as a run id does not have the form of one."""
 
     text: str
-    remedy = "Give an id as 'bartack run' prints it: run-YYYYMMDD-HHMMSS and eight hex digits."
+    remedy = "Give the id as 'bartack run' prints it: run-YYYYMMDD-HHMMSS and eight hex digits."

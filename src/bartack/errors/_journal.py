@@ -10,14 +10,14 @@ from bartack.errors._root import BartackError, message
 class JournalError(BartackError, code="BT200"):
     """Something is wrong with the journal of a run."""
 
-    remedy = "Look at the journal with 'bartack journal verify PATH'; it changes nothing."
+    remedy = "Check the journal with 'bartack journal verify PATH'; the command changes nothing."
 
 
 @message("{path}: damaged at byte {offset}: {problem}; nothing was changed")
 class JournalCorruptError(JournalError, code="BT201"):
-    """A journal is damaged in a place that was already acknowledged, or is no journal at all. Nothing was changed.
+    """A journal is damaged in a part that was already acknowledged, or the file is not a journal. Nothing was changed.
 
-    A line that was still being written when the power went is no corruption: it is cut off and kept beside the journal.
+    A line that was being written when the power failed is not corruption: it is cut off and kept beside the journal.
     """
 
     path: str
@@ -32,9 +32,8 @@ class JournalCorruptError(JournalError, code="BT201"):
 class JournalLostError(JournalCorruptError, code="BT213"):
     """Acknowledged entries at the end of a journal are missing: it was cut, overwritten or replaced. Nothing was changed.
 
-    The run's directory keeps how far its journal had got, beside the journal: in ``lock`` and in ``run.json``. A journal that
-    holds less than that, or something else at that place, was changed from outside. To execute what follows would repeat
-    finished steps.
+    The run's directory records how far the journal had got, in ``lock`` and in ``run.json``. A journal that holds less, or
+    something else at that place, was changed by another program. Resuming from it would repeat finished steps.
     """
 
     remedy = (
@@ -61,23 +60,25 @@ class JournalLockedError(JournalError, code="BT202", retryable=True):
 
     path: str
     pid: int | None
-    remedy = "Wait for the owner to end, or look at what it writes with 'bartack journal show PATH --follow'."
+    remedy = "Wait until the owner ends, or follow what it writes with 'bartack journal show PATH --follow'."
 
     def describe(self) -> str:
         owner = f"process {self.pid}" if self.pid else "another process"
         return f"{self.path} is owned by {owner}"
 
 
-@message("{path} takes no more entries: {problem}")
+@message("{path} accepts no more entries: {problem}")
 class JournalPoisonedError(JournalError, code="BT203"):
-    """The journal cannot be trusted to keep anything more, so it takes nothing more. What it acknowledged is safe.
+    """The journal can no longer be written safely, so it accepts no more entries. Acknowledged entries are safe.
 
-    Entries that were not acknowledged may or may not be there when it is opened again.
+    An entry that was not acknowledged can be present or missing when the journal is opened again.
     """
 
     path: str
     problem: str
-    remedy = "Mend what the message names, then resume: nothing that was acknowledged is lost."
+    remedy = (
+        "Fix the problem that the message names, then resume the run. Nothing that was acknowledged is lost."
+    )
 
     @classmethod
     def again(cls, first: Self) -> Self:
@@ -88,19 +89,21 @@ class JournalPoisonedError(JournalError, code="BT203"):
 class JournalFullError(JournalPoisonedError, code="BT204"):
     """There is no space left for the journal."""
 
-    remedy = "Make room on the disk that holds the run's directory, then resume."
+    remedy = "Free space on the disk that holds the run's directory, then resume the run."
 
 
 class JournalSyncError(JournalPoisonedError, code="BT205"):
-    """The operating system could not bring the journal to the disk. A failed sync is never tried again."""
+    """The operating system could not sync the journal to the disk. A failed sync is never retried."""
 
-    remedy = "Check the disk and the system's log, then resume."
+    remedy = "Check the disk and the system's log, then resume the run."
 
 
 class JournalOwnershipLostError(JournalPoisonedError, code="BT206"):
     """The journal no longer belongs to this process: it was deleted, replaced, or taken over by another owner."""
 
-    remedy = "Find out who removed or took over the run's directory. This process has stopped writing."
+    remedy = (
+        "Find out which process removed or took over the run's directory. This process has stopped writing."
+    )
 
 
 @message("{path} has journal format {found}; this version reads formats up to {known}")
@@ -123,24 +126,24 @@ class JournalNotFoundError(JournalError, code="BT208"):
 
 @message("{path} is closed")
 class JournalClosedError(JournalError, code="BT209"):
-    """The journal was closed by this process and is used again."""
+    """This process closed the journal and then used it again."""
 
     path: str
-    remedy = "Open it again."
+    remedy = "Open the journal again."
 
 
 @message("entry {kind!r}: {problem}")
 class EntryError(JournalError, ValueError, code="BT210"):
-    """Something was handed to the journal that cannot be an entry."""
+    """The data given to the journal cannot be an entry."""
 
     kind: str
     problem: str
-    remedy = "Give a kind, an object of JSON values, and no more than 1 MiB beside the value."
+    remedy = "Give a kind and an object of JSON values, at most 1 MiB without the value."
 
 
 @message("blob {sha256} is missing in {where}")
 class BlobMissingError(JournalError, code="BT211"):
-    """A large value that an entry refers to is not there."""
+    """A large value that an entry refers to is missing."""
 
     sha256: str
     where: str

@@ -32,39 +32,39 @@ _RESULT = "the result of "
 
 @message()
 class TypeMismatchError(MessagingError, ValueError, code="BT402"):
-    """A value has another type than the one asked for."""
+    """A value does not have the expected type."""
 
     place: str
     expected: str
     found: str
     what: str = ""
     where: str = ""
-    remedy = "Correct the annotation, or what is sent."
+    remedy = "Correct the annotation or the value."
 
     def describe(self) -> str:
         return f"{self.where}: {self._mismatch()}".removeprefix(": ")
 
     def _mismatch(self) -> str:
         if self.place == "$" and self.what.startswith(_RESULT):
-            return f"{self.what.removeprefix(_RESULT)} returned {self.found}, but its annotation says {self.expected}"
+            return f"{self.what.removeprefix(_RESULT)} returned {self.found}, but its annotation is {self.expected}"
         named = f"{self.what}: " if self.what else ""
         inside = "" if self.place == "$" and self.what else f"{self.place}: "
         return f"{named}{inside}expected {self.expected}, found {self.found}"
 
 
-@message("{what} takes {size} bytes, more than {limit}")
+@message("{what} takes {size} bytes; the limit is {limit}")
 class MessageTooLargeError(MessagingError, code="BT403"):
-    """A value takes more than 16 MiB."""
+    """A value is larger than 16 MiB."""
 
     what: str
     size: int
     limit: int
-    remedy = "Write it to a file and send the path."
+    remedy = "Write the value to a file and send the path."
 
 
 @message("mailbox {name!r}: {reason}")
 class MailboxNameError(MessagingError, ValueError, code="BT404"):
-    """No mailbox can have this name."""
+    """The name is not a valid name of a mailbox."""
 
     name: str
     reason: str
@@ -73,7 +73,7 @@ class MailboxNameError(MessagingError, ValueError, code="BT404"):
 
 @message("mailbox {name!r} is full ({queued} messages)")
 class MailboxFullError(MessagingError, code="BT405", retryable=True):
-    """The mailbox holds as much as it may."""
+    """The mailbox is full."""
 
     name: str
     queued: int
@@ -82,45 +82,45 @@ class MailboxFullError(MessagingError, code="BT405", retryable=True):
 
 @message("mailbox {name!r} is closed")
 class MailboxClosedError(MessagingError, code="BT407"):
-    """The mailbox takes no more messages."""
+    """The mailbox is closed and accepts no more messages."""
 
     name: str
-    remedy = "Send before it is closed, or to another mailbox."
+    remedy = "Send before the mailbox is closed, or send to another mailbox."
 
 
 @message("mailbox {name!r}: {problem}")
 class MailboxConfigError(MessagingError, code="BT408"):
-    """A mailbox was declared twice, differently."""
+    """A mailbox was declared twice, with different options."""
 
     name: str
     problem: str
-    remedy = "Declare it once; the first declaration stands."
+    remedy = "Declare the mailbox once. The first declaration is in effect."
 
 
 @message("the message to {recipient} was not delivered: {problem}")
 class DeliveryError(MessagingError, code="BT409", retryable=True):
-    """A supervised send did not come as far as it waited for; ``outcome`` is its ``SendOutcome``."""
+    """A supervised send did not reach the state that it waited for; ``outcome`` is its ``SendOutcome``."""
 
     recipient: str
     problem: str
     outcome: object
-    remedy = "Look at the recipient with 'bartack mailbox list'; on_error=\"dead_letter\" keeps what could not be delivered."
+    remedy = "Check the recipient with 'bartack mailbox list'; on_error=\"dead_letter\" keeps undelivered messages."
 
 
 @message("the broadcast ({strategy}) reached {succeeded} of {recipients} recipients")
 class BroadcastError(MessagingError, code="BT410", retryable=True):
-    """A broadcast reached fewer recipients than it had to; ``result`` is its ``BroadcastResult``."""
+    """A broadcast reached fewer recipients than its strategy requires; ``result`` is its ``BroadcastResult``."""
 
     strategy: str
     succeeded: int
     recipients: int
     result: object
-    remedy = "The result names the recipients that were not reached; best_effort takes what it gets."
+    remedy = "Check the recipients that the result lists as not reached, or use the strategy best_effort."
 
 
 @message("{option}: {problem}")
 class DeliveryOptionError(MessagingError, ValueError, code="BT411"):
-    """An option of a send or a broadcast cannot be used."""
+    """An option of a send or a broadcast is invalid."""
 
     option: str
     problem: str
@@ -129,7 +129,7 @@ class DeliveryOptionError(MessagingError, ValueError, code="BT411"):
 
 @message("topic {topic!r}: {reason}")
 class TopicNameError(MessagingError, ValueError, code="BT412"):
-    """There cannot be such a topic, or such a pattern of topics."""
+    """The name is not a valid topic or pattern of topics."""
 
     topic: str
     reason: str
@@ -138,15 +138,15 @@ class TopicNameError(MessagingError, ValueError, code="BT412"):
 
 @message("there is no dead letter {letter!r}")
 class DeadLetterNotFoundError(MessagingError, code="BT413"):
-    """There is no dead letter of this id."""
+    """No dead letter has this id."""
 
     letter: str
-    remedy = "'bartack dlq list RUN' shows those that there are."
+    remedy = "'bartack dlq list RUN' lists the dead letters."
 
 
 @message("{field}: {problem}")
 class DeadLetterFilterError(MessagingError, ValueError, code="BT414"):
-    """A filter of dead letters cannot be used."""
+    """A filter of dead letters is invalid."""
 
     field: str
     problem: str
@@ -155,8 +155,8 @@ class DeadLetterFilterError(MessagingError, ValueError, code="BT414"):
 
 @message("the name {name!r} is taken by {owner}")
 class NameTakenError(MessagingError, code="BT415"):
-    """A worker that has not ended has this name already."""
+    """Another worker that has not ended has this name."""
 
     name: str
     owner: str
-    remedy = "Take another name, or wait until that worker has ended."
+    remedy = "Choose another name, or wait until that worker has ended."

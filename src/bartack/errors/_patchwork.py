@@ -6,7 +6,7 @@ from bartack.errors._root import BartackError, message
 
 
 class PatchworkError(BartackError, code="BT600"):
-    """A Patchwork program cannot go on, or cannot even begin."""
+    """A Patchwork program cannot continue, or cannot start."""
 
     remedy = "Read the message; it names the value and the place in the program."
 
@@ -18,7 +18,7 @@ class ThrownError(PatchworkError, code="BT601"):
     problem: str
     thrown: object = None
     remedy = (
-        "The program itself decided to fail; its message says why. A 'try' around the place can handle it."
+        "Read the message: the program itself decided to fail. A 'try' around the place can handle the error."
     )
 
 
@@ -29,7 +29,7 @@ class PatternMismatchError(PatchworkError, code="BT603"):
     field: str
     expected: str
     found: str
-    remedy = "Look at who made the value, or make the pattern wider."
+    remedy = "Check where the value comes from, or make the pattern wider."
 
 
 class NumberError(PatchworkError, code="BT604"):
@@ -40,17 +40,17 @@ class NumberError(PatchworkError, code="BT604"):
 
 @message("index {index} is outside an array of {length}")
 class IndexRangeError(PatchworkError, code="BT605"):
-    """An element was assigned that is not in its array."""
+    """A program assigned to an index outside an array."""
 
     index: int
     length: int
-    remedy = "Add elements with push(); an assignment only changes those that are there."
+    remedy = "Add elements with push(); an assignment only changes existing elements."
 
 
 @message("{program} has errors")
 class ProgramFaultError(PatchworkError, code="BT606"):
-    """A program, in Patchwork or in Python, has errors that are found without running it. Nothing was run."""
+    """A program, in Patchwork or in Python, has errors that were found without running it. Nothing was run."""
 
     program: str
     report: str
-    remedy = "Correct what is reported; 'bartack check FILE' says it again."
+    remedy = "Correct the reported errors; 'bartack check FILE' reports them again."

@@ -6,34 +6,32 @@ from bartack.errors._root import BartackError, message
 
 
 class PipelineError(BartackError, code="BT900"):
-    """The pipeline cannot go on."""
+    """The pipeline cannot continue."""
 
-    remedy = "The message says what is in the way; the run stays as it is and can be resumed."
+    remedy = "Fix the problem that the message names, then resume the run; it keeps everything that was done."
 
 
 class SnapshotError(PipelineError, code="BT901"):
-    """The workspace could not be captured."""
+    """A snapshot of the workspace could not be made."""
 
-    remedy = "The message names the file; nothing was changed."
+    remedy = "Check the file that the message names. Nothing was changed."
 
 
 @message("{path}: {problem}")
 class SnapshotReadError(SnapshotError, code="BT902"):
-    """A file or directory of the workspace cannot be read. A snapshot is complete or it is not made."""
+    """A file or directory of the workspace cannot be read. An incomplete snapshot is never made."""
 
     path: str
     problem: str
-    remedy = "Make it readable, or leave it out with snapshot.exclude in bartack.toml."
+    remedy = "Make the path readable, or exclude it with snapshot.exclude in bartack.toml."
 
 
 @message("{path} changes while it is read")
 class SnapshotUnstableError(SnapshotError, code="BT903"):
-    """A file changed each time it was read: somebody is writing it."""
+    """A file changed each time it was read: another process is writing it."""
 
     path: str
-    remedy = (
-        "Stop whoever writes the file, or leave it out with snapshot.exclude in bartack.toml, and resume."
-    )
+    remedy = "Stop the process that writes the file, or exclude the file with snapshot.exclude in bartack.toml, then resume."
 
 
 @message("{path}: {problem}")
@@ -42,7 +40,7 @@ class ManifestError(SnapshotError, code="BT904"):
 
     path: str
     problem: str
-    remedy = "Take the manifest from the run's own directory; one that was changed by hand is of no use."
+    remedy = "Use the manifest in the run's own directory; an edited manifest is not accepted."
 
 
 @message()
@@ -52,7 +50,7 @@ class TaskNotFoundError(PipelineError, code="BT905"):
     task: str
     near: tuple[str, ...] = ()
     known: tuple[str, ...] = ()
-    remedy = "Name a task of bartack.toml, or say what is to be done with --goal."
+    remedy = "Name a task of bartack.toml, or describe the work with --goal."
 
     def describe(self) -> str:
         listed = f"there are: {', '.join(self.known)}" if self.known else "none is configured"
@@ -62,25 +60,25 @@ class TaskNotFoundError(PipelineError, code="BT905"):
 
 @message()
 class WorkspaceBusyError(PipelineError, code="BT906", retryable=True):
-    """Another run works in this workspace. Two runs in one tree would not know whose change is whose."""
+    """Another run is working in this workspace. The changes of two runs in one tree cannot be distinguished."""
 
     workspace: str
     owner: str
-    remedy = "Wait for the other run ('--wait' does), or look at it with 'bartack status'."
+    remedy = "Wait for the other run (--wait does), or inspect it with 'bartack status'."
 
     def describe(self) -> str:
-        return f"{self.workspace}: {self.owner or 'another process'} works there"
+        return f"{self.workspace}: {self.owner or 'another process'} is working there"
 
 
 @message()
 class LoopLimitError(PipelineError, code="BT919"):
-    """A loop of the pipeline came to its bound."""
+    """A loop of the pipeline reached its limit."""
 
     task: str
     problem: str
     findings: str = ""
     remedy = (
-        "Mend what the findings say, or not; 'bartack resume' grants as many rounds again. The bounds are "
+        "Fix the findings if they are justified. 'bartack resume' grants the same number of rounds again. The limits are "
         "pipeline.max_… in bartack.toml."
     )
 
@@ -89,61 +87,61 @@ class LoopLimitError(PipelineError, code="BT919"):
 
 
 class TestsGateError(LoopLimitError, code="BT907"):
-    """The tests of a task still fail after as many repairs as are allowed, or cannot be run at all."""
+    """The tests of a task still fail after the allowed number of repairs, or cannot be run."""
 
-    remedy = "Mend the code or the command, or raise pipeline.max_fix_rounds; 'bartack resume' runs the tests again."
+    remedy = "Fix the code or the command, or raise pipeline.max_fix_rounds; 'bartack resume' runs the tests again."
     __test__ = False
 
 
 class ReviewLimitError(LoopLimitError, code="BT908"):
-    """The reviewer still wants changes after as many rounds as are allowed."""
+    """The reviewer still requests changes after the allowed number of rounds."""
 
     remedy = (
-        "Deal with the findings, or raise pipeline.max_review_rounds; 'bartack resume' has it reviewed again."
+        "Address the findings, or raise pipeline.max_review_rounds; 'bartack resume' starts another review."
     )
 
 
 class SpecLimitError(LoopLimitError, code="BT909"):
-    """The spec maintainer still wants changes after as many rounds as are allowed."""
+    """The spec maintainer still requests changes after the allowed number of rounds."""
 
-    remedy = "Deal with the findings, or raise pipeline.max_spec_rounds; 'bartack resume' asks the spec maintainer again."
+    remedy = "Address the findings, or raise pipeline.max_spec_rounds; 'bartack resume' asks the spec maintainer again."
 
 
 class RoundLimitError(LoopLimitError, code="BT910"):
-    """The builder was commanded as often as one task may command it."""
+    """The builder was called as often as one task allows."""
 
-    remedy = "See why it takes so many rounds, or raise pipeline.max_rounds; 'bartack resume' grants as many again."
+    remedy = "Find out why the task needs more rounds, or raise pipeline.max_rounds; 'bartack resume' grants the same number again."
 
 
 @message("task {task}: {who} changed {paths}")
 class ReadOnlyViolationError(PipelineError, code="BT911"):
-    """A reviewer changed files that it may only read. The changes are left as they are."""
+    """A reviewer changed files that it is only allowed to read. The changes were not undone."""
 
     task: str
     paths: str
     who: str = "the reviewer"
     remedy = (
-        "Undo or keep the file, then resume. If it is undone, the answer counts; if it is kept, the review is made again with "
-        "the files as they are. With 'review.isolated' a reviewer has a worktree of its own."
+        "Undo or keep the change, then resume. If you undo it, the answer counts; if you keep it, the review is repeated with the "
+        "files as they are. With 'review.isolated' a reviewer has its own worktree."
     )
 
 
 @message()
 class SpecEditError(PipelineError, code="BT912"):
-    """A spec maintainer changed something outside of the sections that it may edit. The changes are left as they are."""
+    """A spec maintainer changed something outside the sections that it is allowed to edit. The changes were not undone."""
 
     task: str
     problem: str
     diff: str = ""
-    remedy = "Undo the forbidden part of the change, or do that edit yourself, then resume: the step is made again."
+    remedy = "Undo the forbidden part of the change, or make that edit yourself, then resume: the step is repeated."
 
     def describe(self) -> str:
         return f"task {self.task}: {self.problem}" + (f"\n{self.diff}" if self.diff else "")
 
 
-@message("{path} is there already, with another content")
+@message("{path} already exists with different content")
 class ReceiptConflictError(PipelineError, code="BT913"):
-    """There is another file where a receipt has to be. It was not overwritten."""
+    """A different file exists at the path of a receipt. It was left as it is."""
 
     path: str
     remedy = (
@@ -154,20 +152,20 @@ class ReceiptConflictError(PipelineError, code="BT913"):
 
 @message("{problem}")
 class ActivationError(PipelineError, code="BT914"):
-    """The tasks of a run cannot be begun."""
+    """The tasks of a run cannot be started."""
 
     problem: str
-    remedy = "Correct the tasks: ids are unique, what they depend on exists, and nothing depends on itself."
+    remedy = "Correct the tasks: ids are unique, dependencies exist, and no task depends on itself."
 
 
 class PlanPathError(ActivationError, code="BT915"):
-    """The plan that was approved is not there, or not in the workspace."""
+    """The approved plan is missing, or is outside the workspace."""
 
     remedy = "Put the plan back where it was, then resume."
 
 
 class NoCandidatesError(PipelineError, code="BT916"):
-    """No file of the workspace looks like a plan, and intake.require_plan wants one."""
+    """No file of the workspace looks like a plan, and intake.require_plan requires one."""
 
     remedy = (
         "Write the plan to a file such as docs/plan.md, or set intake.require_plan = false in bartack.toml."
@@ -177,12 +175,12 @@ class NoCandidatesError(PipelineError, code="BT916"):
         super().__init__("no file of the workspace looks like a plan")
 
 
-@message("the proposal cannot be used: {problem}")
+@message("the proposed tasks are invalid: {problem}")
 class ProposalError(PipelineError, code="BT917"):
-    """An agent proposed tasks that cannot be used."""
+    """An agent proposed invalid tasks."""
 
     problem: str
-    remedy = "Resume to ask the agent again, or say the instruction in other words in a new run."
+    remedy = "Resume to ask the agent again, or rephrase the instruction in a new run."
 
 
 @message("{summary}")
@@ -190,22 +188,22 @@ class TasksFailedError(PipelineError, code="BT918"):
     """Some tasks of a run failed; the others are done."""
 
     summary: str
-    remedy = "Mend what hindered them, then resume: the tasks that failed or were skipped are begun again."
+    remedy = "Fix the causes, then resume: failed and skipped tasks are started again."
 
 
 @message("{command}: {problem}")
 class GitError(PipelineError, code="BT920"):
-    """Tasks side by side need git, and it is missing, too old, or refused what was asked of it."""
+    """Parallel tasks need git, and git is missing, too old, or refused a command."""
 
     command: str
     problem: str
-    remedy = "Mend what git complains about and resume, or do one task at a time with parallel.tasks = 1."
+    remedy = "Fix the problem that git reports and resume, or run one task at a time with parallel.tasks = 1."
 
 
 class WorktreeError(GitError, code="BT921"):
-    """The repository, or the worktree of a task, is not in a state in which the task can be done. Nothing was changed."""
+    """The repository, or the worktree of a task, is not in the state that the task needs. Nothing was changed."""
 
-    remedy = "Bring it into the state that the message names, then run or resume."
+    remedy = "Fix the state that the message names, then run or resume."
 
     def __init__(self, place: str, problem: str) -> None:
         self.place = place
@@ -213,9 +211,9 @@ class WorktreeError(GitError, code="BT921"):
 
 
 class WorktreeDirtyError(GitError, code="BT922"):
-    """A worktree was not removed: it may hold something that is nowhere else."""
+    """A worktree was kept: it may hold changes that exist nowhere else."""
 
-    remedy = "Look into the worktree that the message names; commit what is there, or copy it elsewhere, then try again."
+    remedy = "Check the worktree that the message names. Commit its changes or copy them elsewhere, then try again."
 
     def __init__(self, place: str, problem: str) -> None:
         self.place = place

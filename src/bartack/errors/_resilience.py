@@ -6,9 +6,9 @@ from bartack.errors._root import BartackError, message
 
 
 class ResilienceError(BartackError, code="BT700"):
-    """Something is wrong with what keeps events until they are delivered, or with what they are delivered to."""
+    """Something is wrong with the outbox of events, or with a service that receives them."""
 
-    remedy = "Look at 'bartack track status'; it says what waits and why."
+    remedy = "See with 'bartack track status' which events wait and why."
 
 
 @message("{path} has schema version {found}; this version knows versions up to {known}")
@@ -23,31 +23,31 @@ class StoreTooNewError(ResilienceError, code="BT701"):
 
 @message("{path}: an event of {size_bytes} bytes does not fit into {quota_bytes} bytes")
 class OutboxFullError(ResilienceError, code="BT702"):
-    """An event does not fit into the outbox, so it was not kept."""
+    """An event does not fit into the outbox, so it was not stored."""
 
     path: str
     size_bytes: int
     quota_bytes: int
-    remedy = "Raise tracking.max_size_mb, or deliver what waits with 'bartack track sync'."
+    remedy = "Raise tracking.max_size_mb, or deliver the waiting events with 'bartack track sync'."
 
 
 @message("{path} cannot be used now: {reason}")
 class StoreUnavailableError(ResilienceError, code="BT703", retryable=True):
-    """A database cannot be read or written now. What it acknowledged before is safe."""
+    """A database cannot be read or written now. Everything that it acknowledged before is safe."""
 
     path: str
     reason: str
-    remedy = "Check that the disk has room and that you may write to the directory, then try again."
+    remedy = "Check that the disk has free space and that you are allowed to write to the directory, then try again."
 
 
 @message("{name}: the circuit is {state}; next try in {retry_after:.1f} s")
 class CircuitOpenError(ResilienceError, code="BT704", retryable=True):
-    """A call was not made, because the service failed too often a short time ago."""
+    """A call was not made because the service failed too often recently."""
 
     name: str
     state: str
     retry_after: float
-    remedy = "Wait for the service to come back; 'bartack track breaker status' says when it is tried next."
+    remedy = "Wait until the service is available; 'bartack track breaker status' shows the time of the next attempt."
 
 
 @message("{path}: {problem}; the file was left as it is")
@@ -67,9 +67,9 @@ class TokenScopeError(ResilienceError, code="BT706"):
     remedy = "Use --scope local or --scope user with --mode http, or another mode."
 
 
-@message("{host} is no loopback address; other machines could reach the service there")
+@message("{host} is not a loopback address; other machines could reach the service there")
 class UnsafeBindError(ResilienceError, code="BT707"):
-    """A service was told to listen where other machines could reach it."""
+    """A service was configured to listen on an address that other machines could reach."""
 
     host: str
     remedy = "Listen on 127.0.0.1. To reach it from elsewhere, put a server with TLS in front of it."
@@ -77,7 +77,7 @@ class UnsafeBindError(ResilienceError, code="BT707"):
 
 @message()
 class ServiceAnswerError(ResilienceError, code="BT708", retryable=True):
-    """A service answered a call with a failure."""
+    """A service answered a call with an error."""
 
     url: str
     status: int
@@ -86,28 +86,28 @@ class ServiceAnswerError(ResilienceError, code="BT708", retryable=True):
     remedy = "Look at the service's own log for the cause."
 
     def describe(self) -> str:
-        told = f": {self.detail}" if self.detail else ""
+        detail = f": {self.detail}" if self.detail else ""
         wait = f"; it asks to wait {self.retry_after} s" if self.retry_after else ""
-        return f"{self.url} answered {self.status}{told}{wait}"
+        return f"{self.url} answered {self.status}{detail}{wait}"
 
 
 @message("no event has the id {event_id!r}")
 class EventNotFoundError(ResilienceError, code="BT709"):
-    """No event of the outbox has this id."""
+    """No event in the outbox has this id."""
 
     event_id: str
-    remedy = "'bartack track outbox list' shows the ids."
+    remedy = "'bartack track outbox list' lists the ids."
 
 
-@message("{url} is not proved to be a service of this user: {problem}")
+@message("{url} did not prove to be a service of this user: {problem}")
 class ServiceUnprovenError(ResilienceError, code="BT710", retryable=True):
     """A service did not prove that it knows the token of this user, so nothing was sent to it. The event is kept."""
 
     url: str
     problem: str
     remedy = (
-        "Find out which program listens there; the event is delivered when your own service does. "
-        "For a service of another make, set tracking.proof to 'off'."
+        "Find out which program listens there. The event is delivered when your own service listens there. "
+        "For a service of another vendor, set tracking.proof to 'off'."
     )
 
 
@@ -116,27 +116,27 @@ class UnsafeSocketError(ResilienceError, code="BT711"):
     """The directory of a socket belongs to another user, or other users can enter it."""
 
     path: str
-    remedy = "Make a directory that belongs to you, with mode 0700, the state home (XDG_STATE_HOME)."
+    remedy = "Set XDG_STATE_HOME to a directory that belongs to you and has mode 0700."
 
 
 class LineageError(ResilienceError, code="BT720"):
-    """The lineage of patterns was asked for, or told, something that it cannot answer or keep."""
+    """The lineage of patterns cannot answer a request or record an event."""
 
     remedy = "Read the message; it names the pattern, the event or the file."
 
 
-@message("{child} cannot come from {parent}, which comes from it")
+@message("{child} cannot derive from {parent}, which derives from it")
 class LineageCycleError(LineageError, code="BT721"):
-    """A pattern was said to come from one of its own descendants. Nothing was recorded."""
+    """An event derives a pattern from one of its own descendants. Nothing was recorded."""
 
     parent: str
     child: str
-    remedy = "Give the event a version of its own; returning to earlier code makes a new version of it."
+    remedy = "Give the event its own version. Returning to earlier code makes a new version."
 
 
 @message()
 class PatternNotFoundError(LineageError, code="BT722"):
-    """No event has told of this pattern, or of this version of it."""
+    """No event has recorded this pattern, or this version of it."""
 
     pattern_id: str
     version: str | None = None
@@ -147,12 +147,12 @@ class PatternNotFoundError(LineageError, code="BT722"):
         return f"{of}pattern {self.pattern_id} is not known"
 
 
-@message("event {event_id} was recorded already, with another content")
+@message("event {event_id} was already recorded with different content")
 class EventConflictError(LineageError, code="BT723"):
-    """An event has the id of another event that says something else. Nothing was recorded."""
+    """An event has the id of another event with different content. Nothing was recorded."""
 
     event_id: str
-    remedy = "Give every event an id of its own, or none: it is then made from what the event says."
+    remedy = "Give every event its own id, or none: the id is then derived from the content."
 
 
 @message()
@@ -170,17 +170,17 @@ class EventInvalidError(LineageError, ValueError, code="BT724"):
 
 
 class EventValueError(EventInvalidError, code="BT727"):
-    """A member of a request has the right type, but none of the values it may have. Nothing was recorded."""
+    """A member of a request has the right type, but not an allowed value. Nothing was recorded."""
 
     remedy = "Give the member one of the values that the reference of the lineage service lists."
 
 
-@message("{cursor!r} is no cursor of this query")
+@message("{cursor!r} is not a cursor of this query")
 class CursorError(LineageError, ValueError, code="BT725"):
-    """A cursor was not made for this query."""
+    """The cursor belongs to another query."""
 
     cursor: str
-    remedy = "Use a cursor with the very query whose answer it came with, or ask again without one."
+    remedy = "Use a cursor only with the query that returned it, or repeat the query without one."
 
 
 @message("{path}: {problem}")
@@ -194,7 +194,7 @@ class TokenFileError(LineageError, code="BT726"):
 
 @message("no lineage database at {path}")
 class LineageMissingError(LineageError, code="BT728"):
-    """There is no lineage database here: no event was ever delivered to a lineage service that keeps it in this file."""
+    """There is no lineage database at this path: no lineage service has stored an event in this file."""
 
     path: str
-    remedy = "Name the database with --db, or start the service with 'bartack lineage serve'; it makes one."
+    remedy = "Name the database with --db, or start the service with 'bartack lineage serve'; it creates one."

@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 class RunError(BartackError, code="BT300"):
     """Something is wrong with a run."""
 
-    remedy = "Look at the run with 'bartack show RUN'."
+    remedy = "Inspect the run with 'bartack show RUN'."
 
 
 @message()
 class RunNotFoundError(RunError, code="BT301"):
-    """No run has this id, or more than one begins with it."""
+    """No run has this id, or the ids of several runs begin with it."""
 
     asked: str
     near: tuple[str, ...] = ()
     wanted: str = ""
-    remedy = "'bartack status' lists the runs of this workspace; a unique beginning of an id is enough."
+    remedy = "'bartack status' lists the runs of this workspace; a unique prefix of an id is enough."
 
     def describe(self) -> str:
         if self._is_ambiguous():
-            return f"{self.asked!r} begins several runs: {', '.join(self.near)}"
+            return f"{self.asked!r} is a prefix of several run ids: {', '.join(self.near)}"
         named = f"no run {self.asked!r}" if self.asked or not self.wanted else "there is no run"
         what = f" {self.wanted}" if self.wanted else ""
-        hint = f"; it could be {', '.join(self.near)}" if self.near else ""
+        hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
         return f"{named}{what}{hint}"
 
     def advise(self) -> str:
-        return "Give more of the id, or all of it." if self._is_ambiguous() else ""
+        return "Give more characters of the id, or all of it." if self._is_ambiguous() else ""
 
     def _is_ambiguous(self) -> bool:
         return bool(self.near) and not self.wanted and all(run.startswith(self.asked) for run in self.near)
@@ -42,13 +42,13 @@ class RunNotFoundError(RunError, code="BT301"):
 
 @message("{run_id} failed in {worker}: {error}: {problem}")
 class RunFailedError(RunError, code="BT302"):
-    """The run ended with a failure."""
+    """The run failed."""
 
     run_id: str
     worker: str
     error: str
     problem: str
-    remedy = "'bartack show RUN' names the step. When the cause is mended, 'bartack resume RUN' goes on at that step."
+    remedy = "'bartack show RUN' names the failed step. Fix the cause, then run 'bartack resume RUN'; it continues at that step."
 
 
 @message("{run_id} is {status} and has no result yet")
@@ -57,7 +57,7 @@ class RunNotFinishedError(RunError, code="BT303", retryable=True):
 
     run_id: str
     status: str
-    remedy = "Wait for its end, or resume it if it was interrupted."
+    remedy = "Wait until the run ends, or resume it if it was interrupted."
 
 
 _OVER = frozenset({"completed", "cancelled", "aborted"})
@@ -65,26 +65,26 @@ _OVER = frozenset({"completed", "cancelled", "aborted"})
 
 @message("{run_id} is not active ({status})")
 class RunNotActiveError(RunError, code="BT304"):
-    """No process runs this run, and what was asked needs one."""
+    """No hub is running this run, and the request needs one."""
 
     run_id: str
     status: str
-    remedy = "Resume the run with 'bartack resume RUN'. A run that has ended for good is shown by 'bartack show RUN'."
+    remedy = "Resume the run with 'bartack resume RUN'. If it cannot be resumed, 'bartack show RUN' shows how it ended."
 
     def advise(self) -> str:
         if self.status not in _OVER:
             return ""
-        return f"The run has ended for good. 'bartack show {self.run_id}' shows how; 'bartack run' starts a new one."
+        return f"The run has ended. 'bartack show {self.run_id}' shows how; 'bartack run' starts a new one."
 
 
 @message()
 class SessionFailedError(RunError, code="BT305"):
-    """The session failed, so every wait in it ends."""
+    """The session failed. Every wait in it ends with this error."""
 
     worker: str
     error: str
     problem: str
-    remedy = "Mend the cause that the message names; 'bartack resume RUN' goes on at the failed step."
+    remedy = "Fix the cause that the message names, then run 'bartack resume RUN'; it continues at the failed step."
 
     def describe(self) -> str:
         return f"the session failed in {self.worker or 'a process outside it'}: {self.error}: {self.problem}"
@@ -92,12 +92,12 @@ class SessionFailedError(RunError, code="BT305"):
 
 @message("{worker} failed: {error}: {problem}")
 class WorkerError(RunError, code="BT306"):
-    """A worker that this one delegated to has failed. The session has failed with it."""
+    """A worker that this worker delegated to failed, and the session failed with it."""
 
     worker: str
     error: str
     problem: str
-    remedy = "Mend the worker's failure and resume; or delegate with on_failure='collect' to handle failures as values."
+    remedy = "Fix the cause of the failure and resume, or delegate with on_failure='collect' to receive failures as values."
 
     @property
     def cause(self) -> BaseException | None:
@@ -107,7 +107,7 @@ class WorkerError(RunError, code="BT306"):
 
 @message()
 class ReplayMismatchError(RunError, code="BT307"):
-    """On replay the program asked for another step than the journal has. Nothing was executed."""
+    """During replay the program requested another step than the journal recorded. Nothing was executed."""
 
     worker: str
     step: str
@@ -115,18 +115,18 @@ class ReplayMismatchError(RunError, code="BT307"):
     asked: str
     where: str = ""
     source: str = ""
-    """The line of the program that asks."""
+    """The line of the program that requests the step."""
     remedy = (
-        "Change the program so that it asks for the recorded steps in their order, then 'bartack resume RUN --update'. Between two "
-        "steps a worker must do the same each time: clock, randomness, files and environment only through ctx. To go another way "
-        "after a recorded step: 'bartack fork RUN --at STEP --update'."
+        "Change the program so that it requests the recorded steps in their order, then run 'bartack resume RUN --update'. A "
+        "worker must be deterministic between two steps: read the clock, randomness, files and the environment only through ctx. "
+        "To take another path after a recorded step, run 'bartack fork RUN --at STEP --update'."
     )
 
     def describe(self) -> str:
         place = f" at {self.where}" if self.where else ""
         instead = "the same with other arguments" if self.recorded == self.asked else self.asked
-        told = f"the journal has {self.recorded}, the program asks for {instead}{place}"
-        return f"{self.worker}, step {self.step}: {told}" + (f"\n{self.source}" if self.source else "")
+        mismatch = f"the journal has {self.recorded}, the program requests {instead}{place}"
+        return f"{self.worker}, step {self.step}: {mismatch}" + (f"\n{self.source}" if self.source else "")
 
 
 _INSTEAD_OF_ASYNCIO = {
@@ -140,24 +140,24 @@ _INSTEAD_OF_ASYNCIO = {
 
 @message("{where}: a worker cannot await {what}")
 class ForeignAwaitError(RunError, code="BT308"):
-    """A worker awaited something that is not Bartack's: asyncio and other clients live inside steps."""
+    """A worker awaited something that is not part of Bartack. Calls of asyncio and of other clients belong inside steps."""
 
     what: str
     where: str
-    remedy = "Put the call into a function with @step and await that; for waiting and joining use ctx.sleep and ctx.gather."
+    remedy = "Put the call into a function with @step and await that function. To wait or to join, use ctx.sleep and ctx.gather."
 
     def advise(self) -> str:
         instead = _INSTEAD_OF_ASYNCIO.get(self.what)
-        return f"Use {instead}; other calls of asyncio belong into a function with @step." if instead else ""
+        return f"Use {instead}; put other calls of asyncio into a function with @step." if instead else ""
 
 
-@message("{where}: {what} was never awaited, so it did not happen")
+@message("{where}: {what} was never awaited, so it did not run")
 class ForgottenAwaitError(RunError, code="BT346"):
-    """A worker called a step, a member of ctx, another worker or a helper of its own without 'await'. The call did nothing."""
+    """A worker called a step, a method of ctx, another worker or an async helper without 'await'. The call did nothing."""
 
     what: str
     where: str
-    remedy = "Write 'await' in front of the call. Then run the program anew, or continue with 'bartack resume RUN --update'."
+    remedy = "Write 'await' before the call. Then run the program again, or continue with 'bartack resume RUN --update'."
 
 
 @message("{where}: {name}: {problem}")
@@ -179,7 +179,7 @@ class ProgramImportError(RunError, code="BT310"):
     _: KW_ONLY
     place: str = ""
     """The file and line that cannot be loaded, if that is known."""
-    remedy: str = "Correct what the message names. Each process of a run imports the program: its top level must have no effects."
+    remedy: str = "Correct the error in the message. Each process of a run imports the program: its top level must have no effects."
 
     def describe(self) -> str:
         return f"{self.place or self.program}: {self.problem}"
@@ -187,11 +187,11 @@ class ProgramImportError(RunError, code="BT310"):
 
 @message("module {module} ({file}) is not part of the program kept with this run")
 class ProgramNotPinnedError(RunError, code="BT311"):
-    """A worker imported a module of the project that was not there when the run began."""
+    """A worker imported a module of the project that is not in the copy of the program kept with the run."""
 
     module: str
     file: str
-    remedy = "Name the module in the program, by an import or as text ('pkg.plugin'); then 'bartack resume --update'."
+    remedy = "Import the module in the program, or name it there as text ('pkg.plugin'); then run 'bartack resume RUN --update'."
 
 
 @message("{name} {problem}")
@@ -205,16 +205,16 @@ class NotInWorkerError(RunError, code="BT312"):
 
 @message("{name} was called inside the body of a step")
 class NestedStepError(RunError, code="BT313"):
-    """The body of a step used ctx. A body is one step: what it does is not recorded by itself."""
+    """The body of a step used ctx. A step is recorded as a whole, so its body cannot contain other steps."""
 
     name: str
-    remedy = "Do it in the worker, before or after the step."
+    remedy = "Make the call in the worker, before or after the step."
 
 
 class StepError(RunError, code="BT314"):
-    """The body of a step raised an exception that cannot be made again here."""
+    """The body of a step raised an exception that cannot be rebuilt in this process."""
 
-    remedy = "Read the kind and message; an exception class that is importable and takes JSON arguments is raised as itself."
+    remedy = "Read the kind and the message. An exception is raised as itself if its class can be imported."
 
     def __init__(self, kind: str, problem: str, data: dict[str, object] | None = None) -> None:
         self.kind = kind
@@ -224,9 +224,9 @@ class StepError(RunError, code="BT314"):
 
 
 class StepCancelledError(StepError, code="BT315"):
-    """The step was cancelled: a sibling failed, a deadline passed, or somebody cancelled the worker."""
+    """The step was cancelled: a sibling failed, a deadline passed, or the worker was cancelled."""
 
-    remedy = "Tidy up and let it pass on."
+    remedy = "Clean up and re-raise."
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -234,9 +234,9 @@ class StepCancelledError(StepError, code="BT315"):
 
 
 class LinkedExitError(StepCancelledError, code="BT337"):
-    """A worker that this one is linked with ended abnormally: it failed, was cancelled, or never was there."""
+    """A linked worker ended abnormally: it failed, was cancelled, or never existed."""
 
-    remedy = "Tidy up and let it pass on; a worker that is to hear of such ends instead calls 'ctx.trap(True)' first."
+    remedy = "Clean up and re-raise. To receive such exits as messages instead, call 'ctx.trap(True)' first."
 
     def __init__(self, worker: str, reason: str) -> None:
         self.worker = worker
@@ -245,10 +245,10 @@ class LinkedExitError(StepCancelledError, code="BT337"):
 
 
 class StepCrashedError(StepError, code="BT316"):
-    """The worker died in this step again and again."""
+    """The process of the worker died repeatedly in the same step."""
 
     remedy = (
-        "Look at 'bartack log RUN' for the reason (memory, a crash in native code), mend it, then resume."
+        "Find the cause (memory, a crash in native code) with 'bartack log RUN', fix it, then resume the run."
     )
 
     def __init__(self, step: str, crashes: int, reason: str) -> None:
@@ -259,22 +259,20 @@ class StepCrashedError(StepError, code="BT316"):
 
 
 class OutcomeUnknownError(StepError, code="BT317"):
-    """A step that must not happen twice was under way when everything was killed: nobody knows whether it happened."""
+    """A step that must not run twice was in progress when the run was killed. Its outcome is unknown."""
 
-    remedy = (
-        "Find out whether it happened, then 'bartack resume RUN --unknown retry', 'done VALUE' or 'fail'."
-    )
+    remedy = "Find out whether the step took effect, then run 'bartack resume RUN --unknown retry', 'done VALUE' or 'fail'."
 
     def __init__(self, step: str, about: str) -> None:
         self.step = step
         self.about = about
-        super().__init__("unknown", f"step {step} ({about}) was under way when its run was killed")
+        super().__init__("unknown", f"step {step} ({about}) was in progress when its run was killed")
 
 
 class ShellError(RunError, code="BT318"):
-    """A command ended with a status other than 0."""
+    """A command exited with a status other than 0."""
 
-    remedy = "Read its error output; with check=False the status is a value."
+    remedy = "Read the error output of the command. With check=False the status is returned as a value."
 
     def __init__(self, argv: list[str], status: int, stderr: str = "", problem: str = "") -> None:
         self.argv = argv
@@ -295,27 +293,27 @@ def _limit_name(source: str) -> str:
 
 @message()
 class DeadlineExceededError(RunError, TimeoutError, code="BT319", retryable=True):
-    """A wait took longer than it was allowed to."""
+    """A wait exceeded its time limit."""
 
     kind: str
     waited_s: float
     source: str
-    remedy = "Allow more time, or find out what it waits for with 'bartack show RUN'."
+    remedy = "Allow more time, or find out what the run waits for with 'bartack show RUN'."
 
     def describe(self) -> str:
         return f"{self.kind} took longer than {self.waited_s:g} s ({_limit_name(self.source)})"
 
 
 class StepTimeoutError(DeadlineExceededError, code="BT320"):
-    """The body of a step took longer than it was allowed to."""
+    """The body of a step exceeded its time limit."""
 
-    remedy = "Give the step a longer timeout_s, or make its body end sooner."
+    remedy = "Give the step a longer timeout_s, or make its body faster."
 
 
 class ShellTimeoutError(DeadlineExceededError, ShellError, code="BT321"):
-    """A command took longer than it was allowed to, and was ended with everything it had started. Its status is 124."""
+    """A command exceeded its time limit and was terminated with all processes that it had started. Its status is 124."""
 
-    remedy = "Give the command a longer timeout_s, or find out what it waits for."
+    remedy = "Give the command a longer timeout_s, or find out what the command waits for."
 
     def __init__(self, kind: str, waited_s: float, source: str, argv: list[str]) -> None:
         self.kind = kind
@@ -331,28 +329,28 @@ class ShellTimeoutError(DeadlineExceededError, ShellError, code="BT321"):
 
 
 class QuestionTimeoutError(DeadlineExceededError, code="BT322"):
-    """Nobody answered a question in time."""
+    """A question was not answered in time."""
 
     remedy = "Answer with 'bartack answer RUN', or give the question a default or more time."
 
 
 class ReceiveTimeoutError(DeadlineExceededError, code="BT333"):
-    """No message came in time."""
+    """No message arrived in time."""
 
-    remedy = "Give the receive a longer timeout_s, or find out why nobody sends with 'bartack show RUN'."
+    remedy = "Give the receive a longer timeout_s, or find out with 'bartack show RUN' why no worker sends."
 
 
-@message("nobody is there to answer: {question}")
+@message("the run takes no input, so it cannot ask: {question}")
 class NoAnswerError(RunError, code="BT323"):
-    """A question was asked in a run that has nobody to answer it."""
+    """A question was asked in a run that takes no input (--no-input)."""
 
     question: str
     remedy = "Run without --no-input, or give the question a default."
 
 
-@message("question {question} was answered already")
+@message("question {question} was already answered")
 class QuestionAnsweredError(RunError, code="BT324"):
-    """The question was answered already; the first answer counts."""
+    """The question was already answered. The first answer counts."""
 
     question: str
     remedy = "'bartack answer RUN' lists the open questions."
@@ -368,7 +366,7 @@ class QuestionNotFoundError(RunError, code="BT325"):
 
 @message("more than {limit} {what}")
 class LimitExceededError(RunError, code="BT326"):
-    """Something grew beyond what one worker or one run can hold."""
+    """A worker or a run exceeded one of its limits."""
 
     what: str
     limit: int
@@ -377,7 +375,7 @@ class LimitExceededError(RunError, code="BT326"):
 
 @message("bad frame: {problem}")
 class FrameError(RunError, code="BT327"):
-    """A process said something on a socket that is not the protocol."""
+    """A process sent data on a socket that does not follow the protocol."""
 
     problem: str
     remedy = "Use the same version of Bartack on both sides."
@@ -385,44 +383,44 @@ class FrameError(RunError, code="BT327"):
 
 @message("{asked} is refused: {reason}")
 class PeerRefusedError(RunError, code="BT328"):
-    """A process asked for something that it has no right to."""
+    """A process made a request that it is not allowed to make."""
 
     asked: str
     reason: str
     remedy = (
-        "Do it from a terminal outside every run. The setting questions.from_runs allows other runs to do it, if it is set when "
-        "the run is started."
+        "Make the request from a terminal outside all runs. The setting questions.from_runs, if it is set when the run is "
+        "started, allows it to other runs."
     )
 
 
 @message("unknown request {asked!r}")
 class UnknownRequestError(RunError, code="BT329"):
-    """A process asked for something that the run does not know."""
+    """A process made a request that the run does not know."""
 
     asked: str
     remedy = "Use the same version of Bartack on both sides."
 
 
-@message("the workspace {path} is not there")
+@message("the workspace {path} does not exist")
 class WorkspaceError(RunError, code="BT330"):
-    """The workspace of a run is not there."""
+    """The workspace of a run does not exist."""
 
     path: str
-    remedy = "Resume with --workspace DIR if it has moved."
+    remedy = "Resume the run with --workspace DIR if the workspace was moved."
 
 
 @message("{run_id} cannot be resumed: {reason}")
 class ResumeRefusedError(RunError, code="BT331"):
-    """The run cannot go on as it is."""
+    """The run cannot be resumed."""
 
     run_id: str
     reason: str
-    remedy = "Read the reason; 'bartack fork RUN --at STEP' makes a new run from the part that is good."
+    remedy = "Read the reason. 'bartack fork RUN --at STEP' makes a new run from the steps up to that one."
 
 
 @message()
 class BudgetExceededError(RunError, code="BT332"):
-    """The run has nothing left for this call: no money, tokens, turns or seconds."""
+    """The budget of the run (money, tokens, turns or seconds) does not cover this call."""
 
     limit_usd: float
     spent_usd: float
@@ -447,23 +445,23 @@ class StepNotFoundError(RunError, code="BT334"):
 
 @message()
 class DeadlockError(RunError, code="BT335"):
-    """In a run in memory everybody waits for somebody else, and no timer is left."""
+    """In a run in memory all workers wait for each other, and no timer is pending."""
 
     waits: tuple[str, ...]
     remedy = (
-        "See what each worker waits for. Give the test the missing answer or message, or mend the program."
+        "Check what each worker waits for. Add the missing answer or message to the test, or fix the program."
     )
 
     def describe(self) -> str:
-        return "everybody waits: " + ("; ".join(self.waits) or "for nothing that could come")
+        return "all workers wait: " + ("; ".join(self.waits) or "nothing can wake one of them")
 
 
-@message("the test does not say how this command ends: {argv!r}")
+@message("the test does not script this command: {argv!r}")
 class ShellNotScriptedError(RunError, code="BT336"):
-    """A program in a run in memory runs a command that the test says nothing about."""
+    """A program in a run in memory executed a command that the test does not script."""
 
     argv: list[str]
-    remedy = "Add the command, word by word, to the shell= of the test."
+    remedy = "Add the command, word by word, to the argument shell of the test."
 
 
 @message("{path} cannot be written: {problem}; the run is interrupted")
@@ -472,27 +470,27 @@ class RunDiskError(RunError, code="BT338"):
 
     path: str
     problem: str
-    remedy = "Make room on the disk that holds the run's directory, or mend it, then resume."
+    remedy = "Free space on the disk that holds the run's directory, or fix the disk, then resume the run."
 
 
 @message()
 class SecretMissingError(RunError, code="BT339"):
-    """Values of a run contain a secret, which is not stored with them, and the secret is not set here."""
+    """Values of a run refer to a secret, which is never stored with them, and the secret is not set in this environment."""
 
     name: str
-    remedy = "Set the variable to its present value, then repeat the command."
+    remedy = "Set the variable to its current value, then repeat the command."
 
     def describe(self) -> str:
         variable = self.name.removeprefix("tests.")
         where = f"tests.env.{variable} of bartack.toml" if variable != self.name else self.name
-        return f"values of the run contain the secret {where}, which is not set here"
+        return f"values of the run refer to the secret {where}, which is not set in this environment"
 
 
 @message()
 class HubStoppedError(RunError, code="BT342", retryable=True):
-    """The process that runs the run is stopped (Ctrl-Z, SIGSTOP, a debugger), so it answers nothing.
+    """The hub of the run is stopped (Ctrl-Z, SIGSTOP, a debugger), so it does not answer.
 
-    If it was stopped before it was asked, nothing was asked of it. Otherwise it does what it was asked when it continues.
+    If it was stopped before the request, nothing was sent. Otherwise it carries out the request when it continues.
     """
 
     run_id: str
@@ -501,21 +499,21 @@ class HubStoppedError(RunError, code="BT342", retryable=True):
     remedy = "Continue the process that the message names: 'fg' in its terminal, or 'kill -CONT PID'."
 
     def describe(self) -> str:
-        later = f"; it was asked to {self.asked} and does that when it continues" if self.asked else ""
+        later = f"; it was asked to {self.asked} and will do so when it continues" if self.asked else ""
         return (
             f"{self.run_id} does not answer: its process {self.pid} is stopped{later}."
             f" Continue it with 'fg' in its terminal, or 'kill -CONT {self.pid}'"
         )
 
 
-@message("{run} was not made here by you: {reason}. To trust it: bartack trust {directory}")
+@message("{run} was not created here by you: {reason}. To trust it: bartack trust {directory}")
 class ForeignRunError(RunError, code="BT340"):
-    """A run was not made here by you: it came with a clone, an archive or a copy, and would execute the program that is in it."""
+    """A run was not created here by you: it came with a clone, an archive or a copy. Resuming it would execute its program."""
 
     run: str
     directory: str
     reason: str
-    remedy = "Look at it with bartack show and in its program directory. If you trust it, run bartack trust with its directory."
+    remedy = "Inspect it with 'bartack show RUN' and read its program directory. If you trust it, run 'bartack trust DIRECTORY'."
 
 
 @message("a run as {user} is not possible: {problem}. {action}")
@@ -533,25 +531,25 @@ class RunAsError(RunError, code="BT341"):
 
 @message("{worker} cannot restart: {reason}")
 class RestartRefusedError(RunError, code="BT349"):
-    """A worker asked to begin a new history while something of it was under way that the new history would not know of."""
+    """A worker asked to restart with a new history while some of its work was in progress. The new history would lack that work."""
 
     worker: str
     reason: str
-    remedy = "Restart from the worker's own function, after its branches, its blocks (timeout, monitor, delivery) and its children."
+    remedy = "Restart from the worker's own function, after its branches, blocks (timeout, monitor, delivery) and children."
 
 
 @message("a run is not possible here: {problem}. {action}")
 class MachineError(RunError, code="BT350"):
-    """This machine, or this process as it was started, lacks something that every run needs. No run was made or changed."""
+    """This machine, or this process as it was started, lacks something that every run needs. No run was created or changed."""
 
     problem: str
     action: str
-    remedy = "Do what the message says, then repeat the command; 'bartack doctor' checks everything that a run needs."
+    remedy = "Follow the advice in the message, then repeat the command. 'bartack doctor' checks everything that a run needs."
 
 
 @message("{worker} could not be started in {attempts} attempts: {problem}")
 class WorkerStartError(RunError, code="BT351", retryable=True):
-    """The process of a worker could not be started, not even after some more attempts."""
+    """The process of a worker could not be started, even after several attempts."""
 
     worker: str
     attempts: int
@@ -563,9 +561,9 @@ class WorkerStartError(RunError, code="BT351", retryable=True):
 
 
 class WorkerLimitError(LimitExceededError, code="BT352"):
-    """A program asked for more workers at a time, or for more levels of workers below each other, than its run may have."""
+    """A program asked for more workers at a time, or for more levels of nested workers, than its run allows."""
 
     remedy = (
-        "Give delegate a limit, so that fewer workers run at a time, and see that a worker does not start itself without end. "
-        "The bounds are the settings workers.max and workers.max_depth, and the files that a process may open (ulimit -n)."
+        "Give delegate a limit, so that fewer workers run at a time, and check that no worker starts itself without end. The "
+        "limits are the settings workers.max and workers.max_depth, and the number of files that a process can open (ulimit -n)."
     )

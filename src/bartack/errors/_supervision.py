@@ -6,37 +6,37 @@ from bartack.errors._root import BartackError, message
 
 
 class SupervisionError(BartackError, code="BT500"):
-    """Something is wrong with a supervisor, a child of it, or the processes below them."""
+    """Something is wrong with a supervisor, one of its children, or their processes."""
 
     remedy = "Read the reason; it names the supervisor or the child."
 
 
-@message("{path} is held: processes of an earlier attempt at this run are still alive")
+@message("{path} is locked: processes of an earlier attempt at this run are still alive")
 class TreeLockedError(SupervisionError, code="BT501", retryable=True):
-    """Processes that an earlier attempt at this run has started are still alive, so nothing is executed beside them."""
+    """Processes that an earlier attempt at this run started are still alive, so nothing new is executed."""
 
     path: str
-    remedy = "Wait until they have ended, then repeat the command. 'fuser' with the path in the message names them."
+    remedy = "Wait until these processes have ended, then repeat the command. 'fuser' with the path in the message lists them."
 
 
 @message("{owner}: {field}: {rule}")
 class ChildSpecError(SupervisionError, ValueError, code="BT502"):
-    """A child or a supervisor is described in a way that cannot work."""
+    """The specification of a child or a supervisor is invalid."""
 
     owner: str
     field: str
     rule: str
-    remedy = "Give the field that the message names a value that keeps the rule."
+    remedy = "Give the field that the message names a value that follows the rule."
 
 
 @message()
 class ChildStartError(SupervisionError, code="BT503"):
-    """A child did not get ready, so what was started with it was stopped again."""
+    """A child did not become ready, so the children started with it were stopped again."""
 
     child: str
     reason: str
     problem: str
-    remedy = "Read the reason and what the child wrote; start it by itself to see more."
+    remedy = "Read the reason and the output of the child. Start the child alone to see more."
 
     def describe(self) -> str:
         return f"{self.child} did not start ({self.reason})" + (f": {self.problem}" if self.problem else "")
@@ -48,54 +48,54 @@ class ChildNotFoundError(SupervisionError, code="BT504"):
 
     supervisor: str
     child: str
-    remedy = "Look at which_children(): it names all of them."
+    remedy = "Choose a name that which_children() returns."
 
 
 @message("{child} is {state} and cannot be {wanted}")
 class ChildStateError(SupervisionError, code="BT505"):
-    """A child is in a state in which this cannot be done with it."""
+    """The operation is not possible in the current state of the child."""
 
     child: str
     state: str
     wanted: str
-    remedy = "A child that runs is terminated first; one that does not run can be started again or taken off the list."
+    remedy = (
+        "Terminate a running child first. A child that is not running can be restarted or taken off the list."
+    )
 
 
 @message(
     "{supervisor} gave up: more than {max_restarts} restarts in {max_seconds:g} s, the last for {child} ({reason})"
 )
 class SupervisorExhaustedError(SupervisionError, code="BT506"):
-    """Children ended more often than the supervisor may restart them, so it stopped all of them."""
+    """Children ended more often than the restart limit allows, so the supervisor stopped all of them."""
 
     supervisor: str
     child: str
     reason: str
     max_restarts: int
     max_seconds: float
-    remedy = (
-        "Read the crash reports: they say why the children ended. Then mend that, or allow more restarts."
-    )
+    remedy = "Read in the crash reports why the children ended. Fix the cause, or allow more restarts."
 
 
 @message("{supervisor} is not running")
 class SupervisorNotRunningError(SupervisionError, code="BT507"):
-    """A supervisor takes no orders before it has started its children and after it began to stop them."""
+    """A supervisor accepts requests only after it has started its children and before it begins to stop them."""
 
     supervisor: str
-    remedy = "Use it inside its 'async with' block."
+    remedy = "Use the supervisor inside its 'async with' block."
 
 
-@message("the monitors of {owner} cannot be reached")
+@message("the monitor registry of {owner} is unavailable")
 class MonitorUnavailableError(SupervisionError, code="BT508", retryable=True):
-    """Whoever keeps the monitors is gone, so nobody knows which there are."""
+    """The monitor registry is unavailable."""
 
     owner: str
-    remedy = "Resume the run, or start the supervisor again; then ask once more."
+    remedy = "Resume the run, or start the supervisor again, then repeat the request."
 
 
-@message("there is no monitor {monitor}, and no message of it")
+@message("there is no monitor {monitor}, and no message of it is waiting")
 class MonitorNotFoundError(SupervisionError, code="BT509"):
-    """A monitor is gone, and no message of it waits: it was received before, or the monitor was let go of."""
+    """The monitor does not exist, and no message of it is waiting: it was already received, or the monitor was released."""
 
     monitor: str
-    remedy = "Wait for the message of a monitor once, in one place: by its 'down', or in the mailbox."
+    remedy = "Wait for the message of a monitor once, in one place: with its 'down', or in the mailbox."

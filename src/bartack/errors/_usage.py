@@ -11,7 +11,7 @@ class UnknownCodeError(BartackError, code="BT1001"):
 
     asked: str
     near: tuple[str, ...] = ()
-    remedy = "'bartack explain' without a code lists all of them."
+    remedy = "'bartack explain' without a code lists all codes."
 
     def describe(self) -> str:
         hint = f"; did you mean {' or '.join(self.near)}?" if self.near else ""
@@ -20,15 +20,15 @@ class UnknownCodeError(BartackError, code="BT1001"):
 
 @message("{command}: {problem}")
 class UsageError(BartackError, code="BT1002"):
-    """A command was called in a way that it does not understand: a wrong name, option or value."""
+    """A command was called with a wrong name, option or value."""
 
     command: str
     problem: str
-    remedy: str = "Call the command with --help; it shows what it takes."
+    remedy: str = "Run the command with --help to see its arguments."
 
     def advise(self) -> str:
         if self.remedy not in {"", UsageError.remedy}:
             return self.remedy
         if "\nusage: " in self.problem:
-            return "Give the arguments as the usage shows them; those of a program follow --: bartack run FILE -- ..."
-        return f"'{self.command} --help' shows what it takes." if self.command.startswith("bartack ") else ""
+            return "Give the arguments as the usage shows them. Arguments of a program follow --: bartack run FILE -- ..."
+        return f"'{self.command} --help' shows its arguments." if self.command.startswith("bartack ") else ""

@@ -140,7 +140,7 @@ def test_a_mismatch_on_update_shows_both_steps_and_the_line_that_asks(bartack: C
     ran = bartack("resume", "--update")
 
     assert (
-        "the journal has the command 'echo one', the program asks for the command 'echo two' at "
+        "the journal has the command 'echo one', the program requests the command 'echo two' at "
         in ran.stderr
     )
     assert "team.py:4\n  await ctx.shell('echo', 'two')\n  help: " in ran.stderr
@@ -184,7 +184,7 @@ def test_a_misspelt_option_of_run_itself_is_not_taken_for_the_programs(call: Cal
 
     ran = call("run", "--jsn", "team.py")
 
-    assert "'bartack run --help' shows what it takes." in ran.stderr
+    assert "'bartack run --help' shows its arguments." in ran.stderr
 
 
 def test_where_the_usage_was_shown_the_help_refers_to_it(call: Call) -> None:
@@ -201,8 +201,8 @@ def test_the_beginning_of_several_ids_asks_for_more_of_it(call: Call, story: Beg
 
     shown = call("show", "run-2026")
 
-    assert shown.stderr.startswith("error[BT301]: 'run-2026' begins several runs: run-2026")
-    assert "\n  help: Give more of the id, or all of it.\n" in shown.stderr
+    assert shown.stderr.startswith("error[BT301]: 'run-2026' is a prefix of several run ids: run-2026")
+    assert "\n  help: Give more characters of the id, or all of it.\n" in shown.stderr
 
 
 # Calls of workers.
@@ -254,7 +254,7 @@ def test_a_result_of_another_type_is_named_with_its_function_and_remedy(bartack:
 
     ran = bartack("run", program)
 
-    assert "team.py:2: main returned ShellResult, but its annotation says str\n" in ran.stderr
+    assert "team.py:2: main returned ShellResult, but its annotation is str\n" in ran.stderr
     assert "help: Take the text of the result: write str(result), or result.stdout" in ran.stderr
 
 

@@ -74,7 +74,7 @@ def test_a_forgotten_await_that_only_the_run_can_see_fails_it_and_an_update_cont
     assert ran.returncode == 1
     assert ran.stdout == ""
     assert f"ForgottenAwaitError [BT346]: {place}:{FIRST_LINE + 1}: sleep 5 s was never awaited" in ran.stderr
-    assert "help: Write 'await' in front of the call." in ran.stderr
+    assert "help: Write 'await' before the call." in ran.stderr
     assert resumed.returncode == 0, resumed.stderr
     assert resumed.stdout == "done\n"
 

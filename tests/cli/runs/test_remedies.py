@@ -52,10 +52,13 @@ def test_a_failed_run_shows_the_remedy_of_its_error(bartack: Call) -> None:
 
     run = ran.stderr.partition(" ")[0]
     assert ran.returncode == 1
-    assert "\n  help: Read its error output; with check=False the status is a value.\n" in ran.stderr
+    assert (
+        "\n  help: Read the error output of the command. With check=False the status is returned as a value.\n"
+        in ran.stderr
+    )
     assert "\n  more: bartack explain BT318\n" in ran.stderr
     assert f"\n  fix the cause, then: bartack resume {run}\n" in ran.stderr
-    assert "help: Read its error output" in bartack("show", "latest").stdout
+    assert "help: Read the error output" in bartack("show", "latest").stdout
 
 
 @pytest.mark.requirement("failed-run-shows-its-remedy")
@@ -65,7 +68,7 @@ def test_json_has_the_remedy_too(bartack: Call) -> None:
     ran = bartack("run", "team.py", "--json")
 
     result = json.loads(ran.stdout.splitlines()[-1])
-    assert result["help"].startswith("Read its error output")
+    assert result["help"].startswith("Read the error output")
 
 
 # Values.
@@ -126,7 +129,7 @@ def test_a_replay_mismatch_names_both_steps_and_the_line_and_advises_no_plain_re
     run = resumed.stderr.partition(" ")[0]
     assert resumed.returncode == 1
     assert (
-        "main, step main:1: the journal has the step team.save, the program asks for the command 'echo again'"
+        "main, step main:1: the journal has the step team.save, the program requests the command 'echo again'"
         f" at {program}:{FIRST_LINE + 1}"
     ) in resumed.stderr
     assert f"bartack resume {run} --update" in resumed.stderr
@@ -141,7 +144,7 @@ def test_an_edited_program_that_does_not_fit_is_told_in_words(bartack: Call) -> 
 
     refused = bartack("resume", "--update")
 
-    assert "the journal has the step team.save, the program asks for a sleep of 5 s" in refused.stderr
+    assert "the journal has the step team.save, the program requests a sleep of 5 s" in refused.stderr
     assert f" at {program}:{FIRST_LINE + 1}" in refused.stderr
 
 
@@ -165,13 +168,13 @@ def test_a_worker_that_cannot_be_one_is_refused_by_its_own_error(bartack: Call) 
 @pytest.mark.parametrize(
     ("number", "advice"),
     [
-        (errno.ENOSPC, "Make room on the disk"),
-        (errno.EDQUOT, "Make room on the disk"),
+        (errno.ENOSPC, "Free space on the disk"),
+        (errno.EDQUOT, "Free space on the disk"),
         (errno.EMFILE, "ulimit -n"),
         (errno.ENFILE, "ulimit -n"),
         (errno.EROFS, "Mount the file system"),
         (errno.ENOENT, "Check that the path exists"),
-        (errno.EACCES, "that you may read or write it"),
+        (errno.EACCES, "that you are allowed to read or write it"),
     ],
 )
 def test_the_advice_for_a_file_fits_the_reason(number: int, advice: str) -> None:
@@ -188,7 +191,7 @@ def test_a_full_disk_is_not_taken_for_a_wrong_path() -> None:
 
     assert ended.returncode == 6
     assert f"error[BT104]: input or output: {os.strerror(errno.ENOSPC)}" in ended.stderr
-    assert "help: Make room on the disk" in ended.stderr
+    assert "help: Free space on the disk" in ended.stderr
 
 
 @pytest.mark.requirement("advice-fits-the-error")

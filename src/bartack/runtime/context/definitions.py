@@ -136,7 +136,7 @@ class Shape:
 
         Raises:
             TypeError: The function does not take them.
-            MessageValueError: One cannot travel.
+            MessageValueError: One cannot be serialised.
             TypeMismatchError: One is not what its annotation says.
         """
         if not kwargs and len(args) in self._counts:
@@ -152,7 +152,7 @@ class Shape:
         """Arguments as they travel.
 
         Raises:
-            MessageValueError: One cannot travel.
+            MessageValueError: One cannot be serialised.
             TypeMismatchError: One is not what its annotation says.
         """
         places, named, _, _ = self._codecs()

@@ -52,7 +52,7 @@ def report_end(worker: Worker[..., object], scheduler: Scheduler) -> f.Result | 
 
     Raises:
         TypeMismatchError: Its result is not what its annotation says.
-        MessageValueError: Its result cannot travel.
+        MessageValueError: Its result cannot be serialised.
     """
     path = scheduler.facts.path
     if scheduler.fatal is not None:

@@ -48,7 +48,7 @@ class UnsupportedTypeError(TypeError):
 
 
 class _Unsound(Exception):  # noqa: N818 - it never leaves this module
-    """A value cannot travel; the place is put together on the way out."""
+    """A value cannot be serialised; the place is put together on the way out."""
 
     def __init__(self, problem: str) -> None:
         self.problem = problem
@@ -240,7 +240,7 @@ def encode(value: object, what: str = "", of: Callable[..., object] | None = Non
         of: The function that returned it; without it, the place in a message is that of the caller.
 
     Raises:
-        MessageValueError: It, or something in it, cannot travel; the error names the place.
+        MessageValueError: It, or something in it, cannot be serialised; the error names the place.
         MessageTooLargeError: It takes more than 16 MiB.
     """
     check = _CHECKS.get(type(value)) or _learn(type(value))
@@ -319,7 +319,7 @@ class Codec(Generic[T_co]):
         """A value as JSON, after a look whether it will come back. For the arguments see ``encode``.
 
         Raises:
-            MessageValueError: It, or something in it, cannot travel.
+            MessageValueError: It, or something in it, cannot be serialised.
             MessageTooLargeError: It takes more than 16 MiB.
             TypeMismatchError: It is not what the annotation says.
         """
@@ -364,7 +364,7 @@ def _atoms_of(annotation: object) -> frozenset[object]:
 
 
 def encode_atoms(kinds: Iterable[Codec[object]], values: Sequence[object]) -> bytes | None:
-    """Values as a JSON list, if each is an atom of its codec; ``None`` if one is not, or cannot travel (``encode`` says why)."""
+    """Values as a JSON list, if each is an atom of its codec; ``None`` if one is not, or cannot be serialised (see ``encode``)."""
     try:
         for kind, value in zip(kinds, values):  # noqa: B905 - as many as there are values; to say so takes as long as to encode them
             if type(value) not in kind.atoms:
@@ -466,7 +466,7 @@ def _parts(shape: shapes.Type, seen: set[type]) -> list[shapes.Type]:
                 seen.add(shape.cls)
                 parts = [field.type for field in shape.fields]
         case _:
-            raise UnsupportedTypeError(f"{_describe_shape(shape)} cannot travel")
+            raise UnsupportedTypeError(f"{_describe_shape(shape)} has no JSON form")
     return parts
 
 
@@ -475,7 +475,7 @@ def _check_key_shape(key: shapes.Type) -> None:
         key = key.type
     texts = isinstance(key, shapes.LiteralType) and all(isinstance(value, str) for value in key.values)
     if not texts and not isinstance(key, shapes.StrType | shapes.AnyType):
-        raise UnsupportedTypeError(f"keys of type {_describe_shape(key)} cannot travel, only str")
+        raise UnsupportedTypeError(f"keys of type {_describe_shape(key)} have no JSON form, only str")
 
 
 def _describe_shape(shape: shapes.Type) -> str:
@@ -521,7 +521,7 @@ def _schema_hook(kind: type[object]) -> dict[str, object]:
         return {"type": "string"}
     if kind is object:
         return {"description": "any value"}
-    raise UnsupportedTypeError(f"{_name_of(kind)} cannot travel")
+    raise UnsupportedTypeError(f"{_name_of(kind)} has no JSON form")
 
 
 PLAIN: Final[Codec[Any]] = codec(Any)
