@@ -1,4 +1,4 @@
-"""Chains: names and modules with members, calls and indexes behind them."""
+"""Chains: names and modules with members, calls and indexes after them."""
 
 from __future__ import annotations
 

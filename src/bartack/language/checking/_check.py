@@ -49,7 +49,7 @@ def check(loader: Loader, entry: str) -> Checked:
     """Check a program: the module at the path `entry`, and every module it leads to.
 
     Args:
-        loader: Gives the text of a module by its path from the project root.
+        loader: Returns the text of a module by its path from the project root.
         entry: The path of the module the program starts with.
     """
     graph = load(loader, entry)

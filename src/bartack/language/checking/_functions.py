@@ -1,4 +1,4 @@
-"""Calls: how many arguments, of which types, and functions that are handed over by name."""
+"""Calls: how many arguments, of which types, and functions that are passed by name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from bartack.language.syntax._source import Span
 
 
 def signature_of(walk: Walk, callee: Callee) -> Signature | None:
-    """What a function takes and gives."""
+    """What a function takes and returns."""
     if isinstance(callee, Builtin):
         return FUNCTIONS.get(callee.name)
     return walk.world.signatures.get(callee.node)
@@ -47,7 +47,7 @@ def how_called(walk: Walk, callee: Callee) -> How:
 
 
 def call_function(walk: Walk, callee: Callee, call: tree.Call, name: str, *, spelled: bool = False) -> Type:
-    """Check a call of a declaration or of a function of the library; gives the type of its result."""
+    """Check a call of a declaration or of a function of the library; returns the type of its result."""
     how = how_called(walk, callee)
     walk.module.calls[call] = Called(callee, how)
     if how == "start":
@@ -140,7 +140,7 @@ def given_by_name(walk: Walk, arguments: Sequence[tree.Expression]) -> list[tree
 def check_arguments(
     walk: Walk, call: tree.Call, signature: Signature, name: str, secondary: tuple[Secondary, ...] = ()
 ) -> list[Type]:
-    """Check the number and the types of arguments; gives their types."""
+    """Check the number and the types of arguments; returns their types."""
     given = len(call.arguments)
     broken = any(isinstance(argument, tree.Error) for argument in call.arguments)
     if not broken and not _accepts(signature, given, name):
@@ -202,7 +202,7 @@ def refuse_unsendable(walk: Walk, kind: Type, node: tree.Node) -> None:
 def function_argument(
     walk: Walk, node: tree.Expression, *, required: bool, elements: Type = ANY
 ) -> Called | None:
-    """Check the `f` of `xs.map(f)` and of `xs | f`, where `xs` is of type `elements`; gives what it is.
+    """Check the `f` of `xs.map(f)` and of `xs | f`, where `xs` is of type `elements`; returns what it is.
 
     Without `required`, a value is fine too.
     """

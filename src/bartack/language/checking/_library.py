@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
 
 
 class Signature(NamedTuple):
-    """What a call takes and gives. With `more`, any number of further arguments of the last parameter's type."""
+    """What a call takes and returns. With `more`, any number of further arguments of the last parameter's type."""
 
     parameters: tuple[Parameter, ...]
     result: Type
@@ -57,7 +57,7 @@ class Signature(NamedTuple):
         return sum(parameter.required for parameter in self.parameters)
 
     def accepts_count(self, count: int) -> bool:
-        """Whether so many arguments may be given."""
+        """Whether a call may have this number of arguments."""
         return count >= self.least and (self.more or count <= len(self.parameters))
 
     def expected(self, position: int) -> Parameter | None:

@@ -109,7 +109,7 @@ def check_mail(uses: Sequence[MailUse]) -> Iterable[Diagnostic]:
 class _Meant:
     """Finds the mailbox with a near name that has just what another one lacks.
 
-    A search looks at every mailbox, so that there are only so many as a file has diagnostics that are shown.
+    A search looks at every mailbox, so there are at most as many searches as a file has diagnostics that are shown.
     """
 
     def __init__(self, named: Mapping[str, list[MailUse]]) -> None:
@@ -134,12 +134,12 @@ def _one_sided(uses: list[MailUse], parts: set[Part], meant: _Meant) -> Iterable
     name = first.name or ""
     if "receive" not in parts:
         text = f"mailbox `{name}` is sent to but never received from"
-        told = _help(name, "receive()"), meant.label(name, "receive")
-        yield diagnose("PW210", text, first.file, first.span, helps=told[:1], label=told[1])
+        help_, label = _help(name, "receive()"), meant.label(name, "receive")
+        yield diagnose("PW210", text, first.file, first.span, helps=(help_,), label=label)
     if "send" not in parts:
         text = f"mailbox `{name}` is received from but never sent to"
-        told = _help(name, "send(…)"), meant.label(name, "send")
-        yield diagnose("PW211", text, first.file, first.span, helps=told[:1], label=told[1])
+        help_, label = _help(name, "send(…)"), meant.label(name, "send")
+        yield diagnose("PW211", text, first.file, first.span, helps=(help_,), label=label)
 
 
 def _help(name: str, call: str) -> str:

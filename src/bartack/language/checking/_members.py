@@ -1,4 +1,4 @@
-"""Members, indexes and calls behind a value whose kind may be known; options of calls."""
+"""Members, indexes and calls after a value whose kind may be known; options of calls."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from bartack.language.syntax import _tree as tree
 
 
 def follow(walk: Walk, node: tree.Chain, start: int, kind: Type) -> Type:
-    """Check the links from `start` on, behind a value of a type."""
+    """Check the links from `start` on, after a value of a type."""
     links = node.links
     at = start
     while at < len(links):

@@ -34,7 +34,7 @@ class NotLoaded(NamedTuple):
 
 
 Loader: TypeAlias = Callable[[str], str | bytes | NotLoaded]
-"""Gives the text, or the bytes, of the file at a path from the project root, such as `lib/a.pw`.
+"""Returns the text, or the bytes, of the file at a path from the project root, such as `lib/a.pw`.
 
 The letter case of the path must match the directory entries exactly. A path whose file lies outside the project, also
 through a symbolic link, is `outside`.
@@ -89,7 +89,7 @@ class _Wanted(NamedTuple):
 
 
 class _Loading:
-    """One walk over the graph. What a module imports comes right behind it, unless it came before."""
+    """One walk over the graph. What a module imports comes right after it, unless it came before."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader

@@ -19,7 +19,7 @@ from bartack.language.syntax._source import Source
 class Local(msgspec.Struct, eq=False, gc=False):
     """A variable of a body: a parameter, or bound by `var`, `for` or `catch`.
 
-    `number` tells variables of the same name in one body apart: 0 for the first, then 1, 2, ... `type` is the
+    `number` distinguishes variables of the same name in one body: 0 for the first, then 1, 2, ... `type` is the
     written type, if there is one. `shared` when a do-block uses it from outside of itself. `node` is the identifier
     or key that declares it.
     """
@@ -109,7 +109,7 @@ class CheckedModule(msgspec.Struct, eq=False):
         members: What `ns.x` and `ns.default` refer to, and `self.m` in a trait, by the `Member`.
         calls: What a `Call` calls, where that is a declaration or a function of the library: also for `ns(…)`, `ns.x(…)`,
             `self.m(…)` and `std.log(…)`. Calls of members of values and of `self.delegate` are not in it.
-        functions: The same for functions that are handed over by name, by the expression: the `f` of `xs.map(f)` and
+        functions: The same for functions that are passed by name, by the expression: the `f` of `xs.map(f)` and
             of `xs | f`.
         types: Every written type.
         prompts: What each prompt is expected to answer; `string` unless something else is known.
@@ -117,7 +117,7 @@ class CheckedModule(msgspec.Struct, eq=False):
         may_fail: Shell statements and captures whose failure does not throw: a statement whose status is read by
             the next one; a capture as a condition, under `!`, or left of `||` or `&&`, which is null then.
         comparisons: `ReadFile`s that compare, because their reader is declared by the program.
-        restarts: Calls of `restart`, with the worker that each begins anew.
+        restarts: Calls of `restart`, with the worker that each restarts.
     """
 
     id: str

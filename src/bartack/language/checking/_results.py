@@ -150,7 +150,7 @@ class _Endings:
         self._known: dict[tree.Declaration, bool] = {}
 
     def returns_nothing(self, callee: Declared) -> bool:
-        """Whether a call gives null whenever it ends."""
+        """Whether a call always returns null."""
         return callee.node.result is None and self.ends_without_value(callee)
 
     def ends_without_value(self, callee: Declared) -> bool:

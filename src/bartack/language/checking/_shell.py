@@ -166,7 +166,7 @@ def _check_program_text(walk: Walk, command: tree.Command) -> None:
 
 
 def _check_remote(walk: Walk, words: Sequence[tree.Word | tree.Splice]) -> None:
-    """What stands behind the host is joined and read by the shell over there."""
+    """The words after the host are joined and run by a shell on the remote host."""
     rest = iter(words[1:])
     for word in rest:
         text = static_text(word)
@@ -186,7 +186,7 @@ def _program(words: Sequence[tree.Word | tree.Splice], at: int) -> str | None:
 
 
 def _flags_of(name: str) -> tuple[str, ...] | None:
-    """The options of a program behind which program text stands; None for other programs."""
+    """The options of a program that take program text; None for other programs."""
     if name in _SHELLS:
         return ("-c",)
     return _INTERPRETERS.get(name.rstrip("0123456789.") if name.startswith("python") else name)

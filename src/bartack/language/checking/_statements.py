@@ -37,7 +37,7 @@ from bartack.language.syntax._source import Span
 
 
 def check_block(walk: Walk, block: tree.Block | tree.Error, *, value: bool = False) -> None:
-    """Check a block in a scope of its own. With `value`, its last statement is a value somebody uses."""
+    """Check a block in a scope of its own. With `value`, the value of its last statement is used."""
     if isinstance(block, tree.Block):
         walk.enter()
         check_statements(walk, block.statements, value=value)
@@ -64,14 +64,14 @@ def check_statements(walk: Walk, statements: Sequence[tree.Unit], *, value: bool
 
 
 def _is_broken_word(walk: Walk, statement: tree.Unit) -> bool:
-    """Whether behind a lone name something made no sense, as in a command without its `$`."""
+    """Whether the text after a lone name made no sense, as in a command without its `$`."""
     if not isinstance(statement, tree.ExpressionStatement) or not isinstance(statement.value, tree.Name):
         return False
     return _is_broken(walk, statement)
 
 
 def _is_broken(walk: Walk, statement: tree.Node) -> bool:
-    """Whether there is a syntax error in a statement or behind it on its last line."""
+    """Whether there is a syntax error in a statement or after it on its last line."""
     text = walk.module.source.text
     end = text.find("\n", statement.end)
     return not walk.is_sound(statement.start, len(text) if end < 0 else end)
@@ -115,7 +115,7 @@ def _unreached(walk: Walk, first: tree.Node, last: tree.Node) -> None:
 
 
 def leaves(walk: Walk, statement: tree.Node) -> bool:
-    """Whether nothing behind a statement that was checked is ever reached."""
+    """Whether nothing after a statement that was checked is ever reached."""
     match statement:
         case tree.Return() | tree.Succeed() | tree.Break() | tree.Continue():
             return True

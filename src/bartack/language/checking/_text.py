@@ -30,8 +30,8 @@ def check_parts(walk: Walk, parts: Sequence[tree.Node]) -> None:
     """Check the parts of a string, prompt or word."""
     for position, part in enumerate(parts):
         if isinstance(part, tree.Variable):
-            behind = parts[position + 1] if position + 1 < len(parts) else None
-            _variable(walk, part, behind)
+            following = parts[position + 1] if position + 1 < len(parts) else None
+            _variable(walk, part, following)
         elif not isinstance(part, (tree.Text, tree.Bare, tree.Escape)):
             walk.expression(part)
 
@@ -39,7 +39,7 @@ def check_parts(walk: Walk, parts: Sequence[tree.Node]) -> None:
 _FIELD = re.compile(r"\.([A-Za-z_]\w*)", re.ASCII)
 
 
-def _variable(walk: Walk, node: tree.Variable, behind: tree.Node | None) -> Type:
+def _variable(walk: Walk, node: tree.Variable, following: tree.Node | None) -> Type:
     symbol = walk.use(node.name, node)
     if symbol is None:
         return ANY
@@ -48,8 +48,8 @@ def _variable(walk: Walk, node: tree.Variable, behind: tree.Node | None) -> Type
         walk.report("PW135", text, node)
         return ANY
     kind = walk.kind_of(symbol)
-    if isinstance(behind, (tree.Text, tree.Bare)) and has_fields(kind):
-        _check_field(walk, node, behind)
+    if isinstance(following, (tree.Text, tree.Bare)) and has_fields(kind):
+        _check_field(walk, node, following)
     return kind
 
 
@@ -57,9 +57,9 @@ def _args(symbol: object) -> object:
     return symbol if isinstance(symbol, Builtin) and symbol.name == "args" else None
 
 
-def _check_field(walk: Walk, node: tree.Variable, behind: tree.Node) -> None:
-    written = _FIELD.match(walk.module.source.text, behind.start)
-    if written is None or written.end() > behind.end:
+def _check_field(walk: Walk, node: tree.Variable, following: tree.Node) -> None:
+    written = _FIELD.match(walk.module.source.text, following.start)
+    if written is None or written.end() > following.end:
         return
     meant = f"${{{node.name}{written[0]}}}"
     walk.report(
@@ -185,7 +185,7 @@ def _texts(module: tree.Module) -> Iterator[tuple[float, float]]:
 
 
 def _is_secret(word: str, before: str) -> bool:
-    """Whether a word behind `token=` and the like looks drawn at random: letters and digits, none of them often."""
+    """Whether a word after `token=` and the like looks random: letters and digits, none of them often."""
     if len(word) < _LEAST_RANDOM or not _BEFORE.search(before):
         return False
     if not any(map(str.isdigit, word)) or not any(map(str.isalpha, word)):

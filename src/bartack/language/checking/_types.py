@@ -409,7 +409,7 @@ def found_text(value: object, kind_of: KindOf = _opaque) -> str:
 
 
 def converted(kind: Type, value: object, kind_of: KindOf, text_of: Callable[[object], str]) -> object:
-    """The value with results turned into their text where the type wants a string.
+    """The value with results turned into their text where the type requires a string.
 
     The value must be accepted. Containers are copied only where something in them changes.
     """
@@ -591,7 +591,7 @@ def _from_json(kind: Type, text: str) -> Read:
 
 
 def overlap(left: Type, right: Type) -> bool:
-    """Whether some value may be of both types. In doubt they overlap, so that nobody is alarmed for nothing."""
+    """Whether some value may be of both types. In doubt they overlap, so that no warning is given without cause."""
     if left is right or left is ANY or right is ANY:
         return True
     if isinstance(left, (Scalar, LiteralOf)) and isinstance(right, (Scalar, LiteralOf)):

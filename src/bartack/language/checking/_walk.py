@@ -3,7 +3,7 @@
 One pass visits every node of a body once, in the order of the text. `Walk` holds what is known at each point and hands
 each node to the handler of its kind; handlers are in `_statements.py`, `_expressions.py`,
 `_chains.py`, `_text.py` and `_shell.py`, and `_check.py` puts them into one table. A handler of an
-expression gives the expression's type as far as it is known, and `ANY` where it is not.
+expression returns the expression's type as far as it is known, and `ANY` where it is not.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from bartack.language.syntax._source import Span
 class CompiledModule(msgspec.Struct, frozen=True, eq=False):
     """One module as Python.
 
-    `lines` tells the line of the Patchwork statement that a Python statement begins; `text` is made of it.
+    `lines` has the line of the Patchwork statement that a Python statement begins; `text` is made of it.
     """
 
     id: str

@@ -302,7 +302,7 @@ class Expressions(ABC):
         return self._make.rt(node, "find", *parts)
 
     def _function(self, node: tree.Expression) -> ast.expr:
-        """A function that is handed over by its name."""
+        """A function that is passed by its name."""
         called = self._module.functions.get(tree.bare(node)) or self._module.functions.get(node)
         if called is None:
             return self._refuse(node)
@@ -342,7 +342,7 @@ class Expressions(ABC):
         return self._operate(node, node.operator.symbol[0], self.value(target), value)
 
     def _grown(self, node: tree.Assign, name: str, value: ast.expr) -> ast.expr:
-        """`s += v`: text is handed over with its only owner, so that it grows where it is instead of being copied."""
+        """`s += v`: text is passed on with its only reference, so that it grows where it is instead of being copied."""
         make, right = self._make, self.frame.temporary()
         both = make.rt(node, "texts", make.name(node, name), make.named(node, right, value))
         nothing = make.named(node, name, make.constant(node, None))
@@ -517,7 +517,7 @@ class Expressions(ABC):
         return self._make.rt(node, "pure", word, *arguments)
 
     def _checked_arguments(self, link: tree.Call, arguments: list[ast.expr]) -> list[ast.expr]:
-        """The arguments of `restart`: each is checked before the worker begins anew with it, and could not stop it."""
+        """The arguments of `restart`: each is checked before the worker restarts with it, and could not stop it."""
         parameters = self._module.restarts[link].parameters.items
         types = [None if one.type is None else self._module.types.get(one.type) for one in parameters]
         return [
@@ -548,7 +548,7 @@ class Expressions(ABC):
         )
 
     def looped_result(self, node: tree.ShellResult) -> ast.expr:
-        """`($ cmd)` right behind the `in` of a loop: its failure throws."""
+        """`($ cmd)` right after the `in` of a loop: its failure throws."""
         return self._shell(node, node.shell, "checked")
 
     def _prompt(self, node: tree.Prompt) -> ast.expr:

@@ -129,7 +129,7 @@ class Maker:
     def effect(
         self, node: tree.Node, method: str, *arguments: ast.expr, **named: ast.expr | None
     ) -> ast.expr:
-        """A call of the runtime that has an effect: it is told its place."""
+        """A call of the runtime that has an effect: it gets its place."""
         return self.rt(node, method, *arguments, **named, at=self.at(node))
 
     def call(
@@ -201,7 +201,7 @@ class Maker:
     def function(
         self, node: tree.Node, name: str, parameters: Sequence[tuple[str, bool]], body: list[ast.stmt]
     ) -> ast.stmt:
-        """`def name(parameters): …`; parameters that may be left out are told by their flags."""
+        """`def name(parameters): …`; optional parameters have a flag."""
         where = self.places.of(node)
         missing = ast.Name("rt_missing", ast.Load(), **where)
         arguments = ast.arguments(
@@ -212,6 +212,6 @@ class Maker:
             defaults=[missing for _, optional in parameters if optional],
         )
         function = ast.FunctionDef(name, arguments, body, [], None, **where)
-        # Python 3.12 wants to be told that there are none; earlier ones do not know them.
+        # Python 3.12 requires the field, even empty; earlier versions do not have it.
         vars(function)["type_params"] = []
         return function

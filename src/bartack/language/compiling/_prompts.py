@@ -1,4 +1,4 @@
-"""What an agent is told of the do-blocks of a prompt: the line each stands in, and the line before."""
+"""The do-blocks of a prompt as an agent sees them: the line each stands in, and the line before."""
 
 from __future__ import annotations
 

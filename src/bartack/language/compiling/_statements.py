@@ -370,7 +370,7 @@ class Statements(Expressions):
         return self._inner(node, "do", lambda: self.sequence(node.body.statements, tail=True))[0]
 
     def _outlined(self, node: tree.Statement, make_body: Callable[[], list[ast.stmt]]) -> list[ast.stmt]:
-        """A statement in a function of its own; how that returns tells how the statement was left."""
+        """A statement in a function of its own; its return value says how the statement was left."""
         make = self._make
         name, inner = self._inner(node, "outlined", make_body)
         call = make.call(node, make.name(node, name))

@@ -45,7 +45,7 @@ def format(text: str, name: str) -> str:  # noqa: A001 - the language package is
 
 
 def reformat(text: str | bytes, name: str) -> Formatted:
-    """Format the text of the file `name`; tells more than `format`."""
+    """Format the text of the file `name`; returns more than `format`."""
     make_room()
     parsed = parse(text, name)
     if has_errors(parsed.diagnostics):
@@ -84,7 +84,7 @@ def _docs(module: tree.Module) -> list[list[str]]:
 def upgrade(text: str, name: str, loader: Loader | None = None) -> str:
     """The text of the file `name` in the modern spelling: without old words, and with `==` in conditions.
 
-    Some of it only other modules can tell; without a `loader` there are none. Never raises. A text with syntax errors comes
+    Some of it depends on other modules; without a `loader` there are none. Never raises. A text with syntax errors comes
     back as it is.
     """
     return upgraded(text, name, loader).text
@@ -106,7 +106,7 @@ class Upgraded(NamedTuple):
 
 
 def upgraded(text: str, name: str, loader: Loader | None = None) -> Upgraded:
-    """Upgrade a text; tells more than `upgrade`."""
+    """Upgrade a text; returns more than `upgrade`."""
     before = parse(text, name)
     if has_errors(before.diagnostics):
         return Upgraded(text, ())

@@ -1,7 +1,7 @@
 """How a tree is laid out: each node writes its pieces to a sheet, in the order of the source.
 
 Owns everything but prompts and command lines, which are in `_text.py`. Comments are written in front of the first text
-whose place in the source is behind them: a newline was allowed there, so it still is.
+whose place in the source is after them: a newline was allowed there, so it still is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Layout:
     # Texts, separators and comments
 
     def put(self, text: str, start: int, sep: Sep = NONE, *, blank: bool = False) -> None:
-        """Write a text that begins at `start` in the source, behind a separator and the comments before it."""
+        """Write a text that begins at `start` in the source, after a separator and the comments before it."""
         if self.next_comment < start:
             self.flush(start, sep, blank=blank)
             blank = self.blank_before(start)
@@ -78,7 +78,7 @@ class Layout:
             self.last = -1
 
     def step(self) -> None:
-        """Go past a comment."""
+        """Skip a comment."""
         self.following += 1
         rest = self.following < len(self.comments)
         self.next_comment = self.comments[self.following].start if rest else len(self.source) + 1
@@ -97,7 +97,7 @@ class Layout:
         return at < len(self.comments) and self.comments[at].start < end
 
     def next_token(self, at: int) -> int:
-        """Where the token behind `at` begins."""
+        """Where the token after `at` begins."""
         matched = TRIVIA.match(self.source, at)
         return matched.end() if matched else at
 
@@ -519,7 +519,7 @@ class Layout:
         self.node(node.operand, BLANK)
 
     def chain(self, node: tree.Chain, sep: Sep) -> None:
-        """Write a value and what is written behind it, broken before `.` where the source is."""
+        """Write a value and what is written after it, broken before `.` where the source is."""
         if node.spelled:
             self.old_delegate(node, sep)
             return

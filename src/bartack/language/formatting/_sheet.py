@@ -66,7 +66,7 @@ class Sheet:
         self.text = self.buffer.append  # writes text, which may have several lines
 
     def push(self, *pieces: Piece) -> None:
-        """Put pieces behind the text that has been written."""
+        """Append pieces to the text that has been written."""
         if self.buffer:
             self.pieces.append(Piece(_TEXT, "".join(self.buffer)))
             self.buffer.clear()
@@ -80,11 +80,11 @@ class Sheet:
             self.push(Piece(_SEP, "", sep, blank))
 
     def comment(self, text: str, *, alone: bool, blank: bool, deeper: bool) -> None:
-        """Write a comment, on a line of its own or behind what stands before it."""
+        """Write a comment, on a line of its own or after what stands before it."""
         self.push(Piece(_COMMENT, text, int(alone), blank, deeper))
 
     def open_group(self, group: Group) -> None:
-        """Begin a group, behind its opening bracket."""
+        """Begin a group, after its opening bracket."""
         self.push(Piece(_OPEN))
         self.open.append(len(self.pieces) - 1)
         self.groups[len(self.pieces) - 1] = group
@@ -95,7 +95,7 @@ class Sheet:
         self.closed[self.open.pop()] = len(self.pieces) - 1
 
     def last_comma(self) -> None:
-        """Write the comma that only a broken group has behind its last element."""
+        """Write the comma that only a broken group has after its last element."""
         self.push(Piece(_COMMA))
 
     def indent(self, text: str = STEP) -> None:
@@ -107,11 +107,11 @@ class Sheet:
         self.push(Piece(_DEDENT))
 
     def newlines(self, count: int) -> None:
-        """Write newlines inside a text, and the indentation of the line behind them."""
+        """Write newlines inside a text, and the indentation of the line after them."""
         self.push(Piece(_NEWLINES, "", count))
 
     def blank_lines(self, count: int) -> None:
-        """Write newlines inside a text whose last line goes on elsewhere."""
+        """Write newlines inside a text whose last line is continued elsewhere."""
         if count:
             self.text("\n" * count)
 

@@ -113,7 +113,7 @@ def _end_prompt(layout: Layout, text: _PromptText, *, several: bool) -> None:
 
 
 def statement(layout: Layout, node: tree.ShellStatement, _sep: Sep) -> None:
-    """Write `$ command`; lines go on after a backslash where they do in the source."""
+    """Write `$ command`; lines are continued after a backslash where they are in the source."""
     layout.put("$", node.start)
     layout.sheet.indent()
     _Commands(layout, in_line=True).list(node.shell, BLANK)

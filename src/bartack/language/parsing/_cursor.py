@@ -3,7 +3,7 @@
 Owns the lexical side of code, reporting, and skipping after an error. The grammar is in `_parser*.py`; it decides in
 which mode text is read, which is why tokens are made one at a time.
 
-A newline is no token: each token says whether one stands before it (`newline`), and the grammar decides whether that
+A newline is not a token: each token says whether one stands before it (`newline`), and the grammar decides whether that
 matters. Reports of something unexpected are given once per token (`fail`): whatever an error makes its surroundings
 complain about at the same place is silent.
 """
@@ -198,7 +198,7 @@ class Cursor(ABC):
             better = _plain_number(spelled)
             plain = re.fullmatch(NUMBER, better) and better != spelled
             message = f"not a number: write `{better}`" if plain else f"not a number: `{cut(spelled)}`"
-            self.say("PW107", message, self.start, self.end)
+            self.report("PW107", message, self.start, self.end)
             return
         character = spelled[0]
         helps: tuple[str, ...] = ()
@@ -215,7 +215,7 @@ class Cursor(ABC):
         name = "" if character.isascii() else f" ({unicodedata.name(character, 'no name').lower()})"
         shown = character if character.isprintable() else f"U+{ord(character):04X}"
         message = "unexpected back quote" if shown == "`" else f"unexpected character `{shown}`{name}"
-        self.say("PW101", message, self.start, self.start + 1, helps=helps)
+        self.report("PW101", message, self.start, self.start + 1, helps=helps)
 
     def is_odd_blank(self, at: int) -> bool:
         """Whether a character at `at` looks like a blank, or like nothing, and is none of ours."""
@@ -223,7 +223,7 @@ class Cursor(ABC):
         return not character.isascii() and unicodedata.category(character) in ODD_BLANKS
 
     def skip_odd_blanks(self, at: int) -> int:
-        """Report what looks like blanks at `at`; gives the end of it."""
+        """Report what looks like blanks at `at`; returns the end of it."""
         self.start = self.end = at
         while self.end < len(self.text) and self.is_odd_blank(self.end):
             self.end += 1
@@ -233,11 +233,11 @@ class Cursor(ABC):
     def long_name(self) -> None:
         """Report a name that could not be used for a file, mailbox or plugin."""
         message = f"this name is longer than {LONGEST_NAME} characters; choose another name"
-        self.say("PW112", message, self.start, self.end)
+        self.report("PW112", message, self.start, self.end)
 
     # Reporting
 
-    def say(
+    def report(
         self,
         code: str,
         message: str,
@@ -271,7 +271,7 @@ class Cursor(ABC):
             return
         self.error_at = self.start
         start, end = span or (self.start, self.end)
-        self.say(code, message, start, end, helps=helps, secondary=secondary, fix=fix)
+        self.report(code, message, start, end, helps=helps, secondary=secondary, fix=fix)
 
     def unexpected(self, expected: str, *helps: str) -> None:
         """Report that the token here is not what must stand here."""
@@ -291,7 +291,7 @@ class Cursor(ABC):
             end = min(self.before + 1, len(self.text))
             span = (
                 None if kind else Span(min(self.before, end), end)
-            )  # behind the last word, not on an empty line
+            )  # after the last word, not on an empty line
             found = f"expected {expected}, found {self.described()}"
             self.fail("PW105", found, span=span, helps=helps or self.advice())
 
@@ -323,11 +323,11 @@ class Cursor(ABC):
         """Enter another level of nesting at `at`; `self.depth` goes back when it is left."""
         self.depth += levels
         if self.depth > tree.MAX_DEPTH:
-            self.say("PW109", f"nested deeper than {tree.MAX_DEPTH} levels", at, at + 1)
+            self.report("PW109", f"nested deeper than {tree.MAX_DEPTH} levels", at, at + 1)
             raise TooDeep
 
     def close(self, opener: str, opened: int, expected: str = "") -> int:
-        """Expect the closing bracket that belongs to `opener` and go past it; gives the offset behind it."""
+        """Expect the closing bracket that belongs to `opener` and skip it; returns the offset after it."""
         closer = CLOSERS[opener]
         if self.kind != closer:
             return self.close_badly(opener, opened, expected or f"`{closer}`")
@@ -399,7 +399,7 @@ class Cursor(ABC):
         return not nested.counts["}"] and self.starts_statement()
 
     def starts_statement(self) -> bool:
-        """Whether a word that starts a statement begins a line here, and is no key."""
+        """Whether a word that starts a statement begins a line here, and is not a key."""
         return self.newline and self.kind in STATEMENT_WORDS and not KEY_ENDS.match(self.text, self.end)
 
     def closes_outside(self) -> bool:
@@ -407,7 +407,7 @@ class Cursor(ABC):
         return self.kind in {")", "]", "}"} and self.kind in self.closers
 
     def skip_token(self, nested: Brackets) -> None:
-        """Go past one token, or one whole text, keeping track of brackets."""
+        """Skip one token, or one whole text, keeping track of brackets."""
         if self.kind in TEXT_OPENERS:
             self.skip_text()
         else:
@@ -416,7 +416,7 @@ class Cursor(ABC):
 
     @abstractmethod
     def skip_text(self) -> None:
-        """Go past a string, prompt or shell form that starts here."""
+        """Skip a string, prompt or shell form that starts here."""
 
     def at_declaration(self) -> bool:
         """Whether a declaration starts here, at the very beginning of a line."""

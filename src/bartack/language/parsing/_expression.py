@@ -98,7 +98,7 @@ class ExpressionParser(HabitParser):
             symbol, end = habit, self.end
         elif symbol == "=":
             fix = Fix(start, end, "==")
-            self.say("PW200", "`=` in a condition compares; write `==`", start, end, fix=fix)
+            self.report("PW200", "`=` in a condition compares; write `==`", start, end, fix=fix)
             symbol = "=="
         elif symbol in FOREIGN or symbol == "name":
             symbol = self.foreign_operator(self.text[start:end])
@@ -106,7 +106,7 @@ class ExpressionParser(HabitParser):
         return tree.Operator(start, end, symbol)
 
     def foreign_operator(self, found: str) -> str:
-        """Report an operator of another language; gives ours for the same."""
+        """Report an operator of another language; returns ours for the same."""
         ours, advice = FOREIGN[found]
         self.fail(
             "PW105",
@@ -131,7 +131,7 @@ class ExpressionParser(HabitParser):
             operand = tree.Binary(start, operand.end, tuple(operands), tuple(operators))
             if done == COMPARE and len(operators) > 1:
                 message = "chained comparison: the result of the first is compared with the next; join them with `&&`"
-                self.say("PW214", message, operand.start, operand.end)
+                self.report("PW214", message, operand.start, operand.end)
         return operand
 
     def assignment(self, target: tree.Expression) -> tree.Expression:
@@ -152,7 +152,7 @@ class ExpressionParser(HabitParser):
         return tree.Assign(target.start, value.end, target, operator, value)
 
     def nameless_function(self, start: int) -> tree.Error:
-        """Report a function without a name whose `=>` is here, and go past it."""
+        """Report a function without a name whose `=>` is here, and skip it."""
         self.unexpected("an operator")
         depth = self.depth
         self.deeper(self.start)
@@ -180,7 +180,7 @@ class ExpressionParser(HabitParser):
     # Operands
 
     def operand(self) -> tree.Expression:
-        """Read prefix operators, a value, and what is written behind it."""
+        """Read prefix operators, a value, and what is written after it."""
         if self.kind in PREFIXES:
             return self.prefixed()
         value = self.primary()
@@ -222,14 +222,14 @@ class ExpressionParser(HabitParser):
     def note_await(self, start: int) -> None:
         """Note an old prefix `await`."""
         message = "`await` before an expression does nothing; leave it out"
-        self.say("PW294", message, start, start + 5, fix=Fix(start, self.start, ""))
+        self.report("PW294", message, start, start + 5, fix=Fix(start, self.start, ""))
 
     def awaits_tasks(self) -> bool:
         """Whether the `task` here belongs to an old `await task`."""
         return bool(NAME_FOLLOWS.match(self.text, self.end) or OPENS.match(self.text, self.end))
 
     def primary(self) -> tree.Expression:
-        """Read a value without anything before or behind it."""
+        """Read a value without anything before or after it."""
         read = VALUES.get(self.kind)
         return self.no_value() if read is None else read(self)
 
@@ -261,7 +261,7 @@ class ExpressionParser(HabitParser):
         return found
 
     def skip_text(self) -> None:
-        """Go past a string, prompt or shell form that starts here."""
+        """Skip a string, prompt or shell form that starts here."""
         self.primary()
 
     def no_value(self) -> tree.Error:
@@ -283,7 +283,7 @@ class ExpressionParser(HabitParser):
         return tree.Error(self.before, self.before)
 
     def skip_comment(self) -> None:
-        """Go past a comment of another language."""
+        """Skip a comment of another language."""
         closed = self.text.find("*/", self.end, self.end + FAR) if self.kind == "/*" else -1
         ended = self.text.find("\n", self.end)
         self.resume(closed + 2 if closed >= 0 else ended if ended >= 0 else len(self.text))
@@ -299,14 +299,14 @@ class ExpressionParser(HabitParser):
         return self.lettered_string(start) if self.kind in {'"', "'"} and self.start == end else None
 
     def lettered_string(self, start: int) -> tree.Error:
-        """Report a string with a letter before it, and go past it."""
+        """Report a string with a letter before it, and skip it."""
         letter = self.text[start : self.start]
         advice = f'text with values has no `{letter}` before it: `"… ${{x}} …"`'
         self.fail("PW105", "expected an operator, found a string", helps=(advice,))
         return tree.Error(start, self.code_string().end)
 
     def word_not(self) -> tree.Error:
-        """Report a `not` before its operand, and go past both."""
+        """Report a `not` before its operand, and skip both."""
         start, depth = self.before - 3, self.depth
         self.deeper(start)
         self.fail(
@@ -341,7 +341,7 @@ class ExpressionParser(HabitParser):
         value = float(self.value)
         self.advance()
         if value - value != 0:
-            self.say("PW107", "not a number: too large", start, end)
+            self.report("PW107", "not a number: too large", start, end)
             return tree.Error(start, end)
         return tree.Number(start, end, value)
 
@@ -414,14 +414,14 @@ class ExpressionParser(HabitParser):
             self.unexpected("`:`" if key.quoted else "`:`, `,` or `}`")
             return None
         if kind != "name" or word == "null":
-            self.say("PW112", f"`{word}` is a keyword; as a key it needs a value: `{word}: …`", start, end)
+            self.report("PW112", f"`{word}` is a keyword; as a key it needs a value: `{word}: …`", start, end)
             return tree.ObjectField(start, end, key, tree.Error(start, end), True)
         return tree.ObjectField(start, end, key, tree.Name(start, end, word), True)
 
-    # What is written behind a value
+    # What is written after a value
 
     def chain(self, base: tree.Expression) -> tree.Expression:
-        """Read members, calls, indexes, `++` and `--` behind a value."""
+        """Read members, calls, indexes, `++` and `--` after a value."""
         links: list[tree.Link] = []
         while True:
             kind = self.kind
@@ -463,8 +463,8 @@ class ExpressionParser(HabitParser):
         arguments: list[tree.Expression] = []
         follows = self.follows(")")
         while follows:
-            told = any(isinstance(argument, tree.Error) for argument in arguments[:1])
-            arguments.append(self.argument(told=told))
+            reported = any(isinstance(argument, tree.Error) for argument in arguments[:1])
+            arguments.append(self.argument(reported=reported))
             follows = self.more(")")
         self.leave(state)
         end = self.close("(", start, "`,` or `)`")
@@ -472,8 +472,8 @@ class ExpressionParser(HabitParser):
             return tree.Call(start, end, tuple(arguments[1:]), arguments[0], broken)
         return tree.Call(start, end, tuple(arguments), None, broken)
 
-    def argument(self, *, told: bool) -> tree.Expression:
-        """Read an argument; one that is given by name is reported, unless that has been `told`."""
+    def argument(self, *, reported: bool) -> tree.Expression:
+        """Read an argument; one that is given by name is reported, unless that is already `reported`."""
         if self.kind == "...":
             self.unexpected("an argument", SPREAD)
             self.advance()
@@ -484,7 +484,7 @@ class ExpressionParser(HabitParser):
             return tree.Error(value.start, self.before)
         if self.kind != ":" or not isinstance(value, tree.Name):
             return value
-        if not told:
+        if not reported:
             self.unexpected("`,` or `)`", BY_POSITION)
         self.advance()
         return tree.Error(value.start, self.expression().end)
@@ -511,7 +511,7 @@ class ExpressionParser(HabitParser):
         """Read `fail value`."""
         start, depth = self.start, self.depth
         self.deeper(start)
-        self.say(
+        self.report(
             "PW291",
             "`fail` is an old word; write `throw`",
             start,
@@ -548,7 +548,7 @@ class ExpressionParser(HabitParser):
         end = calls.end
         fix = Fix(start, end, f"self.delegate([{self.modern_calls(calls, spelled)}])")
         message = f"`{spelled.removesuffix('()')}` is an old spelling; write `self.delegate([…])`"
-        self.say("PW292", message, start, end, fix=fix)
+        self.report("PW292", message, start, end, fix=fix)
         member = tree.Member(start, calls.start, tree.Identifier(start, calls.start, "delegate"))
         call = tree.Call(calls.start, end, (calls,), None, calls.broken)
         old = cast('Literal["await task", "await task()", "spawn"]', spelled)

@@ -44,7 +44,7 @@ class HabitParser(TypeParser):
     # Operators
 
     def habit_operator(self) -> str | None:
-        """Report an operator that does not exist here, up to its last character; gives the nearest that does."""
+        """Report an operator that does not exist here, up to its last character; returns the nearest that does."""
         start, kind = self.start, self.kind
         if kind == "*" and self.text.startswith("*", self.end):
             return self.no_operator(start, self.end + 1, POWER, "*")
@@ -90,7 +90,7 @@ class HabitParser(TypeParser):
         return self.kind == ":" and self.text.startswith(":=", self.start)
 
     def walrus(self, name: str) -> tree.Expression:
-        """Report the `:=` here, and read the value behind it."""
+        """Report the `:=` here, and read the value after it."""
         advice = f"a variable is declared by `var {name} = …` as a statement, and assigned by `{name} = …`"
         self.fail("PW105", "expected `=`, found `:=`", span=Span(self.start, self.start + 2), helps=(advice,))
         self.resume(self.start + 2)
@@ -99,7 +99,7 @@ class HabitParser(TypeParser):
     # Brackets
 
     def comprehension(self, closer: str) -> bool:
-        """Go past the `for` of a comprehension, if it stands here before a closing bracket."""
+        """Skip the `for` of a comprehension, if it stands here before a closing bracket."""
         if self.kind != "for" or (self.newline and not self.free and closer != "}"):
             return False
         self.fail("PW105", f"expected `,` or `{closer}`, found `for`", helps=(COMPREHENSION,))
@@ -118,7 +118,7 @@ class HabitParser(TypeParser):
         return True
 
     def slice(self, first: tree.Expression | None) -> tree.Expression:
-        """Go past the bounds of a slice, if its first `:` is here; gives the index, or what stands instead of it."""
+        """Skip the bounds of a slice, if its first `:` is here; returns the index, or what stands instead of it."""
         if first is not None and self.kind != ":":
             return first
         start = self.start if first is None else first.start
@@ -132,12 +132,12 @@ class HabitParser(TypeParser):
     # Prefixes
 
     def new_value(self, start: int) -> tree.Error:
-        """Report a `new` before the value here, and go past both."""
+        """Report a `new` before the value here, and skip both."""
         self.fail("PW105", "expected an expression, found `new`", span=Span(start, start + 3), helps=(NEW,))
         return tree.Error(start, max(self.operand().end, self.before))
 
     def lambda_value(self, start: int) -> tree.Error:
-        """Report a `lambda` before its parameters here, and go past all of it."""
+        """Report a `lambda` before its parameters here, and skip all of it."""
         span = Span(start, start + len("lambda"))
         self.fail("PW105", "expected an expression, found `lambda`", span=span, helps=(NO_LAMBDA,))
         while self.kind in {"name", ","}:

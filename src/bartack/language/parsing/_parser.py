@@ -3,7 +3,7 @@
 Owns modules and declarations. Below it, each on top of the next: statements, expressions, types and patterns, command
 lines, strings and prompts, and the cursor. All are one object, since all are one grammar over one cursor.
 
-It never raises and it always makes a tree. After an error it goes on at the end of the line, at the `}` of a block or at
+It never raises and it always makes a tree. After an error it continues at the end of the line, at the `}` of a block or at
 the next declaration, whichever comes first.
 """
 
@@ -34,7 +34,7 @@ OLD_WORKER = re.compile(rf"[ \t]+{WORD}[ \t]*\(")
 FILE_PATH = re.compile(rf"(\./|(?:\.\./)+)((?:{WORD}/)*)")
 MOST_PARAMETERS = 100
 BODY_FOLLOWS = re.compile(rf"[ \t]+{WORD}[ \t]*\([^()\n]{{0,200}}\)[^\n{{]{{0,80}}\{{")
-"""What stands behind the word of a declaration on its line."""
+"""What follows the keyword of a declaration on its line."""
 TYPE_PARAMETERS = re.compile(rf"<[ \t]*{WORD}(?:[ \t]*,[ \t]*{WORD}){{0,20}}[ \t]*>")
 NAME = re.compile(WORD)
 
@@ -150,13 +150,13 @@ class Parser(StatementParser):
             self.safely(self.skip_unit)
 
     def skip_unit(self) -> tree.Error:
-        """Go past what is no unit."""
+        """Skip what is not a unit."""
         start = self.start
         self.skip_line()
         return tree.Error(start, self.before)
 
     def end_unit(self, unit: tree.Unit) -> tree.Unit:
-        """Expect the end of a unit; gives what is left of it."""
+        """Expect the end of a unit; returns what is left of it."""
         if not isinstance(unit, tree.Import | tree.Declaration | tree.Trait):
             return self.ended(unit)
         if not (self.newline or self.kind in {";", "}", ""}):
@@ -166,7 +166,7 @@ class Parser(StatementParser):
         return unit
 
     def safely(self, read: Callable[[], tree.Node]) -> tree.Unit:
-        """Read something; when it is nested too deeply, go on at the next declaration."""
+        """Read something; when it is nested too deeply, continue at the next declaration."""
         start = self.start
         try:
             return cast("tree.Unit", read())
@@ -228,7 +228,7 @@ class Parser(StatementParser):
         if self.kind == "type":
             found = self.type_declaration(before.start, before.doc, export=before.export)
             if before.annotations or before.default:
-                self.say(
+                self.report(
                     "PW105", "a `type` takes neither annotations nor `default`", before.start, found.start + 1
                 )
             return found
@@ -299,7 +299,7 @@ class Parser(StatementParser):
             spelled = "task" if self.value == "task" else "agent"
             word = "worker"
             fix = Fix(self.start, self.end, "worker")
-            self.say("PW290", f"`{spelled}` is an old word; write `worker`", self.start, self.end, fix=fix)
+            self.report("PW290", f"`{spelled}` is an old word; write `worker`", self.start, self.end, fix=fix)
         self.advance()
         name = self.identifier(f"the name of the {word}")
         self.type_parameters = self.no_type_parameters() if self.kind == "<" else frozenset()
@@ -318,7 +318,7 @@ class Parser(StatementParser):
         )
 
     def no_type_parameters(self) -> frozenset[str]:
-        """Report type parameters, and go past them; gives their names."""
+        """Report type parameters, and skip them; returns their names."""
         matched = TYPE_PARAMETERS.match(self.text, self.start)
         if not matched:
             return frozenset()
@@ -343,7 +343,7 @@ class Parser(StatementParser):
         self.leave(state)
         end = self.close("(", start, "`,` or `)`")
         if len(items) > MOST_PARAMETERS:
-            self.say("PW109", f"more than {MOST_PARAMETERS} parameters", start, end)
+            self.report("PW109", f"more than {MOST_PARAMETERS} parameters", start, end)
         return tree.Parameters(start, end, tuple(items), broken)
 
     def parameter(self) -> tree.Parameter:
@@ -394,7 +394,7 @@ class Parser(StatementParser):
         )
 
     def bases(self) -> tuple[bool, tuple[tree.Type, ...]]:
-        """Read what follows the `:` of a trait: one base, or several in brackets; says whether in brackets."""
+        """Read what follows the `:` of a trait: one base, or several in brackets; returns whether in brackets."""
         if self.kind != ":":
             return False, ()
         self.advance()
@@ -420,7 +420,7 @@ class Parser(StatementParser):
                 continue
             before = self.modifiers()
             if before.export or before.default:
-                self.say("PW105", "expected `fun`, found a modifier", before.start, self.before)
+                self.report("PW105", "expected `fun`, found a modifier", before.start, self.before)
             if self.kind == "fun":
                 found.append(self.callable(before))
                 if not (self.newline or self.kind in {";", "}", ""}):
@@ -470,7 +470,7 @@ class Parser(StatementParser):
         return tree.DottedPath(start, self.before, tuple(names))
 
     def no_path(self, start: int = -1) -> tree.Error:
-        """Report what is no path and go past it."""
+        """Report what is not a path and skip it."""
         start = self.start if start < 0 else start
         silent = self.error_at == self.start
         end = self.end
@@ -484,7 +484,7 @@ class Parser(StatementParser):
             end = max(end, start + 1)
             suffixed = self.text.endswith(".pw", start, end) and self.kind != '"'
             helps = ("leave `.pw` out" if suffixed else 'write `./a`, `../lib/a`, `a.b` or `{x} from "./m"`',)
-            self.say("PW114", "not an import path", start, end, helps=helps)
+            self.report("PW114", "not an import path", start, end, helps=helps)
             self.error_at = self.start
         return tree.Error(min(start, self.before), self.before)
 
@@ -514,7 +514,7 @@ class Parser(StatementParser):
         return tree.FilePath(start, self.before, up, tuple(folders), names, False, False)
 
     def braced_names(self) -> tuple[bool, tuple[tree.Identifier, ...]]:
-        """Read `{a, b}`; says whether a newline follows the brace."""
+        """Read `{a, b}`; returns whether a newline follows the brace."""
         start = self.start
         state = self.enter("}", free=False)
         broken = self.newline
@@ -540,7 +540,7 @@ class Parser(StatementParser):
             return self.no_path(start)
         path = self.code_string()
         if path.literal is None:
-            self.say("PW114", "not an import path: it cannot be computed", path.start, path.end)
+            self.report("PW114", "not an import path: it cannot be computed", path.start, path.end)
         return tree.NamesFrom(start, path.end, names, path, broken)
 
 

@@ -73,7 +73,7 @@ class ShellParser(TextParser):
     braces = 0
 
     def capture(self) -> tree.Capture:
-        """Read the `$(…)` at `at`; leaves `at` behind it."""
+        """Read the `$(…)` at `at`; leaves `at` after it."""
         start = self.at
         shell, end = self.enclosed("$(")
         if self.text.startswith("$((", start) and self.text.endswith("))", start, end) and is_group(shell):
@@ -81,13 +81,13 @@ class ShellParser(TextParser):
         return tree.Capture(start, end, shell)
 
     def shell_result(self) -> tree.ShellResult:
-        """Read the `($ …)` at `at`; leaves `at` behind it."""
+        """Read the `($ …)` at `at`; leaves `at` after it."""
         start = self.at
         shell, end = self.enclosed("($")
         return tree.ShellResult(start, end, shell)
 
     def enclosed(self, opener: str) -> tuple[tree.ShellList, int]:
-        """Read commands from the opener at `at` to behind their `)`, where newlines are blanks."""
+        """Read commands from the opener at `at` past their `)`, where newlines are blanks."""
         in_line, braces = self.in_line, self.braces
         self.in_line = False
         self.embedded += 1
@@ -97,7 +97,7 @@ class ShellParser(TextParser):
         return done
 
     def parenthesised(self, opener: str) -> tuple[tree.ShellList, int]:
-        """Read commands from the opener at `at` to behind their `)`."""
+        """Read commands from the opener at `at` past their `)`."""
         opened, depth = self.at, self.depth
         self.deeper(opened)
         self.closers.append(")")
@@ -120,7 +120,7 @@ class ShellParser(TextParser):
         self.fail("PW104", f"this `{opener}` is never closed", span=Span(opened, opened + len(opener)))
 
     def shell_line(self) -> tree.ShellStatement:
-        """Read the `$ …` whose `$` is the token here; code goes on behind it."""
+        """Read the `$ …` whose `$` is the token here; code continues after it."""
         start = self.start
         around = self.in_line, self.braces  # a line in a block of a prompt may stand in a word of another one
         self.in_line, self.braces = True, 0
@@ -134,7 +134,7 @@ class ShellParser(TextParser):
 
     def stray(self, sign: str) -> None:
         """Report a `)` that no `(` of the line opened, and skip the line."""
-        self.say("PW104", f"`{sign}` closes nothing", self.at, self.at + 1)
+        self.report("PW104", f"`{sign}` closes nothing", self.at, self.at + 1)
         ended = END_OF_LINE.search(self.text, self.at)
         self.at = ended.start() if ended else len(self.text)
 
@@ -153,7 +153,7 @@ class ShellParser(TextParser):
         mixed = next((operator for operator in operators if operator.symbol != operators[0].symbol), None)
         if mixed:
             message = "`&&` and `||` are mixed, read from left to right; use a group `( … )`"
-            self.say("PW219", message, mixed.start, mixed.end)
+            self.report("PW219", message, mixed.start, mixed.end)
         return tree.ShellList(pipelines[0].start, pipelines[-1].end, tuple(pipelines), tuple(operators))
 
     def join(self) -> tree.Operator | None:
@@ -170,10 +170,10 @@ class ShellParser(TextParser):
         return None if self.at == at or self.command_ends() else tree.Operator(at, at + 1, "&&")
 
     def refuse_join(self) -> None:
-        """Report a `;` or `&` between commands and go past it."""
+        """Report a `;` or `&` between commands and skip it."""
         at = self.at
         if self.text[at] == ";":
-            self.say("PW155", "`;` does not join commands; write `&&` or start a new line", at, at + 1)
+            self.report("PW155", "`;` does not join commands; write `&&` or start a new line", at, at + 1)
         else:
             self.unsupported("&", at, at + 1)
         self.at = at + 1
@@ -191,12 +191,12 @@ class ShellParser(TextParser):
         """Report what only a shell can do."""
         hint = HINTS.get(sign, "use a program, or Patchwork itself")
         named = "a back quote" if sign == "`" else f"`{sign}`"
-        self.say("PW150", f"{named} is not supported; {hint}", start, end)
+        self.report("PW150", f"{named} is not supported; {hint}", start, end)
 
     # Commands
 
     def blanks(self) -> None:
-        """Go past blanks and, in a command line, the comment that ends it."""
+        """Skip blanks and, in a command line, the comment that ends it."""
         pattern = BLANKS_OF_LINE if self.in_line else BLANKS
         matched = pattern.match(self.text, self.at)
         if matched:
@@ -245,7 +245,7 @@ class ShellParser(TextParser):
         return tree.Command(start, end, tuple(assignments), tuple(words), tuple(redirects))
 
     def skip_compound(self, matched: re.Match[str]) -> tree.Error:
-        """Report a statement of the shell, and go past its line."""
+        """Report a statement of the shell, and skip its line."""
         self.unsupported(matched[0], *matched.span())
         ended = END_OF_LINE.search(self.text, matched.end())
         self.at = ended.start() if ended else len(self.text)
@@ -276,7 +276,7 @@ class ShellParser(TextParser):
             name = tree.Identifier(start, matched.end(1), matched[1])
             value = self.word()
             if isinstance(value, tree.Splice):
-                self.say("PW152", "`$@{…}` must stand alone as a word", value.start, value.end)
+                self.report("PW152", "`$@{…}` must stand alone as a word", value.start, value.end)
                 value = tree.Word(value.start, value.end, (tree.Error(value.start, value.end),))
             found.append(tree.Assignment(start, self.at, name, value))
             self.blanks()
@@ -290,7 +290,7 @@ class ShellParser(TextParser):
         while not self.command_ends():
             found = self.redirect()
             if found is None:
-                self.say("PW105", "expected an operator, found a word", self.at, self.at + 1)
+                self.report("PW105", "expected an operator, found a word", self.at, self.at + 1)
                 self.skip_words()
                 break
             redirects.extend(found)
@@ -299,7 +299,7 @@ class ShellParser(TextParser):
         return tree.ShellGroup(start, end, shell, tuple(redirects))
 
     def misplaced_group(self, at: int) -> None:
-        """Report a `(` among words and go past what it encloses."""
+        """Report a `(` among words and skip what it encloses."""
         place = Span(at, at + 1)
         self.start, self.end = place
         self.fail(
@@ -308,7 +308,7 @@ class ShellParser(TextParser):
         self.parenthesised("(")
 
     def skip_words(self) -> None:
-        """Go past the rest of a command."""
+        """Skip the rest of a command."""
         while not self.command_ends():
             before = self.at
             self.word()
@@ -333,13 +333,13 @@ class ShellParser(TextParser):
         target = None if self.command_ends() or text[self.at] in "<>&(" else self.word()
         if isinstance(target, tree.Word):
             return [_redirect(start, self.at, operator, target)]
-        self.say(
+        self.report(
             "PW157", f"redirect without a target: `{operator}` needs one file", start, start + len(operator)
         )
         return []
 
     def refused_redirect(self, matched: re.Match[str]) -> None:
-        """Report a redirect that only a shell knows, and go past what belongs to it."""
+        """Report a redirect that only a shell knows, and skip what belongs to it."""
         sign = matched[0]
         self.unsupported(sign, matched.start(), matched.end())
         self.at = matched.end()
@@ -354,7 +354,7 @@ class ShellParser(TextParser):
                 self.word()
 
     def skip_here_document(self) -> None:
-        """Go past a here-document, if its end is near."""
+        """Skip a here-document, if its end is near."""
         name = HERE_NAME.match(self.text, self.at)
         if name:
             ends = re.compile(rf"^[ \t]*{name[1]}[ \t]*\r?$", re.MULTILINE)
@@ -384,7 +384,7 @@ class ShellParser(TextParser):
         if splices and len(parts) == 1:
             return splices[0]
         for splice in splices:
-            self.say("PW152", "`$@{…}` must stand alone as a word", splice.start, splice.end)
+            self.report("PW152", "`$@{…}` must stand alone as a word", splice.start, splice.end)
         self.look_at_bare(parts)
         return tree.Word(start, self.at, tuple(parts))
 
@@ -423,7 +423,7 @@ class ShellParser(TextParser):
             ended = END_OF_LINE.search(self.text, start)
             end = ended.start() if ended else len(self.text)
             helps = ('a `\'` begins text; text that has one in it is written `"…"`',)
-            self.say("PW102", "this string is never closed", start, end, helps=helps)
+            self.report("PW102", "this string is never closed", start, end, helps=helps)
             self.at = end
         else:
             self.at = end + 1
@@ -450,13 +450,13 @@ class ShellParser(TextParser):
     def shell_argument(self, spelled: str, start: int) -> None:
         """Report a parameter of the shell."""
         if spelled == "$?":
-            self.say("PW158", "`$?` is not allowed in a command", start, self.at, helps=("write `${$?}`",))
+            self.report("PW158", "`$?` is not allowed in a command", start, self.at, helps=("write `${$?}`",))
         else:
             message = f"`{spelled}` has no meaning here; arguments are parameters or `args`"
-            self.say("PW158", message, start, self.at)
+            self.report("PW158", message, start, self.at)
 
     def back_quotes(self) -> tree.Error:
-        """Report a back quote and go past what it encloses on its line."""
+        """Report a back quote and skip what it encloses on its line."""
         start = self.at
         closing = re.compile(r"[^`\n]{0,400}`").match(self.text, start + 1)
         self.at = closing.end() if closing else start + 1
@@ -470,12 +470,12 @@ class ShellParser(TextParser):
                 found = BRACES.search(part.value) if "," in part.value else None
                 if found:
                     start = part.start + found.start()
-                    self.say("PW218", "braces are not expanded", start, part.start + found.end())
+                    self.report("PW218", "braces are not expanded", start, part.start + found.end())
         if len(parts) == 1 and isinstance(parts[0], tree.Bare) and parts[0].value in {"{", "}"}:
             self.braces += 1 if parts[0].value == "{" else -1
 
     def judge(self, word: tree.Word | tree.Splice) -> None:
-        """Report a command that is no program."""
+        """Report a command that is not a program."""
         if isinstance(word, tree.Splice) or len(word.parts) != 1:
             return
         part = word.parts[0]
@@ -484,10 +484,10 @@ class ShellParser(TextParser):
             self.unsupported(name, word.start, word.end)
         elif name in BUILTINS:
             message = f"`{name}` is a shell builtin, not a program"
-            self.say("PW153", message, word.start, word.end, helps=(BUILTINS[name],))
+            self.report("PW153", message, word.start, word.end, helps=(BUILTINS[name],))
         elif name in CODE_WORDS:
             message = f"this runs a program named `{name}`; write `($ …) || {name} …`"
-            self.say("PW154", message, word.start, word.end)
+            self.report("PW154", message, word.start, word.end)
 
 
 WORD_PARTS: dict[str, Callable[[ShellParser], tree.WordPart | tree.Splice | None]] = {

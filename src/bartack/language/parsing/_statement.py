@@ -84,7 +84,7 @@ class StatementParser(ExpressionParser):
         return body
 
     def braced_statements(self) -> tuple[tree.Block, bool]:
-        """Read a block whose `{` is the token here, up to its `}`; says whether that is there."""
+        """Read a block whose `{` is the token here, up to its `}`; returns whether that is there."""
         start = self.start
         state = self.enter("}", free=False)
         statements = self.statements()
@@ -170,7 +170,7 @@ class StatementParser(ExpressionParser):
         return self.kind != "type" and self.at_declaration()
 
     def ended(self, statement: tree.Statement) -> tree.Statement:
-        """Expect the end of a statement; skips to it when there is more, and gives what is then left of the statement."""
+        """Expect the end of a statement; skips to it when there is more, and returns what is then left of the statement."""
         if self.newline or self.kind in {";", "}", ""}:
             return statement
         if self.kind in {"//", "/*"}:
@@ -250,7 +250,7 @@ class StatementParser(ExpressionParser):
             return tree.Write(value.start, value.end, value.operands[0], value.operators[0], path)
         append = next((operator for operator in value.operators if operator.symbol == ">>"), None)
         if append:
-            self.say("PW105", "expected one string after `>>`", append.start, append.end)
+            self.report("PW105", "expected one string after `>>`", append.start, append.end)
             return tree.Error(value.start, value.end)
         return tree.ExpressionStatement(value.start, value.end, value)
 
@@ -288,7 +288,7 @@ class StatementParser(ExpressionParser):
         )
 
     def else_block(self, head: int) -> tree.Block | tree.Error:
-        """Read the block behind `else`; a condition there is reported, and read with its block."""
+        """Read the block after `else`; a condition there is reported, and read with its block."""
         if self.kind == "{" or self.newline or self.kind not in CONDITIONS:
             return self.block("`else`", head)
         self.unexpected("`{` after `else`", "a condition follows `else if`")
@@ -447,7 +447,7 @@ class StatementParser(ExpressionParser):
         return tree.Try(start, handler.end, body, name, handler)
 
     def skip_finally(self) -> None:
-        """Report a `finally` behind a `catch`, and go past it."""
+        """Report a `finally` after a `catch`, and skip it."""
         if self.kind == "name" and self.value == "finally" and BRACE_FOLLOWS.match(self.text, self.end):
             self.unexpected("the end of the statement", OTHER_STATEMENTS["finally"].format("finally"))
             self.advance()
@@ -487,7 +487,7 @@ class StatementParser(ExpressionParser):
             return None
         start, end = self.start, self.end
         fix = Fix(start, end, 'throw "failed"')
-        self.say("PW291", '`fail` is an old word; write `throw "failed"`', start, end, fix=fix)
+        self.report("PW291", '`fail` is an old word; write `throw "failed"`', start, end, fix=fix)
         self.advance()
         string = tree.String(start, end, (tree.Text(start, end, "failed"),), False)
         return tree.ExpressionStatement(start, end, tree.Throw(start, end, string, "fail"))

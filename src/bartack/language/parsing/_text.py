@@ -50,7 +50,7 @@ class TextParser(Cursor):
 
     @abstractmethod
     def braced_statements(self) -> tuple[tree.Block, bool]:
-        """Read a block whose `{` is the token here, up to its `}`; says whether that is there."""
+        """Read a block whose `{` is the token here, up to its `}`; returns whether that is there."""
 
     @abstractmethod
     def capture(self) -> tree.Capture:
@@ -59,7 +59,7 @@ class TextParser(Cursor):
     # Strings
 
     def string(self, *, in_shell: bool = False) -> tree.String:
-        """Read the `"…"` that starts at `at`; leaves `at` behind it."""
+        """Read the `"…"` that starts at `at`; leaves `at` after it."""
         start = self.at
         self.at += 1
         parts: list[tree.TextPart] = []
@@ -117,7 +117,7 @@ class TextParser(Cursor):
             return self.unicode_escape(at)
         if not in_shell:
             shown = escaped if escaped.isprintable() else "…"
-            self.say("PW204", f"unknown escape `\\{shown}`; it stays as it is written", at, at + 2)
+            self.report("PW204", f"unknown escape `\\{shown}`; it stays as it is written", at, at + 2)
         if escaped == "\r" and self.text.startswith("\n", at + 2):
             return "\\"
         return f"\\{escaped}"
@@ -131,16 +131,16 @@ class TextParser(Cursor):
             return chr(number)
         broken = BROKEN_UNICODE.match(self.text, at + 1)
         self.at = broken.end() if broken else at + 2
-        self.say("PW108", "not a Unicode character", at, self.at)
+        self.report("PW108", "not a Unicode character", at, self.at)
         return "\ufffd"
 
     def unclosed_string(self, start: int) -> None:
-        """Report a string that reaches the end of the text, and go on behind its first line if there is more."""
+        """Report a string that reaches the end of the text, and continue after its first line if there is more."""
         if self.error_at == len(self.text):
             return
         ended = LINE_END.search(self.text, start)
         line_end = ended.start() if ended else len(self.text)
-        self.say("PW102", "this string is never closed", start, max(line_end, start + 1))
+        self.report("PW102", "this string is never closed", start, max(line_end, start + 1))
         self.read_again(line_end)
 
     def parts_before(self, parts: list[T]) -> list[T | tree.Text]:
@@ -153,7 +153,7 @@ class TextParser(Cursor):
         return kept
 
     def raw_string(self) -> tree.String:
-        """Read the `'…'` of code that starts at `at`; leaves `at` behind it."""
+        """Read the `'…'` of code that starts at `at`; leaves `at` after it."""
         start = self.at
         text = self.text
         pieces: list[str] = []
@@ -190,7 +190,7 @@ class TextParser(Cursor):
             helps = ("it begins with `'`, so it must end with `'`",)
         if self.found and self.found[-1].span.start == start:
             self.found.pop()  # that a string is not expected here matters less
-        self.say("PW102", "this string is never closed", start, max(end, start + 1), helps=helps)
+        self.report("PW102", "this string is never closed", start, max(end, start + 1), helps=helps)
         self.at = rest.end() if rest else end
         self.hushed = True
 
@@ -217,11 +217,11 @@ class TextParser(Cursor):
         """Report a `${x:-y}` of the shell."""
         start, self.at = matched.span()
         message = f"`{matched[0]}` has no meaning here; `${{…}}` takes an expression"
-        self.say("PW158", message, start, self.at, helps=("for a default write `${x || y}`",))
+        self.report("PW158", message, start, self.at, helps=("for a default write `${x || y}`",))
         return tree.Interpolation(start, self.at, tree.Error(start + 2, self.at))
 
     def interpolated(self, start: int, inside: int) -> tuple[int, tree.Expression]:
-        """Read the expression of a `${` up to behind its `}`; gives the end and the expression."""
+        """Read the expression of a `${` past its `}`; returns the end and the expression."""
         free, equality, depth = self.free, self.equality, self.depth
         self.deeper(start)
         self.free = self.equality = False
@@ -239,7 +239,7 @@ class TextParser(Cursor):
         return self.at, value
 
     def fail_interpolation(self, start: int, inside: int) -> None:
-        """Report that a `${` is not closed where its expression ends, and find where the text goes on."""
+        """Report that a `${` is not closed where its expression ends, and find where the text continues."""
         opener = self.text[start:inside]
         if self.kind == "":
             self.fail("PW104", f"this `{opener}` is never closed", span=Span(start, inside))
@@ -273,7 +273,7 @@ class TextParser(Cursor):
         )
 
     def prompt_parts(self, word: str, opener: int) -> tuple[list[tree.PromptPart], bool]:
-        """Read the parts of a prompt up to behind its `}`; says whether code may be read on from there."""
+        """Read the parts of a prompt past its `}`; returns whether code continues there."""
         text = self.text
         parts: list[tree.PromptPart] = []
         braces: list[int] = []
@@ -322,7 +322,7 @@ class TextParser(Cursor):
             parts.append(tree.Text(start, end, ""))
 
     def dollar(self, parts: list[tree.PromptPart], since: int, at: int) -> bool:
-        """Read what a `$` at `at` in a prompt inserts; says whether it is more than text."""
+        """Read what a `$` at `at` in a prompt inserts; returns whether it is more than text."""
         literal = LITERAL.match(self.text, at)
         matched = VALUE.match(self.text, at)
         if literal:
@@ -336,14 +336,14 @@ class TextParser(Cursor):
         return bool(literal or matched)
 
     def do_block(self, parts: list[tree.PromptPart], start: int, since: int, inside: int) -> bool:
-        """Read a `do { … }` at `start`, behind text from `since`, in a prompt that begins at `inside`.
+        """Read a `do { … }` at `start`, after text from `since`, in a prompt that begins at `inside`.
 
-        Says whether the block is closed, so that the prompt goes on.
+        Returns whether the block is closed, so that the prompt continues.
         """
         line = self.text.rfind("\n", since, start) + 1
         if (line == 0 and since > inside) or self.text[line or since : start].strip(" \t\r"):
             message = "this `do {` is not at the start of its line; it becomes a tool all the same"
-            self.say("PW224", message, start, start + 2, helps=("for a plain brace write `do $'{'`",))
+            self.report("PW224", message, start, start + 2, helps=("for a plain brace write `do $'{'`",))
         blank = DO.match(self.text, start)
         self.resume(blank.end() if blank else start + 2)
         body, closed = self.braced_statements()
@@ -352,14 +352,14 @@ class TextParser(Cursor):
         return closed
 
     def unclosed_prompt(self, word: str, opener: int, braces: list[int]) -> None:
-        """Report a prompt that reaches the end of the text, and go on at the next declaration."""
+        """Report a prompt that reaches the end of the text, and continue at the next declaration."""
         self.at = len(self.text)
         if self.error_at == self.at:
             return
         secondary = tuple(
             Secondary(Span(at, at + 1), "this brace is not closed either") for at in braces[-1:]
         )
-        self.say(
+        self.report(
             "PW103",
             f"this `{{` of `{word}` is never closed; a lone brace in text is written `$'{{'`",
             opener,

@@ -42,7 +42,7 @@ class TypeParser(ShellParser):
             string = self.code_string()
             value = string.literal
             if value is None:
-                self.say(
+                self.report(
                     "PW105", "expected a plain string as key, found one with values", string.start, string.end
                 )
             return tree.Key(string.start, string.end, value or "", True)
@@ -59,7 +59,7 @@ class TypeParser(ShellParser):
     # Lists
 
     def enter(self, closer: str, *, free: bool) -> tuple[bool, bool, int]:
-        """Go past an opening bracket into what it encloses; gives what `leave` needs."""
+        """Skip an opening bracket into what it encloses; returns what `leave` needs."""
         state = (self.free, self.equality, self.depth)
         self.deeper(self.start)
         self.closers.append(closer)
@@ -74,7 +74,7 @@ class TypeParser(ShellParser):
         self.free, self.equality, self.depth = state
 
     def more(self, closer: str) -> bool:
-        """Go past a comma; says whether another element follows."""
+        """Skip a comma; returns whether another element follows."""
         if self.kind != ",":
             return False
         self.advance()
@@ -105,7 +105,7 @@ class TypeParser(ShellParser):
         return tree.UnionType(start, members[-1].end, tuple(members), leading)
 
     def habitual(self, found: tree.Type) -> tree.Type:
-        """Report what other languages write behind a type, `int?` and `int[]`, and go past it."""
+        """Report what other languages write after a type, `int?` and `int[]`, and skip it."""
         written = self.text[found.start : found.end]
         while not self.newline and self.start == self.before and found.end > found.start:
             if self.kind == "?":
@@ -125,7 +125,7 @@ class TypeParser(ShellParser):
         return found
 
     def single_type(self) -> tree.Type:
-        """Read a type that is no union."""
+        """Read a type that is not a union."""
         read = TYPES.get(self.kind)
         return self.no_type() if read is None else read(self)
 
@@ -135,7 +135,7 @@ class TypeParser(ShellParser):
         value = float(self.value) if kind == "number" else kind == "true"
         self.advance()
         if value - value != 0:
-            self.say("PW107", "not a number: too large", start, end)
+            self.report("PW107", "not a number: too large", start, end)
             return tree.Error(start, end)
         return tree.LiteralType(start, end, value)
 
@@ -181,7 +181,7 @@ class TypeParser(ShellParser):
         return tree.NamedType(start, self.before, tuple(names), argument)
 
     def close_argument(self) -> None:
-        """Go past the `>` behind a type's argument; a longer sign is split."""
+        """Skip the `>` after a type's argument; a longer sign is split."""
         if self.kind.startswith(">"):
             self.resume(self.start + 1)
         else:
@@ -191,7 +191,7 @@ class TypeParser(ShellParser):
         """Read a string that accepts itself."""
         string = self.code_string()
         if string.literal is None:
-            self.say(
+            self.report(
                 "PW105", "expected a plain string as type, found one with values", string.start, string.end
             )
             return tree.Error(string.start, string.end)
@@ -281,7 +281,7 @@ class TypeParser(ShellParser):
         return tree.Binding(name.start, found.end if found else name.end, name, found)
 
     def inner_pattern(self) -> tree.Error | None:
-        """Report a pattern that stands where the type of a field does, and go past it; none when it is a type."""
+        """Report a pattern that stands where the type of a field does, and skip it; none when it is a type."""
         if self.kind != "{" or not INNER_PATTERN.match(self.text, self.start):
             return None
         start = self.start
@@ -305,7 +305,7 @@ class TypeParser(ShellParser):
         if opener == "[":
             return tree.ArrayPattern(start, end, tuple(elements), broken, "")
         fixed = Fix(start, end, f"[{self.text[start + 1 : end - 1]}]")
-        self.say("PW293", "`( )` around a pattern is an old spelling; write `[ ]`", start, end, fix=fixed)
+        self.report("PW293", "`( )` around a pattern is an old spelling; write `[ ]`", start, end, fix=fixed)
         return tree.ArrayPattern(start, end, tuple(elements), broken, "(")
 
     def object_pattern(self) -> tree.Pattern:

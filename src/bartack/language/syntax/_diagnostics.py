@@ -4,7 +4,7 @@ Owns the codes, severities and order of diagnostics; how they look is in `_rende
 
 Who reports what, so that nothing is said twice:
 
-- `_parser*.py` (text alone decides): PW100-PW112, PW114, PW115 for text behind a script block, PW150, PW152-PW158,
+- `_parser*.py` (text alone decides): PW100-PW112, PW114, PW115 for text after a script block, PW150, PW152-PW158,
   PW200, PW204, PW214, PW218, PW219, PW224, PW290, PW291, PW293, PW294, and PW292 for `await task` and `spawn`.
 - `_check*.py` (names, types, other modules): all others. In particular PW115 for statements in an imported module,
   PW116 and PW205 (annotations), PW123 (targets), PW151 and PW220 (program text), PW208, PW209, PW217, PW221 (`Write`,
@@ -199,7 +199,7 @@ _IGNORE = re.compile(r"#\s*pw:\s*ignore\[([^\]]*)\]")
 def settle(found: Iterable[Diagnostic], source: Source, module: tree.Module) -> tuple[Diagnostic, ...]:
     """Put the diagnostics of one file in order and drop warnings and notes that a comment silences.
 
-    `# pw: ignore[PW201]` silences its own line when it stands behind code, and the line below when it stands alone.
+    `# pw: ignore[PW201]` silences its own line when it stands after code, and the line below when it stands alone.
     Errors are never silenced.
     """
     silenced = silenced_lines(source, module.comments)

@@ -36,7 +36,7 @@ class Doc(NamedTuple):
         return {tag.name: tag.text for tag in self.tags if tag.word == "arg"}
 
     def tag(self, word: str) -> str:
-        """The name behind the first tag with this word, or nothing."""
+        """The name after the first tag with this word, or nothing."""
         return next((tag.name for tag in self.tags if tag.word == word), "")
 
 

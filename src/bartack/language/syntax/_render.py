@@ -26,7 +26,7 @@ COLOURS = {"error": "1;31", "warning": "1;33", "note": "1;36", "bar": "1;34", "s
 
 
 class Mark(NamedTuple):
-    """What is drawn below one line: a sign from one offset to another, and words behind it."""
+    """What is drawn below one line: a sign from one offset to another, and words after it."""
 
     start: int
     end: int
@@ -208,17 +208,19 @@ def _line(source: Source, number: int, marks: list[Mark]) -> tuple[str, list[tup
     for cell in cells:
         edges.append(edges[-1] + _width(cell))
     left, right = _window(edges, marks[0].start - lowest, marks[0].end - lowest)
-    ahead = left > 0 or lowest > start
-    behind = right < len(cells) or highest < end
-    shown = f"{'…' if ahead else ''}{''.join(cells[left:right])}{'…' if behind else ''}"
-    return shown, [_columns(edges, mark, lowest, left, right, ahead) for mark in marks]
+    cut_left = left > 0 or lowest > start
+    cut_right = right < len(cells) or highest < end
+    shown = f"{'…' if cut_left else ''}{''.join(cells[left:right])}{'…' if cut_right else ''}"
+    return shown, [_columns(edges, mark, lowest, left, right, cut_left) for mark in marks]
 
 
-def _columns(edges: list[int], mark: Mark, lowest: int, left: int, right: int, ahead: int) -> tuple[int, int]:
+def _columns(
+    edges: list[int], mark: Mark, lowest: int, left: int, right: int, cut_left: int
+) -> tuple[int, int]:
     """Where a mark begins and how long it is, in columns of what is shown."""
     start = min(max(mark.start - lowest, left), right)
     end = min(max(mark.end - lowest, start), right)
-    return edges[start] - edges[left] + ahead, max(edges[end] - edges[start], 1)
+    return edges[start] - edges[left] + cut_left, max(edges[end] - edges[start], 1)
 
 
 def _window(edges: list[int], start: int, end: int) -> tuple[int, int]:

@@ -82,7 +82,7 @@ class Source:
 
 
 class Undecodable(NamedTuple):
-    """Why bytes are no Patchwork text: what is wrong, and at which byte."""
+    """Why bytes are not Patchwork text: what is wrong, and at which byte."""
 
     message: str
     byte: int

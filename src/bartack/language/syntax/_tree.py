@@ -8,7 +8,7 @@ How to read it:
   (`dict[tree.Node, ...]`) is how later passes keep what they find out.
 - Sequences are tuples. A list in brackets has `broken`: the source has a newline after its opener.
 - What associates to the left is *flat*, however long: `Binary` holds all operands of one level of precedence, `Chain`
-  all members, calls and indexes behind a value, `If` all its branches. So the depth of a tree is the depth of what was
+  all members, calls and indexes after a value, `If` all its branches. So the depth of a tree is the depth of what was
   nested in the source, at most `MAX_DEPTH`, and recursive passes are safe.
 - Parentheses (`Paren`, `ParenType`) and the old prefix `await` (`Await`) are kept and mean what is inside them;
   `bare()` looks through them.
@@ -112,7 +112,7 @@ class Import(Node, frozen=True):
 class FilePath(Node, frozen=True):
     """`./a`, `../lib/a`, `./{a, b}`: modules beside or above the importing file.
 
-    `up` is the number of `../`, `folders` the words before the last `/`. `braced` tells `./{a}` from `./a`.
+    `up` is the number of `../`, `folders` the words before the last `/`. `braced` distinguishes `./{a}` from `./a`.
     """
 
     up: int
@@ -137,7 +137,7 @@ class NamesFrom(Node, frozen=True):
 
 
 class Annotation(Node, frozen=True):
-    """`@name`, with at most one of: a value behind it (`argument`), or named values in parentheses (`named`)."""
+    """`@name`, with at most one of: a value after it (`argument`), or named values in parentheses (`named`)."""
 
     name: Identifier
     argument: Expression | None
@@ -308,7 +308,7 @@ class Discard(Node, frozen=True):
 
 
 class Binding(Node, frozen=True):
-    """A name that is bound, with the type written behind it."""
+    """A name that is bound, with the type written after it."""
 
     name: Identifier
     type: Type | None
@@ -455,7 +455,7 @@ class Await(Node, frozen=True):
 
 
 class Chain(Node, frozen=True):
-    """A value and what is written behind it: members, calls, indexes, `++`, `--`, `.await`.
+    """A value and what is written after it: members, calls, indexes, `++`, `--`, `.await`.
 
     `spelled` names the old spelling of a `self.delegate([…])`: `await task a(x), b(y)`, `await task(a(x), b(y))` or
     `spawn(a(x))`. The tree is that of the modern spelling; its array then holds the calls.
@@ -566,7 +566,7 @@ class Paren(Node, frozen=True):
 class ReadFile(Node, frozen=True):
     """`json < "file"`, `cat < "file"`, `read < "file"`.
 
-    Only names can tell whether this is what it looks like: where `reader` is declared by the program, it is a comparison.
+    Only the names decide whether this is what it looks like: where `reader` is declared by the program, it is a comparison.
     """
 
     reader: Name
