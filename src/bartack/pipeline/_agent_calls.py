@@ -75,7 +75,7 @@ class Refusal(NamedTuple):
     attempts: int = 0
 
 
-class Desk:
+class AgentCalls:
     """Commands agents for one task, and keeps count."""
 
     def __init__(

@@ -12,7 +12,7 @@ import msgspec
 
 from bartack.agents import Event
 from bartack.errors import NoCandidatesError
-from bartack.pipeline._agent_calls import Answer, Cause, Desk
+from bartack.pipeline._agent_calls import AgentCalls, Answer, Cause
 from bartack.pipeline._proposal import read_proposal
 from bartack.pipeline._steps import snapshots_of
 from bartack.pipeline.records._records import (
@@ -49,25 +49,25 @@ class _Intake:
         self._instruction = instruction
         self._yes = yes
         record = TaskRecord(id=ID, goal=instruction, instruction=instruction)
-        self._desk = Desk(ctx, settings, record, Spent())
+        self._calls = AgentCalls(ctx, settings, record, Spent())
         self._clarifications: list[Answered] = []
         self._resolutions: list[str] = []
 
     @property
     def spent(self) -> Spent:
-        return self._desk.spent
+        return self._calls.spent
 
     async def run(self) -> list[TaskRecord]:
-        shot = await self._desk.snapshot()
-        candidates = await find_candidates(self._place, self._desk.settings, shot.snapshot_id)
-        if not candidates and self._desk.settings.intake.require_plan:
+        shot = await self._calls.snapshot()
+        candidates = await find_candidates(self._place, self._calls.settings, shot.snapshot_id)
+        if not candidates and self._calls.settings.intake.require_plan:
             raise NoCandidatesError
         action, rounds = "intake", 0
         cause: Cause = "start"
         while True:
-            if rounds >= self._desk.settings.intake.max_rounds:
+            if rounds >= self._calls.settings.intake.max_rounds:
                 problem = f"the agent was asked {rounds} times and there is no agreement"
-                await self._desk.stop("intake", "intake", rounds, problem)
+                await self._calls.stop("intake", "intake", rounds, problem)
                 rounds = 0
             rounds += 1
             answer = await self._ask_agent(action, cause, candidates)
@@ -94,10 +94,10 @@ class _Intake:
         }
         if action == "task_discovery":
             inputs["request_more_candidates"] = True
-        return await self._desk.act(action, cause, [], await self._desk.snapshot(), inputs)
+        return await self._calls.act(action, cause, [], await self._calls.snapshot(), inputs)
 
     async def _ask(self, question: str, options: list[str] | None = None) -> str:
-        asked = self._desk.settings.questions
+        asked = self._calls.settings.questions
         default = options[0] if options and asked.on_timeout == "default" else None
         return await self._ctx.ask(question, options=options, default=default, timeout_s=asked.timeout_s)
 

@@ -22,9 +22,9 @@ from bartack.pipeline._lock import hold_workspace
 from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
 from bartack.pipeline._steps import note_resume
 from bartack.pipeline.records._facts import read_order
+from bartack.pipeline.records._progress import ProgressReader
 from bartack.pipeline.records._receipts import put_receipts_aside, restore_receipts
 from bartack.pipeline.records._records import PipelineOrder, Settings
-from bartack.pipeline.records._standing import Standing
 from bartack.pipeline.worktree._old_worktrees import resumed_places
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
@@ -95,11 +95,11 @@ def owning(
 
 def describe_run(run: RunDir) -> Describe:
     """Says how far a run of the pipeline is, from its journal."""
-    standing = Standing(run.path)
+    reader = ProgressReader(run.path)
 
     def look() -> dict[str, object]:
         try:
-            return cast("dict[str, object]", msgspec.to_builtins(standing.read()))
+            return cast("dict[str, object]", msgspec.to_builtins(reader.read()))
         except BartackError:
             # It is for people: the hub itself reports what is wrong with the journal.
             return {}

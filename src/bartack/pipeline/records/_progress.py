@@ -82,7 +82,7 @@ def read_progress(run_dir: str | os.PathLike[str]) -> Progress:
     return fold(read_facts(run_dir))
 
 
-class Standing:
+class ProgressReader:
     """How far a run is, looked at again and again: what was read once is not read again."""
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
