@@ -1,7 +1,7 @@
 """From an instruction to tasks: the agent proposes, a person decides. Every question outlives every process.
 
-Nothing is chosen behind the person's back: what the agent does not know is asked, contradictions are shown, and the plan and the
-tasks are approved one by one unless ``--yes`` says to take them all.
+Nothing is chosen without the person: what the agent does not know is asked, contradictions are shown, and the plan and the tasks
+are approved one by one unless ``--yes`` takes them all.
 """
 
 from __future__ import annotations
@@ -111,11 +111,11 @@ class _Intake:
         """Ask how contradicting plans are to be read; ``True`` if other plans are wanted instead."""
         payload = event.payload or {}
         conflicts = msgspec.convert(payload.get("conflicts"), type=list[_Conflict])
-        told = "\n".join(f"- {', '.join(conflict.paths)}: {conflict.reason}" for conflict in conflicts)
+        listed = "\n".join(f"- {', '.join(conflict.paths)}: {conflict.reason}" for conflict in conflicts)
         suggested = payload.get("suggested_resolution")
         hint = f"\nThe agent suggests: {suggested}" if suggested else ""
         answer = await self._ask(
-            f"The plans contradict each other:\n{told}{hint}\nHow is it to be? ('more' for other plans, 'abort')"
+            f"The plans contradict each other:\n{listed}{hint}\nHow is it to be? ('more' for other plans, 'abort')"
         )
         if answer.strip() == "abort":
             await self._ctx.abort("aborted by a person: the plans contradict each other")

@@ -1,7 +1,7 @@
 """One task from its goal to its end: implemented, tested, reviewed, and the spec kept true.
 
-A worker: everything between two steps is decided from what is journaled, so a resumed run takes the same way. What the steps do is
-in ``_steps.py``, what becomes of several tasks in ``_main.py``.
+A worker: everything between two steps is decided from what is journaled, so a resumed run takes the same steps. What the steps do
+is in ``_steps.py``, how agents are called in ``_agent_calls.py``, what becomes of several tasks in ``_main.py``.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ async def task(
         spent: What was used before it.
         lane: Where it works, if not in the workspace.
         receipts: How many receipts it has already, from an attempt that failed.
-        past: What that attempt has done. If it is given, and other tasks are to go on, a failure is a result, and tells what was
-            done until then.
+        past: What that attempt has done. If it is given, and other tasks continue after a failure, a failure is a result that
+            has what was done until then.
     """
     doing = _Task(ctx, settings, record, spent, lane, past)
     if past is None or settings.pipeline.on_task_failure == "stop":
@@ -150,7 +150,7 @@ class _Task:
         await enter(self._ctx, self._calls.settings, self._record.id, self._lane)
         self._stages.enter("implement")  # the tasks did that: their work is in this worktree
         while True:
-            # What a person has mended there belongs to the result.
+            # What a person has fixed there belongs to the result. The text is part of journaled arguments and stays as it is.
             await self._commit("what was mended", "")
             gate = await self._gate()
             if gate.verdict == "pass":
@@ -368,6 +368,7 @@ class _Task:
         except ShellTimeoutError:
             ran = TestRun(command=command, problem=f"not over within {tests.timeout_s:g} s, and ended")
         except MessageTooLargeError:
+            # This text is part of journaled arguments and stays as it is.
             ran = TestRun(command=command, problem="wrote more than anybody could read, and was ended")
         except ShellError as error:
             ran = TestRun(command=command, problem=error.message, stuck=True)
