@@ -114,7 +114,7 @@ def test_the_doctor_waits_for_the_first_word_as_long_as_a_run_does(
     done = call("agents", "doctor", "bad", "-C", str(workspace))
 
     assert done.returncode == 1
-    assert "it said nothing within 0.2 s" in done.stdout
+    assert "it wrote nothing within 0.2 s" in done.stdout
 
 
 @pytest.mark.requirement("doctor-finds-what-is-missing")

@@ -24,10 +24,10 @@ from tests.pipeline.team import (
 )
 
 from bartack.config.sections import BudgetConfig, PipelineConfig
-from bartack.pipeline import _agent_calls as _desk
+from bartack.pipeline import _agent_calls
 from bartack.pipeline.records._done_before import Notebook, Past, join_notes
+from bartack.pipeline.records._progress import fold
 from bartack.pipeline.records._records import Noted, Settings, Summary
-from bartack.pipeline.records._standing import fold
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun
@@ -206,7 +206,7 @@ def test_a_task_whose_worker_could_not_say_how_it_ended_goes_on_behind_what_it_h
     team = Team(tmp_path, {"implement": uses})
     using = msgspec.structs.replace(going_on(), budget=BudgetConfig(turns=100))
     with monkeypatch.context() as patch, team.start(order("one", using=using)) as run:
-        patch.setattr(_desk, "say_command", say)
+        patch.setattr(_agent_calls, "say_command", say)
         begin(run)
         for _ in range(2):
             assert run.error is not None

@@ -12,11 +12,11 @@ from tests.pipeline.team import APPROVED, Team, facts_of, order, settings, wants
 from bartack.agents import Command, Event, command_key
 from bartack.config.sections import PipelineConfig
 from bartack.journal import open_journal
-from bartack.pipeline import Standing, check_ledger, read_progress
+from bartack.pipeline import ProgressReader, check_ledger, read_progress
 from bartack.pipeline.records._facts import Fact
 from bartack.pipeline.records._ledger import iter_ledger
+from bartack.pipeline.records._progress import Progress, fold
 from bartack.pipeline.records._records import Activated, Summary, TaskRecord
-from bartack.pipeline.records._standing import Progress, fold
 from bartack.runtime.state.entries import RunEnded
 from bartack.testing import TestRun
 
@@ -81,7 +81,7 @@ def test_what_an_agent_said_last_is_known(tmp_path: Path) -> None:
 def test_looking_again_at_a_run_reads_what_is_new_and_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     entries = Team(tmp_path / "work").run(order("T-1")).journal
-    standing = Standing(tmp_path)
+    reader = ProgressReader(tmp_path)
 
     with open_journal(tmp_path) as journal:
         for entry in entries:
@@ -89,11 +89,11 @@ def test_looking_again_at_a_run_reads_what_is_new_and_nothing_else(tmp_path: Pat
                 continue
             journal.append(entry.kind, entry.data, None if entry.value is None else bytes(entry.value))
             if entry.seq % 10 == 0:
-                assert standing.read() == read_progress(tmp_path)
-                assert standing._reader is not None
-                assert list(standing._reader.read_on()) == []
-        whole = standing.read()
-    standing.close()
+                assert reader.read() == read_progress(tmp_path)
+                assert reader._reader is not None
+                assert list(reader._reader.read_on()) == []
+        whole = reader.read()
+    reader.close()
 
     assert whole.stage == "complete"
     assert whole == read_progress(tmp_path)

@@ -56,10 +56,10 @@ def open_artifact(root: str, path: str, refused: Sequence[str] = ()) -> int:
 def verify_artifacts(
     request: AgentRequest, artifacts: Sequence[Artifact], *, max_bytes: int = MAX_BYTES
 ) -> Verdict:
-    """Look at the files of an answer, and at those that were expected.
+    """Verify the files of an answer, and those that were expected.
 
     Returns:
-        All of them, or why the answer is refused: the first few bad paths with what was said and what was found, and how
+        All of them, or why the answer is refused: the first few bad paths with what the agent said and what was found, and how
         many more there are.
     """
     problems: list[tuple[str, str]] = []
@@ -91,7 +91,7 @@ def verify_artifacts(
 
 
 def total_size(request: AgentRequest, artifacts: Sequence[Artifact]) -> int:
-    """How many bytes there are to be read, whatever the agent says of that."""
+    """How many bytes there are to be read, whatever the agent says."""
     paths = {artifact.path for artifact in artifacts} | {output.path for output in request.expected_outputs}
     return sum(_size(os.path.join(request.cwd, path)) for path in paths)
 
@@ -119,11 +119,11 @@ def _look(request: AgentRequest, path: str, max_bytes: int) -> VerifiedArtifact 
 def _measure(fd: int, path: str, max_bytes: int) -> VerifiedArtifact | tuple[str, str]:
     facts = os.fstat(fd)
     if not stat.S_ISREG(facts.st_mode):
-        return "artifact_missing", f"{path}: it is no regular file"
+        return "artifact_missing", f"{path}: it is not a regular file"
     if facts.st_size > max_bytes:
         return "artifact_too_large", f"{path}: {facts.st_size} bytes, at most {max_bytes} are allowed"
     digest, left = hashlib.sha256(), facts.st_size
-    # No more than there was: somebody may go on writing for ever.
+    # No more than there was: another program may write to it for ever.
     while left > 0 and (data := os.read(fd, min(left, CHUNK))):
         digest.update(data)
         left -= len(data)
@@ -141,7 +141,7 @@ def _open_resolved(root: str, real: str) -> int:
             )
             os.close(directory)
             directory = below
-        # A pipe that nobody writes to must not keep us.
+        # A pipe without a writer must not block.
         return os.open(
             parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, dir_fd=directory
         )

@@ -1,4 +1,4 @@
-"""Which agents a project has: the section ``agents`` of ``bartack.toml``. A key that nobody knows is an error."""
+"""Which agents a project has: the section ``agents`` of ``bartack.toml``. An unknown key is an error."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PASSED: Final = ("PATH", "HOME", "LANG", "LC_*", "TZ", "TMPDIR", "SSL_CERT_FILE"
 """Variables that every agent gets."""
 
 PROMPT_S: Final = 3600.0
-"""How long a prompt may take where nobody says."""
+"""How long a prompt may take by default."""
 
 FAR: Final = 1e9
-"""No time is longer, in seconds: thirty years, and not without end."""
+"""The longest time, in seconds: thirty years."""
 Seconds = Annotated[float, Meta(ge=0, le=FAR)]
 Positive = Annotated[float, Meta(gt=0, le=FAR)]
 Word = Annotated[str, Meta(pattern=r"\A[^\x00]*\Z", description="a text without a NUL character")]
@@ -58,14 +58,14 @@ class ProgramConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         pass_env: Names of variables that are passed on to it, ``*`` standing for anything.
         keep: Whether its process serves later commands, too.
         idle_stop_s: How long it is kept with nothing to do.
-        start_s: How long it may take to say its first word.
-        heartbeat_s: How often it is to show that it lives; 0: never.
-        missed_heartbeats: After how many of those it is given up.
-        stall_s: How long it may live without getting on; 0: for ever.
+        start_s: How long it may take to write its first message.
+        heartbeat_s: How often it has to send a heartbeat; 0: never.
+        missed_heartbeats: After how many missing heartbeats its process is stopped.
+        stall_s: How long it may make no progress; 0: for ever.
         timeouts: How long each action may take.
         retries: How often a command is tried.
         max_restarts: How often its process is started again within ``restart_window_s``.
-        restart_window_s: See there.
+        restart_window_s: See ``max_restarts``.
         backoff_initial_s: The longest wait before the second attempt.
         backoff_factor: By how much each further one is longer.
         backoff_max_s: The longest wait there is.
@@ -117,11 +117,11 @@ KINDS: Final[dict[str, type[ScriptedConfig] | type[NdjsonConfig]]] = {
     "scripted": ScriptedConfig,
     "ndjson": NdjsonConfig,
 }
-"""The kinds of agents there are, and what can be said of each."""
+"""The kinds of agents there are, and the settings of each."""
 
 
 class ProtocolConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The section ``protocol``: how much of bad lines is borne.
+    """The section ``protocol``: how many bad lines are accepted.
 
     Attributes:
         max_violations: More lines than this that cannot be used end an attempt.
@@ -138,22 +138,22 @@ class AgentsConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     default: str = ""
     timeout_s: Positive = PROMPT_S
     max_parallel: Annotated[int, Meta(ge=1)] = 8
-    """So many calls of programs are under way at a time; those that wait for a tool do not count."""
+    """At most this many calls of programs are under way at a time; those that wait for a tool do not count."""
     named: dict[str, AgentConfig] = {}
 
     @property
     def default_name(self) -> str:
-        """The agent that is asked when none is named: the one that is said to be, else the only one."""
+        """The agent that is asked when none is named: the configured default, else the only agent."""
         return self.default or (next(iter(self.named)) if len(self.named) == 1 else "")
 
     @property
     def limits(self) -> dict[str, float]:
-        """How long a prompt may take, if somebody says."""
+        """How long a prompt may take, if that is set."""
         return {} if self.timeout_s == PROMPT_S else {"prompt": self.timeout_s}
 
     @property
     def prompt_limits(self) -> dict[str, float]:
-        """The same by agent, where one has a limit of its own."""
+        """The same for each agent that has a limit of its own."""
         agents = self.named.items()
         own = {name: agent.timeouts for name, agent in agents if isinstance(agent, NdjsonConfig)}
         return {name: timeouts["prompt"] for name, timeouts in own.items() if "prompt" in timeouts}
@@ -171,14 +171,14 @@ class AgentsConfig(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 GENERAL: Final = ("default", "timeout_s", "max_parallel")
-"""Keys of the section that are no agents."""
+"""Keys of the section that are not agents."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """The names of agents: they are names of directories, too."""
 
 
 class AgentsReading(NamedTuple):
-    """What a section ``agents`` says, as far as it can be used, and everything that is wrong with it.
+    """What a section ``agents`` has that can be used, and everything that is wrong with it.
 
     Attributes:
         config: What can be used.
@@ -242,8 +242,8 @@ def _examine(name: str, given: object, reading: AgentsReading, path: KeyPath) ->
     wanted = KINDS.get(kind) if isinstance(kind, str) else None
     flaws = list(_flaws_of_name(name, path))
     if wanted is None:
-        told = "there is no such kind of agent"
-        flaws.append(unknown_name((*path, "kind"), str(kind), list(KINDS), told))
+        problem = "there is no such kind of agent"
+        flaws.append(unknown_name((*path, "kind"), str(kind), list(KINDS), problem))
         known = list(dict.fromkeys(key for other in KINDS.values() for key in other.__struct_encode_fields__))
         strange = [key for key in table if key not in known and key != "kind"]
         flaws += [unknown_name((*path, key), key, known, "there is no such key") for key in strange]
@@ -266,7 +266,7 @@ def _flaws_of_name(name: str, path: KeyPath) -> Iterator[Flaw]:
 
 
 def _kind_of(name: str, given: Mapping[str, object]) -> str:
-    """The kind of an agent that does not say: its name is one, or only one has what is said of it."""
+    """The kind of an agent without the key: its name is a kind, or only one kind has its other keys."""
     if name in KINDS:
         return name
     return "scripted" if "script" in given else "ndjson" if "command" in given else name
@@ -274,8 +274,8 @@ def _kind_of(name: str, given: Mapping[str, object]) -> str:
 
 def _flaws_of_script(agent: ScriptedConfig, path: KeyPath) -> Iterator[Flaw]:
     if agent.permissions.mode == "ask" and agent.permissions.on_ask == "question":
-        told = 'a scripted agent asks nobody; with mode = "ask" it has to be "deny"'
-        yield Flaw((*path, "permissions", "on_ask"), told)
+        problem = 'a scripted agent cannot ask a person; with mode = "ask" it has to be "deny"'
+        yield Flaw((*path, "permissions", "on_ask"), problem)
 
 
 def _flaws_of(agent: NdjsonConfig, path: KeyPath) -> Iterator[Flaw]:
@@ -291,5 +291,5 @@ def _flaws_of(agent: NdjsonConfig, path: KeyPath) -> Iterator[Flaw]:
 def _find_secrets(name: str, env: object, reading: AgentsReading, path: KeyPath) -> None:
     for variable in cast("dict[str, object]", env) if isinstance(env, dict) else {}:
         if is_secret_name(variable):
-            told = f"env.{variable} is a secret and must not be written down; name it in pass_env instead"
-            reading.secrets.append((name, Flaw((*path, "env", variable), told)))
+            problem = f"env.{variable} is a secret and must not be written down; name it in pass_env instead"
+            reading.secrets.append((name, Flaw((*path, "env", variable), problem)))

@@ -44,7 +44,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         inputs: What it needs for that; nothing that differs between two attempts.
         expected_outputs: Which files it is to leave.
         version: On which files it works.
-        pinning: What is done about an answer that saw other files: refused; refused also if it does not say; noted.
+        pinning: If an answer saw other files, ``strict`` refuses it, ``require`` also one that does not say, ``warn`` notes it.
         cwd: Where it works: an absolute directory.
         name: What the prompt is called, for scripts and messages.
         tools: What it may call meanwhile.
@@ -53,10 +53,10 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         attempt: 1, and one more after each death of a hub during the step.
         refused_paths: Below which paths of ``cwd`` it must not leave anything.
         rejected: Why an earlier answer to the same key was refused, where one was: a code.
-        rejected_because: The same in words.
+        rejected_because: The same in words, for the agent.
         attempts_before: How many attempts at the same key there were in earlier steps.
-        may_decline: It is told how to say that it cannot know.
-        trace: Where in its trace the step is, as ``TRACEPARENT`` says it, if anybody traces it.
+        may_decline: The prompt explains how to reply that the answer cannot be known.
+        trace: The step's place in its trace, as ``TRACEPARENT`` has it; empty if it is not traced.
     """
 
     run_id: str
@@ -92,7 +92,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class VerifiedArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that was found as the agent says; ``found`` if it was expected and the agent did not say so."""
+    """A file that was found as the agent says; ``found`` if it was expected and the agent did not name it."""
 
     path: str
     sha256: str
@@ -123,12 +123,12 @@ class AgentResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         usage: What it used, as far as it says.
         conversation: The id of its session.
         attempts: How many attempts it took, those of dead hubs included.
-        harvested: The answer had come before a hub died, and was found.
-        notes: What a person may want to know of it.
+        harvested: The answer had come before a hub died, and was recovered.
+        notes: What a person may want to know about it.
         denials: What it wanted to do and was not allowed to.
-        command_id: The message in which it was told what to do; empty if that was one of a dead hub.
-        took_s: Seconds that it took, as far as a hub was alive; the hub says so.
-        failed: The attempts before it that came to nothing, each with its code; ``usage`` counts them.
+        command_id: The id of its command; empty if a dead hub sent that.
+        took_s: Seconds that it took while a hub was alive; the hub measures it.
+        failed: The attempts before it that failed, each with its code; ``usage`` counts them.
     """
 
     event: Event
@@ -173,7 +173,7 @@ class CallStarted(Happening, frozen=True, kw_only=True, tag="agent.started"):
 
 
 class CallText(Happening, frozen=True, kw_only=True, tag="agent.text"):
-    """The agent told of its progress."""
+    """The agent reported its progress."""
 
     text: str
 
@@ -202,7 +202,7 @@ class CallRetry(Happening, frozen=True, kw_only=True, tag="agent.retry"):
 
 
 class CallRateLimit(Happening, frozen=True, kw_only=True, tag="agent.rate_limit"):
-    """The agent may not be asked again before a certain moment, which is waited for."""
+    """The agent cannot be asked again before a certain moment; the call waits for it."""
 
     status: str
     resets_at: str
@@ -250,7 +250,7 @@ class AgentCapabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallSink(Protocol):
-    """Who hears of a call. All of it is called from the loop that drives the agent."""
+    """Is notified of a call. All of it is called from the loop that drives the agent."""
 
     def emit(self, event: AgentEvent) -> None:
         """Something happened."""
@@ -261,7 +261,7 @@ class CallSink(Protocol):
         ...
 
     def call_tool(self, call_id: str, name: str, arguments: dict[str, object]) -> None:
-        """The agent calls a tool; ``Call.tool_ended`` is told the outcome."""
+        """The agent calls a tool; the outcome goes to ``Call.tool_ended``."""
         ...
 
     def done(self, outcome: Outcome) -> None:
@@ -273,7 +273,7 @@ class Call(Protocol):
     """A call under way."""
 
     def cancel(self, reason: str) -> None:
-        """Give it up; ``CallSink.done`` is told when nothing of it is left. Asking again changes nothing."""
+        """Give it up; ``CallSink.done`` is called when nothing of it is left. A second cancel changes nothing."""
         ...
 
     def tool_ended(self, call_id: str, outcome: ToolOutcome) -> None:

@@ -16,30 +16,25 @@ from typing import IO, Final
 
 import msgspec
 
+from bartack.agents._commands import make_command
 from bartack.agents._config import AgentConfig, AgentsConfig, NdjsonConfig, ScriptedConfig
-from bartack.agents.protocol._ids import (
-    NO_SNAPSHOT,
-    command_key,
-    conversation_id,
-    correlation_id,
-    moment,
-    new_message_id,
-)
+from bartack.agents._contract import AgentRequest
+from bartack.agents.protocol._ids import NO_SNAPSHOT, command_key, new_message_id
 from bartack.agents.protocol._lines import MAX_LINE, Line, LineReader, Read, write_line
-from bartack.agents.protocol._messages import Budget, Command, Event, Hello, Party, Retry, Version
+from bartack.agents.protocol._messages import Budget, Command, Event, Hello, Retry
 from bartack.agents.scripted._script import load_script
 from bartack.agents.scripted._scripted import read_script
 from bartack.core import SystemClock
 from bartack.errors import ScriptError
 
 END_S: Final = 5.0
-"""How long a program may take to end when it is told that there is nothing to do."""
+"""How long a program may take to end after its input has ended."""
 PROBED_S: Final = 1.0
-"""The same before a run: one that takes longer is ended."""
+"""The same before a run; a program that takes longer is killed."""
 FIRST_S: Final = 2.0
-"""How long the first line of a program is waited for before a run. Silence is no proof: an agent may wait for its command."""
+"""How long to wait for the first line of a program before a run. A silent program may be waiting for its command."""
 TEXT_S: Final = 1.0
-"""A program that has printed text may still say something of the protocol within this."""
+"""How long to wait for a line of the protocol after a program has printed text."""
 PRINTED: Final = 400
 """Characters of what a program printed that are shown."""
 ASKED_S: Final = 120.0
@@ -99,7 +94,7 @@ def check_agents(
 
 
 class _Visit:
-    """How closely agents are looked at, and from where."""
+    """How closely agents are checked, and from where."""
 
     def __init__(
         self, workspace: Path, environ: Mapping[str, str], *, start: bool, live: bool, probe: bool
@@ -167,7 +162,7 @@ def _check_program(
 
 
 def _greet(report: DoctorReport, agent: NdjsonConfig, visit: _Visit) -> None:
-    """Start a program, hear how it introduces itself, and end it by the end of its input."""
+    """Start a program, read how it introduces itself, and end it by the end of its input."""
     end_s = END_S if visit.start else PROBED_S
     try:
         with (
@@ -193,7 +188,7 @@ def _is_ours(agent: NdjsonConfig) -> bool:
 
 
 class _Beginning:
-    """What a program says first: a line of the protocol, something else, or nothing.
+    """What a program writes first: a line of the protocol, something else, or nothing.
 
     Args:
         process: The program.
@@ -216,7 +211,7 @@ class _Beginning:
             self.printed.append(read.excerpt.decode("utf-8", "replace"))
 
     def lines(self, patience_s: float) -> Iterator[Read]:
-        """What it says after that, as long as we listen."""
+        """What it writes after that, for a while."""
         self._until = time.monotonic() + patience_s
         return self._iter()
 
@@ -243,9 +238,9 @@ def _tail(complaints: IO[bytes]) -> str:
 
 
 def _judge_silence(report: DoctorReport, first: _Beginning, start_s: float, stderr: str) -> None:
-    """A program has said nothing of the protocol: is it none that speaks it, or does it only wait?"""
-    told = " ".join(f"{' '.join(first.printed)} {stderr}".split())
-    shown = f"; it printed: {told[:PRINTED]}" if told else " and printed nothing"
+    """A program wrote no line of the protocol: report that, unless it may be waiting for its command."""
+    printed = " ".join(f"{' '.join(first.printed)} {stderr}".split())
+    shown = f"; it printed: {printed[:PRINTED]}" if printed else " and printed nothing"
     if first.ended:
         with suppress(subprocess.TimeoutExpired):
             first.process.wait(PROBED_S)
@@ -255,7 +250,7 @@ def _judge_silence(report: DoctorReport, first: _Beginning, start_s: float, stde
     elif first.printed:
         report.problems.append(f"it does not speak the line protocol{shown}; {_SPEAKS}")
     elif start_s:
-        report.problems.append(f"it said nothing within {start_s:g} s, or ended")
+        report.problems.append(f"it wrote nothing within {start_s:g} s, or ended")
 
 
 _SPEAKS: Final = (
@@ -272,7 +267,7 @@ def _judge_first(report: DoctorReport, first: Line) -> None:
 
 
 def _ask(report: DoctorReport, process: subprocess.Popen[bytes], lines: Iterator[Read]) -> None:
-    """Ask an agent for a word, and wait for any answer."""
+    """Send an agent a one-word prompt, and wait for any answer."""
     assert process.stdin is not None
     command = _question(report.name)
     process.stdin.write(write_line(command))
@@ -285,35 +280,25 @@ def _ask(report: DoctorReport, process: subprocess.Popen[bytes], lines: Iterator
             report.notes.append("it answered")
             return
         if event.event == "error":
-            told = event.payload or {}
-            report.problems.append(f"it does not answer: {told.get('code')}: {told.get('message')}"[:512])
+            error = event.payload or {}
+            report.problems.append(f"it does not answer: {error.get('code')}: {error.get('message')}"[:512])
             return
     report.problems.append(f"it did not answer within {ASKED_S:g} s, or ended")
 
 
 def _question(agent: str) -> Command:
     inputs: dict[str, object] = {"text": "Reply with the word: ready", "iteration": {"epoch": 0, "step": 0}}
-    key = command_key("prompt", "doctor", NO_SNAPSHOT, inputs)
-    run = f"doctor-{new_message_id()}"
-    now = SystemClock().now_us()
-    return Command(
-        protocol=1,
-        message_id=new_message_id(),
-        correlation_id=correlation_id(run, "doctor", "prompt", "doctor", 0, 0),
-        run_id=run,
-        task_id="doctor",
-        idempotency_key=key,
-        to=Party("general", agent),
-        action="prompt",
+    request = AgentRequest(
+        run_id=f"doctor-{new_message_id()}",
+        key=command_key("prompt", "doctor", NO_SNAPSHOT, inputs),
+        worker="doctor",
         inputs=inputs,
-        expected_outputs=[],
-        version=Version(NO_SNAPSHOT),
-        deadline=moment(now + int(ASKED_S * 1e6)),
-        retry=Retry(1, 1, "first"),
+        cwd="",
         budget=Budget(usd=LIVE_USD),
-        conversation=conversation_id(run, key),
-        priority=5,
     )
+    deadline_us = SystemClock().now_us() + int(ASKED_S * 1e6)
+    retry = Retry(1, 1, "first")
+    return make_command(request, agent, retry, message_id=new_message_id(), deadline_us=deadline_us)
 
 
 @contextmanager

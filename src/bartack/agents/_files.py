@@ -1,7 +1,7 @@
-"""The files of one call: who uses the conversation, both directions of the protocol, and what the program complained about.
+"""The files of one call: both directions of the protocol, what the program wrote to stderr, and the lock on the conversation.
 
-``agents/<name>/<conversation>/`` has ``stream.ndjson`` and, where there is something to be kept of it, ``stderr.txt``. Whoever
-has locked the stream has the conversation. An answer that came before a hub died is found in the stream.
+``agents/<name>/<conversation>/`` has ``stream.ndjson`` and, if there is any stderr, ``stderr.txt``. The process that has locked the
+stream owns the conversation. An answer that came before a hub died is found in the stream.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TAIL_BYTES: Final = 8192
 TAIL_LINES: Final = 20
 COMMAND: Final = b'{"kind":"command"'
 HELD: Final = 4096
-"""So much of stderr is not stored before what follows is there: a secret may be cut in two."""
+"""This much of stderr is stored only when what follows is there: a secret may be cut in two."""
 LOOK_BACK: Final = 1024 * 1024
 
 
@@ -58,7 +58,7 @@ class CallFiles:
         """Take the conversation for this process.
 
         Raises:
-            AgentBusyError: Somebody else has it.
+            AgentBusyError: Another process has it.
         """
         make_private(folder)
         stream = _append(folder / "stream.ndjson")
@@ -70,7 +70,7 @@ class CallFiles:
         return cls(folder, stream, clock, redact)
 
     def find_answer(self, *, anew: bool = False) -> Line | None:
-        """The answer to the last command, if it came and nobody heard of it.
+        """The answer to the last command, if it came and was not taken.
 
         Args:
             anew: An earlier answer was refused: only one to a command that says so counts.
@@ -116,7 +116,7 @@ class CallFiles:
             self._copy(copied, keep=not case and _is_answer(read))
 
     def close(self) -> None:
-        """Let go of the conversation."""
+        """Release the conversation."""
         os.close(self._stream)
 
     def _copy(self, copied: Copied, *, keep: bool = False) -> None:

@@ -1,6 +1,6 @@
-"""What an agent may do in its working directory: a mode, and rules that override it. Who enforces it is the adapter of its kind.
+"""What an agent may do in its working directory: a mode, and rules that override it. The adapter of its kind enforces them.
 
-The line protocol has no word for it: a program that speaks it is its own master, and what it did is looked at afterwards.
+The line protocol cannot express permissions: a program that speaks it does what it wants, and its changes are checked afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ READING: Final = frozenset({"Read", "Grep", "Glob"})
 EDITING: Final = READING | {"Write", "Edit"}
 _COMMAND: Final = "Bash"
 _JOINTS: Final = frozenset(";&|<>`$(){}\\\n")
-"""What makes more than one of a command."""
+"""Characters that can make several commands of one."""
 _RULE: Final = re.compile(r"([A-Za-z][A-Za-z0-9_]*)(?:\((.+)\))?")
 
 ROLE_MODES: Final[dict[Role, Mode]] = {
@@ -37,18 +37,18 @@ ROLE_MODES: Final[dict[Role, Mode]] = {
     "orchestration": "read",
     "general": "edit",
 }
-"""The mode of an agent that is told none, by the role in which it is asked."""
+"""The mode of an agent without one, by the role in which it is asked."""
 
 
 class Verdict(NamedTuple):
-    """Whether something may be done, and what says so."""
+    """Whether something may be done, and which rule decides it."""
 
     decision: Literal["allow", "deny", "ask"]
     by: str
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """Something that an agent wanted to do and was not allowed to. That by itself fails nothing."""
+    """Something that an agent wanted to do and was not allowed to. A denial alone fails nothing."""
 
     tool: str
     input: str
@@ -65,9 +65,9 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     Attributes:
         mode: ``read``: look at files; ``edit``: also change them; ``auto`` and ``all``: also run commands; ``ask``: a person
             decides what is more than looking. ``None``: by the role in which it is asked.
-        allow: Rules of what it may do all the same.
-        deny: Rules of what it may not do in any case.
-        on_ask: What becomes of a question: it is put to a person, or it is a no.
+        allow: Rules of what it may do although the mode forbids it.
+        deny: Rules of what it must never do.
+        on_ask: What ``ask`` leads to: a question to a person, or a refusal.
     """
 
     mode: Mode | None = None
@@ -76,7 +76,7 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     on_ask: Literal["question", "deny"] = "question"
 
     def for_role(self, role: Role) -> Permissions:
-        """The same with the mode of a role, where none is said."""
+        """The same with the mode of a role, where none is set."""
         return self if self.mode is not None else msgspec.structs.replace(self, mode=ROLE_MODES[role])
 
     def decide(self, tool: str, subject: str) -> Verdict:
@@ -98,7 +98,7 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return Verdict("deny", f"mode {mode}")
 
     def refuse(self, tool: str, subject: str) -> Denial | None:
-        """Why something may not be done where nobody can be asked; ``None`` if it may."""
+        """Why something is forbidden where there is no person to ask; ``None`` if it is allowed."""
         verdict = self.decide(tool, subject)
         return None if verdict.decision == "allow" else Denial(tool, subject, verdict.by)
 
@@ -109,7 +109,7 @@ def _fits(rule: str, tool: str, subject: str) -> bool:
 
 
 def _is_single(tool: str, subject: str) -> bool:
-    """Whether something is no more than it begins as: a pattern that allows one thing must not let another in behind it."""
+    """Whether a subject is one command or one path: a pattern that allows one thing must not allow another after it."""
     if tool == _COMMAND:
         return _JOINTS.isdisjoint(subject)
     return ".." not in subject.split("/")

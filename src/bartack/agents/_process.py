@@ -1,7 +1,7 @@
-"""One process of an agent, in the loop of whoever owns it: bytes to lines, lines to bytes, and its orderly end.
+"""One process of an agent, in the loop of its owner: bytes to lines, lines to bytes, and its orderly end.
 
-It is read at all times, whoever waits, and written to without ever waiting. ``Host`` is the loop; ``ndjson/_agent.py`` decides what
-the process is for.
+It is read at all times and written to without ever waiting. ``Host`` is the loop; ``ndjson/_agent.py`` decides what the process is
+for.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Host(Protocol):
         env: Mapping[str, str],
         fds: tuple[int, int, int],
     ) -> int:
-        """Start a program with these as its stdin, stdout and stderr; returns its number. ``owner`` hears of its fate."""
+        """Start a program with these as its stdin, stdout and stderr; returns its number. ``owner`` is notified."""
         ...
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Ask its whole tree to end, and end what is left of it after a while."""
+        """Terminate its whole tree, and kill what is left of it after ``grace_s``."""
         ...
 
     def sweep(self, number: int) -> None:
-        """End what its process has left behind; the process itself goes on."""
+        """Stop everything else in its tree; the process itself continues."""
         ...
 
     def watch(self, fd: int, ready: Callable[[], None], *, write: bool = False) -> None:
@@ -62,9 +62,9 @@ class Host(Protocol):
 
 
 class Master(Protocol):
-    """Who decides what a process is for."""
+    """Decides what a process is for."""
 
-    def heard(self, process: AgentProcess, read: Read) -> None:
+    def line_came(self, process: AgentProcess, read: Read) -> None:
         """It wrote a line."""
         ...
 
@@ -76,7 +76,7 @@ class Master(Protocol):
         """It has ended, with its tree, and everything it wrote was read."""
         ...
 
-    def not_started(self, process: AgentProcess, problem: str) -> None:
+    def not_started(self, process: AgentProcess, reason: str) -> None:
         """It could not be started."""
         ...
 
@@ -124,19 +124,19 @@ class AgentProcess:
             return
         small = isinstance(message, Notice)
         if small and len(self._waiting) >= WAITING_LINES:
-            return  # it does not read; it need not be told what it did wrong
+            return  # it does not read, so it would not read what it did wrong
         self._waiting.append((line, small))
         self._write_lines()
 
     def stop(self) -> None:
-        """Let it end: first by the end of its input, then asked, then not asked."""
+        """Stop it: first by the end of its input, then with SIGTERM, then with SIGKILL."""
         if not self._stopping and not self.over:
             self._stopping = True
             self._close_input()
             self._stop_at = self._now() + EOF_GRACE_S
 
     def rest(self) -> None:
-        """It has nothing to do from now on, and nothing of what it did goes on without it."""
+        """It is idle from now on; processes that it started for its last call are stopped."""
         self.idle_since = self._now()
         self._host.sweep(self.number)
 
@@ -150,7 +150,7 @@ class AgentProcess:
             self._stop_at = None
             self._host.stop(self.number, TERM_GRACE_S)
 
-    # What the host tells.
+    # Notifications of the host.
 
     def started(self, pid: int) -> None:
         """It runs."""
@@ -186,7 +186,7 @@ class AgentProcess:
             self._stdout = self._end_reading(self._stdout)
             return
         for read in self._reader.feed(data):
-            self._master.heard(self, read)
+            self._master.line_came(self, read)
         if len(self._waiting) > WAITING_LINES and self._stdout >= 0 and not self._paused:
             self._paused = True
             self._host.unwatch(self._stdout)
@@ -201,18 +201,18 @@ class AgentProcess:
             self._stderr = self._end_reading(self._stderr)
 
     def _drain(self) -> None:
-        """Nobody writes any more: read what is left, up to the end."""
-        self._go_on_reading()
+        """The process has ended: read what is left, up to the end."""
+        self._resume_reading()
         while self._stdout >= 0:
             self._read_lines()
-            self._go_on_reading()
+            self._resume_reading()
         while self._stderr >= 0:
             self._read_complaints()
         torn = self._reader.close()
         if torn is not None:
-            self._master.heard(self, torn)
+            self._master.line_came(self, torn)
 
-    def _go_on_reading(self) -> None:
+    def _resume_reading(self) -> None:
         if self._paused:
             self._paused = False
             self._host.watch(self._stdout, self._read_lines)
@@ -230,7 +230,7 @@ class AgentProcess:
             except BlockingIOError:
                 break
             except OSError:
-                # It has closed its input: that it does not answer will be noticed.
+                # It has closed its input; a missing answer is noticed elsewhere.
                 self._close_input()
                 return
             if written < len(line):
@@ -239,7 +239,7 @@ class AgentProcess:
                 self._waiting.popleft()
         self._watch_input(wanted=bool(self._waiting) and self._stdin >= 0)
         if not self._waiting:
-            self._go_on_reading()
+            self._resume_reading()
 
     def _watch_input(self, *, wanted: bool) -> None:
         if wanted != self._watches_input:
@@ -251,7 +251,7 @@ class AgentProcess:
 
     def _close_input(self) -> None:
         self._waiting.clear()
-        self._go_on_reading()
+        self._resume_reading()
         if self._stdin >= 0:
             self._watch_input(wanted=False)
             os.close(self._stdin)
@@ -268,7 +268,7 @@ class AgentProcess:
         self.complaints.close()
 
     def close(self) -> None:
-        """Let go of it without waiting; whoever keeps its processes ends it."""
+        """Close its pipes without waiting; the host stops its processes."""
         if not self.over:
             self._close()
 

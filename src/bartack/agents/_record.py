@@ -8,7 +8,7 @@ from typing import Final
 from bartack.agents.protocol._messages import Heartbeat, Hello
 
 IDS_KEPT: Final = 65_536
-"""So many ids of messages are remembered; older ones are forgotten first."""
+"""At most this many ids of messages are remembered; older ones are forgotten first."""
 LOGS_PER_MINUTE: Final = 20
 QUIET_S: Final = 10.0
 
@@ -69,8 +69,8 @@ class Link:
 
     def __init__(self, pid: int = 0) -> None:
         self.pid = pid
-        self.heard = False
-        """It has said something."""
+        self.has_written = False
+        """It has written a message."""
         self.beats = False
         """It sends heartbeats, or has promised to."""
         self.hello: Hello | None = None
@@ -83,7 +83,7 @@ class Link:
 
     @property
     def can_call_tools(self) -> bool:
-        """Whether it can call tools, as far as it has said what it can do."""
+        """Whether it can call tools, as far as is known."""
         return self.hello is None or self.hello.capabilities is None or self.hello.capabilities.tools
 
     def take_hello(self, hello: Hello) -> None:
@@ -92,7 +92,7 @@ class Link:
         self.beats = self.beats or bool(hello.capabilities and hello.capabilities.heartbeat)
 
     def take_heartbeat(self, beat: Heartbeat) -> bool:
-        """It lives; returns whether it also got on."""
+        """It is alive; returns whether it also made progress."""
         before, self.heartbeat = self.heartbeat, beat
         self.beats = True
         return before is None or beat.last_activity_at > before.last_activity_at

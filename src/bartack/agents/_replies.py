@@ -1,4 +1,4 @@
-"""Whether an answer says what its event has to say. Facts only: what becomes of a bad answer is decided elsewhere."""
+"""Whether an answer has what its event requires. What follows from a bad answer is decided in ``conversation/_conversation.py``."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_reply(event: Event) -> str:
 
     What passes here is taken in: it can be stored, and what it adds to later commands can be keyed and sent.
     """
-    # The reply to a prompt is a value of the program, and no part of a command.
+    # The reply to a prompt is a value of the program, not part of a later command.
     unsound = find_unsound(event.payload or {}, keyed=event.event != "prompt.completed", place="payload")
     if unsound:
         return f"{event.event}: {unsound}"
@@ -83,7 +83,7 @@ def check_reply(event: Event) -> str:
 
 
 def reply_text(event: Event) -> str:
-    """What an answer to a prompt says, in words."""
+    """The text of an answer to a prompt."""
     payload = event.payload or {}
     text = payload.get("text")
     if isinstance(text, str):
@@ -108,18 +108,18 @@ def findings_of(event: Event) -> list[Finding]:
     Raises:
         ValidationError: The findings have another form.
     """
-    told = msgspec.convert(event.payload or {}, type=_Review).findings or []
-    found = [_finding(place, one) for place, one in enumerate(told)]
+    given = msgspec.convert(event.payload or {}, type=_Review).findings or []
+    found = [_finding(place, one) for place, one in enumerate(given)]
     if not found and event.artifacts:
         return [Finding(message=f"see {event.artifacts[0].path}", path=event.artifacts[0].path)]
     return found
 
 
-def _finding(place: int, told: object) -> Finding:
-    if not isinstance(told, str | dict):
+def _finding(place: int, given: object) -> Finding:
+    if not isinstance(given, str | dict):
         raise msgspec.ValidationError(f"findings[{place}] must be an object with a message, or a text")
     try:
-        return msgspec.convert({"message": told} if isinstance(told, str) else told, type=Finding)
+        return msgspec.convert({"message": given} if isinstance(given, str) else given, type=Finding)
     except msgspec.ValidationError as error:
         raise msgspec.ValidationError(f"findings[{place}]: {error}") from None
 

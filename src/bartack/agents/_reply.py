@@ -1,4 +1,4 @@
-"""What an agent replied, read as what it was asked for: one reader for every agent, by JSON schema.
+"""Reading the reply of an agent as what it was asked for, by JSON schema; the same for every kind of agent.
 
 Agents wrap values in prose and fences. The value is looked for in a few fixed places and then checked; nothing is guessed or
 converted. A reply that does not fit is worth one more request, which names every fault; ``repair_request`` words it.
@@ -63,7 +63,7 @@ def read_reply(
     Args:
         text: What it said.
         schema: What was asked for; plain text without one.
-        may_decline: It was told how to say that it cannot know.
+        may_decline: The prompt explains how to reply that the answer cannot be known.
         given: The value, if it came as one and not as text.
 
     Raises:
@@ -129,7 +129,7 @@ def check_value(value: object, schema: Schema) -> tuple[object, list[Fault]]:
 
 
 def repair_request(faults: Sequence[Fault], schema: Schema) -> str:
-    """What an agent is told whose reply did not fit."""
+    """The text that asks an agent to fix its reply."""
     places = "\n".join(f"- {fault}" for fault in faults)
     wanted = json.dumps(schema, ensure_ascii=False)
     return (

@@ -12,7 +12,7 @@ MOST_USD: Final = 1e12
 
 
 def total_usage(usages: list[Usage]) -> Usage:
-    """What several attempts used together; what none of them tells stays unknown."""
+    """What several attempts used together; what none of them reports stays unknown."""
     costs = [usage.cost_usd for usage in usages if usage.cost_usd is not None]
     return Usage(
         input_tokens=_sum([usage.input_tokens for usage in usages]),

@@ -1,6 +1,6 @@
-"""Whether the process tree of an agent does anything, as far as the kernel says: it computes, reads, writes or starts processes.
+"""Whether the process tree of an agent is active according to the kernel: it computes, reads, writes or starts processes.
 
-An agent that says nothing may be at work. Where the kernel says nothing either (no ``/proc``), no agent counts as active.
+A silent agent may be at work. Without ``/proc`` no agent counts as active.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Vitals:
     """Looks at the tree of one process again and again.
 
     Args:
-        proc: Where the kernel tells of processes.
+        proc: Where the kernel describes processes.
     """
 
     def __init__(self, proc: str = PROC) -> None:

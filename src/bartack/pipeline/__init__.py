@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bartack.pipeline._task import task
     from bartack.pipeline.records._facts import read_order
     from bartack.pipeline.records._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
+    from bartack.pipeline.records._progress import Progress, ProgressReader, read_progress
     from bartack.pipeline.records._receipts import receipt_path, restore_receipts
     from bartack.pipeline.records._records import PipelineOrder, Place, Settings, TaskRecord
-    from bartack.pipeline.records._standing import Progress, Standing, read_progress
     from bartack.pipeline.snapshot._listing import SnapshotOptions
     from bartack.pipeline.snapshot._manifest import verify_manifest
     from bartack.pipeline.snapshot._sections import missing_titles
@@ -64,11 +64,11 @@ __all__ = [
     "PipelineRole",
     "Place",
     "Progress",
+    "ProgressReader",
     "Receipt",
     "Settings",
     "Snapshot",
     "SnapshotOptions",
-    "Standing",
     "TaskRecord",
     "WorkspaceLock",
     "capture",
@@ -124,7 +124,7 @@ _HOMES: Final = {
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
     "snapshot._manifest": ("verify_manifest",),
-    "records._standing": ("Progress", "Standing", "read_progress"),
+    "records._progress": ("Progress", "ProgressReader", "read_progress"),
     "records._receipts": ("receipt_path", "restore_receipts"),
     "records._records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
     "_ready": ("Obstacle", "find_obstacles", "warn_of_conflicts"),

@@ -1,4 +1,4 @@
-"""Where agents are commanded, for one task or for the intake: each command with its snapshot, its checks and its receipt.
+"""Calling agents for one task or for the intake: each command with its snapshot, its checks and its receipt.
 
 Nothing here knows of loops; ``_task.py`` and ``_intake.py`` decide what is commanded.
 """
@@ -75,8 +75,8 @@ class Refusal(NamedTuple):
     attempts: int = 0
 
 
-class Desk:
-    """Commands agents for one task, and keeps count."""
+class AgentCalls:
+    """The calls of agents for one task, and what they have used."""
 
     def __init__(
         self,
@@ -97,13 +97,13 @@ class Desk:
         self._lane = lane
         self._before = spent
         run_dir = str(ctx.session.dir.parent)
-        goes_on = settings.pipeline.on_task_failure == "continue"
-        self.past = Past(past, Notebook(run_dir, ctx.path, lambda: self.total) if goes_on else None)
+        continues = settings.pipeline.on_task_failure == "continue"
+        self.past = Past(past, Notebook(run_dir, ctx.path, lambda: self.total) if continues else None)
         self._place = Place(run_dir=run_dir) if lane is None else place_of(run_dir, lane)
         self.first = ""
-        """The first snapshot: what changed is told since then."""
+        """The first snapshot: changes are listed since then."""
         self._shot: Shot | None = None
-        """The workspace as it was seen last, as long as nobody was at work since."""
+        """The workspace as it was seen last, as long as nothing can have changed it since."""
         self._rounds: Counter[str] = Counter()
         self._isolated: Lane | None = None
         """The worktree of the reviewer that is commanded now, where it has one of its own."""
@@ -132,7 +132,7 @@ class Desk:
         problem: str,
         detail: str = "",
     ) -> None:
-        """Fail, until a person resumes the run; then go on with the settings as they are then."""
+        """Fail, until a person resumes the run; then continue with the settings as they are then."""
         if self.past.recall("stop", loop, bool):
             return  # the run was resumed, and these are the settings as they are now
         self.past.note("stop", loop, value=True)
@@ -150,7 +150,7 @@ class Desk:
         return self._recalled(shot) if shot is not None else await self._capture()
 
     async def latest(self) -> Shot:
-        """The workspace as it was seen last; captured now if anybody was at work since, or a person had time to be."""
+        """The workspace as it was seen last; captured now if an agent or a person can have changed it since."""
         shot = self.past.recall("snapshot", "", Shot)
         if shot is not None:
             return self._recalled(shot)
@@ -186,7 +186,7 @@ class Desk:
         return shot
 
     def expect_changes(self) -> None:
-        """Somebody is at work, or a person has time to be: what was seen last may not be there any more."""
+        """An agent or a person can change files now: what was seen last does not count any longer."""
         self._shot = None
 
     async def act(
@@ -234,7 +234,7 @@ class Desk:
             if not accepted.blamed:
                 base = await self._rebase(base, accepted.result_snapshot_id)
                 continue
-            # Files that a person has restored are no reason to pay for another answer.
+            # An answer whose files a person has restored need not be paid for again.
             recalled, accepted = await self._weigh(draft, base, result)
             if accepted.receipt is not None:
                 return Answer(result, accepted, findings_of(result.event), recalled=recalled)
@@ -364,7 +364,7 @@ class Desk:
         return "" if self._lane is None else self._place.workspace
 
     def _prompt(self, action: str, inputs: dict[str, object], refused: str) -> str:
-        """What an agent is told that knows prompts only; nothing for one that takes actions."""
+        """The prompt for an agent that takes prompts only; empty for one that takes actions."""
         template = self.settings.prompts.get(action)
         if template is None:
             return ""
@@ -388,8 +388,8 @@ class Desk:
             if money.limit_usd is None or money.left_usd is None or money.left_usd >= max(least, NO_USD):
                 break
             taken = money.spent_usd + money.reserved_usd
-            told = BudgetExceededError(money.limit_usd, taken).message
-            await self.stop("money", "budget", self.receipts, told, f"{money.limit_usd} {taken}")
+            problem = BudgetExceededError(money.limit_usd, taken).message
+            await self.stop("money", "budget", self.receipts, problem, f"{money.limit_usd} {taken}")
         return used
 
     async def _used(self) -> Spent:
@@ -488,9 +488,9 @@ def _with_room(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _blame_place(place: Place, error: AgentError) -> None:
-    """Say that the worktree is gone, where that is why a command failed.
+    """Report that the worktree is gone, where that is why a command failed.
 
-    It is no step: the task fails in either case, and a resume goes back to the command. Only what people are told differs.
+    It is not a step: the task fails in either case, and a resume goes back to the command. Only the message to people differs.
 
     Raises:
         WorktreeError: It is gone.

@@ -1,7 +1,7 @@
 """From an instruction to tasks: the agent proposes, a person decides. Every question outlives every process.
 
-Nothing is chosen behind the person's back: what the agent does not know is asked, contradictions are shown, and the plan and the
-tasks are approved one by one unless ``--yes`` says to take them all.
+Nothing is chosen without the person: what the agent does not know is asked, contradictions are shown, and the plan and the tasks
+are approved one by one unless ``--yes`` takes them all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from bartack.agents import Event
 from bartack.errors import NoCandidatesError
-from bartack.pipeline._agent_calls import Answer, Cause, Desk
+from bartack.pipeline._agent_calls import AgentCalls, Answer, Cause
 from bartack.pipeline._proposal import read_proposal
 from bartack.pipeline._steps import snapshots_of
 from bartack.pipeline.records._records import (
@@ -49,25 +49,25 @@ class _Intake:
         self._instruction = instruction
         self._yes = yes
         record = TaskRecord(id=ID, goal=instruction, instruction=instruction)
-        self._desk = Desk(ctx, settings, record, Spent())
+        self._calls = AgentCalls(ctx, settings, record, Spent())
         self._clarifications: list[Answered] = []
         self._resolutions: list[str] = []
 
     @property
     def spent(self) -> Spent:
-        return self._desk.spent
+        return self._calls.spent
 
     async def run(self) -> list[TaskRecord]:
-        shot = await self._desk.snapshot()
-        candidates = await find_candidates(self._place, self._desk.settings, shot.snapshot_id)
-        if not candidates and self._desk.settings.intake.require_plan:
+        shot = await self._calls.snapshot()
+        candidates = await find_candidates(self._place, self._calls.settings, shot.snapshot_id)
+        if not candidates and self._calls.settings.intake.require_plan:
             raise NoCandidatesError
         action, rounds = "intake", 0
         cause: Cause = "start"
         while True:
-            if rounds >= self._desk.settings.intake.max_rounds:
+            if rounds >= self._calls.settings.intake.max_rounds:
                 problem = f"the agent was asked {rounds} times and there is no agreement"
-                await self._desk.stop("intake", "intake", rounds, problem)
+                await self._calls.stop("intake", "intake", rounds, problem)
                 rounds = 0
             rounds += 1
             answer = await self._ask_agent(action, cause, candidates)
@@ -94,10 +94,10 @@ class _Intake:
         }
         if action == "task_discovery":
             inputs["request_more_candidates"] = True
-        return await self._desk.act(action, cause, [], await self._desk.snapshot(), inputs)
+        return await self._calls.act(action, cause, [], await self._calls.snapshot(), inputs)
 
     async def _ask(self, question: str, options: list[str] | None = None) -> str:
-        asked = self._desk.settings.questions
+        asked = self._calls.settings.questions
         default = options[0] if options and asked.on_timeout == "default" else None
         return await self._ctx.ask(question, options=options, default=default, timeout_s=asked.timeout_s)
 
@@ -111,11 +111,11 @@ class _Intake:
         """Ask how contradicting plans are to be read; ``True`` if other plans are wanted instead."""
         payload = event.payload or {}
         conflicts = msgspec.convert(payload.get("conflicts"), type=list[_Conflict])
-        told = "\n".join(f"- {', '.join(conflict.paths)}: {conflict.reason}" for conflict in conflicts)
+        listed = "\n".join(f"- {', '.join(conflict.paths)}: {conflict.reason}" for conflict in conflicts)
         suggested = payload.get("suggested_resolution")
         hint = f"\nThe agent suggests: {suggested}" if suggested else ""
         answer = await self._ask(
-            f"The plans contradict each other:\n{told}{hint}\nHow is it to be? ('more' for other plans, 'abort')"
+            f"The plans contradict each other:\n{listed}{hint}\nHow is it to be? ('more' for other plans, 'abort')"
         )
         if answer.strip() == "abort":
             await self._ctx.abort("aborted by a person: the plans contradict each other")

@@ -1,6 +1,6 @@
-"""One run at a time works in a workspace: whoever holds this lock. It dies with the process that holds it.
+"""One run at a time works in a workspace: the one that holds this lock. It ends with the process that holds it.
 
-Runs whose tasks have worktrees of their own share it: they only need that nobody else works in the workspace meanwhile.
+Runs whose tasks have worktrees of their own share it: they only need that no other run works in the workspace meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WorkspaceLock:
         self._fd = fd
 
     def sign(self, owner: str) -> None:
-        """Write down who holds it, for whoever is refused."""
+        """Write down which run holds it, for the message to others."""
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{owner} (process {os.getpid()})\n".encode(), 0)
 

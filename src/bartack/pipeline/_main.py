@@ -59,7 +59,7 @@ class _Queue:
         self._results: dict[str, TaskResult] = {}
 
     async def run(self) -> Summary:
-        # What a run begins with, it goes on with: only how many tasks there are at a time may change.
+        # A run stays as it began, side by side or not: only the number of tasks at a time can change.
         lanes = SideBySide(self._ctx, self._place, self._settings, self._spent)
         if self._parallel:
             await lanes.begin()
@@ -142,6 +142,7 @@ class _Queue:
         now = await sum_of_plan(self._place, self._queue.plan)
         if now == self._plan:
             return
+        # The text of a question is part of journaled arguments and stays as it is.
         answer = await self._ctx.ask(
             f"{self._queue.plan} has changed since it was approved; go on with the tasks as they are?",
             options=["keep", "abort"],
@@ -161,7 +162,7 @@ def _with_past(result: TaskResult, known: TaskResult | None) -> TaskResult:
 
 @step(name="activate")
 def activate(place: Place, tasks: list[TaskRecord]) -> Activated:
-    """The queue of a run: its tasks, each behind those it depends on."""
+    """The queue of a run: its tasks, each after those it depends on."""
     plans = [record.approved_plan for record in tasks if record.approved_plan]
     plan = plans[0] if plans else ""
     return Activated(

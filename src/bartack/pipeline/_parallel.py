@@ -1,4 +1,4 @@
-"""Tasks side by side: each in a git worktree of its own, so many at a time, and their work brought together in their order.
+"""Tasks side by side: each in a git worktree of its own, some at a time, and their work merged in their order.
 
 Worker code, like ``_main.py``: what is decided here is decided from what is journaled. Tasks go in waves: all whose
 dependencies are merged are delegated together, and when the last of them is over their work is merged, one after the other. A

@@ -85,7 +85,7 @@ def _plan_problem(candidate: PlanCandidate, workspace: str) -> str:
 
 
 def sort_tasks(tasks: list[TaskRecord]) -> list[TaskRecord]:
-    """Tasks in their order, each behind those it depends on.
+    """Tasks in their order, each after those it depends on.
 
     Raises:
         ActivationError: An id is there twice, a task depends on one that is not there, or on itself.
@@ -96,7 +96,9 @@ def sort_tasks(tasks: list[TaskRecord]) -> list[TaskRecord]:
     for record in tasks:
         for name in record.depends_on:
             if name not in known:
-                raise ActivationError(f"task {record.id} depends on {name!r}, which is no task of this run")
+                raise ActivationError(
+                    f"task {record.id} depends on {name!r}, which is not a task of this run"
+                )
     order: list[TaskRecord] = []
     placed: set[str] = set()
     while len(order) < len(tasks):

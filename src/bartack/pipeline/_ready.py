@@ -67,7 +67,7 @@ def find_obstacles(
         config: The settings.
         workspace: Where the run would work.
         environ: The variables that it would have.
-        roles: The roles that it may need; none: only what is wrong whoever plays them.
+        roles: The roles that it may need; without any, only what is wrong for all of them is reported.
         probe: Also start the agents of these roles, to see whether they speak the line protocol.
     """
     return [
@@ -126,8 +126,10 @@ def _in_roles(config: Config, roles: Sequence[PipelineRole]) -> Iterator[Obstacl
             yield _miss(f"pipeline.roles.{role}", name, known, f"there is no agent {name!r}")
     if roles and not known:
         wanted = ", ".join(f'"{role}"' for role in roles)
-        told = f"there is none; add [agents.NAME] to bartack.toml with command = [...] and roles = [{wanted}]"
-        yield _refuse("agents", told)
+        missing = (
+            f"there is none; add [agents.NAME] to bartack.toml with command = [...] and roles = [{wanted}]"
+        )
+        yield _refuse("agents", missing)
         return
     for role in roles:
         try:
@@ -208,12 +210,12 @@ def _program_problem(program: str, workspace: Path, path: str) -> str:
         return "" if shutil.which(program, path=path) else f"{program!r} is not found in PATH"
     whole = workspace / program
     if not whole.is_file():
-        return f"{program!r} is {'no file' if whole.exists() else 'not there'}"
+        return f"{program!r} is {'not a file' if whole.exists() else 'not there'}"
     return "" if os.access(whole, os.X_OK) else f"{program!r} is not executable; chmod +x makes it so"
 
 
 def _in_spec(config: Config, workspace: Path) -> Iterator[Obstacle]:
-    """A spec file whose changes nobody could tell: it has to be a plain file of the workspace, by its plain path."""
+    """The spec file has to be a plain file of the workspace, by its plain path: changes of any other are not noticed."""
     name = config.spec.file
     if not config.pipeline.spec:
         return
@@ -226,9 +228,9 @@ def _in_spec(config: Config, workspace: Path) -> Iterator[Obstacle]:
     if plain != name:
         yield _refuse("spec.file", f"write {plain!r}, as the path is seen from the workspace")
     elif file.is_symlink() or os.path.realpath(file) != os.path.join(os.path.realpath(workspace), name):
-        yield _refuse("spec.file", f"{name!r} is, or is behind, a symbolic link; name the file itself")
+        yield _refuse("spec.file", f"{name!r} is a symbolic link, or below one; name the file itself")
     elif file.exists() and not file.is_file():
-        yield _refuse("spec.file", f"{name!r} is no file")
+        yield _refuse("spec.file", f"{name!r} is not a file")
     elif Patterns(config.snapshot.exclude).match(os.fsencode(name)):
         yield _refuse("spec.file", f"{name!r} is left out of snapshots by snapshot.exclude")
 
@@ -258,10 +260,10 @@ def _in_snapshot(config: Config, workspace: Path) -> Iterator[Obstacle]:
     try:
         listing = _list_files(workspace, options)
     except SnapshotReadError as error:
-        told = error.message
-        if "not a git repository" in told:
-            told = 'it is "git", and the workspace is in no git repository'
-        yield _refuse("snapshot.roots" if chosen.source == "roots" else "snapshot.source", told)
+        problem = error.message
+        if "not a git repository" in problem:
+            problem = 'it is "git", and the workspace is in no git repository'
+        yield _refuse("snapshot.roots" if chosen.source == "roots" else "snapshot.source", problem)
         return
     name = config.spec.file
     there = config.pipeline.spec and (workspace / name).is_file() and os.path.normpath(name) == name
@@ -311,8 +313,8 @@ def _in_budget(config: Config) -> Iterator[Obstacle]:
     budget = config.budget
     least = min(budget.min_reserve_usd, budget.reserve_usd)
     if budget.usd is not None and budget.usd < least:
-        told = f"no call is made with less than budget.min_reserve_usd ({least:g} USD), and it is {budget.usd:g}; raise it"
-        yield _refuse("budget.usd", told)
+        problem = f"no call is made with less than budget.min_reserve_usd ({least:g} USD), and it is {budget.usd:g}; raise it"
+        yield _refuse("budget.usd", problem)
 
 
 def _in_state_dir(config: Config, workspace: Path) -> Iterator[Obstacle]:
@@ -324,4 +326,4 @@ def _in_state_dir(config: Config, workspace: Path) -> Iterator[Obstacle]:
     while not above.exists() and above != above.parent:
         above = above.parent
     if not above.is_dir():
-        yield _refuse("state_dir", f"{str(above)!r} is no directory")
+        yield _refuse("state_dir", f"{str(above)!r} is not a directory")

@@ -1,4 +1,4 @@
-"""What somebody wants done, as the tasks of a run."""
+"""What a user wants done, as the tasks of a run."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a run of the pipeline needs before it is resumed, by the command or from Python: the workspace, its receipts, its settings.
 
 The settings that hold from then on are written to ``settings-HUB.json`` in the run's directory, and every step that looks at the
-workspace takes them from there (``newer_settings``). What was changed, and what cannot be, is said before anything is paid.
+workspace takes them from there (``newer_settings``). What was changed, and what cannot be, is shown before anything is paid.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from bartack.pipeline._lock import hold_workspace
 from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
 from bartack.pipeline._steps import note_resume
 from bartack.pipeline.records._facts import read_order
+from bartack.pipeline.records._progress import ProgressReader
 from bartack.pipeline.records._receipts import put_receipts_aside, restore_receipts
 from bartack.pipeline.records._records import PipelineOrder, Settings
-from bartack.pipeline.records._standing import Standing
 from bartack.pipeline.worktree._old_worktrees import resumed_places
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir
@@ -48,7 +48,7 @@ SECTIONS: Final = (
 )
 MOST_SHOWN: Final = 200
 GUARDED: Final = ("tests", "review")
-"""The sections that say how agents are judged."""
+"""The sections that decide how agents are judged."""
 
 
 @contextmanager
@@ -94,12 +94,12 @@ def owning(
 
 
 def describe_run(run: RunDir) -> Describe:
-    """Says how far a run of the pipeline is, from its journal."""
-    standing = Standing(run.path)
+    """Returns a function that describes how far a run of the pipeline is, from its journal."""
+    reader = ProgressReader(run.path)
 
     def look() -> dict[str, object]:
         try:
-            return cast("dict[str, object]", msgspec.to_builtins(standing.read()))
+            return cast("dict[str, object]", msgspec.to_builtins(reader.read()))
         except BartackError:
             # It is for people: the hub itself reports what is wrong with the journal.
             return {}
@@ -119,7 +119,7 @@ def _renew_settings(
     say: Callable[[str], object],
     sets: Sequence[str],
 ) -> Settings:
-    """Decide which settings hold from now on, say what is other than people may think, and keep them for the steps."""
+    """Decide which settings hold from now on, report surprising ones, and keep all of them for the steps."""
     if config.tests.mode == "command" and not config.tests.argv:
         raise ConfigError("tests.command", 'tests.mode is "command", and there is none')
     before = _last_settings(run, order.settings, hub)
@@ -184,13 +184,13 @@ def _notes(
     """What changes from now on, and what stays although the project says otherwise."""
     for section in SECTIONS:
         for field in msgspec.structs.fields(getattr(now, section)):
-            was, holds, told = (getattr(getattr(of, section), field.name) for of in (before, now, config))
+            was, holds, wanted = (getattr(getattr(of, section), field.name) for of in (before, now, config))
             name = f"{section}.{field.encode_name}"
             if holds != was:
                 became = "is no longer set" if holds is None else f"is now {_shown(name, holds)}"
                 yield f"{name} {became}; it was {_shown(name, was)}"
-            elif told != holds:
-                yield f"{name} stays {_shown(name, holds)}, not {_shown(name, told)}: {_why(section, name, guarded=guarded)}"
+            elif wanted != holds:
+                yield f"{name} stays {_shown(name, holds)}, not {_shown(name, wanted)}: {_why(section, name, guarded=guarded)}"
     yield from _other_notes(now, config, order)
 
 
@@ -202,13 +202,13 @@ def _overridden(workspace: Path, kept: Sequence[str], sets: Sequence[str]) -> It
         return
     given = dict(_assigned(assignment) for assignment in kept)
     for name, text in given.items():
-        told = _looked_up(table, name.split("."))
-        if told is None or told == _read_value(text) or name in dict(map(_assigned, sets)):
+        written = _looked_up(table, name.split("."))
+        if written is None or written == _read_value(text) or name in dict(map(_assigned, sets)):
             continue
         if "env" in name.split("."):
             yield f"{name} stays as it was given with --set; {CONFIG_FILE} says something else"  # it may be a secret
         else:
-            yield f"{name} stays {text} (from --set); {CONFIG_FILE} says {_shown(name, told)}"
+            yield f"{name} stays {text} (from --set); {CONFIG_FILE} says {_shown(name, written)}"
 
 
 def _assigned(assignment: str) -> tuple[str, str]:
@@ -240,8 +240,8 @@ def _other_notes(now: Settings, config: Config, order: PipelineOrder) -> Iterato
             yield f"the agent for {role} stays {name}, not {chosen}: {BEGUN}"
     known = {task.id: task for task in config.tasks}
     for task in order.tasks:
-        told = known.get(task.id)
-        if told is not None and (told.goal, told.title, told.files) != (
+        now_is = known.get(task.id)
+        if now_is is not None and (now_is.goal, now_is.title, now_is.files) != (
             task.goal,
             task.title,
             task.task_files,

@@ -76,7 +76,7 @@ def make_settings(
     Args:
         config: The settings of the project.
         roles: The roles that may be needed.
-        asks: Somebody is there to be asked at a bound.
+        asks: A person can be asked at a bound.
         workspace: Where scripts and templates are looked for.
 
     Raises:

@@ -122,7 +122,7 @@ def _shoot(place: Place, settings: Settings, since: str, found: Snapshot | None 
 def rebase(place: Place, settings: Settings, base: str, refused: str) -> Shot:
     """What the next attempt is compared with: the workspace as it is, without what was refused and is still there.
 
-    A person may have mended or edited something since. What was refused does not become right by being there.
+    A person may have fixed or edited something since. What was refused does not become right by being there.
     """
     now = _capture(place, settings)
     before = {entry.path: entry for entry in _files(place, base)}
@@ -143,7 +143,7 @@ def rebase(place: Place, settings: Settings, base: str, refused: str) -> Shot:
 
 
 def note_resume(place: Place, settings: Settings, hub: int) -> None:
-    """Remember the workspace as it is when a run goes on: what changed while nobody ran it is no agent's doing.
+    """Remember the workspace as it is when a run is resumed: no agent made the changes since the run was interrupted.
 
     Of a run whose tasks are side by side it is the worktree that is remembered.
     """
@@ -299,8 +299,8 @@ def _refuse(result: Accepted, draft: Receipt, attempts: list[Attempt]) -> Accept
     """An answer that is not taken: what it has used counts, and where the agent is asked again people see why."""
     notes = result.notes
     if result.code == "invalid_reply":
-        told = f"attempt {attempts[-1].attempt} of {draft.action} refused: {result.problem}"
-        notes = [*notes, cut_line(f"{draft.agent.agent_id}  {told}")]
+        text = f"attempt {attempts[-1].attempt} of {draft.action} refused: {result.problem}"
+        notes = [*notes, cut_line(f"{draft.agent.agent_id}  {text}")]
     return msgspec.structs.replace(result, notes=notes, used=draft.usage)
 
 
@@ -474,7 +474,7 @@ def _look_for_secrets(place: Place, artifact: ReceiptArtifact, settings: Setting
 def keep_receipt(place: Place, receipt: Receipt) -> None:
     """Write the file of a receipt that is journaled, unless it is there.
 
-    It is no step: the journal has the receipt, and whoever replays it finds the same bytes in the file, or writes them.
+    It is not a step: the journal has the receipt, and a replay finds the same bytes in the file, or writes them.
     """
     with _keeping(place):
         store_receipt(Path(place.run_dir), receipt)
@@ -482,13 +482,13 @@ def keep_receipt(place: Place, receipt: Receipt) -> None:
 
 @step(name="count_receipts")
 def count_receipts(place: Place, task_id: str) -> int:
-    """How many receipts a task has that is begun once more: their numbers go on."""
+    """How many receipts a task has that begins once more: the next one gets the next number."""
     return receipts_of(Path(place.run_dir), task_id)
 
 
 @step(name="left")
 def find_left(place: Place, worker: str) -> list[Left]:
-    """What a worker has noted that could not tell it."""
+    """The notes of a worker that could not return them."""
     return Notebook(place.run_dir, worker).read()
 
 
@@ -526,7 +526,7 @@ def judge_tests(
         report: What the builder says of its tests.
         protected: Files that it had to leave alone, and changed.
         marks: Files in which conflicts are still marked.
-        place: Where to look at the workspace behind them.
+        place: Where the workspace after them is.
         since: An earlier snapshot that it is compared with.
     """
     said = report.get("status")
@@ -540,12 +540,12 @@ def judge_tests(
         gate = _judge_report(gate, report)
     if gate.verdict == "waived" and report.get("allowed_failures") is not True:
         gate = msgspec.structs.replace(gate, verdict="fail")
-    for told, paths in (
+    for problem, paths in (
         ("these files must be left as they were", protected),
         ("these files still have conflicts marked in them", marks),
     ):
         if paths:
-            finding = Finding(f"{told}: {', '.join(paths[:50])}", severity="blocker")
+            finding = Finding(f"{problem}: {', '.join(paths[:50])}", severity="blocker")
             gate = msgspec.structs.replace(gate, verdict="fail", findings=[*gate.findings, finding])
     return gate if place is None else msgspec.structs.replace(gate, after=_shoot(place, settings, since))
 
@@ -554,9 +554,9 @@ def _judge_command(gate: Gate, ran: TestRun, settings: Settings) -> Gate:
     # The end is cut off afterwards: half a secret would not be known as one.
     tail = _without_secrets(ran.output, settings).encode()[-TAIL_BYTES:].decode("utf-8", "ignore")
     passed = ran.exit_code == 0 and not ran.problem
-    told = _without_secrets(ran.problem, settings) or f"ended with {ran.exit_code}"
+    ended = _without_secrets(ran.problem, settings) or f"ended with {ran.exit_code}"
     command = _without_secrets(ran.command, settings)
-    message = f"{command}: {told}, after {ran.duration_s:.1f} s\n{tail}".rstrip()
+    message = f"{command}: {ended}, after {ran.duration_s:.1f} s\n{tail}".rstrip()
     failed = [] if passed else [Finding(message, severity="blocker")]
     return msgspec.structs.replace(
         gate,
@@ -567,7 +567,7 @@ def _judge_command(gate: Gate, ran: TestRun, settings: Settings) -> Gate:
         tail=tail,
         findings=failed,
         disagreement=gate.reported in {"pass", "fail"} and (gate.reported == "pass") != passed,
-        stuck=told if ran.stuck else "",
+        stuck=ended if ran.stuck else "",
     )
 
 
@@ -587,13 +587,13 @@ def _judge_report(gate: Gate, report: dict[str, object]) -> Gate:
         return msgspec.structs.replace(
             gate, verdict="waived", findings=[Finding(message, severity="blocker")]
         )
-    told = f"the builder reported {gate.reported!r}" if gate.reported else "the builder did not report"
-    finding = Finding(f"{told}: the tests have to be run, and to pass", severity="blocker")
+    missing = f"the builder reported {gate.reported!r}" if gate.reported else "the builder did not report"
+    finding = Finding(f"{missing}: the tests have to be run, and to pass", severity="blocker")
     return msgspec.structs.replace(gate, verdict="fail", findings=[finding])
 
 
 def prepare_steps() -> None:
-    """Do what else would be done when the first answer is there: nobody waits for it yet."""
+    """Do now what would otherwise be done while the first answer waits."""
     accept.prepare()
     judge_tests.prepare()
 
@@ -609,7 +609,7 @@ def count_rewinds() -> int:
 
 @step(name="limit")
 def stop_here(place: Place, settings: Settings, stop: Stop, seen: int) -> Grant:
-    """Fail the first time; executed anew by a resume, let the run go on with the settings as they are then."""
+    """Fail the first time; executed again by a resume, return the settings as they are then."""
     if step_info().rewinds > seen:
         decided = load_settings(place.run_dir, current_hub())
         return Grant(settings=decided or renew(settings, Path(place.root), Path(place.run_dir)))

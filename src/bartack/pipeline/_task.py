@@ -1,7 +1,7 @@
 """One task from its goal to its end: implemented, tested, reviewed, and the spec kept true.
 
-A worker: everything between two steps is decided from what is journaled, so a resumed run takes the same way. What the steps do is
-in ``_steps.py``, what becomes of several tasks in ``_main.py``.
+A worker: everything between two steps is decided from what is journaled, so a resumed run takes the same steps. What the steps do
+is in ``_steps.py``, how agents are called in ``_agent_calls.py``, what becomes of several tasks in ``_main.py``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bartack.errors import (
     ShellTimeoutError,
     StepCancelledError,
 )
-from bartack.pipeline._agent_calls import Answer, Cause, Desk
+from bartack.pipeline._agent_calls import AgentCalls, Answer, Cause
 from bartack.pipeline._steps import CANNOT_RUN, judge_tests
 from bartack.pipeline.records._records import (
     KEPT_BYTES,
@@ -63,8 +63,8 @@ async def task(
         spent: What was used before it.
         lane: Where it works, if not in the workspace.
         receipts: How many receipts it has already, from an attempt that failed.
-        past: What that attempt has done. If it is given, and other tasks are to go on, a failure is a result, and tells what was
-            done until then.
+        past: What that attempt has done. If it is given, and other tasks continue after a failure, a failure is a result that
+            has what was done until then.
     """
     doing = _Task(ctx, settings, record, spent, lane, past)
     if past is None or settings.pipeline.on_task_failure == "stop":
@@ -92,7 +92,7 @@ class _Task:
         lane: Lane | None,
         past: list[Noted] | None = None,
     ) -> None:
-        self._desk = Desk(ctx, settings, record, spent, lane, past)
+        self._calls = AgentCalls(ctx, settings, record, spent, lane, past)
         self._ctx = ctx
         self._lane = lane
         self._before = spent
@@ -107,9 +107,9 @@ class _Task:
         """Files that the builder had to leave alone, and changed at some time."""
 
     async def run(self, receipts: int) -> TaskResult:
-        self._desk.receipts = receipts
+        self._calls.receipts = receipts
         if self._lane is not None:
-            self._desk.receipts = await enter(self._ctx, self._desk.settings, self._record.id, self._lane)
+            self._calls.receipts = await enter(self._ctx, self._calls.settings, self._record.id, self._lane)
         if self._lane is not None and self._lane.conflicts:
             await self._build("implement_changes", "conflict", conflict_findings(self._lane))
         else:
@@ -121,12 +121,12 @@ class _Task:
         return TaskResult(
             id=self._record.id,
             status="done",
-            receipts=self._desk.receipts,
+            receipts=self._calls.receipts,
             accepted=self._accepted,
-            spent=self._desk.total,
+            spent=self._calls.total,
             before=self._before,
             left=left,
-            settings=self._desk.changed_settings,
+            settings=self._calls.changed_settings,
         )
 
     def failed(self, error: BartackError) -> TaskResult:
@@ -136,27 +136,27 @@ class _Task:
         return TaskResult(
             id=self._record.id,
             status="failed",
-            receipts=self._desk.receipts,
+            receipts=self._calls.receipts,
             accepted=self._accepted,
             problem=problem,
-            spent=self._desk.total,
+            spent=self._calls.total,
             before=self._before,
-            notes=self._desk.past.notes,
-            settings=self._desk.changed_settings,
+            notes=self._calls.past.notes,
+            settings=self._calls.changed_settings,
         )
 
     async def check(self) -> Settings:
         assert self._lane is not None
-        await enter(self._ctx, self._desk.settings, self._record.id, self._lane)
+        await enter(self._ctx, self._calls.settings, self._record.id, self._lane)
         self._stages.enter("implement")  # the tasks did that: their work is in this worktree
         while True:
-            # What a person has mended there belongs to the result.
+            # What a person has fixed there belongs to the result. The text is part of journaled arguments and stays as it is.
             await self._commit("what was mended", "")
             gate = await self._gate()
             if gate.verdict == "pass":
-                return self._desk.settings
+                return self._calls.settings
             problem = gate.stuck or "the tests fail on the work of all tasks together"
-            await self._desk.stop("tests", "tests", self._gates, problem, _list(gate.findings))
+            await self._calls.stop("tests", "tests", self._gates, problem, _list(gate.findings))
 
     # Loops.
 
@@ -166,17 +166,17 @@ class _Task:
         while True:
             if not reviewed:
                 await self._review_loop(cause)
-            if not self._desk.settings.pipeline.spec or "spec_maintainer" not in self._desk.settings.agents:
+            if not self._calls.settings.pipeline.spec or "spec_maintainer" not in self._calls.settings.agents:
                 return
-            shot = await self._desk.latest()
-            if not shot.specs_hash and not self._desk.settings.spec.create:
-                self._ctx.log(f"{self._desk.settings.spec.file} is not there: the spec is left out")
+            shot = await self._calls.latest()
+            if not shot.specs_hash and not self._calls.settings.spec.create:
+                self._ctx.log(f"{self._calls.settings.spec.file} is not there: the spec is left out")
                 return
             answer = await self._act("update_spec", cause, [], shot)
             if answer.result.event.event != "spec.changes_requested":
                 return
             rounds += 1
-            if rounds >= self._desk.settings.pipeline.max_spec_rounds:
+            if rounds >= self._calls.settings.pipeline.max_spec_rounds:
                 if await self._limit("spec", rounds, answer.findings) == "accept":
                     return
                 cause, reviewed, rounds = "resume", True, 0
@@ -186,17 +186,17 @@ class _Task:
             cause, reviewed = "spec", False
 
     async def _review_loop(self, cause: Cause) -> None:
-        if not self._desk.settings.pipeline.review:
+        if not self._calls.settings.pipeline.review:
             return
         rounds = 0
         findings: list[Finding] = []
         while True:
-            answer = await self._act("review", cause, findings, await self._desk.latest())
+            answer = await self._act("review", cause, findings, await self._calls.latest())
             if answer.result.event.status == "approved":
                 return
             rounds += 1
             findings = answer.findings
-            if rounds >= self._desk.settings.pipeline.max_review_rounds:
+            if rounds >= self._calls.settings.pipeline.max_review_rounds:
                 if await self._limit("review", rounds, findings) == "accept":
                     return
                 cause, rounds = "resume", 0
@@ -210,11 +210,13 @@ class _Task:
         while True:
             gate = await self._gate()
             if gate.stuck:
-                await self._desk.stop("tests", "tests", self._gates, f"the tests cannot be run: {gate.stuck}")
+                await self._calls.stop(
+                    "tests", "tests", self._gates, f"the tests cannot be run: {gate.stuck}"
+                )
                 continue
             if gate.verdict != "fail":
                 return
-            if repairs >= self._desk.settings.pipeline.max_fix_rounds:
+            if repairs >= self._calls.settings.pipeline.max_fix_rounds:
                 await self._limit("tests", repairs, gate.findings)
                 repairs = 0
                 if gate.mode == "report":
@@ -231,28 +233,28 @@ class _Task:
         """A loop is at its bound: the run stops, or a person is asked. Returns what is to be done."""
         problem = _PROBLEMS[loop].format(count=count)
         choice: Choice = "retry"
-        if self._desk.settings.pipeline.on_limit == "ask" or (
-            self._desk.settings.pipeline.on_limit == "auto" and self._desk.settings.asks
+        if self._calls.settings.pipeline.on_limit == "ask" or (
+            self._calls.settings.pipeline.on_limit == "auto" and self._calls.settings.asks
         ):
             choice = await self._ask_at_limit(loop, problem, findings)
         else:
-            await self._desk.stop(loop, loop, count, problem, _list(findings))
+            await self._calls.stop(loop, loop, count, problem, _list(findings))
         self._builds = 0
         return choice
 
     async def _ask_at_limit(self, loop: str, problem: str, findings: list[Finding]) -> Choice:
         options = ["retry", "abort"] if loop == "tests" else ["retry", "accept", "abort"]
-        asked = self._desk.settings.questions
-        answer = self._desk.past.recall("asked", loop, str)
+        asked = self._calls.settings.questions
+        answer = self._calls.past.recall("asked", loop, str)
         if answer is None:
-            self._desk.expect_changes()
+            self._calls.expect_changes()
             answer = await self._ctx.ask(
                 f"task {self._record.id}: {problem}\n{_list(findings)}",
                 options=options,
                 default="retry" if asked.on_timeout == "default" else None,
                 timeout_s=asked.timeout_s,
             )
-            self._desk.past.note("asked", loop, answer)
+            self._calls.past.note("asked", loop, answer)
         if answer == "abort":
             await self._ctx.abort(f"aborted by a person: task {self._record.id}: {problem}")
         if answer == "accept":
@@ -265,13 +267,13 @@ class _Task:
     async def _build(
         self, action: Literal["implement", "implement_changes"], cause: Cause, findings: list[Finding]
     ) -> None:
-        most = self._desk.settings.pipeline.max_rounds
+        most = self._calls.settings.pipeline.max_rounds
         if self._builds >= most:
             problem = f"the builder was commanded {self._builds} times"
-            await self._desk.stop("rounds", "rounds", self._builds, problem, _list(findings))
+            await self._calls.stop("rounds", "rounds", self._builds, problem, _list(findings))
             self._builds = 0
         self._builds += 1
-        answer = await self._act(action, cause, findings, await self._desk.latest())
+        answer = await self._act(action, cause, findings, await self._calls.latest())
         tests = answer.result.payload.get("tests")
         self._report = msgspec.convert(tests, dict[str, object]) if isinstance(tests, dict) else {}
         self._protected |= set(answer.accepted.protected)
@@ -284,9 +286,9 @@ class _Task:
             if shot.changed_more:
                 inputs["changed_files_more"] = shot.changed_more
         if action == "update_spec":
-            inputs["spec_file"] = self._desk.settings.spec.file
-            inputs["editable_sections"] = self._desk.settings.spec.sections
-        answer = await self._desk.act(action, cause, findings, shot, inputs)
+            inputs["spec_file"] = self._calls.settings.spec.file
+            inputs["editable_sections"] = self._calls.settings.spec.sections
+        answer = await self._calls.act(action, cause, findings, shot, inputs)
         receipt = answer.accepted.receipt
         if action != "review" and receipt is not None and not answer.recalled:
             await self._commit(f"{action} round {receipt.round}", receipt.idempotency_key)
@@ -296,21 +298,23 @@ class _Task:
         """Commit what is in the worktree, where there is one; returns what its branch does not have."""
         if self._lane is None:
             return []
-        self._desk.expect_changes()  # hooks of git may do anything
-        done = await commit_work(Place(run_dir=self._desk.place.run_dir), self._lane, self._record, what, key)
+        self._calls.expect_changes()  # hooks of git may do anything
+        done = await commit_work(
+            Place(run_dir=self._calls.place.run_dir), self._lane, self._record, what, key
+        )
         return done.left
 
     # The gate.
 
     async def _gate(self) -> Gate:
-        settings = self._desk.settings
+        settings = self._calls.settings
         tests = settings.tests
         self._stages.enter("tests")
         self._gates += 1
         mode = tests.judged_by
         # The verdict names the tree that was tested, not the one that was there when the answer came.
-        shot = await (self._desk.snapshot() if mode == "command" else self._desk.latest())
-        known = self._desk.past.recall("gate", "", Gate)
+        shot = await (self._calls.snapshot() if mode == "command" else self._calls.latest())
+        known = self._calls.past.recall("gate", "", Gate)
         if known is not None:
             return known
         waives = mode == "report" or tests.honour_waiver
@@ -324,32 +328,32 @@ class _Task:
         ran = await self._run_tests() if mode == "command" else None
         changed = self._protected if shot.changed_more else self._protected.intersection(shot.changed)
         if self._lane is not None and self._lane.conflicts:
-            marks = await look_for_marks(Place(run_dir=self._desk.place.run_dir), self._lane)
+            marks = await look_for_marks(Place(run_dir=self._calls.place.run_dir), self._lane)
         else:
             marks = None
         before = settings.tests
         judged = await judge_tests(
-            settings, gate, ran, self._report, sorted(changed), marks, self._desk.place, self._desk.first
+            settings, gate, ran, self._report, sorted(changed), marks, self._calls.place, self._calls.first
         )
         if judged.after is not None:
-            self._desk.see(judged.after)
+            self._calls.see(judged.after)
         self._ctx.log(say_gate(judged))
-        if self._desk.settings.tests != before:
+        if self._calls.settings.tests != before:
             self._ctx.log("the tests are run again: their settings were changed when the run was resumed")
             return await self._gate()
-        self._desk.past.note("gate", "", msgspec.structs.replace(judged, after=None))
+        self._calls.past.note("gate", "", msgspec.structs.replace(judged, after=None))
         return judged
 
     async def _run_tests(self) -> TestRun:
-        tests = self._desk.settings.tests
+        tests = self._calls.settings.tests
         command = tests.command if isinstance(tests.command, str) else " ".join(tests.command)
-        self._desk.expect_changes()
+        self._calls.expect_changes()
         began = await self._ctx.now()
         try:
             done = await self._ctx.shell(
                 *tests.argv,
                 check=False,
-                cwd=None if self._lane is None else self._desk.place.workspace,
+                cwd=None if self._lane is None else self._calls.place.workspace,
                 env=tests.env or None,
                 timeout_s=tests.timeout_s,
                 kept_bytes=KEPT_BYTES,
@@ -364,6 +368,7 @@ class _Task:
         except ShellTimeoutError:
             ran = TestRun(command=command, problem=f"not over within {tests.timeout_s:g} s, and ended")
         except MessageTooLargeError:
+            # This text is part of journaled arguments and stays as it is.
             ran = TestRun(command=command, problem="wrote more than anybody could read, and was ended")
         except ShellError as error:
             ran = TestRun(command=command, problem=error.message, stuck=True)

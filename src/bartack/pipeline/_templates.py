@@ -1,4 +1,4 @@
-"""What agents that know prompts only are told for each action: a text with places for what the command says, filled in.
+"""The prompt of each action, for agents that take prompts only: a template with places for the values of the command.
 
 A template may use the values of the command and nothing else: no clock, no path of this machine. So the same step is the same
 text, whenever it is done again.
@@ -16,7 +16,7 @@ import msgspec
 from bartack.errors import ConfigError
 
 VALUES: Final = ("task_id", "inputs", "iteration", "expected_outputs", "retry")
-"""What a template may name; members of it behind a dot."""
+"""What a template may name; members of it after a dot."""
 
 _PLACE: Final = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 _NAME: Final = re.compile(r"[a-z_]+(?:\.[a-z_]+)*")
@@ -89,7 +89,7 @@ def load_templates(configured: Mapping[str, str], actions: Iterable[str], worksp
     """The template of each of these actions.
 
     Raises:
-        ConfigError: One cannot be read, or names something that it may not.
+        ConfigError: One cannot be read, or names something that is not allowed.
     """
     found: dict[str, str] = {}
     for action in actions:
@@ -98,7 +98,7 @@ def load_templates(configured: Mapping[str, str], actions: Iterable[str], worksp
         try:
             found[action] = SHIPPED[action] if path is None else (workspace / path).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            problem = getattr(error, "strerror", None) or "it is no UTF-8 text"
+            problem = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise ConfigError(setting, f"{path!r} cannot be read: {problem}") from None
         check_template(setting, found[action])
     return found

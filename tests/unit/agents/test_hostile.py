@@ -197,7 +197,7 @@ class Pipes:
     def unwatch(self, fd: int) -> None:
         del self.watched[fd]
 
-    def heard(self, process: AgentProcess, read: Read) -> None:
+    def line_came(self, process: AgentProcess, read: Read) -> None:
         """Every line makes us say something."""
         self.heard_lines += 1
         result = ToolResult(message_id="m", correlation_id="c", call_id="c", ok=True)
@@ -207,7 +207,7 @@ class Pipes:
 
     def ended(self, process: AgentProcess, status: int | None) -> None: ...
 
-    def not_started(self, process: AgentProcess, problem: str) -> None: ...
+    def not_started(self, process: AgentProcess, reason: str) -> None: ...
 
 
 @pytest.fixture

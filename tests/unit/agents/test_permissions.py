@@ -106,7 +106,7 @@ def test_the_program_is_told_its_permissions() -> None:
     [
         ({"script": "s", "permissions": {"mode": "reed"}}, "permissions.mode", "did you mean 'read'?"),
         ({"script": "s", "permissions": {"allow": ["Write("]}}, "permissions.allow[0]", "name of a tool"),
-        ({"script": "s", "permissions": {"mode": "ask"}}, "permissions.on_ask", "asks nobody"),
+        ({"script": "s", "permissions": {"mode": "ask"}}, "permissions.on_ask", "cannot ask a person"),
         ({"command": "x", "permissions": {}}, "permissions", "no such key"),
     ],
 )

@@ -88,7 +88,7 @@ class Silent:
             look=lambda pid: self.activity,
         )  # fmt: skip
         link = Link(pid=17)
-        link.heard = heard
+        link.has_written = heard
         if beats:
             link.take_hello(
                 Hello(protocol=[1], name="n", version="1", capabilities=Abilities(heartbeat=True))

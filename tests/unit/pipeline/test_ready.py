@@ -63,7 +63,7 @@ def git(*lines: str) -> Prepare:
         ('spec.file = "in.md"', "spec.file", "symbolic link", link("in.md", "bartack.toml")),
         ('spec.file = "docs/a.md"', "spec.file", "symbolic link", link("docs", ".")),
         ('spec.file = "./SPEC.md"', "spec.file", "write 'SPEC.md'", nothing),
-        ('spec.file = "docs"', "spec.file", "no file", touch("docs/x")),
+        ('spec.file = "docs"', "spec.file", "not a file", touch("docs/x")),
         ('snapshot.exclude = ["*.md"]', "spec.file", "snapshot.exclude", nothing),
         ("", "spec.file", "git ignores it", git("SPEC.md")),
         ('snapshot.source = "git"', "snapshot.source", "no git repository", nothing),
@@ -74,7 +74,7 @@ def git(*lines: str) -> Prepare:
         ('tests.command = ["no-such-program"]', "tests.command", "not found in PATH", nothing),
         ('tests.command = ["./run"]', "tests.command", "not there", nothing),
         ('tests.command = ["./run"]', "tests.command", "not executable", touch("run")),
-        ('tests.command = ["./run"]', "tests.command", "no file", touch("run/x")),
+        ('tests.command = ["./run"]', "tests.command", "not a file", touch("run/x")),
         ('tests.command = ["", "x"]', "tests.command", "empty", nothing),
         ('tests.command = "no-such-program --all"', "tests.command", "not found in PATH", nothing),
         ('tests.mode = "command"', "tests.command", "there is none", nothing),
@@ -83,7 +83,7 @@ def git(*lines: str) -> Prepare:
         ('pipeline.prompts.review = "gone.txt"', "pipeline.prompts.review", "cannot be read", nothing),
         ('agents.ann.script = "gone.toml"', "agents.ann.script", os.strerror(errno.ENOENT), nothing),
         ('state_dir = "."', "state_dir", "the workspace itself", nothing),
-        ('state_dir = "bartack.toml/x"', "state_dir", "no directory", nothing),
+        ('state_dir = "bartack.toml/x"', "state_dir", "not a directory", nothing),
     ],
 )
 def test_a_setting_that_cannot_work_is_found(

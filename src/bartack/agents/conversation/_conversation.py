@@ -192,7 +192,7 @@ class Conversation(Generic[R]):
         elif self.state == "cancelling":
             self._give_up()
         elif self.state == "running":
-            if status in {126, 127} and link is not None and not link.heard:
+            if status in {126, 127} and link is not None and not link.has_written:
                 self.start_failed(f"it ended with {status}", stderr_tail)
                 return
             self.end_attempt("agent_exited", f"its process {_ended(status)}", stderr_tail=stderr_tail)

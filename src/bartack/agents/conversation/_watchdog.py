@@ -139,7 +139,7 @@ class Watchdog:
     def attached(self, link: Link) -> None:
         """A process is there."""
         self._link = link
-        self._start_by = None if link.heard else self.watch.now() + self._config.start_s
+        self._start_by = None if link.has_written else self.watch.now() + self._config.start_s
 
     def attempt_began(self) -> None:
         """An attempt begins; what the agent did before does not count."""
@@ -249,8 +249,8 @@ class Watchdog:
                 limits.append((self._last_look + min(LOOK_S, config.stall_s / 4), self._look_again))
         if self._suspicion is not None:
             due, _, case, detail = self._suspicion
-            told = f"a line that may have been the answer cannot be used: {detail}"
-            limits.append((due, lambda: Expired("attempt", case, told)))
+            unusable = f"a line that may have been the answer cannot be used: {detail}"
+            limits.append((due, lambda: Expired("attempt", case, unusable)))
         return limits
 
     def _look_again(self) -> None:

@@ -1,4 +1,8 @@
-"""Agents that speak the line protocol, in the loop of a hub: conversations, their processes and their files put together."""
+"""Agents that speak the line protocol, in the loop of a hub: their conversations, processes and files.
+
+Owns which process serves which call. What a call does next is decided in ``conversation/_conversation.py``, what a line means in
+``_dialect.py``.
+"""
 
 from __future__ import annotations
 
@@ -61,8 +65,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         run: What every process of the run finds in its environment.
         folder: The directory ``agents`` of the run.
         environ: The variables of the hub, from which some are passed on.
-        protocol: How much of bad lines is borne.
-        secrets: Which variables nobody may see the values of.
+        protocol: How many bad lines are accepted.
+        secrets: Which variables have values that must not be shown.
         max_artifact_bytes: How large a file may be that an agent leaves.
     """
 
@@ -139,13 +143,13 @@ class NdjsonAgent:
                 process.stop()
 
     def stop_all(self) -> None:
-        """Let every process end in order."""
+        """Stop every process."""
         for process in self._processes:
             process.idle_since = None
             process.stop()
 
     def close(self) -> None:
-        """Let go of everything; the processes are ended by whoever keeps them."""
+        """Close everything; the host stops the processes."""
         for process in self._processes:
             process.close()
         for call in self._calls:
@@ -172,14 +176,14 @@ class NdjsonAgent:
         self._processes.append(process)
         return process
 
-    def heard(self, process: AgentProcess, read: Read) -> None:
-        """See ``Master.heard``."""
+    def line_came(self, process: AgentProcess, read: Read) -> None:
+        """See ``Master.line_came``."""
         call = next((call for call in self._calls if call.process is process), None)
         if call is not None:
-            call.heard(read)
+            call.line_came(read)
         elif not isinstance(read, BadLine):
-            # Nobody waits for it: whatever it is, it is too late or too early.
-            process.link.heard = True
+            # No call is under way: whatever it is, it is too late or too early.
+            process.link.has_written = True
             if isinstance(read.message, Heartbeat):
                 process.link.take_heartbeat(read.message)
             elif isinstance(read.message, Hello):
@@ -196,22 +200,22 @@ class NdjsonAgent:
         """See ``Master.ended``."""
         self._forget(process, lambda talk: talk.exited(status, process.complaints.tail()))
 
-    def not_started(self, process: AgentProcess, problem: str) -> None:
+    def not_started(self, process: AgentProcess, reason: str) -> None:
         """See ``Master.not_started``."""
         path = self.surroundings.environ.get("PATH", "")
-        told = (
-            f"{self.config.argv[0]!r} could not be started: {problem}; looked for in {path}; "
+        problem = (
+            f"{self.config.argv[0]!r} could not be started: {reason}; looked for in {path}; "
             f"set agents.{self.name}.command"
         )
-        self._forget(process, lambda talk: talk.start_failed(told))
+        self._forget(process, lambda talk: talk.start_failed(problem))
 
-    def _forget(self, process: AgentProcess, tell: Callable[[Conversation[Read]], None]) -> None:
+    def _forget(self, process: AgentProcess, notify: Callable[[Conversation[Read]], None]) -> None:
         if process in self._processes:
             self._processes.remove(process)
         for call in list(self._calls):
             if call.process is process:
                 call.process = None
-                tell(call.talk)
+                notify(call.talk)
                 call.perform()
 
     def over(self, call: NdjsonCall) -> None:
@@ -284,7 +288,7 @@ class NdjsonCall:
         self.talk.tool_ended(call_id, outcome)
         self.perform()
 
-    def heard(self, read: Read) -> None:
+    def line_came(self, read: Read) -> None:
         """Its process wrote a line."""
         case = self.talk.line(read)
         self.files.copy_in(read, case)
@@ -373,5 +377,5 @@ def scripted_argv(python: str, script: str, state: str, permissions: Permissions
 
 
 def program_config(argv: list[str], given: Mapping[str, object] | None = None) -> NdjsonConfig:
-    """The settings of a program that speaks the line protocol, where nobody wrote any."""
+    """The settings of a program that speaks the line protocol, where none are given."""
     return msgspec.convert({"kind": "ndjson", "command": argv, **(given or {})}, type=NdjsonConfig)

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from bartack.agents._commands import correlation_of, make_command, task_of
 from bartack.agents._config import NdjsonConfig, ProtocolConfig
 from bartack.agents._contract import AgentRequest, CallNotice, CallText, Rejection
 from bartack.agents._record import AgentRecord, Link
@@ -21,7 +22,7 @@ from bartack.agents.conversation._actions import Send, Warn
 from bartack.agents.conversation._conversation import Conversation
 from bartack.agents.conversation._dialect import Failure
 from bartack.agents.ndjson._faults import LineFaults
-from bartack.agents.protocol._ids import correlation_id, moment, new_message_id, parse_moment
+from bartack.agents.protocol._ids import new_message_id, parse_moment
 from bartack.agents.protocol._lines import EXCERPT, BadLine, Line, Read, write_line
 from bartack.agents.protocol._messages import (
     ENDING,
@@ -34,7 +35,6 @@ from bartack.agents.protocol._messages import (
     Hello,
     Log,
     Notice,
-    Party,
     Reason,
     Retry,
     ToAgent,
@@ -74,12 +74,8 @@ class LineDialect:
     """See the module, and ``Dialect`` for what each method promises."""
 
     def __init__(self, talk: Conversation[Read], *, protocol: ProtocolConfig) -> None:
-        request = talk.request
         self.command_id = ""
-        self.task_id = request.task_id or request.worker
-        self.correlation = correlation_id(
-            request.run_id, self.task_id, request.action, request.worker, request.epoch, request.step
-        )
+        self.correlation = correlation_of(talk.request)
         self._talk = talk
         self._faults = LineFaults(talk, protocol, self._send_notice)
         self._refused: set[str] = set()
@@ -141,32 +137,18 @@ class LineDialect:
         return line
 
     def _command(self) -> Command:
-        talk, request = self._talk, self._talk.request
-        code, message = talk.attempts.why
-        return Command(
-            protocol=1,
-            message_id=self.command_id,
-            correlation_id=self.correlation,
-            run_id=request.run_id,
-            task_id=self.task_id,
-            idempotency_key=request.key,
-            to=Party(request.role, talk.agent),
-            action=request.action,
-            inputs=request.inputs,
-            expected_outputs=request.expected_outputs,
-            version=request.version,
-            deadline=moment(talk.clock.now_us() + int(talk.deadline_in_s * 1e6)),
-            retry=Retry(
-                talk.attempts.number,
-                talk.attempts.most,
-                talk.attempts.cause,
-                code or None,
-                message[: REPAIR if code == "invalid_reply" else WHY] or None,
-            ),
-            budget=None if request.budget == type(request.budget)() else request.budget,
-            conversation=talk.conversation,
-            tools=request.tools or None,
-            priority=5,
+        talk = self._talk
+        attempts, (code, message) = talk.attempts, talk.attempts.why
+        retry = Retry(
+            attempts.number,
+            attempts.most,
+            attempts.cause,
+            code or None,
+            message[: REPAIR if code == "invalid_reply" else WHY] or None,
+        )
+        deadline_us = talk.clock.now_us() + int(talk.deadline_in_s * 1e6)
+        return make_command(
+            talk.request, talk.agent, retry, message_id=self.command_id, deadline_us=deadline_us
         )
 
     # From the agent.
@@ -203,7 +185,7 @@ class LineDialect:
         self._faults.report_rest()
 
     def _message(self, link: Link, read: Line) -> None:
-        link.heard = True
+        link.has_written = True
         self._talk.watchdog.message_came()
         match read.message:
             case Hello() as hello:
@@ -269,7 +251,7 @@ class LineDialect:
             return "wrong_sender", f"it is from {sender.agent_type} {sender.agent_id or ''}".strip()
         if event.idempotency_key not in {None, request.key}:
             return "wrong_key", f"it has the key {event.idempotency_key}"
-        if event.task_id != self.task_id:
+        if event.task_id != task_of(request):
             return "wrong_task", f"it is of task {event.task_id!r}"
         return None
 

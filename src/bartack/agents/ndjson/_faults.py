@@ -25,7 +25,7 @@ class LineFaults:
     Args:
         talk: The conversation.
         config: How many bad lines are accepted.
-        send_notice: Tells the agent the case of a bad line, and what is wrong with it.
+        send_notice: Sends the agent the case of a bad line, and what is wrong with it.
     """
 
     def __init__(

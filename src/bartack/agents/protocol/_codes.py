@@ -1,7 +1,7 @@
 """How an attempt can end badly: each code, whether another attempt makes sense, and the error it becomes.
 
-The codes of agents come in ``error`` events; the others are ours. This table is the one place where it is decided what is tried
-again; ``payload.retryable: false`` of an agent always wins over a yes, and ``true`` never over a no.
+The codes of agents come in ``error`` events; the others are ours. This table alone decides what is tried again:
+``payload.retryable: false`` of an agent always wins over a yes, and ``true`` never over a no.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Code(NamedTuple):
     """What a code means.
 
     Attributes:
-        error: The error a call ends with that ends with it.
+        error: The error of a call that ends with this code.
         again: Whether another attempt is made.
-        cause: What the agent is told about why there is another attempt.
-        restart: Whether its process is ended first.
+        cause: The cause of the next attempt, as its command has it.
+        restart: Whether its process is stopped first.
         request_cause: What is wrong with the request, where that is the error.
     """
 
@@ -101,7 +101,7 @@ OWN_CODES: Final[dict[str, Code]] = {
     "artifact_too_large": _ARTIFACT,
     "path_escape": Code(PathEscapeError, "no", "rejected"),
 }
-"""What we find ourselves."""
+"""Failures that Bartack finds itself."""
 
 
 def judge_agent_code(code: str, *, retryable: bool | None) -> Code:
@@ -111,13 +111,13 @@ def judge_agent_code(code: str, *, retryable: bool | None) -> Code:
         found = OTHER_AGENT_CODE._replace(again="yes") if retryable else OTHER_AGENT_CODE
     if retryable is not False:
         return found
-    # What the agent says is over is no passing trouble, whatever its code is usually.
+    # An agent that forbids another attempt does not report a temporary failure, whatever its code usually means.
     passing = issubclass(found.error, AgentTransientError) or found.error is AgentRateLimitedError
     return found._replace(again="no", error=AgentError if passing else found.error)
 
 
 def describe_retry(attempt: int, action: str, code: str, problem: str) -> str:
-    """That an attempt came to nothing, and what is done about it, in one line."""
+    """One line about an attempt that failed, and what follows."""
     kind = OWN_CODES.get(code, _TRANSIENT)
     ended = "refused" if kind.cause == "rejected" else "failed"
     then = "asked again in a new process" if kind.restart else "asked again"

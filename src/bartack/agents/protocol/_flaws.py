@@ -28,7 +28,7 @@ def find_flaws(artifacts: object) -> str:
     if not isinstance(artifacts, list):
         return f"artifacts is a list of files, each with path, sha256 and size, not {_shown(artifacts)}"
     items = cast("list[object]", artifacts)
-    flaws = [told for place, item in enumerate(items) if (told := _flaws_of(place, item))]
+    flaws = [flaw for place, item in enumerate(items) if (flaw := _flaws_of(place, item))]
     return first_few(flaws)
 
 
@@ -45,7 +45,7 @@ def _flaws_of(place: int, item: object) -> str:
     if not isinstance(item, dict):
         return f"artifacts[{place}] is an object with path, sha256 and size, not {_shown(item)}"
     members = cast("dict[str, object]", item)
-    flaws = [told for name in _WANTED if (told := _flaw(members, name))]
+    flaws = [flaw for name in _WANTED if (flaw := _flaw(members, name))]
     path = members.get("path")
     named = f" ({path})" if isinstance(path, str) else ""
     return f"artifacts[{place}]{named}: {', '.join(flaws)}" if flaws else ""

@@ -31,7 +31,7 @@ def command_key(
         expected_outputs: Which files it is to leave; the order counts.
 
     Raises:
-        CanonicalJsonError: Some value has no canonical form. There is no key then, and no call.
+        CanonicalJsonError: Some value has no canonical form, so the command has no key and is not sent.
         ValueError: A name has control characters in it.
     """
     names = (action, task_id, snapshot_id)
@@ -84,7 +84,7 @@ def moment(us: int) -> str:
 
 
 def parse_moment(text: str) -> int | None:
-    """Microseconds since 1970 of RFC 3339 text in UTC; ``None`` if it is none."""
+    """Microseconds since 1970 of RFC 3339 text in UTC; ``None`` for any other text."""
     from datetime import UTC, datetime, timedelta  # noqa: PLC0415 - few agents name a time
 
     whole, _, rest = text.removesuffix("Z").partition(".")

@@ -23,10 +23,10 @@ MAX_LINE: Final = 262_144
 KEPT: Final = 4096
 """Bytes that are kept of a line that is too long."""
 OVERLAP: Final = 4096
-"""So many more are looked at for secrets first: one may begin within what is kept and end behind it."""
+"""This many more are searched for secrets first: one may begin within what is kept and end after it."""
 EXCERPT: Final = 256
 CALM: Final = re.compile(rb'"kind"\s*:\s*"(?:log|heartbeat)"')
-"""A damaged line with this in it was no answer."""
+"""A damaged line with this in it was not an answer."""
 
 UNCOUNTED: Final = frozenset({"unknown_kind", "unknown_event", "duplicate", "late"})
 """Faults that may be a newer or a slower agent rather than a broken one."""
@@ -41,8 +41,8 @@ class BadLine(NamedTuple):
         size: Its bytes, the newline included.
         suspect: It may have been the answer.
         detail: What is wrong, in words.
-        is_text: It is no attempt at a message but something that somebody printed.
-        event: The event that it is, but for the files that it names.
+        is_text: It is not an attempt at a message but printed text.
+        event: The event, if only the files that it names are wrong.
     """
 
     case: str
@@ -120,7 +120,7 @@ class LineReader:
     """Reads what an agent writes.
 
     Args:
-        redact: Takes secrets out of a line before anybody sees it.
+        redact: Takes secrets out of a line before it is shown or stored.
     """
 
     def __init__(self, redact: Callable[[bytes], bytes] | None = None) -> None:
@@ -167,18 +167,18 @@ def read_line(line: bytes) -> Read:
         return _fault("not_an_object", line, f"{type(value).__name__} instead of an object")
     kind = cast("dict[str, object]", value).get("kind")
     if not isinstance(kind, str):
-        return _fault("schema", line, "the member kind is missing or no string")
+        return _fault("schema", line, "the member kind is missing or not a string")
     wanted = FROM_AGENT.get(kind)
     if wanted is None:
         return _fault("unknown_kind", line, f"kind {kind[:64]!r}")
     try:
         return Line(msgspec.convert(cast("object", value), type=wanted), line)
     except msgspec.ValidationError as error:
-        return _unfit(line, cast("dict[str, object]", value), str(error))
+        return _bad_message(line, cast("dict[str, object]", value), str(error))
 
 
-def _unfit(line: bytes, members: dict[str, object], problem: str) -> BadLine:
-    """A message that is not as it should be; if it is an event, whether it is one but for its files."""
+def _bad_message(line: bytes, members: dict[str, object], problem: str) -> BadLine:
+    """A message that does not have its form; an event whose files alone are wrong is kept with the fault."""
     if members["kind"] != "event":
         return _fault("schema", line, problem)
     flaws = find_flaws(members.get("artifacts"))
@@ -195,7 +195,7 @@ def read_command(line: bytes) -> ToAgent | None:
     """What one line to an agent says, as an agent reads it; ``None`` for a kind that it does not know.
 
     Raises:
-        ValueError: It is no message.
+        ValueError: It is not a message.
     """
     value = load_json(line)
     try:
@@ -210,7 +210,7 @@ def load_json(line: bytes) -> object:
     """A JSON value as strictly as the protocol wants it.
 
     Raises:
-        ValueError: It is none, names a member twice, or has text that is no Unicode.
+        ValueError: It is not JSON, names a member twice, or has text that is not Unicode.
     """
     try:
         value: object = json.loads(
@@ -229,7 +229,7 @@ def load_json(line: bytes) -> object:
 def _members(pairs: list[tuple[str, object]]) -> dict[str, object]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        raise ValueError("a member stands there twice")
+        raise ValueError("a member is there twice")
     return members
 
 
@@ -241,7 +241,7 @@ def _finite(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def _malformed(line: bytes, detail: str) -> BadLine:

@@ -7,13 +7,14 @@ from typing import Final
 import msgspec
 
 from bartack.agents._artifacts import verify_artifacts
+from bartack.agents._commands import make_command
 from bartack.agents._contract import AgentRequest, AgentResult
 from bartack.agents._permissions import Permissions
 from bartack.agents._replies import check_reply
 from bartack.agents.protocol._codes import OWN_CODES, judge_agent_code, make_error
-from bartack.agents.protocol._ids import conversation_id, correlation_id, moment, new_message_id
+from bartack.agents.protocol._ids import conversation_id, new_message_id
 from bartack.agents.protocol._lines import Line, read_line, write_line
-from bartack.agents.protocol._messages import ENDING, Cause, Command, Event, Party, Retry, Usage
+from bartack.agents.protocol._messages import ENDING, Cause, Command, Event, Retry, Usage
 from bartack.agents.scripted._scripted import Script, ScriptedAgent
 from bartack.agents.scripted._side import ScriptedSide
 from bartack.agents.scripted._writer import HANG, Ignored
@@ -78,10 +79,10 @@ class InProcess:
             raise self._error("agent_exited", "it did not answer")
         event = ends[0]
         if event.event == "error":
-            told = event.payload or {}
-            retryable = told.get("retryable")
+            payload = event.payload or {}
+            retryable = payload.get("retryable")
             final = retryable if isinstance(retryable, bool) else None
-            raise self._error(str(told.get("code")), str(told.get("message")), retryable=final)
+            raise self._error(str(payload.get("code")), str(payload.get("message")), retryable=final)
         problem = check_reply(event)
         if problem:
             raise self._error("invalid_reply", problem)
@@ -120,33 +121,18 @@ class InProcess:
         """See ``Outside.ignore``."""
 
 
-def _command(request: AgentRequest, name: str) -> Command:
-    again: Cause = "first" if request.attempt == 1 else "resend"
-    if request.rejected and request.attempt == 1:
-        again = "rejected"
-    correlation = correlation_id(
-        request.run_id, request.task_id, request.action, request.worker, request.epoch, request.step
+def _command(request: AgentRequest, agent: str) -> Command:
+    rejected = bool(request.rejected) and request.attempt == 1
+    again: Cause = "rejected" if rejected else "first" if request.attempt == 1 else "resend"
+    retry = Retry(
+        request.attempts_before + request.attempt,
+        request.attempts_before + _ATTEMPTS,
+        again,
+        request.rejected or None,
+        request.rejected_because or None,
     )
-    return Command(
-        protocol=1,
-        message_id=new_message_id(),
-        correlation_id=correlation,
-        run_id=request.run_id,
-        task_id=request.task_id,
-        idempotency_key=request.key,
-        to=Party(request.role, name),
-        action=request.action,
-        inputs=msgspec.json.decode(msgspec.json.encode(request.inputs)),
-        expected_outputs=request.expected_outputs,
-        version=request.version,
-        deadline=moment(int(request.timeout_s * 1e6)),
-        retry=Retry(
-            request.attempts_before + request.attempt,
-            request.attempts_before + _ATTEMPTS,
-            again,
-            request.rejected or None,
-            request.rejected_because or None,
-        ),
-        conversation=conversation_id(request.run_id, request.key),
-        priority=5,
-    )
+    # As it would arrive: values without the types that they have in memory.
+    inputs = msgspec.json.decode(msgspec.json.encode(request.inputs))
+    request = msgspec.structs.replace(request, inputs=inputs)
+    deadline_us = int(request.timeout_s * 1e6)
+    return make_command(request, agent, retry, message_id=new_message_id(), deadline_us=deadline_us)

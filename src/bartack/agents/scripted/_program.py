@@ -22,7 +22,7 @@ from bartack.agents.scripted._writer import Ignored
 from bartack.core import SystemClock
 from bartack.errors import ConfigError
 
-LEFT_BEHIND: Final = (
+SURVIVOR: Final = (
     "import os, sys, time\n"
     "time.sleep(float(sys.argv[1]))\n"
     "if sys.argv[2]: open(sys.argv[2], 'w').write('written later')\n"
@@ -39,7 +39,7 @@ def run_scripted(
     materialize: bool = False,
     permissions: str = "",
 ) -> int:
-    """Be a scripted agent until the input ends; returns the exit code. ``permissions`` is what it may do, as JSON.
+    """Run a scripted agent until the input ends; returns the exit code. ``permissions`` is what it may do, as JSON.
 
     Raises:
         ScriptError: The script cannot be used.
@@ -118,10 +118,10 @@ class _Program:
 
     def spawn(self, seconds: float, writes: str) -> None:
         """See ``Outside.spawn``."""
-        import subprocess  # noqa: PLC0415 - few scripts leave anything behind
+        import subprocess  # noqa: PLC0415 - few scripts start a process
 
-        subprocess.Popen(  # noqa: S603 - our own text  # bartack: allow[unsupervised_process] left behind on purpose
-            [sys.executable, "-c", LEFT_BEHIND, str(seconds), writes],
+        subprocess.Popen(  # noqa: S603 - our own text  # bartack: allow[unsupervised_process] it outlives the agent on purpose
+            [sys.executable, "-c", SURVIVOR, str(seconds), writes],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -143,4 +143,4 @@ def _write_all(fd: int, data: bytes) -> None:
         try:
             view = view[os.write(fd, view) :]
         except BrokenPipeError:
-            os._exit(0)  # nobody listens any more
+            os._exit(0)  # the reader is gone

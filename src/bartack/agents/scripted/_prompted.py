@@ -1,4 +1,4 @@
-"""Agents that know prompts and no actions: what their reply to the text of a command has to be, and the event that it becomes."""
+"""Agents that take prompts and not actions: what their reply to a prompt must be, and the event that it becomes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from pathlib import Path
 
 import msgspec
 
+from bartack.agents._commands import correlation_of
 from bartack.agents._config import AgentConfig, ScriptedConfig
 from bartack.agents._contract import AgentRequest
 from bartack.agents._replies import check_reply
 from bartack.agents._reply import Fault, ReplyFaultsError
-from bartack.agents.protocol._ids import correlation_id, moment, new_message_id
+from bartack.agents.protocol._ids import moment, new_message_id
 from bartack.agents.protocol._messages import TERMINAL, Event, Source, Usage
 from bartack.agents.scripted._script import load_script
 from bartack.agents.scripted._scripted import read_script
 
 
 def takes_actions(name: str, agent: AgentConfig, workspace: Path) -> bool:
-    """Whether an agent takes actions; one that does not is told in a prompt what to do.
+    """Whether an agent takes actions; one that does not gets a prompt instead.
 
     Programs that speak the line protocol do. A script does that has replies to actions, or no rules for prompts at all.
 
@@ -54,14 +55,12 @@ def answer_event(request: AgentRequest, agent: str, value: object, usage: Usage,
     """The event that a reply is.
 
     Raises:
-        ReplyFaultsError: It does not say what such an event has to say.
+        ReplyFaultsError: It lacks what such an event requires.
     """
     said = msgspec.convert(value, type=_Said)
     event = Event(
         message_id=new_message_id(),
-        correlation_id=correlation_id(
-            request.run_id, request.task_id, request.action, request.worker, request.epoch, request.step
-        ),
+        correlation_id=correlation_of(request),
         idempotency_key=request.key,
         task_id=request.task_id,
         sender=Source(request.role, agent),

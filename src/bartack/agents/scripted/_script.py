@@ -85,12 +85,12 @@ class EventSpec(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """The event's name, under whichever member it stands."""
+        """The event's name, from either member."""
         return self.type or self.event
 
     @property
     def said(self) -> dict[str, object] | None:
-        """The payload. What the older tool says in words of its own is there in ours, too."""
+        """The payload; members of the older tool are there under our names, too."""
         if self.payload is None:
             return None
         if self.name in _WITH_FINDINGS and not self.payload.get("findings"):
@@ -172,7 +172,7 @@ class Inject(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, omit_defaults=True):
-    """What is done and said about one call."""
+    """What the agent does and writes for one call."""
 
     when: When | None = None
     times: int | None = None
@@ -193,7 +193,7 @@ class Reply(msgspec.Struct, omit_defaults=True):
 
 
 class Defaults(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
-    """What holds where a reply says nothing."""
+    """Used where a reply does not set it."""
 
     delay_s: float = 0.0
     on_exhausted: Literal["repeat_last", "cycle", "error", "hang"] = "repeat_last"
@@ -221,7 +221,7 @@ def load_script(path: str | os.PathLike[str], agent: str) -> dict[str, object]:
 
 
 def ignored_members(script: Mapping[str, object]) -> list[str]:
-    """Members of replies that nobody knows, by their place."""
+    """Unknown members of replies, by their place."""
     found: list[str] = []
     responses = script.get("responses")
     for action, given in cast("dict[str, object]", responses if isinstance(responses, dict) else {}).items():
@@ -248,7 +248,7 @@ def apply_write(root: str, write: Write) -> None:
     try:
         content = base64.b64decode(write.content_b64, validate=True) if write.content_b64 else b""
     except binascii.Error as error:
-        raise UnsafePathError(write.path, f"content_b64 is no Base64: {error}") from None
+        raise UnsafePathError(write.path, f"content_b64 is not Base64: {error}") from None
     with open(path, "ab" if write.append else "wb") as file:
         file.write(content or write.content.encode())
     if write.mode is not None:

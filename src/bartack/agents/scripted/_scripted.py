@@ -2,7 +2,7 @@
 
 A script is a list of rules. The first rule that matches a prompt and is not used up answers it. Uses are counted by the key of the
 call, so a call that is made again after a crash gets the same reply and uses nothing up. Before it replies, a rule may call tools
-of the prompt; whoever drives the agent makes the calls (``ScriptedReply.calls``).
+of the prompt; the caller makes the calls (``ScriptedReply.calls``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent can do. What it cannot is refused before anything is sent to it."""
+    """What an agent can do. Anything else is refused before it is sent."""
 
     tools: bool = True
     """It can call tools of a prompt."""
@@ -62,7 +62,7 @@ class ScriptedFailure(msgspec.Struct, forbid_unknown_fields=True):
     message: str = ""
     after_calls: bool = True
     until_s: float = 0.0
-    """With ``rate_limited``: after so many seconds it may be asked again, and is."""
+    """With ``rate_limited``: after this many seconds it can be asked again, and is."""
 
 
 class Rule(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,7 +75,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True):
     text: str = ""
     value: object = None
     raw: bool = False
-    """The value goes the way of a text: if it does not fit, the agent is asked to mend it."""
+    """The value is treated as a text: if it does not fit, the agent is asked to fix it."""
     call: list[ScriptedCall] = []
     delay_s: float = 0.0
     usd: float = 0.0
@@ -137,7 +137,7 @@ class ScriptedAgent:
         responses: The replies to commands by action, as in a script file.
         strict: A prompt that no rule matches is an error; else its reply is empty.
         name: The agent's name, for messages.
-        memory: A file that keeps which rule answered which call, so that a resumed run goes on with the same script.
+        memory: A file that keeps which rule answered which call, so that a resumed run continues with the same script.
         capabilities: What it says that it can do.
         permissions: What it may do to files.
     """

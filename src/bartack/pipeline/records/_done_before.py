@@ -1,10 +1,10 @@
-"""What a task that failed has done so far, for the worker that goes on with it: nothing of it is done, or paid for, again.
+"""What a failed task has done so far, for the worker that continues it: nothing of it is done, or paid for, again.
 
-A task whose failure does not stop the run comes to an end, and is gone on with by another worker when the run is resumed. That one
-takes the same way: each outcome that its predecessor has noted stands for the step, until there are none left, or the way is
-another one because the settings are.
+A task whose failure does not stop the run ends, and another worker continues it when the run is resumed. That worker takes the same
+steps: each outcome that its predecessor has noted stands for the step, until none is left, or the steps differ because the settings
+do.
 
-A worker that fails tells what it has noted. One that is killed until it is given up cannot: it leaves each note in a file as well.
+A worker that fails returns its notes. One that is killed too often cannot, so each note is written to a file as well.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 
 class Notebook:
-    """The file in which a worker leaves its notes. It is not synced: whoever needs it reads it while the machine still runs.
+    """The file in which a worker leaves its notes. It is not synced: it is read while the machine still runs.
 
     Args:
         run_dir: The directory of the run.
         worker: The path of the worker.
-        spent: Says what was used so far.
+        spent: Returns what was used so far.
     """
 
     def __init__(self, run_dir: str, worker: str, spent: Callable[[], Spent] = Spent) -> None:
@@ -40,7 +40,7 @@ class Notebook:
         """The number of the first note that is not there; not known yet if less than 0."""
 
     def leave(self, number: int, noted: Noted) -> None:
-        """Write a note, unless it is there: who replays the journal makes the same notes again."""
+        """Write a note, unless it is there: a replay of the journal makes the same notes again."""
         if self._next < 0:
             self._next = max((left.number + 1 for left in self.read()), default=0)
         if number < self._next:
@@ -49,7 +49,7 @@ class Notebook:
             self._append(msgspec.json.encode(Left(number=number, noted=noted, spent=self._spent(), own=True)))
             self._next = number + 1
         except OSError:
-            # A disk that is full interrupts the run when the journal meets it. What was left until here counts all the same.
+            # A full disk interrupts the run when the journal is written. The notes until here count all the same.
             self._next = sys.maxsize
 
     def _append(self, line: bytes) -> None:
@@ -82,7 +82,7 @@ def join_notes(past: list[Noted], left: list[Left]) -> list[Noted]:
 
 
 def _without_last_look(notes: list[Noted]) -> list[Noted]:
-    """Without snapshots on which nothing was done: the other tasks go on, and change the files."""
+    """Without snapshots on which nothing was done: other tasks continue, and change the files."""
     end = len(notes)
     while end and notes[end - 1].kind == "snapshot":
         end -= 1
@@ -93,7 +93,7 @@ class Past:
     """The outcomes that a task had before, and those that it has.
 
     Args:
-        notes: What the worker before this one has noted; ``None``: nobody goes on with this task, and nothing is noted.
+        notes: The notes of the worker before this one; ``None``: this task is never continued, and nothing is noted.
         book: Where notes are left as well.
     """
 
@@ -105,11 +105,11 @@ class Past:
 
     @property
     def notes(self) -> list[Noted]:
-        """What whoever goes on has to know: the past, as far as it counts, and what came since."""
+        """What the next worker has to know: the past, as far as it counts, and what came since."""
         return _without_last_look([*self._notes, *self._left])
 
     def recall(self, kind: str, about: str, type_: type[T]) -> T | None:
-        """The outcome of the next step, if it is of the past. If that was another step, nothing behind it counts any more."""
+        """The outcome of the next step, if it was noted. If another step was noted there, nothing after it counts any more."""
         if not self._left:
             return None
         known = self._left.popleft()

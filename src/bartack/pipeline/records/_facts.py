@@ -77,7 +77,7 @@ _BODIES: Final[dict[str, tuple[Kind, type[msgspec.Struct]]]] = {
 
 
 def read_facts(run_dir: str | os.PathLike[str]) -> list[Fact]:
-    """The facts of a run, in the order of its journal. No hub is needed, and nobody is disturbed."""
+    """The facts of a run, in the order of its journal. No hub is needed, and a running hub is not disturbed."""
     with open_reader(run_dir) as reader:
         return make_facts(reader.read(), reader.load_value)
 

@@ -114,8 +114,8 @@ class _Ledger:
             case "snapshot", Shot(snapshot_id=id_, files=files):
                 made = self._event(fact, "snapshot", payload={"snapshot_id": id_, "count": files})
             case "gate", Gate() as gate:
-                told = msgspec.structs.replace(gate, after=None)  # that is told by a message of its own
-                payload = cast("dict[str, object]", msgspec.to_builtins(told))
+                shown = msgspec.structs.replace(gate, after=None)  # that has a message of its own
+                payload = cast("dict[str, object]", msgspec.to_builtins(shown))
                 made = self._event(fact, "tests", gate.task_id, status=gate.verdict, payload=payload)
             case "limit", _:
                 made = self._event(fact, "limit", status="reached", payload=_problem(fact))

@@ -31,19 +31,19 @@ KEPT_BYTES: Final = 64 * 1024
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A value that travels."""
+    """A value that is part of the journal, or passed between workers."""
 
 
 class Settings(Record, frozen=True):
-    """What a run was told when it began, and again when it was resumed at a bound.
+    """The settings of a run, as they were when it began or was last resumed.
 
     Attributes:
         agents: Which agent plays which role.
         deadlines: Seconds that an action may take.
-        asks: Whether somebody is there to be asked at a bound.
+        asks: Whether a person can be asked at a bound.
         state_dir: Where runs are kept, relative to the workspace.
-        prompts: What the agents are told that know prompts only: a template by action.
-        checks_money: Whether the money that is left is looked at before a command; runs that began earlier do not.
+        prompts: For agents that take prompts only: a template for each action.
+        checks_money: Whether the money that is left is checked before a command; runs that began earlier do not.
         hub: How many times the run had been started when they were decided; 0: before it began.
     """
 
@@ -168,7 +168,7 @@ class Checks(Record, frozen=True):
 
 
 class Accepted(Record, frozen=True):
-    """What was found when an answer came. Refused: ``code`` says why, and there is no receipt."""
+    """What was found when an answer came. If it was refused, ``code`` has the reason, and it has no receipt."""
 
     result_snapshot_id: str
     code: str = ""
@@ -177,11 +177,11 @@ class Accepted(Record, frozen=True):
     protected: list[str] = []
     """Files that the builder had to leave alone, and changed."""
     blamed: list[str] = []
-    """Files because of which an answer was refused, or is not taken before a person has said who changed them."""
+    """Files because of which an answer was refused, or waits until a person has decided who changed them."""
     notes: list[str] = []
     receipt: Receipt | None = None
     after: Shot | None = None
-    """The workspace behind an answer that was not refused."""
+    """The workspace after an answer that was not refused."""
     used: Usage | None = None
     """What an answer has used that was refused: the receipt of the one that is accepted counts it."""
 
@@ -204,7 +204,7 @@ class Gate(Record, frozen=True):
     stuck: str = ""
     """Why the command cannot be run at all: nothing that a builder could repair."""
     after: Shot | None = None
-    """The workspace behind the tests."""
+    """The workspace after the tests."""
 
 
 class TestRun(Record, frozen=True):
@@ -221,7 +221,7 @@ class TestRun(Record, frozen=True):
 
 
 class Stop(Record, frozen=True):
-    """Why a run cannot go on by itself."""
+    """Why a run cannot continue by itself."""
 
     kind: str
     task_id: str
@@ -297,7 +297,7 @@ class TaskResult(Record, frozen=True):
     before: Spent | None = None
     """What was used before it; an earlier version has that in ``spent``, too."""
     notes: list[Noted] = []
-    """What a task has done that failed, for whoever goes on with it."""
+    """What a failed task has done, for the worker that continues it."""
     settings: Settings | None = None
     """The settings that it had at its end, where it began with others."""
     left: list[str] = []

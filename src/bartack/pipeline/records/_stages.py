@@ -17,7 +17,7 @@ NEXT: Final[Mapping[TaskStage, frozenset[TaskStage]]] = {
     "spec": frozenset({"spec", "implement", "complete"}),
     "complete": frozenset(),
 }
-"""A stage follows itself where a person has let a run go on at its bound."""
+"""A stage follows itself where a person has resumed a run at its bound."""
 
 STAGES: Final[Mapping[str, TaskStage]] = {
     "implement": "implement",
@@ -36,7 +36,7 @@ class Stages:
         self._now: TaskStage = "start"
 
     def enter(self, stage: TaskStage) -> None:
-        """Go on to a stage.
+        """Enter a stage.
 
         Raises:
             PipelineError: It cannot follow the one before: the program is wrong, and does nothing more.

@@ -37,9 +37,9 @@ def say_answer(result: AgentResult, task: str, receipt: Receipt) -> str:
         parts.append(f"{len(receipt.artifacts)} artifact{'s' if len(receipt.artifacts) > 1 else ''} {size}")
     if result.usage.cost_usd:
         parts.append(f"${result.usage.cost_usd:.2f}")
-    told = ", ".join(part for part in parts if part)
+    text = ", ".join(part for part in parts if part)
     wanted = _texts(findings_of(result.event)) if "findings" in result.payload else ""
-    return cut_line(f"{receipt.agent.agent_id}  {told}{wanted}")
+    return cut_line(f"{receipt.agent.agent_id}  {text}{wanted}")
 
 
 def _texts(findings: list[Finding]) -> str:

@@ -40,7 +40,7 @@ def discover(
     Args:
         root: The workspace.
         paths: Its files, as a snapshot lists them.
-        prefer: Files that somebody named as likely.
+        prefer: Files that the settings name as likely.
         most: How many to name.
     """
     rated: list[tuple[int, bytes, Candidate]] = []

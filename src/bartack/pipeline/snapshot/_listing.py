@@ -49,7 +49,7 @@ class SnapshotOptions:
         exclude: Patterns of files to leave out.
         include: Patterns of ignored files that belong to it all the same.
         ignore: ``tree``: only ignore files inside the tree count, so that the same tree is the same snapshot for
-            everybody; ``git``: the user's own as well.
+            every user; ``git``: the user's own as well.
         threads: How many threads read files; 0: as many as are useful.
     """
 
@@ -95,10 +95,10 @@ class Lister:
                 raise
 
     def raw(self) -> bytes | None:
-        """What git says of the files, as it is; nothing if the workspace is not in git.
+        """The output of git about the files; nothing if the workspace is not in git.
 
         Raises:
-            SnapshotReadError: Git cannot tell.
+            SnapshotReadError: Git failed.
         """
         process, self._process = self._process, None
         if process is None:
@@ -111,10 +111,10 @@ class Lister:
         raise SnapshotReadError(self._root, f"git: {problem}")
 
     def parse(self, raw: bytes | None) -> Listing:
-        """The files, by what git said or, if it said nothing, by looking for them.
+        """The files, from the output of git or, without it, by reading directories.
 
         Raises:
-            SnapshotReadError: A directory cannot be read, or git cannot tell.
+            SnapshotReadError: A directory cannot be read, or git failed.
         """
         listing = _list_roots(self._root, self._options) if raw is None else self._from_git(raw)
         exclude = Patterns(self._options.exclude)

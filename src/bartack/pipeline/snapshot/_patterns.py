@@ -1,4 +1,4 @@
-"""Patterns of paths, as ``.gitignore`` files write them: which files a snapshot leaves out, which ones somebody may change."""
+"""Patterns of paths, as ``.gitignore`` files write them: which files a snapshot leaves out, which ones an agent may change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Patterns:
         return verdict
 
     def match_directory(self, path: bytes) -> bool:
-        """Whether everything in a directory fits, so that nobody has to look into it."""
+        """Whether everything in a directory fits, so that it need not be read."""
         return self._plain and self.match(path + b"/")
 
 

@@ -1,4 +1,4 @@
-"""Sections of a Markdown file, and whether an edit stayed inside those that somebody may edit.
+"""Sections of a Markdown file, and whether an edit stayed inside those that an agent may edit.
 
 A section runs from its heading to the next heading of the same or a higher level, and includes what is below it. Headings inside
 fenced code are text. Lines are compared byte for byte.
@@ -97,7 +97,7 @@ def _blank(text: bytes, titles: Collection[str]) -> list[bytes]:
         heading = headings.get(number)
         if heading is not None and (not level or heading.level <= level):
             level = heading.level if heading.title in titles else 0
-            # Whether the heading is the last line of the file, and so has no line end, is no matter of the outside.
+            # A heading that is the last line of the file has no line end: that is not a change outside.
             kept.append(line.rstrip(b"\r\n") + b"\n" + BLANK if level else line)
         elif not level:
             kept.append(line)

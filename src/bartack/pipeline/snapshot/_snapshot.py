@@ -1,4 +1,4 @@
-"""What the workspace holds, as one id: the same tree has the same id, for everybody, everywhere.
+"""What the workspace holds, as one id: the same tree has the same id, for every user, everywhere.
 
 An id is made of the mode, the size, the checksum and the path of each file, sorted by path. No time, owner or absolute path is
 part of it. A capture reads only files that changed since the last one (``_statcache.py``), and none at all if none did.
@@ -35,7 +35,7 @@ def capture(root: str | Path, options: SnapshotOptions | None = None, cache: Pat
 
     Raises:
         SnapshotReadError: Something cannot be read: a snapshot is complete or it is not made.
-        SnapshotUnstableError: Somebody writes a file all the time.
+        SnapshotUnstableError: A file is being written all the time.
     """
     options = options or SnapshotOptions()
     place = os.path.realpath(root)
@@ -46,14 +46,14 @@ def capture(root: str | Path, options: SnapshotOptions | None = None, cache: Pat
         raw = lister.raw()
     finally:
         lister.close()
-    told = _digest(raw, options)
-    if whole is not None and told == whole.told:
+    listed = _digest(raw, options)
+    if whole is not None and listed == whole.listed:
         return Snapshot(whole.id, "git", known.entries)
     listing = lister.parse(raw)
     made = _Capture(os.fsencode(place), listing, known)
     files = made.run(options.threads)
     id_ = snapshot_id(files)
-    known.save(files, told, made.folders, id_)
+    known.save(files, listed, made.folders, id_)
     return Snapshot(id_, listing.source, lambda: files, listing.notes)
 
 

@@ -36,9 +36,9 @@ class Record(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Whole(msgspec.Struct, array_like=True, frozen=True):
-    """A snapshot in which every file was sure: what git said of it, its directories, and its id."""
+    """A snapshot in which every file was sure: the digest of git's listing, its directories, and its id."""
 
-    told: bytes
+    listed: bytes
     folders: list[bytes]
     id: str
 
@@ -147,14 +147,14 @@ class StatCache:
             )
         return make_entry(path, found.st_mode, found.st_size, digest)
 
-    def save(self, files: Sequence[FileEntry], told: bytes, folders: Iterable[bytes], id_: str) -> None:
+    def save(self, files: Sequence[FileEntry], listed: bytes, folders: Iterable[bytes], id_: str) -> None:
         """Keep what was learned, and the snapshot as a whole. Nothing is written if nothing is new."""
         if self._file is None:
             return
         records = (self._by_path or {}) | self._learned
         kept = [records[entry.path] for entry in files if entry.path in records]
-        sure = bool(told) and len(kept) == len(files)
-        whole = Whole(told, sorted(folders), id_) if sure else None
+        sure = bool(listed) and len(kept) == len(files)
+        whole = Whole(listed, sorted(folders), id_) if sure else None
         if not self._learned and whole == self._kept.whole:
             return
         try:

@@ -21,9 +21,9 @@ NEEDED: Final = (2, 38)
 """The first version that merges without a work tree, which is what makes a merge safe to kill."""
 TIMEOUT_S: Final = 600.0
 PATIENCE_S: Final = 10.0
-"""How long a lock of somebody else is waited for."""
+"""How long to wait for a lock of another process."""
 MOST_SHOWN: Final = 2000
-NOBODY: Final = ("user.name=Bartack", "user.email=bartack@localhost")
+DEFAULT_AUTHOR: Final = ("user.name=Bartack", "user.email=bartack@localhost")
 
 _LOCKED: Final = re.compile(rb"Unable to create '(.+?\.lock)': File exists", re.DOTALL)
 _BEGAN: Final = time.time()
@@ -104,8 +104,8 @@ class Git:
             words: The command.
             given: What it reads.
             env: Variables of its environment.
-            fine: The statuses that are no failure.
-            author: It makes a commit, and somebody has to have made it.
+            fine: The statuses that are not a failure.
+            author: It makes a commit, which needs an author.
 
         Raises:
             GitError: It failed, cannot be run, or took too long.
@@ -140,7 +140,7 @@ class Git:
         """Settings that name an author, where the user's name none."""
         if self._identity is None:
             known = self._run(("user.useConfigOnly=true",), ("var", "GIT_COMMITTER_IDENT"), b"", {})
-            self._identity = () if known.status == 0 else NOBODY
+            self._identity = () if known.status == 0 else DEFAULT_AUTHOR
         return self._identity
 
     def _is_worth_another_try(self, done: Done, until: float) -> bool:
@@ -166,16 +166,16 @@ def _git() -> str:
     return found
 
 
-def check_version(told: str) -> None:
-    """Raise unless a version, as ``git --version`` tells it, is one that can be used.
+def check_version(version: str) -> None:
+    """Raise unless a version, as ``git --version`` prints it, is new enough.
 
     Raises:
         GitError: It is too old.
     """
-    found = re.search(r"(\d+)\.(\d+)", told)
+    found = re.search(r"(\d+)\.(\d+)", version)
     if found is None or (int(found[1]), int(found[2])) < NEEDED:
         raise GitError(
-            "git", f"tasks side by side need version {NEEDED[0]}.{NEEDED[1]} or newer; this is {told!r}"
+            "git", f"tasks side by side need version {NEEDED[0]}.{NEEDED[1]} or newer; this is {version!r}"
         )
 
 

@@ -83,9 +83,9 @@ def end_review(place: Place, lane: Lane, settings: Settings) -> list[str]:
 
 def _changed(git: Git, lane: Lane, commit: str) -> list[bytes]:
     """The paths that differ from what the reviewer began with, seen from the workspace."""
-    told = git.done("diff-tree", "-r", "-z", "--name-only", "--no-renames", lane.start, commit).out
+    listed = git.done("diff-tree", "-r", "-z", "--name-only", "--no-renames", lane.start, commit).out
     prefix = os.fsencode(f"{lane.prefix}/") if lane.prefix else b""
-    return [path.removeprefix(prefix) for path in told.split(b"\0") if path and path.startswith(prefix)]
+    return [path.removeprefix(prefix) for path in listed.split(b"\0") if path and path.startswith(prefix)]
 
 
 def _bring(trees: Trees, place: Place, lane: Lane, path: str) -> bool:

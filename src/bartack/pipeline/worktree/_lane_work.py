@@ -1,4 +1,4 @@
-"""What a task does before its first command when it has a worktree of its own, and what it is told of conflicts."""
+"""What a task does before its first command when it has a worktree of its own, and its findings about conflicts."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ async def enter(ctx: Context, settings: Settings, task_id: str, lane: Lane) -> i
 
 
 def conflict_findings(lane: Lane) -> list[Finding]:
-    """What the builder is told of the conflicts of its work with that of other tasks."""
-    told = (
+    """The findings for the builder about conflicts of its work with that of other tasks."""
+    message = (
         "other tasks have changed this, too: where both versions are marked in the file, make one of them that does "
         "both; where they are not, decide which one is right"
     )
-    return [Finding(told, path=path, severity="blocker") for path in lane.conflicts]
+    return [Finding(message, path=path, severity="blocker") for path in lane.conflicts]

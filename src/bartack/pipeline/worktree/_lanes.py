@@ -40,7 +40,7 @@ def place_of(run_dir: str, lane: Lane) -> Place:
 
 
 def check_place(place: Place) -> None:
-    """See that the worktree is there in which somebody is to work.
+    """Check that the worktree of a task is there.
 
     Raises:
         WorktreeError: It is gone.
@@ -92,7 +92,7 @@ def commit_work(place: Place, lane: Lane, task: TaskRecord, what: str, key: str)
         lane: The worktree.
         task: Whose.
         what: What was done.
-        key: The key of who did it; empty if it was nobody's command.
+        key: The key of the command that did it; empty if it was not a command.
     """
     trees = _trees(place)
     title = f": {task.title}" if task.title else ""

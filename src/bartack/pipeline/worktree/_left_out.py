@@ -44,8 +44,8 @@ def find_ignored(git: Git, paths: Sequence[str]) -> list[str]:
     if not paths:
         return []
     given = b"".join(os.fsencode(path) + b"\0" for path in paths)
-    told = git.done("check-ignore", "-z", "--stdin", given=given, fine=(0, 1)).out.split(b"\0")
-    return [os.fsdecode(path) for path in told if path]
+    listed = git.done("check-ignore", "-z", "--stdin", given=given, fine=(0, 1)).out.split(b"\0")
+    return [os.fsdecode(path) for path in listed if path]
 
 
 def find_left(git: Git, start: str, artifacts: Sequence[str], prefix: str = "") -> list[str]:
@@ -59,19 +59,19 @@ def find_left(git: Git, start: str, artifacts: Sequence[str], prefix: str = "") 
     """
     below = [f"{prefix}/{path}" if prefix else path for path in artifacts]
     there = [path for path in below if os.path.lexists(os.path.join(git.place, path))]
-    told = dict.fromkeys(find_ignored(git, there), "is ignored by git and is not on the branch")
-    told |= dict.fromkeys(find_unborn(git), "is a repository without a commit and is not on the branch")
+    left = dict.fromkeys(find_ignored(git, there), "is ignored by git and is not on the branch")
+    left |= dict.fromkeys(find_unborn(git), "is a repository without a commit and is not on the branch")
     raw = git.done("diff-tree", "-r", "-z", "--raw", "--no-renames", start, "HEAD").out.split(b"\0")
     for facts, path in zip(raw[::2], raw[1::2], strict=False):
         if facts.split(b" ")[1] == b"160000":
-            told[os.fsdecode(path)] = (
+            left[os.fsdecode(path)] = (
                 "is a repository of its own: the branch has the name of its commit, not its files"
             )
     status = git.done("status", "--porcelain=v2", "-z", "--ignore-submodules=none").out
     for item in status.split(b"\0"):
         words = item.split(b" ", 8)
         if len(words) == 9 and words[2].startswith(b"S") and words[2][2:] != b"..":
-            told.setdefault(
+            left.setdefault(
                 os.fsdecode(words[8]), "has changes that are not committed there and are not on the branch"
             )
-    return [f"{path} {problem}" for path, problem in sorted(told.items())]
+    return [f"{path} {problem}" for path, problem in sorted(left.items())]

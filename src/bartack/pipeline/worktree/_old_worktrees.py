@@ -1,4 +1,7 @@
-"""The worktrees that runs have left: where they are when a run goes on, and how they go when nobody needs them any more."""
+"""The worktrees that runs have left: where they are when a run is resumed, and how they are removed.
+
+How one worktree is removed is in ``_removal.py``.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ class Cleared(msgspec.Struct):
         archives: Where the ignored files of those are.
         kept: Those that stay, each with the reason.
         branches: Branches that stay, because their work is on no other one.
-        left: What killed commands have left, and nobody has looked into.
+        left: What killed commands have left, unread.
     """
 
     removed: list[str] = []
@@ -46,7 +49,7 @@ class Cleared(msgspec.Struct):
 
 
 def resumed_places(run_dir: Path, workspace: Path, settings: Settings) -> list[Place]:
-    """Where agents of a run work that goes on: in the workspace, or in the worktrees that are there.
+    """Where the agents of a resumed run work: in the workspace, or in the worktrees that are there.
 
     A worktree that was moved, with everything around it, is made known to git at its new place.
     """
@@ -56,8 +59,8 @@ def resumed_places(run_dir: Path, workspace: Path, settings: Settings) -> list[P
     if settings.parallel.tasks < 2:
         places.append(Place(run_dir=str(run_dir), workspace=str(workspace), root=str(workspace)))
     for name in list_trees(trees):
-        with suppress(GitError):  # the task whose worktree it is will say what is wrong with it
-            trees.mend(name)
+        with suppress(GitError):  # the task whose worktree it is reports what is wrong with it
+            trees.repair(name)
             if REVIEW in name:
                 continue
             lane = Lane(name=name, start="", prefix=prefix)
@@ -150,7 +153,7 @@ def clear_trees(run_dir: Path, workspace: Path) -> Cleared:
             cleared.branches = [str(error)]
     folder = Path(os.path.abspath(trees_of(str(run_dir))))
     cleared.left = sorted(str(path) for path in folder.glob(f"*{LEFT}*"))
-    with suppress(OSError):  # what is still in it is told above
+    with suppress(OSError):  # what is still in it is reported above
         folder.rmdir()
         folder.parent.rmdir()
     return cleared

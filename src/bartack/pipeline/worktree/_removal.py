@@ -85,7 +85,7 @@ def _check_deserted(path: str, patience_s: float) -> None:
 
 
 def who_is_inside(path: str) -> list[int]:
-    """The processes that have their working directory in a worktree, as far as this system tells."""
+    """The processes that have their working directory in a worktree, as far as this system reports them."""
     inside: list[int] = []
     place = os.path.realpath(path)
     for entry in Path("/proc").glob("[0-9]*/cwd"):

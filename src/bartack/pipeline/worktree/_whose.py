@@ -79,8 +79,8 @@ def find_unwanted(git: Git, run_dir: str) -> list[str]:
         git: Git in a work tree.
         run_dir: The run: its hub, the processes above it and those of its terminal count as the terminal.
     """
-    told = git.done("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").out
-    items = [(item[:2], item[3:]) for item in told.split(b"\0") if item and not item.endswith(b"/")]
+    listed = git.done("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames").out
+    items = [(item[:2], item[3:]) for item in listed.split(b"\0") if item and not item.endswith(b"/")]
     if not items:
         return []
     noise = {path for state, path in items if state == b"??" and NOISE.match(path)}
@@ -173,10 +173,10 @@ def _at_other_times(place: Place, changes: list[Change], attempts: list[Attempt]
 
 def _seconds(moment: str) -> float | None:
     try:
-        told = datetime.fromisoformat(moment)
+        when = datetime.fromisoformat(moment)
     except ValueError:
         return None
-    return (told if told.tzinfo else told.replace(tzinfo=UTC)).timestamp()
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
 
 
 # Git.

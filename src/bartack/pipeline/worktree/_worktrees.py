@@ -112,11 +112,11 @@ class Trees:
         path = self.path(name)
         if not os.path.isfile(os.path.join(path, ".git")):
             branch = self.branch(name)
-            told = (
+            problem = (
                 f"the worktree is gone; the branch {branch} has its last commit "
                 f"(git worktree add -f {path!r} {branch} brings it back)"
             )
-            raise WorktreeError(path, told)
+            raise WorktreeError(path, problem)
         return Git(path, (*self.own, f"/worktrees/{os.path.basename(self._admin(path))}/"))
 
     # The base.
@@ -198,17 +198,17 @@ class Trees:
     def _check_links(self, links: list[bytes], *, setup: bool) -> None:
         name = os.fsdecode(links[0])
         if not setup:
-            told = (
+            problem = (
                 f"a worktree would have nothing in {name!r}, which is a repository of its own; set parallel.setup "
                 'to a command that brings it, like ["git", "submodule", "update", "--init"], or parallel.tasks = 1'
             )
-            raise WorktreeError(self.root, told)
+            raise WorktreeError(self.root, problem)
         status = self.git.done("status", "--porcelain=v2", "-z", "--ignore-submodules=none").out
         for item in status.split(b"\0"):
             words = item.split(b" ", 8)
             if len(words) == 9 and words[2].startswith(b"S") and words[2][2:] != b"..":
-                told = f"{os.fsdecode(words[8])!r} has changes that are not committed there, and no worktree would have them"
-                raise WorktreeError(self.root, told)
+                problem = f"{os.fsdecode(words[8])!r} has changes that are not committed there, and no worktree would have them"
+                raise WorktreeError(self.root, problem)
 
     # Worktrees.
 
@@ -243,10 +243,10 @@ class Trees:
     def _admin(self, path: str) -> str:
         """Where git keeps what it knows of a worktree; empty if there is no worktree."""
         try:
-            told = Path(path, ".git").read_bytes()
+            content = Path(path, ".git").read_bytes()
         except OSError:
             return ""
-        return os.fsdecode(told.removeprefix(b"gitdir: ").removesuffix(b"\n"))
+        return os.fsdecode(content.removeprefix(b"gitdir: ").removesuffix(b"\n"))
 
     def _put_aside(self, path: str) -> None:
         """Make room for a worktree: what a killed command has left there is kept, under another name."""
@@ -269,8 +269,8 @@ class Trees:
         common = os.path.join(self.root, self.git("rev-parse", "--git-common-dir"))
         own = os.path.realpath(path)
         for noted in Path(common, "worktrees").glob("*/gitdir"):
-            told = os.fsdecode(noted.read_bytes().removesuffix(b"\n"))
-            if os.path.realpath(os.path.dirname(told)) == own:
+            file = os.fsdecode(noted.read_bytes().removesuffix(b"\n"))
+            if os.path.realpath(os.path.dirname(file)) == own:
                 return str(noted.parent)
         return ""
 
@@ -282,7 +282,7 @@ class Trees:
         elif not self.git.test("merge-base", "--is-ancestor", start, tip):
             raise WorktreeError(branch, f"this branch is there already, and does not come from {start[:12]}")
 
-    def mend(self, name: str) -> None:
+    def repair(self, name: str) -> None:
         """Make a worktree that was moved known to git at its new place.
 
         Raises:
@@ -318,8 +318,8 @@ class Trees:
         found = git.find("symbolic-ref", "--quiet", "HEAD")
         if found != ref:
             at = found.removeprefix("refs/heads/") or "no branch"
-            told = f"it is on {at}, not on {self.branch(name)}: nothing was committed (git switch {self.branch(name)})"
-            raise WorktreeError(git.place, told)
+            problem = f"it is on {at}, not on {self.branch(name)}: nothing was committed (git switch {self.branch(name)})"
+            raise WorktreeError(git.place, problem)
         git("add", "--all", "--", *_everything(), *leaving_out(find_unborn(git)))
         if git.test("diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv"):
             return git("rev-parse", "HEAD")
@@ -364,7 +364,7 @@ class Trees:
         return Merged(commit=merged)
 
     def mark(self, merged: Merged, message: str) -> str:
-        """A merge with its conflicts marked in the files, for somebody to settle; no branch is moved."""
+        """A merge with its conflicts marked in the files, to be resolved by hand or by an agent; no branch is moved."""
         words = ("commit-tree", merged.tree, "-p", merged.theirs, "-p", merged.ours)
         return self.git.done(*words, given=message.encode(), author=True).line
 
@@ -376,11 +376,11 @@ class Trees:
         return tip
 
     def _check_free(self, ref: str) -> None:
-        """A branch that somebody has checked out would be moved under their feet."""
+        """Refuse to move a branch that is checked out."""
         listed = self.git("worktree", "list", "--porcelain").split("\n\n")
-        for told in listed:
-            if told.endswith(f"\nbranch {ref}") or f"\nbranch {ref}\n" in told:
-                at = told.partition("\n")[0].removeprefix("worktree ")
+        for tree in listed:
+            if tree.endswith(f"\nbranch {ref}") or f"\nbranch {ref}\n" in tree:
+                at = tree.partition("\n")[0].removeprefix("worktree ")
                 raise WorktreeError(ref.removeprefix("refs/heads/"), f"it is checked out at {at!r}")
 
     # The end.
@@ -417,16 +417,16 @@ def look_at(git: Git, needed_by: str = "parallel.tasks") -> tuple[str, str, str]
     """The commit of HEAD, its branch, and where the workspace is in its repository; empty if it is on no branch, or at the top.
 
     Raises:
-        WorktreeError: It is no repository, has no commit yet, or is in the middle of a merge.
+        WorktreeError: It is not a repository, has no commit yet, or is in the middle of a merge.
         GitError: Git is missing or too old.
     """
     check_version(git("--version"))
     try:
-        told, _, prefix = git("rev-parse", "--is-inside-work-tree", "--show-prefix").partition("\n")
+        inside, _, prefix = git("rev-parse", "--is-inside-work-tree", "--show-prefix").partition("\n")
     except GitError as error:
-        told = f"{error.problem}; {needed_by} needs a repository"
-        raise WorktreeError(git.place, told) from None
-    if told != "true":
+        problem = f"{error.problem}; {needed_by} needs a repository"
+        raise WorktreeError(git.place, problem) from None
+    if inside != "true":
         raise WorktreeError(git.place, "it has no work tree")
     if git("ls-files", "--unmerged", "-z"):
         raise WorktreeError(git.place, "a merge is not finished there; finish or abort it first")
@@ -443,11 +443,11 @@ def check_names(git: Git) -> None:
         WorktreeError: A branch is called ``bartack``.
     """
     if git.find("rev-parse", "--verify", "--quiet", "refs/heads/bartack"):
-        told = (
+        problem = (
             "a branch is called 'bartack', so git can make no branch 'bartack/RUN/TASK' beside it; rename it "
             "(git branch -m bartack NAME)"
         )
-        raise WorktreeError(git.place, told)
+        raise WorktreeError(git.place, problem)
 
 
 def check_nested(git: Git, state_dir: str) -> None:
@@ -458,11 +458,11 @@ def check_nested(git: Git, state_dir: str) -> None:
     """
     unborn = find_unborn(git, state_dir)
     if unborn:
-        told = (
+        problem = (
             f"{unborn[0]!r} is a repository without a commit, and no worktree would have its files; make a commit there, "
             "name it in .gitignore, or set parallel.tasks = 1"
         )
-        raise WorktreeError(git.place, told)
+        raise WorktreeError(git.place, problem)
 
 
 def find_marks(folder: str, paths: list[str]) -> list[str]:
@@ -472,15 +472,15 @@ def find_marks(folder: str, paths: list[str]) -> list[str]:
         try:
             content = Path(folder, path).read_bytes()
         except OSError:
-            continue  # whoever settled it has deleted the file
+            continue  # the conflict was resolved by deleting the file
         if all(any(line.startswith(mark) for line in content.splitlines()) for mark in MARKS):
             left.append(path)
     return left
 
 
-def _refusal(told: bytes) -> str:
+def _refusal(output: bytes) -> str:
     """Why git did not merge: its first line, and the first of the files that it names below."""
-    lines = told.decode("utf-8", "replace").strip("\n").splitlines()
+    lines = output.decode("utf-8", "replace").strip("\n").splitlines()
     names = [line.strip() for line in lines if line.startswith("\t")]
     first = lines[0] if lines else "git did not say why"
     if not names:

@@ -1022,7 +1022,7 @@ def test_the_deadline_is_told_as_a_moment_and_moves_with_no_attempt(tmp_path: Pa
 
 
 def test_a_new_process_has_said_nothing() -> None:
-    assert (Link().heard, Link().beats) == (False, False)
+    assert (Link().has_written, Link().beats) == (False, False)
 
 
 def test_a_command_has_everything_an_agent_needs(tmp_path: Path) -> None:

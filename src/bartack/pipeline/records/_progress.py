@@ -1,4 +1,7 @@
-"""How far a run of the pipeline is: its stage, its tasks, and what each agent said last. A pure fold of the journal."""
+"""How far a run of the pipeline is: its stage, its tasks, and the last answer of each agent. A pure fold of the journal.
+
+What the entries of the journal mean is in ``_facts.py``.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class TaskProgress(msgspec.Struct):
 
 
 class AgentWord(Record, frozen=True):
-    """What an agent said last."""
+    """The last answer of an agent."""
 
     event: str
     task_id: str
@@ -82,8 +85,8 @@ def read_progress(run_dir: str | os.PathLike[str]) -> Progress:
     return fold(read_facts(run_dir))
 
 
-class Standing:
-    """How far a run is, looked at again and again: what was read once is not read again."""
+class ProgressReader:
+    """How far a run is, read again and again: each entry of the journal is read once."""
 
     def __init__(self, run_dir: str | os.PathLike[str]) -> None:
         self._run_dir = run_dir
@@ -104,7 +107,7 @@ class Standing:
         return self._folding.progress
 
     def close(self) -> None:
-        """Let go of the journal."""
+        """Close the journal."""
         if self._reader is not None:
             self._reader.close()
             self._reader = None
@@ -124,7 +127,7 @@ class _Fold:
         self._tasks: dict[str, TaskProgress] = {}
         self._paths: dict[str, TaskProgress] = {}
         self._stages: dict[str, Stage] = {}
-        """How far each task is that is under way: the one that is least far tells how far the run is."""
+        """The stage of each task that is under way; the earliest of them is the stage of the run."""
         self._changed: set[str] = set()
 
     def take(self, fact: Fact) -> None:
@@ -157,7 +160,7 @@ class _Fold:
             self._end(fact)
 
     def _abort(self) -> None:
-        """Nothing goes on any more: what was under way is not, and what waited will not be done."""
+        """The run has ended: tasks that were under way are aborted, and those that waited are skipped."""
         for task in self._tasks.values():
             if task.status in {"running", "conflict"}:
                 task.status = "aborted"
