@@ -26,10 +26,9 @@ from bartack.runtime.context.shell import check_options
 from bartack.runtime.context.tool_functions import ToolFunction, tools_by_name
 from bartack.runtime.protocol.steps import AskArgs, CommandArgs, OutputArgs, ThinkArgs, ThinkOutcome
 from bartack.runtime.protocol.values import Buffer, Codec, codec, encode, schema_of
-from bartack.runtime.scheduler.operations import StepOp
+from bartack.runtime.scheduler.operations import PromptOp, StepOp
 from bartack.runtime.scheduler.results import Reply
 from bartack.runtime.scheduler.scheduler import Scheduler
-from bartack.runtime.scheduler.tool_calls import PromptOp
 
 if TYPE_CHECKING:
     from bartack.agents import AgentResult

@@ -26,7 +26,7 @@ from bartack.runtime.context.watch import WatchMembers
 from bartack.runtime.context.workers import WorkerMembers
 from bartack.runtime.protocol.steps import Args, FailArgs, SleepArgs
 from bartack.runtime.protocol.values import Codec, codec, plain_or_repr
-from bartack.runtime.scheduler.bodies import BodyOp, FileOp, Retry
+from bartack.runtime.scheduler.body import BodyOp, FileOp, Retry
 from bartack.runtime.scheduler.branches import TaskGroup, Timeout, as_coroutine, gather, gather_outcomes
 from bartack.runtime.scheduler.operations import NoteOp, StepOp
 from bartack.runtime.scheduler.results import Budget, Outcome

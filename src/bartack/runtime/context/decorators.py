@@ -13,7 +13,7 @@ from bartack.runtime.context.context import Context
 from bartack.runtime.context.definitions import Shape, StepFunction, Worker, WorkerCall, body_options
 from bartack.runtime.context.part import Seconds, limit_of
 from bartack.runtime.protocol.values import UnsupportedTypeError
-from bartack.runtime.scheduler.bodies import Retry
+from bartack.runtime.scheduler.body import Retry
 
 __all__ = ["Retry", "StepFunction", "Worker", "WorkerCall", "find_worker", "step", "worker"]
 

@@ -29,7 +29,7 @@ from bartack.runtime.protocol.values import (
     encode_atoms,
     object_schema,
 )
-from bartack.runtime.scheduler.bodies import BodyOp, BodyOptions, Retry
+from bartack.runtime.scheduler.body import BodyOp, BodyOptions, Retry
 from bartack.runtime.scheduler.operations import AnyOp, StepOp, here, outside_worker
 
 P = ParamSpec("P")
@@ -323,7 +323,7 @@ class WorkerCall(Generic[R_co]):
 
     def __await__(self) -> Generator[AnyOp, object, R_co]:
         """Run it as a child and wait for its result."""
-        if here.scheduler is None:
+        if here.watcher is None:
             raise outside_worker(self.worker.name)
         results = yield from delegate_op([self], "fail", None, None).__await__()
         return results[0]
@@ -349,7 +349,7 @@ class WorkerCall(Generic[R_co]):
             file, line = self._place
             frame = sys._getframe(1)  # noqa: SLF001 - the only way to see where it was thrown away
             # Which code has made it is not known; if it was another one, there is the warning.
-            if here.scheduler is not None and here.scheduler.forget(
+            if here.watcher is not None and here.watcher.forget(
                 f"the worker {self.worker.name}", shown_place(file, line), None, frame
             ):
                 return
@@ -438,7 +438,7 @@ class StepFunction(Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> BodyOp[R_co]:
         """The step with these arguments, to be awaited in a worker."""
-        if here.scheduler is None:
+        if here.watcher is None:
             raise outside_worker(self.options.name)
         written, own_args, own_kwargs = self._shape.take(args, kwargs, self._what)
         return BodyOp(self.options, self.function, own_args, own_kwargs, written, self._shape.result)

@@ -20,7 +20,7 @@ from bartack.core import RealDisk, StateDir, is_secret_name, write_file, write_i
 from bartack.errors import BartackError, FileAccessError
 from bartack.runtime.protocol.steps import AppendIntent
 from bartack.runtime.protocol.values import Buffer, Codec, codec, encode
-from bartack.runtime.scheduler.bodies import FileOp
+from bartack.runtime.scheduler.body import FileOp
 from bartack.runtime.scheduler.entropy import Entropy
 from bartack.runtime.scheduler.operations import NoteOp
 

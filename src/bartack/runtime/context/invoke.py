@@ -63,7 +63,7 @@ def report_end(worker: Worker[..., object], scheduler: Scheduler) -> f.Result | 
         return f.Failed(e=f.ErrorData(type=_SESSION_FAILED, message=error.message))
     if error is not None:
         return f.Failed(e=describe_error(error, path), origin=origin_of(error))
-    v, ref = scheduler.pack(
+    v, ref = scheduler.requests.pack(
         worker.shape.result.encode(value, f"the result of {worker.name}", worker.function)
     )
     return f.Result(v=v, ref=ref)

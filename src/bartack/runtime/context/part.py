@@ -72,7 +72,7 @@ def limit_of(duration: Seconds | None) -> float | None:
 
 def limit_here(scheduler: Scheduler, kind: str, duration: Seconds | None) -> float | None:
     """The limit of a wait: as given, or else as a block around it says; ``None`` if neither says anything."""
-    return scheduler.current.limits.get(kind) if duration is None else seconds_of(duration)
+    return scheduler.queue.current.limits.get(kind) if duration is None else seconds_of(duration)
 
 
 class DefaultLimits:
@@ -88,7 +88,7 @@ class DefaultLimits:
 
     def __enter__(self) -> None:
         self._scheduler.check_here("ctx.timeouts")
-        branch = self._scheduler.current
+        branch = self._scheduler.queue.current
         self._entered.append((branch, branch.limits))
         branch.limits = {**branch.limits, **self._limits}
 

@@ -78,7 +78,7 @@ class Surroundings(Protocol):
         ...
 
 
-class _Senses:
+class _SeededEntropy:
     """The time and chance of a run in memory."""
 
     def __init__(self, clock: Clock, seed: int) -> None:
@@ -123,7 +123,7 @@ class MemoryWorker:
         """The process is gone: nothing in it goes on."""
         self._dead = True
         if self._scheduler is not None:
-            self._scheduler.bury()
+            self._scheduler.discard()
         if self._bodies is not None:
             # Threads cannot be killed: they are waited for, and what they did counts for nothing.
             self._bodies.abandon()
@@ -157,7 +157,7 @@ class MemoryWorker:
         facts = facts_of(welcome, self.path, worker)
         store = self._run.store
         scheduler = self._scheduler = Scheduler(facts, os.environ, self._say, store, self._run.entropy)
-        scheduler.works = self._bodies = Bodies(scheduler, DEFAULTS["step"])
+        scheduler.requests.executor = self._bodies = Bodies(scheduler, DEFAULTS["step"])
         data = store.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
         coroutine = call_worker(worker, scheduler, data)
         self._begin = lambda: scheduler.start(coroutine)
@@ -167,7 +167,7 @@ class MemoryWorker:
         if scheduler is not None and worker is not None and scheduler.ended and not self._reported:
             if scheduler.aborted and self.busy is not None:
                 return  # the outcomes of its bodies count
-            scheduler.bury()
+            scheduler.discard()
             self._say_end(report_end(worker, scheduler))
 
     def _say_end(self, frame: f.Frame) -> None:
@@ -201,7 +201,7 @@ class MemoryRun:
         self.load = load
         self.clock = clock
         self.store = MemoryStore()
-        self.entropy = _Senses(clock, seed)
+        self.entropy = _SeededEntropy(clock, seed)
         self.journal: MortalJournal
         self.hub: MemoryHub
         self._worker, self._arguments = call

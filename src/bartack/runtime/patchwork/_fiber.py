@@ -90,7 +90,7 @@ class Fiber(Generator[AnyOp, object, object]):
         if self._ended:
             raise StopIteration
         self._inward = value, error
-        self._owner = here.scheduler, here.body
+        self._owner = here.watcher, here.body
         if self._thread is None:
             self._start()
         else:
@@ -123,7 +123,7 @@ class Fiber(Generator[AnyOp, object, object]):
 
     def _main(self) -> None:
         _current.fiber = self
-        here.scheduler, here.body = self._owner
+        here.watcher, here.body = self._owner
         try:
             self._result = self._function()
         except BaseException as error:  # noqa: BLE001 - the boundary of the program: whatever it raises is its outcome

@@ -21,8 +21,7 @@ from bartack.runtime.patchwork._patterns import Written, as_type
 from bartack.runtime.patchwork._values import decoded, plain, text
 from bartack.runtime.protocol.steps import AskArgs, ThinkOutcome, ToolSpec
 from bartack.runtime.protocol.values import Buffer, encode
-from bartack.runtime.scheduler.operations import StepOp
-from bartack.runtime.scheduler.tool_calls import Tool
+from bartack.runtime.scheduler.operations import StepOp, Tool
 
 Block = Callable[[], object]
 WrittenTool = tuple[str, str, Block]

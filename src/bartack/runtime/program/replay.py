@@ -179,7 +179,7 @@ def _replay_worker(
             scheduler.start(coroutine)
             scheduler.take(f.History(past=past))
         finally:
-            scheduler.bury()
+            scheduler.discard()
     except BartackError as error:
         return Difference(worker.path, error.message)
     fatal = scheduler.fatal

@@ -244,7 +244,7 @@ class WorkerProcess:
         self._slow.end_turn()
         if scheduler.aborted:
             self._await_bodies()
-        scheduler.close()
+        scheduler.requests.close()
         return report_end(worker, scheduler)
 
     def _await_bodies(self) -> None:
@@ -266,7 +266,9 @@ class WorkerProcess:
         welcome = self._welcome
         facts = facts_of(welcome, self._order.path, worker)
         scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
-        scheduler.works = self._bodies = Bodies(scheduler, self._timeouts.limit("step"), self._scoreboard)
+        scheduler.requests.executor = self._bodies = Bodies(
+            scheduler, self._timeouts.limit("step"), self._scoreboard
+        )
         return scheduler
 
     def _end_bodies(self) -> None:

@@ -17,7 +17,7 @@ from bartack.runtime.context import decorators as _worker
 from bartack.runtime.context.context import Context
 from bartack.runtime.context.decorators import find_worker, step, worker
 from bartack.runtime.context.definitions import StepFunction, Worker, WorkerCall
-from bartack.runtime.scheduler.bodies import Retry
+from bartack.runtime.scheduler.body import Retry
 
 if TYPE_CHECKING:
     from bartack.runtime import Context as HiddenContext
