@@ -122,10 +122,10 @@ class Requests:
         return wake_up
 
     def _send_pending(self, pending: Pending) -> None:
-        if isinstance(pending, WorkOp):
-            self.executor.begin(pending)
-        elif isinstance(pending, StepOp):
+        if isinstance(pending, StepOp):
             self._send_step(pending)
+        elif isinstance(pending, WorkOp):
+            self.executor.begin(pending)
         elif isinstance(pending, Deadline):
             self._send_deadline(pending)
         elif not isinstance(pending, Counted):
