@@ -1,4 +1,4 @@
-"""Functions as tools of a prompt: their names, docstrings and annotations are what an agent is told of them."""
+"""Functions as tools of a prompt: an agent gets their names, docstrings and annotations."""
 
 from __future__ import annotations
 

@@ -93,8 +93,8 @@ def synchronous(ctx: Context) -> None: ...
         (endless, "an async generator cannot be a worker"),
         (no_context, "its first parameter must be ctx"),
         (options_by_name, "a worker cannot take **kwargs"),
-        (wrong_type, "set cannot travel"),
-        (wrong_result, "set cannot travel"),
+        (wrong_type, "set cannot be serialised"),
+        (wrong_result, "set cannot be serialised"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -118,14 +118,14 @@ def test_a_name_that_cannot_be_part_of_a_path_is_refused() -> None:
     async def plain(ctx: Context) -> None: ...
 
     plain.__qualname__ = "plain"
-    with pytest.raises(WorkerDefinitionError, match="is no name for a worker"):
+    with pytest.raises(WorkerDefinitionError, match="is not a name for a worker"):
         worker(name="a/b")(plain)
 
 
 def test_an_annotation_defined_further_down_is_looked_up_at_the_first_use() -> None:
     described = reader(Later())
 
-    with pytest.raises(TypeError, match="Later cannot travel"):
+    with pytest.raises(TypeError, match="Later cannot be serialised"):
         described.encode()
 
 
