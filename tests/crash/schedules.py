@@ -34,7 +34,9 @@ from bartack.runtime.memory.hub import KilledError, MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.protocol.exceptions import describe_error
-from bartack.runtime.scheduler.bodies import Bodies, BodyOp, StepInfo, _LoopThread
+from bartack.runtime.scheduler.bodies import Bodies
+from bartack.runtime.scheduler.body import BodyOp, StepInfo
+from bartack.runtime.scheduler.body_threads import LoopThread
 from bartack.runtime.scheduler.scheduler import Scheduler
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.apply import apply_all
@@ -103,7 +105,7 @@ class Effects:
             assert value == "received" or value in expected, f"{tag} is {value}, not {expected}"
 
 
-class _NoLoop(_LoopThread):
+class _NoLoop(LoopThread):
     """The loop of async bodies: it only remembers what is to be cancelled."""
 
     def __init__(self) -> None:
@@ -207,7 +209,7 @@ class Process:
         self.running.clear()
         self.inbox.clear()
         if self._scheduler is not None and self._bodies is not None:
-            self._scheduler.bury()
+            self._scheduler.discard()
             self._bodies.close()
             if self._start is not None:
                 self._coroutine.close()
@@ -217,7 +219,7 @@ class Process:
         facts = facts_of(welcome, self.path, player)
         say = self.outbox.append
         scheduler = self._scheduler = Scheduler(facts, {}, say, self._play.store, self._play)
-        scheduler.works = self._bodies = PlayedBodies(self, scheduler)
+        scheduler.requests.executor = self._bodies = PlayedBodies(self, scheduler)
         store = self._play.store
         data = store.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
         self._coroutine = call_worker(player, scheduler, data)
@@ -230,7 +232,7 @@ class Process:
         if scheduler.aborted and bodies.elsewhere:
             return
         self._reported = True
-        scheduler.bury()
+        scheduler.discard()
         try:
             self.outbox.append(report_end(player, scheduler))
         except ValueError as error:

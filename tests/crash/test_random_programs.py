@@ -21,7 +21,7 @@ from bartack.runtime.memory.hub import KilledError
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.steps import ToolSpec
 from bartack.runtime.protocol.values import Buffer
-from bartack.runtime.scheduler.tool_calls import Tool
+from bartack.runtime.scheduler.operations import Tool
 from bartack.runtime.state import entries as e
 from bartack.testing import ScriptedAgent, TestRun
 

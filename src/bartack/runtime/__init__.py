@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bartack.runtime.context.definitions import Worker, WorkerCall
     from bartack.runtime.context.mailbox import Mailbox, Mailroom
     from bartack.runtime.context.workers import Handle
-    from bartack.runtime.scheduler.bodies import Retry, StepInfo, step_info
+    from bartack.runtime.scheduler.body import Retry, StepInfo, step_info
     from bartack.runtime.scheduler.operations import Branch
     from bartack.runtime.scheduler.results import Budget, Failure, Outcome, Reply, ShellResult
 
@@ -51,7 +51,7 @@ __all__ = [
 
 _HOMES: Final = {
     "client.async_run": ("AsyncRun", "AsyncSession"),
-    "scheduler.bodies": ("Retry", "StepInfo", "step_info"),
+    "scheduler.body": ("Retry", "StepInfo", "step_info"),
     "context.definitions": ("Worker", "WorkerCall"),
     "context.context": ("Context", "SessionView"),
     "context.mailbox": ("Mailbox", "Mailroom"),

@@ -71,8 +71,8 @@ class _Outside:
             raise ShellNotScriptedError(words)
         return ShellEnd(found.status, found.stdout.encode(), found.stderr.encode())
 
-    def said(self, frame: Frame) -> None:
-        """See ``Surroundings.said``."""
+    def sent(self, frame: Frame) -> None:
+        """See ``Surroundings.sent``."""
         self.frames.append(frame)
 
     def show(self, channel: str, worker: str, text: str) -> None:

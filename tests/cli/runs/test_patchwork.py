@@ -83,7 +83,7 @@ def test_a_program_with_errors_is_reported_and_no_run_is_made(bartack: Call) -> 
     [
         (["--", "x"], "argument 'n': expected int, found string \"x\""),
         (["--worker", "nobody"], "nobody"),
-        (["--input", '{"m": 1}'], "there is no argument 'm'"),
+        (["--input", '{"m": 1}'], "unknown argument 'm'"),
         (["--input", "@nowhere.json"], f"--input @nowhere.json: {os.strerror(errno.ENOENT)}"),
     ],
 )

@@ -149,5 +149,5 @@ async def wrong(ctx: Context) -> list[str]:
 def test_a_limit_that_does_not_exist_or_is_negative_is_refused() -> None:
     unknown, negative = run_worker(wrong()).result
 
-    assert unknown == ("there is no limit 'recieve' here (there are: receive, call, shell, prompt, delegate)")
+    assert unknown == ("unknown limit 'recieve' (known: receive, call, shell, prompt, delegate)")
     assert "must not be negative" in negative

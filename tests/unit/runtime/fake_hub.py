@@ -80,7 +80,7 @@ class FakeHub:
         """A process of the worker begins: it is greeted with its history."""
         if self.bodies is not None:
             self.bodies.close()
-            self.scheduler.close()
+            self.scheduler.discard()
         self.late.clear()
         self.to_hub.clear()
         self.to_worker.clear()
@@ -96,7 +96,7 @@ class FakeHub:
             agent=self.agent,
         )
         self.scheduler = Scheduler(facts, {}, self._send, self.blobs)
-        self.scheduler.works = self.bodies = Bodies(self.scheduler, 600.0)
+        self.scheduler.requests.executor = self.bodies = Bodies(self.scheduler, 600.0)
         for place in range(0, len(self.journal), chunk):
             self.say(f.History(past=self.journal[place : place + chunk]))
         self.say(f.Live())

@@ -538,7 +538,7 @@ async def misused(ctx: Context, which: str) -> str:
     [
         ("plain", "a tool must be an async function, not plain_function"),
         ("place", "tool by_place: an agent gives arguments by name, so all parameters must have one"),
-        ("set", "tool of_sets: set has no JSON form"),
+        ("set", "tool of_sets: set cannot be serialised"),
         ("twice", "two tools of a prompt have the same name"),
     ],
 )

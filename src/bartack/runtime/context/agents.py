@@ -26,10 +26,9 @@ from bartack.runtime.context.shell import check_options
 from bartack.runtime.context.tool_functions import ToolFunction, tools_by_name
 from bartack.runtime.protocol.steps import AskArgs, CommandArgs, OutputArgs, ThinkArgs, ThinkOutcome
 from bartack.runtime.protocol.values import Buffer, Codec, codec, encode, schema_of
-from bartack.runtime.scheduler.operations import StepOp
+from bartack.runtime.scheduler.operations import PromptOp, StepOp
 from bartack.runtime.scheduler.results import Reply
 from bartack.runtime.scheduler.scheduler import Scheduler
-from bartack.runtime.scheduler.tool_calls import PromptOp
 
 if TYPE_CHECKING:
     from bartack.agents import AgentResult
@@ -46,8 +45,8 @@ class ThinkOptions(TypedDict, total=False):
     Attributes:
         tools: Functions that the agent may call while it works on this. They run in this worker.
         agent: Which agent; else that of the worker, else that of the project.
-        system: What it is told beforehand.
-        continues: An earlier reply whose conversation goes on.
+        system: Instructions that it gets beforehand.
+        continues: An earlier reply whose conversation is continued.
         max_usd: What the call may cost.
         max_turns: How often it may use its tools.
         timeout_s: How long it may take.
@@ -86,10 +85,10 @@ class CommandOptions(TypedDict, total=False):
         cwd: Where it works, relative to the workspace; else in the workspace itself.
         refused_paths: Below which it must not leave anything.
         rejected: Why an earlier answer to the same key was refused: a code of the line protocol.
-        rejected_because: The same in words; the agent is told.
+        rejected_because: The same in words, for the agent.
         share: How many such commands are given at a time: what is left of a budget is for all of them.
         attempts_before: How many attempts at the same key there were before this step.
-        prompt: The same in words, for an agent that knows prompts and no actions: it is told this instead.
+        prompt: The same in words, for an agent that knows prompts and no actions: it gets this instead.
         max_usd: What it may cost.
         max_tokens: How many tokens it may use.
         max_turns: How often it may use its tools.
@@ -120,7 +119,7 @@ class CommandOptions(TypedDict, total=False):
 
 @cache
 def _result_reader() -> Callable[[Buffer], AgentResult]:
-    """Reads the outcome of a command. It is made before one is sent: whoever waits for an answer does not wait for that."""
+    """Reads the outcome of a command. It is made before one is sent, so the wait for an answer does not include it."""
     from bartack.agents import AgentResult  # noqa: PLC0415 - few workers command agents
 
     decode = msgspec.json.Decoder(AgentResult).decode
@@ -168,15 +167,15 @@ class AgentMembers(Members):
         """Ask an agent.
 
         Args:
-            prompt: What it is told.
+            prompt: The text of the prompt.
             type: What it has to reply.
-            may_decline: It may say that it has no answer; that is ``None``.
+            may_decline: It may decline to answer; that is ``None``.
             options: See ``ThinkOptions``.
 
         Raises:
             AgentError: The agent could not do it.
-            ReplyInvalidError: Its reply is not of this type, also after it was asked to mend it.
-            BudgetExceededError: There is no money left for it.
+            ReplyInvalidError: Its reply is not of this type, also after it was asked to correct it.
+            BudgetExceededError: Too little of the budget is left for it.
         """
         kind = _ReplyKind(type)
         return prompt_op(
@@ -245,8 +244,8 @@ class AgentMembers(Members):
             options: See ``CommandOptions``.
 
         Raises:
-            AgentError: The agent could not do it; its class and ``reason`` say why.
-            BudgetExceededError: There is no money left for it.
+            AgentError: The agent could not do it; its class and ``reason`` have the cause.
+            BudgetExceededError: Too little of the budget is left for it.
         """
         check_options(options, CommandOptions)
         outputs = [OutputArgs(**output) for output in options.get("expected_outputs", ())]
@@ -311,18 +310,18 @@ class AgentMembers(Members):
         default: object = None,
         timeout_s: Seconds | None = None,
     ) -> StepOp[object]:
-        """Ask a person. The question stays open until somebody answers it, also across restarts.
+        """Ask a person. The question stays open until it is answered, also across restarts.
 
         Args:
             question: What is asked.
             type: What the answer has to be.
             options: The answers to choose from.
-            default: The answer if nobody gives one in time, or nobody is there.
-            timeout_s: How long to wait; 0: as long as it takes. Else what ``questions.timeout_s`` of the settings says.
+            default: The answer if none comes in time, or none can come.
+            timeout_s: How long to wait; 0: as long as it takes. Default: ``questions.timeout_s`` of the settings.
 
         Raises:
-            QuestionTimeoutError: Nobody answered in time.
-            NoAnswerError: Nobody is there to answer.
+            QuestionTimeoutError: No answer came in time.
+            NoAnswerError: No person is there to answer.
         """
         kind: Codec[object] = codec(type)
         asked = _ASKED.get(type, "json")

@@ -26,7 +26,7 @@ from bartack.runtime.context.watch import WatchMembers
 from bartack.runtime.context.workers import WorkerMembers
 from bartack.runtime.protocol.steps import Args, FailArgs, SleepArgs
 from bartack.runtime.protocol.values import Codec, codec, plain_or_repr
-from bartack.runtime.scheduler.bodies import BodyOp, FileOp, Retry
+from bartack.runtime.scheduler.body import BodyOp, FileOp, Retry
 from bartack.runtime.scheduler.branches import TaskGroup, Timeout, as_coroutine, gather, gather_outcomes
 from bartack.runtime.scheduler.operations import NoteOp, StepOp
 from bartack.runtime.scheduler.results import Budget, Outcome
@@ -119,7 +119,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
             limits: Seconds by kind: ``receive``, ``call``, ``shell``, ``prompt``, ``delegate``.
 
         Raises:
-            ValueError: There is no such limit, or it is negative.
+            ValueError: The limit is unknown or negative.
         """
         return DefaultLimits(self._scheduler, limits)
 
@@ -215,7 +215,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
         """The text of a file.
 
         Raises:
-            FileAccessError: It cannot be read, or is no UTF-8 text.
+            FileAccessError: It cannot be read, or is not UTF-8 text.
         """
         self._scheduler.check_here("ctx.read")
         return self._files.read(path)
@@ -293,7 +293,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
             TypeError: The worker does not take these arguments.
         """
         await self.restart_step(args, kwargs)
-        raise AssertionError("the worker was restarted, and its old process went on")
+        raise AssertionError("the worker was restarted, and its old process continued")
 
     def restart_step(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> StepOp[None]:
         """The step of ``restart``, which has no outcome."""
@@ -311,14 +311,14 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
             SessionFailedError: Always.
         """
         await self._step("fail", FailArgs(message=message, final=True), nothing, message)
-        raise AssertionError("the run was ended, and this worker was told that it had not been")
+        raise AssertionError("the run was ended, and this worker got another answer")
 
     async def fail(self, message: str, **data: object) -> NoReturn:
-        """Fail the session for everybody in it.
+        """Fail the session for all of its workers.
 
         Raises:
             SessionFailedError: Always.
         """
         facts = {name: plain_or_repr(value) for name, value in data.items()}
         await self._step("fail", FailArgs(message=message, data=facts), nothing, message)
-        raise AssertionError("the session failed, and this worker was told that it had not")
+        raise AssertionError("the session failed, and this worker got another answer")

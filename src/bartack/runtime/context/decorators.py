@@ -13,7 +13,7 @@ from bartack.runtime.context.context import Context
 from bartack.runtime.context.definitions import Shape, StepFunction, Worker, WorkerCall, body_options
 from bartack.runtime.context.part import Seconds, limit_of
 from bartack.runtime.protocol.values import UnsupportedTypeError
-from bartack.runtime.scheduler.bodies import Retry
+from bartack.runtime.scheduler.body import Retry
 
 __all__ = ["Retry", "StepFunction", "Worker", "WorkerCall", "find_worker", "step", "worker"]
 
@@ -165,10 +165,10 @@ _trust: Final = _Trust()
 
 @contextmanager
 def trust_definitions() -> Generator[None]:
-    """Take the workers and steps that are defined inside as they are: somebody has looked at all of them.
+    """A block in which workers and steps are defined without a check: all of them have been checked before.
 
-    What a program defines is looked at where it is imported first, before it is kept with a run. Every process of a worker imports
-    it again, and is to start as fast as it can. What it defines later, while it runs, nobody has seen yet.
+    The definitions of a program are checked where it is imported first, before it is kept with a run. Every process of a worker
+    imports it again, and is to start as fast as it can. What it defines later, while it runs, has not been checked yet.
     """
     _trust.all_definitions = True
     try:
@@ -188,7 +188,7 @@ def _check_worker(function: Callable[..., object], name: str | None, shape: Shap
             function, "a worker must be an 'async def'", f"Write: async def {function.__name__}(ctx: Context)"
         )
     if not _NAME.fullmatch(name or function.__name__):
-        raise _refusal(function, f"{name!r} is no name for a worker: letters, digits, '_' and '-'")
+        raise _refusal(function, f"{name!r} is not a name for a worker: use letters, digits, '_' and '-'")
     parameters = list(shape.signature.parameters.values())
     if not parameters or parameters[0].name != "ctx" or parameters[0].kind not in _POSITIONAL:
         remedy = f"Write: async def {function.__name__}(ctx: Context{', ...' if parameters else ''})"

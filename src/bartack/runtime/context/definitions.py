@@ -29,7 +29,7 @@ from bartack.runtime.protocol.values import (
     encode_atoms,
     object_schema,
 )
-from bartack.runtime.scheduler.bodies import BodyOp, BodyOptions, Retry
+from bartack.runtime.scheduler.body import BodyOp, BodyOptions, Retry
 from bartack.runtime.scheduler.operations import AnyOp, StepOp, here, outside_worker
 
 P = ParamSpec("P")
@@ -79,7 +79,7 @@ class Shape:
         """Look the annotations up.
 
         Raises:
-            UnsupportedTypeError: Values of one do not travel.
+            UnsupportedTypeError: Values of one cannot be serialised.
             NameError: One names something that is not there (yet).
         """
         hints = self._hints()
@@ -97,7 +97,7 @@ class Shape:
         )
 
     def _hints(self) -> dict[str, object]:
-        """The annotations, without those of skipped parameters: nobody has to be able to look them up."""
+        """The annotations, without those of skipped parameters, which need not be resolvable."""
         skipped = set(list(self.signature.parameters)[: self._skip])
         own = cast("dict[str, object]", getattr(self._function, "__annotations__", {}))
         wanted = SimpleNamespace(
@@ -132,12 +132,12 @@ class Shape:
     def take(
         self, args: Sequence[object], kwargs: Mapping[str, object], what: str
     ) -> tuple[bytes, Sequence[object], Mapping[str, object]]:
-        """Arguments as they travel, and as nobody else can change them.
+        """Arguments in their encoded form, and as copies that the caller cannot change.
 
         Raises:
             TypeError: The function does not take them.
             MessageValueError: One cannot be serialised.
-            TypeMismatchError: One is not what its annotation says.
+            TypeMismatchError: One is not of its annotated type.
         """
         if not kwargs and len(args) in self._counts:
             # Most are atoms, which need neither to be encoded one by one nor to be copied.
@@ -149,11 +149,11 @@ class Shape:
         return data, *self._copy(args, kwargs, data)
 
     def encode(self, args: Sequence[object], kwargs: Mapping[str, object], what: str) -> bytes:
-        """Arguments as they travel.
+        """The encoded form of arguments.
 
         Raises:
             MessageValueError: One cannot be serialised.
-            TypeMismatchError: One is not what its annotation says.
+            TypeMismatchError: One is not of its annotated type.
         """
         places, named, _, _ = self._codecs()
         if len(args) > len(places):
@@ -182,10 +182,10 @@ class Shape:
             kind.encode(value, what.replace("the arguments of", f"the argument {name!r} of"))
 
     def decode(self, data: Buffer) -> tuple[list[object], dict[str, object]]:
-        """Arguments that have travelled.
+        """Arguments from their encoded form.
 
         Raises:
-            TypeMismatchError: One is not what its annotation says.
+            TypeMismatchError: One is not of its annotated type.
         """
         call = _decode_call(data)
         _, named, _, _ = self._codecs()
@@ -193,10 +193,10 @@ class Shape:
         return args, {name: named.get(name, PLAIN).decode(raw) for name, raw in call.kwargs.items()}
 
     def decode_named(self, arguments: Mapping[str, msgspec.Raw]) -> dict[str, object]:
-        """Arguments that somebody else has written, each by its name.
+        """Arguments from outside the program, each by its name.
 
         Raises:
-            TypeMismatchError: One is not what its annotation says, is missing, or nothing takes it.
+            TypeMismatchError: One is not of its annotated type, is missing, or nothing takes it.
         """
         _, named, _, _ = self._codecs()
         unknown = next((name for name in arguments if name not in named), None)
@@ -211,7 +211,7 @@ class Shape:
         """The JSON schema of the arguments, as an object of them.
 
         Raises:
-            UnsupportedTypeError: Values of an annotation do not travel.
+            UnsupportedTypeError: Values of an annotation cannot be serialised.
             NameError: An annotation names something that is not there.
         """
         hints = self._hints()
@@ -223,7 +223,7 @@ class Shape:
     def _copy(
         self, args: Sequence[object], kwargs: Mapping[str, object], data: bytes
     ) -> tuple[Sequence[object], Mapping[str, object]]:
-        """Arguments that nobody else can change: themselves, if nobody can anyway, else from their encoded form."""
+        """Arguments that the caller cannot change: themselves if they are immutable, else made of their encoded form."""
         if not kwargs and all(type(value) in ATOMS for value in args):
             return args, kwargs
         return self.decode(data)
@@ -276,7 +276,7 @@ class Worker(Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> WorkerCall[R_co]:
         """A description of a run with these arguments."""
         self.shape.check(args, kwargs)
-        caller = sys._getframe(1)  # noqa: SLF001 - the only way to say where a description was dropped
+        caller = sys._getframe(1)  # noqa: SLF001 - the only way to know where a description was dropped
         return WorkerCall(self, args, kwargs, (caller.f_code.co_filename, caller.f_lineno))
 
     def __repr__(self) -> str:
@@ -309,7 +309,7 @@ class WorkerCall(Generic[R_co]):
         set_(self, "_used", False)
 
     def encode(self) -> bytes:
-        """The arguments as they travel; from here on the description counts as used."""
+        """The encoded arguments; from here on the description counts as used."""
         object.__setattr__(self, "_used", True)
         return self.worker.shape.encode(self.args, self.kwargs, f"the arguments of {self.worker.name}")
 
@@ -323,7 +323,7 @@ class WorkerCall(Generic[R_co]):
 
     def __await__(self) -> Generator[AnyOp, object, R_co]:
         """Run it as a child and wait for its result."""
-        if here.scheduler is None:
+        if here.watcher is None:
             raise outside_worker(self.worker.name)
         results = yield from delegate_op([self], "fail", None, None).__await__()
         return results[0]
@@ -349,7 +349,7 @@ class WorkerCall(Generic[R_co]):
             file, line = self._place
             frame = sys._getframe(1)  # noqa: SLF001 - the only way to see where it was thrown away
             # Which code has made it is not known; if it was another one, there is the warning.
-            if here.scheduler is not None and here.scheduler.forget(
+            if here.watcher is not None and here.watcher.forget(
                 f"the worker {self.worker.name}", shown_place(file, line), None, frame
             ):
                 return
@@ -438,7 +438,7 @@ class StepFunction(Generic[P, R_co]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> BodyOp[R_co]:
         """The step with these arguments, to be awaited in a worker."""
-        if here.scheduler is None:
+        if here.watcher is None:
             raise outside_worker(self.options.name)
         written, own_args, own_kwargs = self._shape.take(args, kwargs, self._what)
         return BodyOp(self.options, self.function, own_args, own_kwargs, written, self._shape.result)

@@ -52,7 +52,7 @@ class MailMembers(Members):
             What became of it: ``Accepted``, ``Delivered``, ``DeadLettered``, ``Rejected`` or ``TimedOut``.
 
         Raises:
-            DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
+            DeliveryError: It was not delivered as asked, and ``on_error`` is ``raise``; ``outcome`` has the reason.
             DeliveryOptionError: An option cannot be used.
         """
         return send_supervised(self._scheduler, address_of(recipient), value, options)
@@ -77,7 +77,7 @@ class MailMembers(Members):
             What became of each copy, in the order of the recipients.
 
         Raises:
-            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
+            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` has those it reached.
             DeliveryOptionError: An option cannot be used, or a recipient is given twice.
         """
         checked = check_options(options, self._scheduler.entropy.now_us())
@@ -100,8 +100,8 @@ class MailMembers(Members):
             options: See ``SendOptions``; they count for every copy.
 
         Raises:
-            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
-            TopicNameError: There is no such topic.
+            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` has those it reached.
+            TopicNameError: The topic is invalid.
         """
         checked = check_options(options, self._scheduler.entropy.now_us())
         needed(strategy, 0)
@@ -109,7 +109,7 @@ class MailMembers(Members):
         return self._cast("publish", args, value, [topic, strategy, checked.written], topic)
 
     def register(self, name: str) -> StepOp[int]:
-        """Make a mailbox the name of this worker: nobody else receives from it until this worker has ended.
+        """Make a mailbox the name of this worker: no other worker receives from it until this worker has ended.
 
         Returns:
             The incarnation of the name: how many workers have had it, this one included.
@@ -141,7 +141,7 @@ def copies_of(
     """The recipients of a broadcast.
 
     Raises:
-        DeliveryOptionError: One is given twice, or in a way that nobody understands.
+        DeliveryOptionError: One is given twice, or in an unknown way.
     """
     if isinstance(recipients, str):
         raise DeliveryOptionError("recipients", f"they are a list, not one text: {recipients!r}")

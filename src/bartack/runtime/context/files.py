@@ -20,7 +20,7 @@ from bartack.core import RealDisk, StateDir, is_secret_name, write_file, write_i
 from bartack.errors import BartackError, FileAccessError
 from bartack.runtime.protocol.steps import AppendIntent
 from bartack.runtime.protocol.values import Buffer, Codec, codec, encode
-from bartack.runtime.scheduler.bodies import FileOp
+from bartack.runtime.scheduler.body import FileOp
 from bartack.runtime.scheduler.entropy import Entropy
 from bartack.runtime.scheduler.operations import NoteOp
 
@@ -125,7 +125,7 @@ class Files:
         return os.path.join(self._workspace, name)
 
     def _access(self, name: str, do: Callable[[], T]) -> T:
-        if "\0" in name:  # each version of Python says this in other words
+        if "\0" in name:  # the message differs between versions of Python
             raise FileAccessError(name, "its name has a NUL character in it")
         try:
             return do()
@@ -208,7 +208,7 @@ def content_of(value: object) -> bytes:
     """What a file gets: text and bytes as they are, anything else as readable JSON.
 
     Raises:
-        MessageValueError: It is no value that can be written.
+        MessageValueError: The value cannot be written.
     """
     if isinstance(value, str):
         return value.encode()
@@ -218,7 +218,7 @@ def content_of(value: object) -> bytes:
 
 
 def _check_name(name: str) -> None:
-    """Refuse the name of a file that no program could be told."""
+    """Refuse the name of a file that cannot be passed to a program."""
     shown = os.fsencode(name).decode(errors="replace")
     if shown != name:
         raise FileAccessError(shown, "its name is not UTF-8")
@@ -278,7 +278,7 @@ def fraction(entropy: Entropy) -> NoteOp[float]:
 def integer(entropy: Entropy, first: int, last: int) -> NoteOp[int]:
     """A random integer, both ends included."""
     if first > last:
-        raise ValueError(f"there is no integer from {first} to {last}")
+        raise ValueError(f"no integer is between {first} and {last}")
     return NoteOp(
         "random",
         encode([first, last]),

@@ -1,4 +1,4 @@
-"""One stint of a worker: what its process needs to run it, wherever that process is, and how it reports the end."""
+"""One invocation of a worker: what its process needs to run it, wherever that process is, and how it reports the end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def facts_of(welcome: f.Welcome, path: str, worker: Worker[..., object]) -> Fact
 def call_worker(
     worker: Worker[..., object], scheduler: Scheduler, arguments: Buffer
 ) -> Coroutine[object, object, object]:
-    """The worker's function, called with arguments that have travelled.
+    """The worker's function, called with encoded arguments.
 
     Raises:
         TypeMismatchError: They do not fit.
@@ -51,7 +51,7 @@ def report_end(worker: Worker[..., object], scheduler: Scheduler) -> f.Result | 
     """How the worker ended, for the hub.
 
     Raises:
-        TypeMismatchError: Its result is not what its annotation says.
+        TypeMismatchError: Its result is not of the annotated type.
         MessageValueError: Its result cannot be serialised.
     """
     path = scheduler.facts.path
@@ -59,11 +59,11 @@ def report_end(worker: Worker[..., object], scheduler: Scheduler) -> f.Result | 
         return f.Failed(e=describe_error(scheduler.fatal, path), fatal=True)
     value, error = scheduler.outcome
     if scheduler.aborted and type(error) is SessionFailedError:
-        # The hub told it, and wants to know no more than that it arrived; where the others are told, every moment counts.
+        # The hub knows the failure and only waits for a report. It is short, because all workers send one at once.
         return f.Failed(e=f.ErrorData(type=_SESSION_FAILED, message=error.message))
     if error is not None:
         return f.Failed(e=describe_error(error, path), origin=origin_of(error))
-    v, ref = scheduler.pack(
+    v, ref = scheduler.requests.pack(
         worker.shape.result.encode(value, f"the result of {worker.name}", worker.function)
     )
     return f.Result(v=v, ref=ref)
@@ -72,6 +72,6 @@ def report_end(worker: Worker[..., object], scheduler: Scheduler) -> f.Result | 
 async def _limited(
     worker: Worker[..., object], seconds: float, ctx: Context, args: list[object], kwargs: dict[str, object]
 ) -> object:
-    """A worker that has so much time as a whole."""
+    """A worker with a limit for all of its time."""
     async with ctx.timeout(seconds):
         return await worker.function(ctx, *args, **kwargs)

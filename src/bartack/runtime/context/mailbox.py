@@ -41,7 +41,7 @@ _LIST: Final[Codec[list[object]]] = codec(list[object])
 
 
 class Mailbox:
-    """A named queue of messages, shared by everybody in the run."""
+    """A named queue of messages, shared by all workers of the run."""
 
     def __init__(self, scheduler: Scheduler, name: str) -> None:
         check_name(name)
@@ -65,7 +65,7 @@ class Mailbox:
             value: The message.
             key: The same key in one mailbox is one message: the first.
             metadata: Goes with the message.
-            not_before: Nobody receives it earlier: a moment, or so many seconds from when it is sent.
+            not_before: When it can be received at the earliest: a moment, or seconds from when it is sent.
 
         Returns:
             The id of the message.
@@ -96,7 +96,7 @@ class Mailbox:
         """Send a message and see to it that it arrives; see ``ctx.send_supervised``.
 
         Raises:
-            DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
+            DeliveryError: It was not delivered as asked, and ``on_error`` is ``raise``; ``outcome`` has the reason.
             DeliveryOptionError: An option cannot be used.
         """
         return send_supervised(self._scheduler, self.name, value, options)
@@ -134,10 +134,10 @@ class Mailbox:
         return self._step("withdraw", s.WithdrawArgs(mailbox=self.name, id=message_id), _FLAG.decode)
 
     def drain(self, max: int | None = None) -> StepOp[list[object]]:  # noqa: A002 - the plain word
-        """Take everything that is there now, or at most so many; never waits.
+        """Take everything that is there now, or at most ``max`` messages; never waits.
 
         Raises:
-            ValueError: There is no such number of messages.
+            ValueError: ``max`` is negative.
         """
         if max is not None and max < 0:
             raise ValueError(f"max must not be negative: {max}")
@@ -151,7 +151,7 @@ class Mailbox:
         """Get what is published from now on to the topics of a pattern: in it ``*`` is one word, a last ``**`` any number.
 
         Raises:
-            TopicNameError: There is no such pattern.
+            TopicNameError: The pattern is invalid.
             MailboxClosedError: The mailbox is closed.
         """
         args = s.TopicArgs(mailbox=self.name, pattern=check_pattern(pattern))
@@ -262,7 +262,7 @@ class Delivery:
     ) -> None:
         """Acknowledge the message, or give it back."""
         if isinstance(error, GeneratorExit):
-            return  # nobody runs the worker any more
+            return  # the worker is not run any more
         reason = "" if error is None else type(error).__name__
         await self._mailbox.settle(self.id, ok=error is None, reason=reason)
 

@@ -71,8 +71,8 @@ def limit_of(duration: Seconds | None) -> float | None:
 
 
 def limit_here(scheduler: Scheduler, kind: str, duration: Seconds | None) -> float | None:
-    """The limit of a wait: as given, or else as a block around it says; ``None`` if neither says anything."""
-    return scheduler.current.limits.get(kind) if duration is None else seconds_of(duration)
+    """The limit of a wait: the given one, or else that of a block around it; ``None`` if there is neither."""
+    return scheduler.queue.current.limits.get(kind) if duration is None else seconds_of(duration)
 
 
 class DefaultLimits:
@@ -81,14 +81,14 @@ class DefaultLimits:
     def __init__(self, scheduler: Scheduler, limits: Mapping[str, Seconds]) -> None:
         unknown = sorted(set(limits) - set(OVERRIDABLE))
         if unknown:
-            raise ValueError(f"there is no limit {unknown[0]!r} here (there are: {', '.join(OVERRIDABLE)})")
+            raise ValueError(f"unknown limit {unknown[0]!r} (known: {', '.join(OVERRIDABLE)})")
         self._scheduler = scheduler
         self._limits = {kind: seconds_of(duration, kind) for kind, duration in limits.items()}
         self._entered: list[tuple[AnyBranch, Mapping[str, float]]] = []
 
     def __enter__(self) -> None:
         self._scheduler.check_here("ctx.timeouts")
-        branch = self._scheduler.current
+        branch = self._scheduler.queue.current
         self._entered.append((branch, branch.limits))
         branch.limits = {**branch.limits, **self._limits}
 

@@ -31,7 +31,7 @@ class ShellOptions(TypedDict, total=False):
         timeout_s: How long it may take.
         check: A status other than 0 is a ``ShellError``; that is the default.
         once: It must not be run twice, whatever happens.
-        kept_bytes: Of each output at most so many bytes are kept, the last ones, with the secrets of its environment hidden.
+        kept_bytes: At most this many bytes of each output are kept, the last ones, with the secrets of its environment hidden.
             Without it, or with 0, all of it is kept as it is.
     """
 
@@ -91,7 +91,7 @@ class ShellMembers(Members):
         check_options(options, ShellOptions)
         pipeline = [_words(command) for command in commands]
         if not pipeline:
-            raise TypeError("there is no command")
+            raise TypeError("the command is missing")
         cwd, env = options.get("cwd"), options.get("env")
         args = ShellArgs(
             pipeline=pipeline,
@@ -120,7 +120,7 @@ def _words(command: Sequence[Word]) -> list[str]:
     """A command as exact words.
 
     Raises:
-        TypeError: One is no word.
+        TypeError: One is not a word.
     """
     if isinstance(command, str):
         raise TypeError(f"a command is a list of words, not the text {command!r}")

@@ -1,4 +1,4 @@
-"""Functions as tools of a prompt: their names, docstrings and annotations are what an agent is told of them."""
+"""Functions as tools of a prompt: an agent gets their names, docstrings and annotations."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bartack.errors import TypeMismatchError
 from bartack.runtime.context.definitions import Shape
 from bartack.runtime.protocol.steps import ToolSpec
 from bartack.runtime.protocol.values import Buffer, UnsupportedTypeError
-from bartack.runtime.scheduler.tool_calls import Tool
+from bartack.runtime.scheduler.operations import Tool
 
 ToolFunction = Callable[..., Awaitable[object]] | Tool
 

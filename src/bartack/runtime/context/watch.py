@@ -45,7 +45,7 @@ class Watch:
         return StepOp("down", encode_args(args), _OBJECT.decode, about=self.target)
 
     def close(self) -> StepOp[bool]:
-        """Watch no longer, and take back a message that nobody has received; ``False`` if it had reported already."""
+        """Watch no longer, and take back a message that was not received yet; ``False`` if it had reported already."""
         self._scheduler.check_here("monitor.close")
         args = DemonitorArgs(ref=self.ref, into=self._args.into)
         return StepOp("demonitor", encode_args(args), _FLAG.decode, about=self.target)
@@ -63,7 +63,7 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Watch no longer."""
-        if not isinstance(error, GeneratorExit):  # then nobody runs the worker any more
+        if not isinstance(error, GeneratorExit):  # then the worker is not run any more
             await self.close()
 
 
@@ -73,7 +73,7 @@ class WatchMembers(Members):
     def monitor(
         self, target: str | Handle[object], tag: str = "", into: Mailbox | str | None = None
     ) -> Watch:
-        """Watch a worker for the time of an ``async with`` block, and be told once when it has ended.
+        """Watch a worker for the time of an ``async with`` block, and get one message when it has ended.
 
         A process outside, named as the sender of its messages, and the agent of a prompt, named by its step, can be watched, too.
 
@@ -106,11 +106,11 @@ class WatchMembers(Members):
         return self._step("link", LinkArgs(target=_path(target)), nothing, _path(target))
 
     def unlink(self, target: str | Handle[object]) -> StepOp[None]:
-        """Undo a link. Nothing of it arrives any more; a message of it that nobody has received is taken back."""
+        """Undo a link. Nothing of it arrives any more; a message of it that was not received yet is taken back."""
         return self._step("unlink", LinkArgs(target=_path(target)), nothing, _path(target))
 
     def trap(self, on: bool = True) -> StepOp[None]:
-        """Be told of the end of linked workers instead of being aborted; or, with ``False``, no longer.
+        """Get a message at the end of linked workers instead of being aborted; or, with ``False``, no longer.
 
         The message ``{"type": "EXIT", "from", "reason", "at"}`` goes to the inbox of this worker. ``reason`` is ``error``,
         ``aborted``, or ``noproc`` for a worker that is not there. That this worker is cancelled, or that the session fails, cannot

@@ -181,7 +181,7 @@ class WorkerMembers(Members):
     @overload
     def spawn(self, call: WorkerCall[T], *, on_failure: Literal["collect"]) -> StepOp[Handle[Outcome[T]]]: ...
     def spawn(self, call: WorkerCall[object], *, on_failure: OnFailure = "fail") -> StepOp[Handle[object]]:
-        """Start a worker and go on. Its failure acts at once, awaited or not; this worker's end awaits it.
+        """Start a worker without waiting for it. Its failure acts at once, awaited or not; this worker's end awaits it.
 
         Args:
             call: The worker with its arguments.
@@ -260,7 +260,7 @@ def _collecting_op(
 
 
 def _collected(data: Buffer) -> Collected:
-    """How a collected child ended: a failure says so, anything else is a result."""
+    """How a collected child ended: a failure is marked as one, anything else is a result."""
     try:
         collected = _decode_one(data)
     except msgspec.ValidationError:

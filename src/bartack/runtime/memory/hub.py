@@ -1,7 +1,7 @@
 """A hub without sockets, files and processes: the same core, driven in memory, one event at a time.
 
 It is for tests: of programs (``bartack.testing.run_worker``) and of the core itself. Everything outside the hub is a ``World``;
-whatever happens there is put into the hub's queue and taken in the order in which it was put. A journal can be told to lose its
+whatever happens there is put into the hub's queue and taken in the order in which it was put. A journal can be made to lose its
 owner after a number of lines, as if everything had been killed in the middle of that commit.
 """
 
@@ -28,7 +28,7 @@ from bartack.runtime.state.worker_state import UnknownDecision
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Ear = Callable[[f.ToPeer], None]
-"""Hears what the hub says to one peer."""
+"""Takes the frames that the hub sends to one peer."""
 
 
 class KilledError(Exception):
@@ -78,11 +78,11 @@ class World(Protocol):
     """Everything around a hub in memory."""
 
     def start_worker(self, path: str, incarnation: int) -> None:
-        """Start the process of a worker; it says hello by ``MemoryHub.join``."""
+        """Start the process of a worker; it joins with ``MemoryHub.join``."""
         ...
 
     def stop_worker(self, path: str) -> None:
-        """End the process of a worker; ``MemoryHub.gone`` says when it is."""
+        """End the process of a worker; ``MemoryHub.gone`` is called when it has ended."""
         ...
 
     def start_shell(self, action: act.StartShell) -> None:
@@ -137,7 +137,7 @@ class MemoryHub:
         self._events: deque[Callable[[Core], None]] = deque()
 
     def begin(self, dead_us: int = 0, unknown: UnknownDecision | None = None) -> None:
-        """The run begins, or goes on."""
+        """The run begins, or is resumed."""
         self.core.start(dead_us, unknown)
         self.finish_turn()
 
@@ -148,7 +148,7 @@ class MemoryHub:
         self._events.append(event)
 
     def join(self, hello: f.Hello, ear: Ear, peer: Peer | None = None) -> int:
-        """Somebody connects; returns the number of the connection."""
+        """A peer connects; returns the number of the connection."""
         self._numbers += 1
         number = self._numbers
         self._ears[number] = ear
@@ -158,9 +158,9 @@ class MemoryHub:
         return number
 
     def say(self, number: int, frame: f.Frame) -> None:
-        """A peer says something. It travels as bytes, as everywhere else."""
-        heard = f.decode_to_hub(f.encode(frame)[4:])
-        self.post(lambda core: core.frame(number, heard))
+        """A peer sends a frame. It is encoded and decoded, as everywhere else."""
+        received = f.decode_to_hub(f.encode(frame)[4:])
+        self.post(lambda core: core.frame(number, received))
 
     def hang_up(self, number: int) -> None:
         """A peer closes its connection."""
@@ -204,7 +204,7 @@ class MemoryHub:
             self._do(self.core.turn.committed())
 
     def flush(self) -> None:
-        """Make durable what nobody waits for, as a hub does that has nothing else to do."""
+        """Make durable what no peer waits for, as a hub does that has nothing else to do."""
         if self.journal.last_seq > self.journal.synced_seq:
             self.journal.commit()
             self._do(self.core.turn.committed())
@@ -224,7 +224,7 @@ class MemoryHub:
         world = self._world
         match action:
             case act.SendFrames():
-                self._tell(action.peer, action.data)
+                self._send(action.peer, action.data)
             case act.SendHistory():
                 self._greet(action)
             case act.CloseConnection():
@@ -255,7 +255,7 @@ class MemoryHub:
             case act.AnswerCall():
                 self._world.answer_call(action)
 
-    def _tell(self, number: int, data: bytes) -> None:
+    def _send(self, number: int, data: bytes) -> None:
         for body in f.FrameReader().feed(data):
             ear = self._ears.get(number)
             if ear is not None:
@@ -267,4 +267,4 @@ class MemoryHub:
         for data in iter_greeting(
             state, self.journal, worker, action.known, msgspec.Raw(b"{}"), self._run_dir
         ):
-            self._tell(action.peer, data)
+            self._send(action.peer, data)

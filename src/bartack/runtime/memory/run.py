@@ -1,6 +1,6 @@
 """A whole run in this process: the same core, the same scheduler, no sockets, no processes, and a clock that can be moved.
 
-For tests of programs (``bartack.testing``). Everybody takes turns: the hub takes one event after the other, a worker runs inside
+For tests of programs (``bartack.testing``). All of them take turns: the hub takes one event after the other, a worker runs inside
 ``MemoryWorker`` until it waits. Only bodies of steps may use threads, exactly as in a worker's process.
 """
 
@@ -45,7 +45,7 @@ _EVENTS: Final[dict[type, str]] = {
     TalkWaits: "prompt_waits",
     TalkFails: "attempt_failed",
 }
-"""What the core is told of what a prompt comes to; else it has ended."""
+"""The method of the core for each event of a prompt; without one, the prompt has ended."""
 RUN_ID: Final = "run-20260101-000000-00000000"
 BODY_PATIENCE_S: Final = 60.0
 """How long a body on another thread may take, in real seconds."""
@@ -55,7 +55,7 @@ Load = Callable[[str], Worker[..., object]]
 
 
 class MovableClock(Clock, Protocol):
-    """A clock that stands still until it is told to go on."""
+    """A clock that stands still until it is advanced."""
 
     def advance(self, seconds: float) -> None:
         """Let time pass."""
@@ -69,8 +69,8 @@ class Surroundings(Protocol):
         """How commands end."""
         ...
 
-    def said(self, frame: f.Frame) -> None:
-        """A worker said something to the hub."""
+    def sent(self, frame: f.Frame) -> None:
+        """A worker sent a frame to the hub."""
         ...
 
     def show(self, channel: str, worker: str, text: str) -> None:
@@ -78,8 +78,8 @@ class Surroundings(Protocol):
         ...
 
 
-class _Senses:
-    """The time and chance of a run in memory."""
+class _SeededEntropy:
+    """The clock and the randomness of a run in memory."""
 
     def __init__(self, clock: Clock, seed: int) -> None:
         self._clock = clock
@@ -105,7 +105,7 @@ class MemoryWorker:
         self._bodies: Bodies | None = None
         self._begin: Callable[[], None] | None = None
         self._reported = False
-        self._number = run.hub.join(f.Hello(path=path, incarnation=incarnation), self._hear)
+        self._number = run.hub.join(f.Hello(path=path, incarnation=incarnation), self._receive)
 
     @property
     def busy(self) -> Bodies | None:
@@ -120,10 +120,10 @@ class MemoryWorker:
             self._report()
 
     def kill(self) -> None:
-        """The process is gone: nothing in it goes on."""
+        """The process is gone: nothing in it continues."""
         self._dead = True
         if self._scheduler is not None:
-            self._scheduler.bury()
+            self._scheduler.discard()
         if self._bodies is not None:
             # Threads cannot be killed: they are waited for, and what they did counts for nothing.
             self._bodies.abandon()
@@ -131,7 +131,7 @@ class MemoryWorker:
                 self._bodies.take_news()
             self._bodies.close()
 
-    def _hear(self, frame: f.ToPeer) -> None:
+    def _receive(self, frame: f.ToPeer) -> None:
         if self._dead:
             return
         try:
@@ -139,7 +139,7 @@ class MemoryWorker:
                 self._take(frame)
             self._report()
         except Exception as error:  # noqa: BLE001 - the boundary of the process: whatever stops the worker is reported
-            self._say_end(f.Failed(e=describe_error(error, self.path)))
+            self._send_end(f.Failed(e=describe_error(error, self.path)))
 
     def _take(self, frame: f.ToPeer) -> None:
         if isinstance(frame, f.Welcome):
@@ -156,8 +156,8 @@ class MemoryWorker:
         worker = self._worker = self._run.load(welcome.worker)
         facts = facts_of(welcome, self.path, worker)
         store = self._run.store
-        scheduler = self._scheduler = Scheduler(facts, os.environ, self._say, store, self._run.entropy)
-        scheduler.works = self._bodies = Bodies(scheduler, DEFAULTS["step"])
+        scheduler = self._scheduler = Scheduler(facts, os.environ, self._send, store, self._run.entropy)
+        scheduler.requests.executor = self._bodies = Bodies(scheduler, DEFAULTS["step"])
         data = store.get(welcome.ref) if welcome.ref is not None else (welcome.v or b"{}")
         coroutine = call_worker(worker, scheduler, data)
         self._begin = lambda: scheduler.start(coroutine)
@@ -167,22 +167,22 @@ class MemoryWorker:
         if scheduler is not None and worker is not None and scheduler.ended and not self._reported:
             if scheduler.aborted and self.busy is not None:
                 return  # the outcomes of its bodies count
-            scheduler.bury()
-            self._say_end(report_end(worker, scheduler))
+            scheduler.discard()
+            self._send_end(report_end(worker, scheduler))
 
-    def _say_end(self, frame: f.Frame) -> None:
+    def _send_end(self, frame: f.Frame) -> None:
         if not self._reported and not self._dead:
             self._reported = True
             self._run.hub.say(self._number, frame)
 
-    def _say(self, frame: f.Frame) -> None:
+    def _send(self, frame: f.Frame) -> None:
         if not self._dead:
-            self._run.surroundings.said(frame)
+            self._run.surroundings.sent(frame)
             self._run.hub.say(self._number, frame)
 
 
 class MemoryRun:
-    """A run in this process. Made, it stands; ``turn`` lets it go on."""
+    """A run in this process. It stands still when it is made; ``turn`` lets it continue."""
 
     def __init__(
         self,
@@ -201,7 +201,7 @@ class MemoryRun:
         self.load = load
         self.clock = clock
         self.store = MemoryStore()
-        self.entropy = _Senses(clock, seed)
+        self.entropy = _SeededEntropy(clock, seed)
         self.journal: MortalJournal
         self.hub: MemoryHub
         self._worker, self._arguments = call
@@ -238,7 +238,7 @@ class MemoryRun:
         self.hub.begin()
 
     def resume(self, dead_s: float = 0.0, unknown: UnknownDecision | None = None) -> None:
-        """Everything was killed, so many seconds ago; the run goes on.
+        """Resume the run after everything was killed ``dead_s`` seconds ago.
 
         Raises:
             ResumeRefusedError: It has ended for good, or needs a decision first.
@@ -277,7 +277,7 @@ class MemoryRun:
         return self.hub.turn() or self._take_replies() or self._take_news()
 
     def pass_time(self) -> bool:
-        """Let time pass until something is due; ``False`` if everybody waits for ever."""
+        """Let time pass until something is due; ``False`` if all workers wait for ever."""
         self.flush()
         if not self._can_wait():
             return False
@@ -293,11 +293,11 @@ class MemoryRun:
         self.hub.tick()
 
     def flush(self) -> None:
-        """Make durable what nobody waits for."""
+        """Make durable what no worker waits for."""
         self.hub.flush()
 
     def waits(self) -> list[tuple[str, OpenStep]]:
-        """What everybody waits for: the paths of workers or branches, with their open steps."""
+        """What workers wait for: the paths of workers or branches, with their open steps."""
         return [
             (opened.p, opened)
             for worker in self.state.workers.values()
@@ -383,7 +383,7 @@ class MemoryRun:
         return bool(ready)
 
     def _can_wait(self) -> bool:
-        """Whether somebody waits for something that comes by itself. The limits that waits have by default are no such thing."""
+        """Whether a worker waits for something that comes by itself. The default limits of waits do not count."""
         mailboxes = self.state.mailboxes.values()
         return (
             self._prompts.next_in_s() is not None

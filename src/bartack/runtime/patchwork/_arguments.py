@@ -156,7 +156,7 @@ def _fill(
 def _check_names(signature: Signature, given: Mapping[str, msgspec.Raw]) -> None:
     unknown = [name for name in given if all(one.name != name for one in signature.parameters)]
     if unknown:
-        raise signature.error(f"there is no argument {unknown[0]!r}")
+        raise signature.error(f"unknown argument {unknown[0]!r}")
 
 
 def _split(signature: Signature, argv: Sequence[str]) -> tuple[list[tuple[Parameter, str]], list[str]]:
@@ -176,7 +176,7 @@ def _split(signature: Signature, argv: Sequence[str]) -> tuple[list[tuple[Parame
         if parameter is None and negated is not None and negated.is_flag:
             named.append((negated, "false"))
         elif parameter is None:
-            raise signature.error(f"there is no argument --{option}")
+            raise signature.error(f"unknown argument --{option}")
         elif equals:
             named.append((parameter, text))
         elif parameter.is_flag:

@@ -81,7 +81,7 @@ def compile_checked(checked: Checked, shown: str) -> Compiled:
 
 
 def report(checked: Checked, diagnostics: Iterable[Diagnostic]) -> str:
-    """What is to be said about a program, as people read it."""
+    """The diagnostics of a program, as people read them."""
     modules = checked.program.modules
     return render_all(diagnostics, {module.path: module.source for module in modules}, files=len(modules))
 

@@ -86,7 +86,7 @@ def as_form(form: object) -> Form:
     if isinstance(form, Form):
         return form
     if not is_array(form):
-        raise TypeError(f"{kind_of(form)} is no form")
+        raise TypeError(f"{kind_of(form)} is not a form")
     return Form(_pipeline(cast("list[Step]", form)))
 
 

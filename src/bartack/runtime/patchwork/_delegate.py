@@ -180,10 +180,10 @@ def _outcome(collected: Collected) -> object:
         return {"ok": True, "value": None if collected.value is None else decoded(collected.value)}
     assert collected.error is not None
     error = _decode_error(collected.error)
-    told = {
+    failure = {
         "kind": error.type.rpartition(":")[2],
         "message": error.message,
         "value": PLAIN.decode(encode(error.facts.get("thrown"))),
         "worker": error.worker,
     }
-    return {"ok": False, "error": cast("object", told)}
+    return {"ok": False, "error": cast("object", failure)}

@@ -11,7 +11,7 @@ from bartack.runtime.patchwork._build import check_file, compile_checked
 
 _HEAD: Final = """\
 # {}, as Bartack runs it. `rt` is the runtime of the worker that calls a function; what begins with `rt_` is there when
-# the module is executed: it registers functions and makes types. Comments and `at` say where something stands in the source.
+# the module is executed: it registers functions and makes types. Comments and `at` are places in the source.
 """
 
 

@@ -1,7 +1,7 @@
-"""Synchronous code as a coroutine: it runs on a thread of its own, in strict alternation with whoever steps it.
+"""Synchronous code as a coroutine: it runs on a thread of its own, in strict alternation with the scheduler.
 
-The scheduler steps coroutines, Patchwork functions are plain functions. A ``Fiber`` is between them: ``send`` lets the function
-go on until it performs an operation, and hands that operation out; ``perform`` is the function's side. Exactly one of the two
+The scheduler steps coroutines, Patchwork functions are plain functions. A ``Fiber`` is between them: ``send`` resumes the function
+until it performs an operation, and hands that operation out; ``perform`` is the function's side. Exactly one of the two
 threads runs at any moment, so nothing is shared without order. ``close`` ends a function in the middle, as it does a coroutine.
 """
 
@@ -38,8 +38,8 @@ class Fiber(Generator[AnyOp, object, object]):
         self._thread: threading.Thread | None = None
         self._go = threading.Lock()
         self._back = threading.Lock()
-        self._go.acquire()  # bartack: allow[wait_without_deadline] nobody has it yet
-        self._back.acquire()  # bartack: allow[wait_without_deadline] nobody has it yet
+        self._go.acquire()  # bartack: allow[wait_without_deadline] it is new
+        self._back.acquire()  # bartack: allow[wait_without_deadline] it is new
         self._ended = False
         self._owner: tuple[Watcher | None, str] = (None, "")
         self._inward: tuple[object, BaseException | None] = (None, None)
@@ -54,11 +54,11 @@ class Fiber(Generator[AnyOp, object, object]):
         return self
 
     def __next__(self) -> AnyOp:
-        """Let the function go on."""
+        """Resume the function."""
         return self._step(None, None)
 
     def send(self, value: object, /) -> AnyOp:
-        """Let the function go on with the outcome of its operation."""
+        """Resume the function with the outcome of its operation."""
         return self._step(value, None)
 
     def throw(
@@ -68,7 +68,7 @@ class Fiber(Generator[AnyOp, object, object]):
         tb: TracebackType | None = None,
         /,
     ) -> AnyOp:
-        """Let the function go on with an exception."""
+        """Resume the function with an exception."""
         error = typ if isinstance(typ, BaseException) else typ()
         if self._thread is None:
             self._ended = True
@@ -90,7 +90,7 @@ class Fiber(Generator[AnyOp, object, object]):
         if self._ended:
             raise StopIteration
         self._inward = value, error
-        self._owner = here.scheduler, here.body
+        self._owner = here.watcher, here.body
         if self._thread is None:
             self._start()
         else:
@@ -123,7 +123,7 @@ class Fiber(Generator[AnyOp, object, object]):
 
     def _main(self) -> None:
         _current.fiber = self
-        here.scheduler, here.body = self._owner
+        here.watcher, here.body = self._owner
         try:
             self._result = self._function()
         except BaseException as error:  # noqa: BLE001 - the boundary of the program: whatever it raises is its outcome

@@ -133,7 +133,7 @@ def parse_json(written: str) -> object:
     if found is _TOO_DEEP or _is_too_deep(written, found):
         raise TypeMismatchError("json()", "JSON", "text that is nested too deeply")
     if _HALF_A_PAIR.search(written) and _has_half_a_pair(found):
-        raise TypeMismatchError("json()", "JSON", "half of a surrogate pair, which is no character")
+        raise TypeMismatchError("json()", "JSON", "half of a surrogate pair, which is not a character")
     return received(found)
 
 
@@ -197,8 +197,8 @@ def digest(value: object) -> str:
 def assure(condition: object, message: object = None) -> None:
     """``assert(cond, message?)``."""
     if not truth(condition):
-        told = "assertion failed" if message is None else text(message)
-        raise ThrownError(told, told)
+        shown = "assertion failed" if message is None else text(message)
+        raise ThrownError(shown, shown)
 
 
 def thrown(value: object) -> ThrownError:

@@ -59,9 +59,9 @@ def _mailbox_name(name: object) -> str:
 
 
 def _told(result: msgspec.Struct) -> object:
-    told = received(msgspec.to_builtins(result))
-    assert is_object(told)
-    return {"ok": told["ok"], "results": told["results"]}
+    reported = received(msgspec.to_builtins(result))
+    assert is_object(reported)
+    return {"ok": reported["ok"], "results": reported["results"]}
 
 
 def monitor(rt: Caller, target: object, mailbox: object = None) -> object:

@@ -54,7 +54,7 @@ def milliseconds(value: object, what: str) -> float:
     """A duration in milliseconds, as seconds.
 
     Raises:
-        TypeMismatchError: It is no number, negative, or longer than anything lasts.
+        TypeMismatchError: It is not a number, negative, or longer than anything lasts.
     """
     if not is_number(value):
         raise mismatch(what, "milliseconds", value)
@@ -70,7 +70,7 @@ def options_of(value: object, what: str, known: frozenset[str]) -> Mapping[str, 
     """The options of a call.
 
     Raises:
-        TypeMismatchError: It is no object, or has an option that is not known.
+        TypeMismatchError: It is not an object, or has an unknown option.
     """
     if value is None:
         return {}
@@ -87,7 +87,7 @@ def options_of(value: object, what: str, known: frozenset[str]) -> Mapping[str, 
 _TIMES: Final = {"timeout_ms": "timeout_s", "not_before_ms": "not_before", "deadline_ms": "deadline"}
 _WORDS: Final = ("ack", "key", "on_error")
 SEND_OPTIONS: Final = frozenset({*_TIMES, *_WORDS, "retries", "metadata"})
-"""The options of a send; times are milliseconds, moments so many milliseconds from now."""
+"""The options of a send; times are milliseconds, moments are milliseconds from now."""
 
 
 def send_options(value: Mapping[str, object], what: str) -> SendOptions:
@@ -189,7 +189,7 @@ class MailboxValue:
         return delivery
 
     def _waited(self, operation: Op[T]) -> T:
-        """Wait for a message; that none came is told in the units of the language."""
+        """Wait for a message; the error of a timeout has the units of the language."""
         try:
             return self._performer.perform(operation)
         except ReceiveTimeoutError as error:

@@ -1,4 +1,4 @@
-"""What stands behind a dot: fields and properties, and the built-in methods of strings, arrays and results."""
+"""Members after a dot: fields and properties, and the built-in methods of strings, arrays and results."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ _READERS: Final[tuple[tuple[type, Callable[..., object]], ...]] = (
 
 
 def _methodical(value: object) -> Methodical:
-    return value  # type: ignore[return-value]  # - whoever has call_method is one
+    return value  # type: ignore[return-value]  # - a value with call_method is one
 
 
 # Methods.
@@ -209,11 +209,11 @@ class _Arguments:
         self.values = values
 
     def none(self) -> None:
-        """There are none."""
+        """Raise if there is an argument."""
         self.count(0, 0)
 
     def count(self, least: int, most: int) -> None:
-        """There are so many."""
+        """Raise unless the number of arguments is in this range."""
         if not least <= len(self.values) <= most:
             expected = str(least) if least == most else f"{least} to {most}"
             raise TypeMismatchError(f"{self._method}()", f"{expected} arguments", str(len(self.values)))

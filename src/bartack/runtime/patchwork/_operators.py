@@ -40,7 +40,7 @@ def texts(left: object, right: object) -> bool:
 
 
 def grown(box: list[object]) -> str:
-    """A text with another behind it. The box is the only owner of the first: it grows where it is, and is not copied.
+    """A text with another after it. The box is the only owner of the first: it grows where it is, and is not copied.
 
     In the box are the text, anything, and what is added.
     """
@@ -150,7 +150,7 @@ def span(low: object, high: object) -> range:
 
 def materialised(numbers: range) -> list[object]:
     """A range as an array."""
-    # Not len(): it cannot say how long a range beyond the machine's integers is.
+    # Not len(): it cannot return the length of a range beyond the machine's integers.
     if numbers.stop - numbers.start > LONGEST_RANGE:
         raise LimitExceededError("elements in a range", LONGEST_RANGE)
     return list(numbers)

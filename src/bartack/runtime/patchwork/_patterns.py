@@ -1,4 +1,4 @@
-"""Types and patterns at run time: whether a value is what the program says it is, and what a pattern takes out of it."""
+"""Types and patterns at run time: whether a value is of the type that the program names, and what a pattern takes out of it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Files(Protocol):
 
 
 def place_of_error(error: BaseException, program: Files) -> str:
-    """``file:line:column`` where an error was thrown; the same for whoever catches it again."""
+    """``file:line:column`` where an error was thrown; the same wherever it is caught again."""
     known: object = getattr(error, _MARK, None)
     if isinstance(known, str):
         return known

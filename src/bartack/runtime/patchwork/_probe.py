@@ -77,7 +77,7 @@ def _name(declared: Declared) -> str:
 
 
 def _path(entry: EntryPoint) -> str:
-    """The path of the first worker: its name, or that of everything that is no single worker."""
+    """The path of the first worker: its name, or that of a program that is not a single worker."""
     workers = [declared.name for declared in entry.declared if declared.node.word == "worker"]
     return workers[0] if len(workers) == len(entry.declared) == 1 else MAIN
 

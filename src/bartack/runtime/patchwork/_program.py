@@ -33,7 +33,7 @@ MISSING: Final = Missing()
 
 
 class Declaration(msgspec.Struct, frozen=True, eq=False):
-    """A function of the program, and what its annotations say."""
+    """A function of the program, with the types of its annotations."""
 
     module: str
     name: str
@@ -51,7 +51,7 @@ class Declaration(msgspec.Struct, frozen=True, eq=False):
         return f"{self.module}:{self.name}"
 
     def check_count(self, count: int) -> None:
-        """Raise unless the function takes so many arguments."""
+        """Raise unless the function takes this number of arguments."""
         if not self.required <= count <= len(self.params):
             raise TypeMismatchError(
                 f"{self.name}()", f"{self.required} to {len(self.params)} arguments", str(count)
@@ -68,7 +68,7 @@ class Unit(NamedTuple):
 
 
 def renamed(code: CodeType, filename: str) -> CodeType:
-    """Code that says it comes from another file, and so do all functions in it."""
+    """Code, with all functions in it, that names another file as its source."""
     constants = tuple(
         renamed(constant, filename) if isinstance(constant, CodeType) else constant
         for constant in code.co_consts

@@ -21,8 +21,7 @@ from bartack.runtime.patchwork._patterns import Written, as_type
 from bartack.runtime.patchwork._values import decoded, plain, text
 from bartack.runtime.protocol.steps import AskArgs, ThinkOutcome, ToolSpec
 from bartack.runtime.protocol.values import Buffer, encode
-from bartack.runtime.scheduler.operations import StepOp
-from bartack.runtime.scheduler.tool_calls import Tool
+from bartack.runtime.scheduler.operations import StepOp, Tool
 
 Block = Callable[[], object]
 WrittenTool = tuple[str, str, Block]
@@ -66,7 +65,7 @@ def think(
     """Ask the agent of the declaration; null if it may be unanswered and is.
 
     Raises:
-        ReplyInvalidError: The reply is not of the type, also after it was asked to mend it.
+        ReplyInvalidError: The reply is not of the type, also after it was asked to correct it.
     """
     wanted = Wanted(as_type(kind), may_decline)
     site = rt.site
@@ -102,7 +101,7 @@ def _reply(wanted: Wanted, outcome: ThinkOutcome) -> object:
 
 
 def _answered(value: object) -> object:
-    """An answer, or null for one that says nothing."""
+    """An answer, or null for an empty one."""
     return None if isinstance(value, str) and not value.strip() else value
 
 
@@ -124,27 +123,27 @@ def ask(
     """Ask a person; null if the question may be unanswered and is.
 
     Raises:
-        QuestionTimeoutError: Nobody answered in time.
-        NoAnswerError: Nobody is there to answer.
+        QuestionTimeoutError: No answer came in time.
+        NoAnswerError: No person is there to answer.
     """
     wanted = Wanted(as_type(kind), may_decline)
-    told = ""
+    result = ""
     while True:
-        answer = rt.perform(_question(rt, _shown(question, tools, told), wanted, tools))
+        answer = rt.perform(_question(rt, _shown(question, tools, result), wanted, tools))
         place = _action(answer, tools)
         if place is None:
             return _answered(answer) if may_decline else answer
-        told = _act(tools[place])
+        result = _act(tools[place])
 
 
-def _shown(question: str, tools: Sequence[WrittenTool], told: str) -> str:
+def _shown(question: str, tools: Sequence[WrittenTool], result: str) -> str:
     if not tools:
         return question
     actions = [
         f"  do {place}: {description or name}" for place, (name, description, _) in enumerate(tools, 1)
     ]
-    result = [told] if told else []
-    return "\n".join([question, *result, "Answer, or first run one of these:", *actions])
+    results = [result] if result else []
+    return "\n".join([question, *results, "Answer, or first run one of these:", *actions])
 
 
 def _act(tool: WrittenTool) -> str:

@@ -1,7 +1,7 @@
 """``rt``: what the compiled functions of a Patchwork program call for everything they do.
 
 A ``Runtime`` belongs to one worker. Its pure methods are in the modules beside it; here are calls, errors and steps. Every step is
-performed by ``perform``, which says where in the program it stands.
+performed by ``perform``, which knows its place in the program.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ class Runtime:
         raise _library.thrown(values.plain(value))
 
     def caught(self, error: Exception) -> values.Caught:
-        """An error as the program sees it; one that it must not handle goes on."""
+        """An error as the program sees it; one that it must not handle is raised again."""
         error = own_error(error)
         if not isinstance(error, BartackError) or isinstance(error, _UNCATCHABLE):
             raise error
@@ -300,7 +300,7 @@ class Runtime:
     bare = staticmethod(_commands.bare)
 
     def shell(self, written: object, *, form: str, at: At) -> object:
-        """Run a command; ``form`` says what it is for."""
+        """Run a command; ``form`` is what it is used as."""
         checked = form in {"statement", "text", "checked"}
         result = self.execute(_commands.as_form(written), check=checked, live=form in {"statement", "status"})
         if form in {"result", "checked"}:

@@ -68,7 +68,7 @@ def _unit(folder: str, module: _Module) -> Unit:
         raise ValueError(f"{module.path} has changed")
     code: object = marshal.loads(module.code)  # noqa: S302 - of the run's own directory, like the program itself
     if not isinstance(code, CodeType):
-        raise TypeError(f"{module.path} is no code")
+        raise TypeError(f"{module.path} is not code")
     return Unit(module.id, module.path, text, code)
 
 

@@ -1,4 +1,4 @@
-"""Checks of many files at once: which of them are programs, and what is to be said about all of them together."""
+"""Checks of many files at once: which of them are programs, and the diagnostics of all of them together."""
 
 from __future__ import annotations
 

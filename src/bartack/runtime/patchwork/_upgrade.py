@@ -1,4 +1,4 @@
-"""Upgrades of files: what is old in a file may only be told by the modules it imports."""
+"""Upgrades of files: only the modules that a file imports may show what is old in it."""
 
 from __future__ import annotations
 

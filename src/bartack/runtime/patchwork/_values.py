@@ -90,7 +90,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def kind_of(value: object) -> str:
-    """What ``typeof`` says of a value."""
+    """The result of ``typeof`` for a value."""
     name = _KINDS.get(type(value))
     return name if name is not None else cast("str", getattr(value, "kind_name", "object"))
 
@@ -294,7 +294,7 @@ def _plain_array(value: list[object], depth: int) -> object:
     made: list[object] = []
     try:
         for element in value:
-            made.append(_plain(element, depth + 1))  # noqa: PERF401 - how many there are says where it failed
+            made.append(_plain(element, depth + 1))  # noqa: PERF401 - their number is the place of a failure
     except _Opaque as found:
         found.place = f"[{len(made)}]{found.place}"
         raise

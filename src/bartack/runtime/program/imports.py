@@ -66,7 +66,7 @@ class LeftOut(NamedTuple):
 
 
 class ModuleText:
-    """What the text of one module says: imports, dotted names that may be modules, texts, and whether it looks for data files."""
+    """The contents of one module: imports, dotted names that may be modules, texts, and whether it looks for data files."""
 
     def __init__(self, source: bytes, name: str, *, is_package: bool) -> None:
         self._package = name if is_package else name.rpartition(".")[0]

@@ -1,8 +1,8 @@
 """Keeps a program with its run, so that the run executes what was there when it began, or when it was last updated.
 
-Everything here goes through the disk seam: a pinned program is durable before an entry says that the run has it. An update writes
-the new program beside the old one, then the journal says that it is the program from now on, and only then does it take the
-place of the old one. Killed in between, the next owner of the run finishes that: what the journal says decides.
+Everything here goes through the disk seam: a pinned program is durable before an entry records that the run has it. An update
+writes the new program beside the old one, then the journal records that it is the program from now on, and only then does it
+take the place of the old one. Killed in between, the next owner of the run finishes that: the journal decides.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def prepare_update(run_dir: Path, sources: dict[str, bytes], number: int, disk: 
 
 
 def finish_update(run_dir: Path, waiting: str, disk: Disk | None = None) -> None:
-    """Let the run execute the program that its journal says it has, durably; the one before is kept under a number.
+    """Put the program that the journal names in its place, durably; the one before is kept under a number.
 
     Args:
         run_dir: The run, which the caller owns.
@@ -118,7 +118,7 @@ def finish_update(run_dir: Path, waiting: str, disk: Disk | None = None) -> None
 
 
 def current_program(run_dir: Path, waiting: str) -> Path:
-    """Where the program is that the journal of a run says it has, whether its last update is finished or not."""
+    """Where the program is that the journal of a run names, whether its last update is finished or not."""
     unfinished = run_dir / waiting
     return unfinished if waiting and unfinished.exists() else run_dir / PROGRAM
 

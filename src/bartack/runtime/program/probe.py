@@ -1,6 +1,6 @@
 """The program that looks at a Python program before it runs: imports it once, in a process of its own.
 
-It tells which worker is meant, whether the arguments fit, and which modules of the project belong to the program. What the
+It reports which worker is meant, whether the arguments fit, and which modules of the project belong to the program. What the
 program prints while it is imported goes to stderr. The answer goes to the descriptor that was stdout, as one JSON object.
 """
 
@@ -57,7 +57,7 @@ def main() -> int:
     try:
         _write_all(answer, msgspec.json.encode(finding))
     except BrokenPipeError:
-        return 1  # whoever asked was killed
+        return 1  # the process that asked was killed
     return 0
 
 
@@ -112,7 +112,7 @@ def _is_output(root: str, file: str, outputs: list[tuple[int, int]]) -> bool:
 
 
 def agents_of(worker: Worker[..., object], root: str, files: list[str]) -> list[str]:
-    """Whom prompts of a worker go to that name nobody, if there are prompts; an empty name is the default agent."""
+    """The agent of prompts that name none, if the worker has prompts; an empty name is the default agent."""
     asks = any(ASKING.search(Path(root, file).read_bytes()) for file in files)
     return [worker.agent] if asks else []
 
@@ -134,7 +134,9 @@ def import_program(file: str, root: str, own: Module) -> object:
         module = importlib.import_module(own.name) if is_packaged else _execute(file, own.name)
     except BartackError:
         raise  # it names its place, and has its own remedy
-    except BaseException as error:
+    except (
+        BaseException
+    ) as error:  # the boundary of the program: whatever its import raises is reported with its place
         raise _import_error(file, error) from error
     other = module.__file__ or ""
     if os.path.realpath(other) != os.path.realpath(file):
@@ -155,8 +157,8 @@ def _execute(file: str, name: str) -> ModuleType:
 
 def _import_error(file: str, error: BaseException) -> ProgramImportError:
     """The error of a program that Python cannot import: the line of the program that is at fault, and what to do about it."""
-    told = traceback.TracebackException(type(error), error, error.__traceback__)
-    problem = "".join(told.format_exception_only()).strip().splitlines()[-1]
+    shown = traceback.TracebackException(type(error), error, error.__traceback__)
+    problem = "".join(shown.format_exception_only()).strip().splitlines()[-1]
     if isinstance(error, SyntaxError) and error.filename:
         place, text = f"{error.filename}:{error.lineno}", error.text or ""
     else:
@@ -332,7 +334,9 @@ def bind(worker: Worker[..., object], argv: list[str], given: dict[str, msgspec.
 def _parameters(worker: Worker[..., object]) -> dict[str, inspect.Parameter]:
     try:
         signature = inspect.signature(worker.function, eval_str=True)
-    except Exception as error:  # an annotation is any expression of the program
+    except (
+        Exception
+    ) as error:  # the boundary of the program, whose annotations are any expression: reported with its place
         code = worker.function.__code__
         place = f"{code.co_filename}:{code.co_firstlineno}"
         problem = f"an annotation of it cannot be read: {type(error).__name__}: {error}"
@@ -356,7 +360,7 @@ def _split(
         if name not in parameters and name.startswith("no_") and name[3:] in parameters and not equals:
             named[name[3:]] = "false"
         elif name not in parameters:
-            raise _usage_error(worker, f"there is no argument --{option}")
+            raise _usage_error(worker, f"unknown argument --{option}")
         elif equals:
             named[name] = text
         elif parameters[name].annotation is bool:
@@ -377,7 +381,7 @@ def _check_complete(
 ) -> None:
     unknown = sorted(set(kwargs) - set(parameters))
     if unknown:
-        raise _usage_error(worker, f"there is no argument {unknown[0]!r}")
+        raise _usage_error(worker, f"unknown argument {unknown[0]!r}")
     for place, parameter in enumerate(parameters.values()):
         optional = (
             parameter.default is not inspect.Parameter.empty

@@ -1,7 +1,7 @@
 """Replays what a journal has of a run against a program, executing nothing: does the program still ask for the same steps?
 
 Runs as a program of its own (``python -m bartack.runtime.program.replay``), with the hash seed of the run, because it imports
-the user's modules. A worker that is fed its history and never told that it is live sends nothing and does nothing.
+the user's modules. A worker that gets its history and never ``live`` sends nothing and does nothing.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def _replay_worker(
             scheduler.start(coroutine)
             scheduler.take(f.History(past=past))
         finally:
-            scheduler.bury()
+            scheduler.discard()
     except BartackError as error:
         return Difference(worker.path, error.message)
     fatal = scheduler.fatal
@@ -191,7 +191,7 @@ def _replay_worker(
 
 
 def _refuse(frame: f.Frame) -> None:
-    raise AssertionError(f"a replay must not say anything: {frame}")
+    raise AssertionError(f"a replay must not send anything: {frame}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ def find_program(program: str, workspace: Path) -> tuple[Path, str]:
     """The file and the worker that ``FILE`` or ``FILE:worker`` means.
 
     Raises:
-        ProgramImportError: There is no such file.
+        ProgramImportError: The file does not exist.
     """
     name, colon, worker = program.rpartition(":")
     file = Path(workspace, name if colon else program)
@@ -130,7 +130,7 @@ def probe_python(inquiry: ProbeRequest, workspace: Path, account: Account | None
 
 
 def differences(files: list[str], root: Path, pinned: Path) -> list[str]:
-    """The files of a pinned program whose source is no longer the same."""
+    """The files of a pinned program whose source has changed."""
     return [relative for relative in files if not _same(root / relative, pinned / relative)]
 
 

@@ -1,4 +1,4 @@
-"""Mends a run's program: keeps the edited source with the run, if the run's history still fits it."""
+"""Updates a run's program: keeps the edited source with the run, if it still matches the run's history."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from bartack.runtime.state import entries as e
 
 
 def update_program(run: RunDir, source: Path | None = None) -> int:
-    """Let a run go on with the source as it is now; returns how many recorded steps were checked against it.
+    """Let a run continue with the source as it is now; returns how many recorded steps were checked against it.
 
     Args:
-        run: The run; nobody may be running it.
+        run: The run, which must not be active.
         source: Another file to take the program from; else the one that the run was started from.
 
     Raises:
         ReplayMismatchError: The program asks for other steps than the journal has; the run keeps the program it had.
         ProgramImportError: The program cannot be imported; the run keeps the program it had.
         ProgramFaultError: The program has errors; the run keeps the program it had.
-        JournalLockedError: Somebody runs the run.
+        JournalLockedError: The run is active.
         JournalLostError: Its journal has lost acknowledged entries; nothing was changed.
         HubStoppedError: A process runs the run and is stopped.
         PeerRefusedError: This process belongs to a run.

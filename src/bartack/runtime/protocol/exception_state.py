@@ -1,9 +1,13 @@
-"""What an exception of somebody's own class is made of, out and back without its constructor.
+"""Serialises exceptions of a program's own classes, and makes them again without their constructors.
 
 Constructors take anything: keywords, several arguments of which one text is made, connections. So an exception is made again
-without calling its class, from what its bases were given (``args``) and from its attributes. ``pickle`` would do the same, but here
-everything is JSON: people read it in the journal, secrets are found in it, and nothing in it is executed. A value that JSON cannot
-hold comes back as what ``repr`` says of it, and the exception as itself.
+without calling its class, from what its bases were given (``args``) and from its attributes. ``pickle`` would do the same, but
+here everything is JSON: people read it in the journal, secrets are found in it, and nothing in it is executed. A value that
+JSON cannot hold comes back as its ``repr``, and the exception as itself.
+
+Classes and values of a program run code here that can raise anything: comparisons, constructors, ``__str__``. Each broad
+``except`` is the boundary to that code. It reports by its result: a value is listed as lost, a class as one that cannot be
+made, a text as recorded. ``exceptions.py`` decides which exceptions come here.
 """
 
 from __future__ import annotations
@@ -45,7 +49,7 @@ def _is_mangled(name: str) -> bool:
 
 
 def take_state(error: BaseException, facts: dict[str, object], mark: str, describe: Describe) -> ErrorState:
-    """What is needed to make an exception again, beside its facts: those lose what is to come back as something else."""
+    """What is needed to make an exception again, beside its facts. A fact that comes back as something else is listed."""
     state = ErrorState()
     arguments: list[object] = list(error.args)
     inner = _exceptions_in(error)
@@ -100,7 +104,7 @@ def _with_kind(value: object) -> tuple[object, str] | None:
         name = f"{kind.__module__}:{kind.__qualname__}"
         back = _bring_back(plain, name)
         return (plain, name) if _is_same(back, value) else None
-    except Exception:  # noqa: BLE001 - values of somebody else's: whatever they raise, they cannot be compared or encoded
+    except Exception:  # noqa: BLE001 - the boundary to a program's value: it cannot be compared or encoded, and is listed as lost
         return None
 
 
@@ -118,7 +122,7 @@ def cut(value: object) -> object:
 
 
 def remake(found: type[Exception], data: ErrorData, revive: Revive) -> Exception | None:
-    """The exception that was described; ``None`` if there is no way to make one of its class."""
+    """The exception that was described; ``None`` if none of its class can be made."""
     state = data.state
     assert state is not None
     arguments = tuple(_restored(value, str(place), state) for place, value in enumerate(state.args))
@@ -141,7 +145,7 @@ def _make(found: type[Exception], arguments: tuple[object, ...], inner: list[Exc
         try:
             error = maker.__new__(found, *given)
             base.__init__(error, *given)
-        except Exception:  # noqa: BLE001, S112 - of somebody else: whatever it raises, it cannot be made so
+        except Exception:  # noqa: BLE001, S112 - the boundary to a program's class: it cannot be made so, and the next way is tried
             continue
         if type(error) is found:
             if not isinstance(error, OSError):
@@ -153,7 +157,7 @@ def _make(found: type[Exception], arguments: tuple[object, ...], inner: list[Exc
 def _construct(found: type[Exception], arguments: tuple[object, ...]) -> Exception | None:
     try:
         error = found(*arguments)
-    except Exception:  # noqa: BLE001 - a constructor of somebody else: whatever it raises, it cannot be made again
+    except Exception:  # noqa: BLE001 - the boundary to a program's constructor: the caller learns that there is no way left
         return None
     return error if type(error) is found else None
 
@@ -162,7 +166,7 @@ def _with_text(error: Exception, text: str) -> Exception:
     """An exception whose text can be read, also if what it makes that of did not come with it."""
     try:
         str(error)
-    except Exception:  # noqa: BLE001 - somebody's own __str__
+    except Exception:  # noqa: BLE001 - the boundary to a program's __str__: the recorded text takes its place
         kind = type(error)
 
         def read(self: object) -> str:
@@ -172,7 +176,7 @@ def _with_text(error: Exception, text: str) -> Exception:
         try:
             error.__class__ = type(kind.__name__, (kind,), names)
         except TypeError:
-            return error  # a class of which there can be no other
+            return error  # a class that cannot have subclasses
     return error
 
 
@@ -182,7 +186,7 @@ def _restored(value: object, name: str, state: ErrorState) -> object:
         return value
     try:
         return _bring_back(value, kind)
-    except Exception:  # noqa: BLE001 - a class of somebody else that has changed: its JSON is there
+    except Exception:  # noqa: BLE001 - the boundary to a program's class that has changed: its JSON takes its place
         return value
 
 

@@ -1,7 +1,7 @@
 """Exceptions on their way through sockets and the journal, there and back.
 
 An error of Bartack comes back as itself with all its facts. So does any other exception whose class can be imported
-(``exception_state.py``); the rest becomes a ``StepError`` that says what it was. An exception that is the outcome of a step
+(``exception_state.py``); the rest becomes a ``StepError`` with its name and message. An exception that is the outcome of a step
 remembers which one, so that a failure can be led back to it.
 """
 
@@ -46,7 +46,7 @@ class _Outcome:
 
 
 def describe_error(error: BaseException, worker: str = "") -> ErrorData:
-    """An exception as it travels."""
+    """The serialised form of an exception."""
     return _describe(error, worker, _MAX_CAUSES)
 
 
@@ -74,7 +74,7 @@ def _describe(error: BaseException, worker: str, causes: int) -> ErrorData:
 def _text_of(error: BaseException) -> str:
     try:
         return sound(str(error)[:MAX_TEXT])
-    except Exception:  # noqa: BLE001 - somebody's own __str__ must not hide the error
+    except Exception:  # noqa: BLE001 - a failing __str__ must not hide the error
         return type(error).__name__
 
 
@@ -104,7 +104,7 @@ def _facts_and_state_of(
 
 
 def _facts_of(error: BartackError) -> tuple[dict[str, object], None]:
-    """Its attributes; those that are no JSON, or too long, by what ``repr`` says of them, and listed."""
+    """Its attributes; those that are not JSON, or too long, by their ``repr``, and listed."""
     facts: dict[str, object] = {}
     changed: list[str] = []
     attributes = cast("dict[str, object]", getattr(error, "__dict__", {}))
@@ -198,7 +198,7 @@ def revive_error(data: ErrorData, step: tuple[str, int] | None = None) -> Except
 
 
 def revive_failure(data: ErrorData) -> SessionFailedError:
-    """The failure of a session, as everybody in it meets it."""
+    """The failure of a session, as its workers get it."""
     error = revive_error(data)
     if isinstance(error, SessionFailedError):
         return error
@@ -217,7 +217,7 @@ def _remake(data: ErrorData) -> Exception:
         try:
             error = found(*data.args)
             error.__dict__.update(data.facts)
-        except Exception:  # noqa: BLE001 - a constructor of somebody else: whatever it raises, it cannot be made again
+        except Exception:  # noqa: BLE001 - a constructor of the program: whatever it raises, it cannot be made again
             return _stand_in(data)
         if type(error) is found:
             return error
@@ -235,7 +235,7 @@ def _remake_own(kind: type[BartackError], data: ErrorData) -> BartackError:
 
 
 def _restore_result(error: DeliveryError | BroadcastError, facts: dict[str, object]) -> None:
-    with contextlib.suppress(msgspec.ValidationError):  # it was too long to travel as more than text
+    with contextlib.suppress(msgspec.ValidationError):  # it was too long to be sent as more than text
         if isinstance(error, DeliveryError):
             error.outcome = msgspec.convert(facts.get("outcome"), type=SendOutcome)
         else:
@@ -249,7 +249,7 @@ def _stand_in(data: ErrorData) -> StepError:
 def _find_class(name: str) -> type[Exception] | None:
     try:
         found = find_object(name)
-    except Exception:  # noqa: BLE001 - importing a module of somebody else: whatever it raises, the class is not to be had
+    except Exception:  # noqa: BLE001 - importing a module of the program: whatever it raises, the class is not available
         return None
     return found if isinstance(found, type) and issubclass(found, Exception) else None
 

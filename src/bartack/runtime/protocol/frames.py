@@ -1,7 +1,7 @@
-"""What a worker or a foreign process and the hub say to each other.
+"""The frames between the hub and a worker or a foreign process.
 
 A frame is four bytes of length, big-endian, and that many bytes of a JSON object, at most 1 MiB. A value that takes more than
-64 KiB does not travel in a frame: its sender keeps it as a blob of the run and sends the reference.
+64 KiB is not sent in a frame: its sender keeps it as a blob of the run and sends the reference.
 
 A worker's life on its socket::
 
@@ -13,11 +13,11 @@ A worker's life on its socket::
     hub → worker    leave
 
 - ``step`` asks the hub to do something; its ``answer`` comes when the outcome is durable.
-- ``note`` tells the outcome of something harmless that the worker did itself (time, randomness, a file read). Nothing answers
+- ``note`` reports the outcome of something harmless that the worker did itself (time, randomness, a file read). Nothing answers
   it: no effect leaves the hub before the note is durable.
 - ``call`` asks the worker that waits in a prompt to run a tool of it; ``returned`` is its outcome.
 - ``begin`` and ``done`` frame the body of a step that runs in the worker. ``begin`` is answered only if it asks for it.
-- ``history`` carries outcomes that are in the journal, in journal order; behind ``live`` the worker is on its own.
+- ``history`` carries outcomes that are in the journal, in journal order; after ``live`` the worker is on its own.
 
 Answers reach a worker in the order of the journal, and so does its history: replay takes the same turns as the first run.
 """
@@ -47,7 +47,7 @@ else:
 
 
 class Frame(msgspec.Struct, tag_field="k", omit_defaults=True, gc=False):
-    """Anything that is said; ``k`` tells what."""
+    """A frame of any kind; ``k`` is its kind."""
 
 
 class ErrorData(msgspec.Struct, omit_defaults=True):
@@ -70,7 +70,7 @@ class ErrorData(msgspec.Struct, omit_defaults=True):
 
 
 class ErrorState(msgspec.Struct, omit_defaults=True):
-    """What an exception of somebody's own class is made of, beside its facts."""
+    """What an exception of a program's own class is made of, beside its facts."""
 
     args: list[object] = []
     """Its ``args``, as JSON or as text."""
@@ -100,7 +100,7 @@ class StackLine(msgspec.Struct, omit_defaults=True):
 
 
 class Order(msgspec.Struct, omit_defaults=True):
-    """What a new worker process is told before it can speak to the hub: who it is, and where its program is."""
+    """What a new worker process gets before it connects to the hub: its identity, and where its program is."""
 
     path: str
     incarnation: int
@@ -199,11 +199,11 @@ class Done(Frame, tag="done"):
     about: str = ""
     attempt: int = 1
     retry_in_s: float = -1.0
-    """Not the outcome yet: this attempt failed and another follows after so many seconds."""
+    """Not the outcome yet: this attempt failed and another follows after this many seconds."""
     cleanup: bool = False
     """See ``Step.cleanup``."""
     took_us: int = 0
-    """How long the body ran, if the hub may not have seen its begin."""
+    """How long the body ran, if the hub has perhaps not seen its begin."""
 
 
 class Returned(Frame, tag="returned"):

@@ -2,7 +2,7 @@
 
 A branch has the path of the branch around it, a dot, the number of the step that started it, a dot and its own number:
 ``main.4.1``. A call of a tool has the path of the branch whose prompt it belongs to, the number of the prompt and its own number:
-``main/do:5.1``. Both nest. The path of another worker goes on with ``/`` and a number, and is none of these.
+``main/do:5.1``. Both nest. The path of another worker continues with ``/`` and a number, and is none of these.
 """
 
 from __future__ import annotations

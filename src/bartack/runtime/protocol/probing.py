@@ -23,7 +23,7 @@ class ProbeRequest(msgspec.Struct):
     module: str = ""
     """The name that the file is imported under, where that is known; else the rule of ``config/project.py`` decides."""
     outputs: list[tuple[int, int]] = []
-    """Device and inode of the files that the output of the caller goes to: they are no data of the program."""
+    """Device and inode of the files that the output of the caller goes to: they are not data of the program."""
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -51,7 +51,7 @@ class NotKept(msgspec.Struct, frozen=True):
 
 
 class ProbeResult(msgspec.Struct, omit_defaults=True):
-    """What was found. ``problem`` says why the program cannot run."""
+    """What was found. ``problem`` is why the program cannot run."""
 
     worker: str = ""
     name: str = ""
@@ -69,7 +69,7 @@ class ProbeResult(msgspec.Struct, omit_defaults=True):
     agents: list[str] = []
     """The agents that it may ask, as far as that can be seen; empty names stand for the default one."""
     warnings: str = ""
-    """What its check has to say, as people read it."""
+    """The diagnostics of its check, as people read them."""
     problem: str = ""
     is_usage: bool = False
     error: ErrorData | None = None

@@ -67,7 +67,7 @@ class Request(msgspec.Struct, omit_defaults=True):
 
 
 class RunFacts(msgspec.Struct):
-    """What a run says of itself."""
+    """The facts of a run."""
 
     run: str
     status: str

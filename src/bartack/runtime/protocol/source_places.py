@@ -58,7 +58,7 @@ def source_at(place: str) -> str:
 
 
 def sound(text: str) -> str:
-    """Text as it can travel: a name of a file that is no UTF-8 comes with half characters in it."""
+    """Text that can be encoded: the name of a file that is not UTF-8 has half characters in it."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -28,7 +28,7 @@ register   hub      ``MailboxArgs``                              the incarnation
 declare    hub      ``DeclareArgs``                              null
 close      hub      ``MailboxArgs``                              null
 monitor    hub      ``MonitorArgs``                              the name of the monitor
-demonitor  hub      ``DemonitorArgs``                            bool; undone if its worker is set back behind a failure
+demonitor  hub      ``DemonitorArgs``                            bool; undone if its worker is set back past a failure
 down       hub      ``DownArgs``                                 the DOWN message of a monitor
 link unlink hub     ``LinkArgs``                                 null
 trap       hub      ``TrapArgs``                                 null
@@ -61,7 +61,7 @@ HARMLESS: Final = frozenset(
 """Steps without an effect outside: executed again freely, and answered before they are durable."""
 
 CLEANUP: Final = frozenset({"shell", "write", "append", "print", "log", *HARMLESS})
-"""Steps that may lie behind a fatal failure without being a handling of it."""
+"""Steps that may follow a fatal failure without being a handling of it."""
 
 BODIES: Final = frozenset({"body", "write", "append"})
 """Steps that are executed in the worker's own process."""
@@ -117,7 +117,7 @@ class ShellArgs(Args, frozen=True):
     """Commands, each a list of exact words, connected by pipes; or a form. No shell reads them.
 
     The status of a form is a value even if its program was not found. ``shown`` is a form as people may read it, without secrets;
-    ``live`` tells that its output is shown while it runs, and that only the end of it is kept. With ``kept_bytes`` no more than so
+    ``live``: its output is shown while it runs, and that only the end of it is kept. With ``kept_bytes`` no more than so
     much of the end of each output is kept, and no secrets.
     """
 
@@ -136,7 +136,7 @@ class ShellArgs(Args, frozen=True):
         if self.kept_bytes < 0:
             raise ValueError("kept_bytes is negative")
         if self.form is None and not all([self.pipeline, *self.pipeline]):
-            raise ValueError("there is no command")
+            raise ValueError("the command is missing")
 
     @property
     def words(self) -> list[str]:
@@ -188,7 +188,7 @@ class CommandArgs(Args, frozen=True):
     refused_paths: list[str] = []
     rejected: str = ""
     rejected_because: str = ""
-    """The same in words. Like the next two it is not compared with a recorded step: an earlier version did not say it."""
+    """The same in words. Like the next two it is not compared with a recorded step: an earlier version did not have it."""
     attempts_before: int = 0
     share: int = 0
     """How many such commands are given at a time: what is left of a budget is for all of them. 0: not known."""
@@ -242,7 +242,7 @@ class AskArgs(Args, frozen=True):
     schema: dict[str, object] | None = None
     default: MaybeRaw = None
     timeout_s: float | None = None
-    """How long it waits; 0: for ever; ``None``: as long as the settings say."""
+    """How long it waits; 0: for ever; ``None``: as long as the settings allow."""
 
 
 class SleepArgs(Args, frozen=True):
@@ -365,7 +365,7 @@ class ReplyArgs(MailboxArgs, frozen=True):
 
 
 class DrainArgs(MailboxArgs, frozen=True):
-    """Take everything there now, or at most so many."""
+    """Take everything there now, or at most ``max`` messages."""
 
     max: int | None = None
 
@@ -407,7 +407,7 @@ class MonitorArgs(Args, frozen=True):
 
 
 class DemonitorArgs(Args, frozen=True):
-    """Let go of a monitor; with ``flush``, take back a message of it that nobody has received."""
+    """Let go of a monitor; with ``flush``, take back a message of it that was not received yet."""
 
     ref: str
     into: str
@@ -435,7 +435,7 @@ class TrapArgs(Args, frozen=True):
 
 
 class FailArgs(Args, frozen=True):
-    """Fail the session for everybody; ``final``: the run is over and cannot be resumed."""
+    """Fail the session for all of its workers; ``final``: the run is over and cannot be resumed."""
 
     message: str
     final: bool = False

@@ -1,6 +1,6 @@
 """Values on their way: Python to JSON and back, by the type of the value out and by the annotation in.
 
-Nothing is converted silently. What JSON cannot say, or says differently each time, is refused with its place; what comes back is
+Nothing is converted silently. A value without one exact form in JSON is refused with its place; what comes back is
 checked against the annotation. A value that went through here is a copy: the same on the first run and on replay.
 """
 
@@ -44,7 +44,7 @@ class Unawaited(Protocol):
 
 
 class UnsupportedTypeError(TypeError):
-    """An annotation names a type whose values do not travel."""
+    """An annotation names a type whose values cannot be serialised."""
 
 
 class _Unsound(Exception):  # noqa: N818 - it never leaves this module
@@ -62,7 +62,7 @@ class _TooLarge(Exception):  # noqa: N818 - it never leaves this module
         self.size = size
 
 
-# What may travel, by exact type.
+# What can be serialised, by exact type.
 
 _Check = Callable[[Any, int], None]
 
@@ -72,7 +72,7 @@ def _check(value: object, depth: int) -> None:
 
 
 def _check_nothing(value: object, depth: int) -> None:
-    """Every value of this type travels."""
+    """Every value of this type can be serialised."""
 
 
 def _check_str(value: str, depth: int) -> None:
@@ -97,7 +97,7 @@ def _check_int(value: int, depth: int) -> None:
 
 def _check_float(value: float, depth: int) -> None:
     if not math.isfinite(value):
-        raise _Unsound(f"{value} is no JSON number")
+        raise _Unsound(f"{value} is not a JSON number")
 
 
 def _check_datetime(value: datetime.datetime, depth: int) -> None:
@@ -134,7 +134,7 @@ def _check_members(value: dict[object, object], depth: int) -> None:
 
 def _check_key(key: object) -> None:
     if type(key) is not str:
-        raise _Unsound(f"a key that is no string but {_name_of(type(key))}")
+        raise _Unsound(f"a key that is not a string but {_name_of(type(key))}")
     _check_str(key, 0)
 
 
@@ -265,13 +265,13 @@ def _where(of: Callable[..., object] | None) -> str:
 
 
 def plain_or_repr(value: object) -> object:
-    """A JSON value as it is, copied; anything else as what ``repr`` says of it."""
+    """A JSON value as it is, copied; anything else as its ``repr``."""
     try:
         return msgspec.json.decode(encode(value))
     except (MessageValueError, MessageTooLargeError):
         try:
             return repr(value).encode("utf-8", "backslashreplace").decode()
-        except Exception:  # noqa: BLE001 - somebody's own __repr__ must not hide the error it is part of
+        except Exception:  # noqa: BLE001 - a failing __repr__ must not hide the error it is part of
             return f"<{_name_of(type(value))}>"
 
 
@@ -308,7 +308,7 @@ class Codec(Generic[T_co]):
         """A value from JSON.
 
         Raises:
-            TypeMismatchError: It is not what the annotation says.
+            TypeMismatchError: It is not of the annotated type.
         """
         try:
             return self._decode(data)
@@ -321,7 +321,7 @@ class Codec(Generic[T_co]):
         Raises:
             MessageValueError: It, or something in it, cannot be serialised.
             MessageTooLargeError: It takes more than 16 MiB.
-            TypeMismatchError: It is not what the annotation says.
+            TypeMismatchError: It is not of the annotated type.
         """
         data = encode(value, what, of)
         if type(value) not in self.atoms and self is not PLAIN:
@@ -332,7 +332,7 @@ class Codec(Generic[T_co]):
         return data
 
     def _refusal(self, value: object, text: str, what: str, where: str) -> TypeMismatchError:
-        """The error for a value that is not what the annotation says; it is named by its own type."""
+        """The error for a value that is not of the annotated type; it is named by its own type."""
         error = self._mismatch(text, what, where)
         if error.place != "$":
             return error
@@ -352,7 +352,7 @@ class Codec(Generic[T_co]):
 
 
 ATOMS: Final = (str, int, float, bool, type(None))
-"""Types of values that nobody can change: a copy of them is themselves."""
+"""Types of immutable values: a copy of them is themselves."""
 
 
 def _atoms_of(annotation: object) -> frozenset[object]:
@@ -364,9 +364,9 @@ def _atoms_of(annotation: object) -> frozenset[object]:
 
 
 def encode_atoms(kinds: Iterable[Codec[object]], values: Sequence[object]) -> bytes | None:
-    """Values as a JSON list, if each is an atom of its codec; ``None`` if one is not, or cannot be serialised (see ``encode``)."""
+    """Values as a JSON list, if each is an atom of its codec; ``None`` if one is not, or cannot be encoded."""
     try:
-        for kind, value in zip(kinds, values):  # noqa: B905 - as many as there are values; to say so takes as long as to encode them
+        for kind, value in zip(kinds, values):  # noqa: B905 - as many as there are values; the check takes as long as encoding them
             if type(value) not in kind.atoms:
                 return None
             _CHECKS[type(value)](value, 0)
@@ -391,7 +391,7 @@ def codec(annotation: object) -> Codec[Any]:
     """The codec of an annotation.
 
     Raises:
-        UnsupportedTypeError: Values of it do not travel.
+        UnsupportedTypeError: Values of it cannot be serialised.
     """
     try:
         found = _codecs.get(annotation)
@@ -423,7 +423,7 @@ _TRAVELLING: Final = (
 
 
 def check_annotation(annotation: object) -> None:
-    """Raise unless values of an annotation travel.
+    """Raise unless values of an annotation can be serialised.
 
     Raises:
         UnsupportedTypeError: They do not; the error names the type.
@@ -466,7 +466,7 @@ def _parts(shape: shapes.Type, seen: set[type]) -> list[shapes.Type]:
                 seen.add(shape.cls)
                 parts = [field.type for field in shape.fields]
         case _:
-            raise UnsupportedTypeError(f"{_describe_shape(shape)} has no JSON form")
+            raise UnsupportedTypeError(f"{_describe_shape(shape)} cannot be serialised")
     return parts
 
 
@@ -475,7 +475,7 @@ def _check_key_shape(key: shapes.Type) -> None:
         key = key.type
     texts = isinstance(key, shapes.LiteralType) and all(isinstance(value, str) for value in key.values)
     if not texts and not isinstance(key, shapes.StrType | shapes.AnyType):
-        raise UnsupportedTypeError(f"keys of type {_describe_shape(key)} have no JSON form, only str")
+        raise UnsupportedTypeError(f"keys of type {_describe_shape(key)} cannot be serialised, only str")
 
 
 def _describe_shape(shape: shapes.Type) -> str:
@@ -488,7 +488,7 @@ def schema_of(annotation: object) -> dict[str, object] | None:
     """The JSON schema of an annotation; ``None`` for text, which needs none.
 
     Raises:
-        UnsupportedTypeError: Values of it do not travel.
+        UnsupportedTypeError: Values of it cannot be serialised.
     """
     if annotation is str:
         return None
@@ -500,7 +500,7 @@ def object_schema(fields: Mapping[str, object], required: Sequence[str]) -> dict
     """The JSON schema of an object with exactly these members, by their annotations.
 
     Raises:
-        UnsupportedTypeError: Values of one do not travel.
+        UnsupportedTypeError: Values of one cannot be serialised.
     """
     for annotation in fields.values():
         check_annotation(annotation)
@@ -521,7 +521,7 @@ def _schema_hook(kind: type[object]) -> dict[str, object]:
         return {"type": "string"}
     if kind is object:
         return {"description": "any value"}
-    raise UnsupportedTypeError(f"{_name_of(kind)} has no JSON form")
+    raise UnsupportedTypeError(f"{_name_of(kind)} cannot be serialised")
 
 
 PLAIN: Final[Codec[Any]] = codec(Any)

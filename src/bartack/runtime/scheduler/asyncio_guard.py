@@ -18,7 +18,7 @@ from bartack.runtime.protocol.source_places import is_program, shown_place
 _EVENTS: Final = "asyncio.events"
 
 Raise = Callable[[ForeignAwaitError], None]
-"""Told of what was found; it does not return."""
+"""Called with what was found; it does not return."""
 
 
 class PoisonLoop:
@@ -113,11 +113,11 @@ class _ImportWatch:
         return spec
 
     def _then(self, execute: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
-        def execute_and_tell(module: ModuleType) -> None:
+        def execute_and_report(module: ModuleType) -> None:
             execute(module)
             self._loaded(module)
 
-        return execute_and_tell
+        return execute_and_report
 
 
 # Where it happened.

@@ -12,10 +12,9 @@ from typing import Final, Self, TypeVar, cast
 
 from bartack.errors import StepCancelledError
 from bartack.runtime.protocol.exceptions import describe_error
-from bartack.runtime.scheduler.operations import AnyBranch, Branch, LocalOp, Reply, Scope
-from bartack.runtime.scheduler.replay_log import Deadline
+from bartack.runtime.scheduler.operations import AnyBranch, Branch, Deadline, LocalOp, Scope, WakeUp
 from bartack.runtime.scheduler.results import Failure, Outcome
-from bartack.runtime.scheduler.scheduler import Scheduler, withdraw
+from bartack.runtime.scheduler.scheduler import Scheduler
 
 T = TypeVar("T")
 
@@ -45,7 +44,7 @@ class Bundle(Scope):
 
     def __init__(self, scheduler: Scheduler, *, collect: bool = False) -> None:
         super().__init__()
-        self.parent = scheduler.current
+        self.parent = scheduler.queue.current
         self.branches: list[AnyBranch] = []
         self.failure: BaseException | None = None
         self._scheduler = scheduler
@@ -62,12 +61,12 @@ class Bundle(Scope):
     def start(self, coroutine: Coroutine[object, object, object]) -> AnyBranch:
         """One branch more."""
         path = f"{self._path}.{len(self.branches) + 1}"
-        branch = self._scheduler.add_branch(path, coroutine, self)
-        branch.limits = self._scheduler.current.limits
+        branch = self._scheduler.queue.add(path, coroutine, self)
+        branch.limits = self._scheduler.queue.current.limits
         self.branches.append(branch)
         self._left += 1
         if self.failure is not None:
-            self._scheduler.cancel(branch, None, _SIBLING)
+            self._scheduler.cancellation.cancel(branch, None, _SIBLING)
         return branch
 
     def branch_ended(self, branch: AnyBranch) -> None:
@@ -77,16 +76,16 @@ class Bundle(Scope):
             self.failure = branch.error
             self.cancel_all(_SIBLING)
             if self in self.parent.scopes and not self._awaited:
-                self._scheduler.cancel(self.parent, self, _SIBLING)
+                self._scheduler.cancellation.cancel(self.parent, self, _SIBLING)
         if self.ended and self._awaited:
             # If a cancellation ended the branches, it has reached the parent with them.
-            self._scheduler.settle(self.parent, self.failure)
-            self._scheduler.wake(self.parent, None, None)
+            self.parent.settle(self.failure)
+            self._scheduler.queue.wake(self.parent, None, None)
 
     def cancel_all(self, reason: str) -> None:
         """Interrupt every branch that is not through."""
         for branch in self.branches:
-            self._scheduler.cancel(branch, None, reason)
+            self._scheduler.cancellation.cancel(branch, None, reason)
 
     def await_end(self) -> bool:
         """The parent waits for the end, unless there is nothing to wait for."""
@@ -103,15 +102,15 @@ class _BundleEnd(LocalOp[None]):
         super().__init__()
         self._bundle = bundle
 
-    def enter(self, branch: AnyBranch) -> Reply | None:
+    def enter(self, branch: AnyBranch) -> WakeUp | None:
         """See ``LocalOp.enter``."""
         if not self._bundle.await_end():
             return None, None
-        if branch.pending:
-            self._bundle.cancel_all(branch.pending[0][1])
+        if branch.interruptions:
+            self._bundle.cancel_all(branch.interruptions[0][1])
         return None
 
-    def interrupt(self, branch: AnyBranch, reason: str) -> Reply | None:
+    def interrupt(self, branch: AnyBranch, reason: str) -> WakeUp | None:
         """See ``LocalOp.interrupt``."""
         self._bundle.cancel_all(reason)
         return None
@@ -172,12 +171,12 @@ class TaskGroup:
         bundle = self._bundle
         assert bundle is not None
         if isinstance(error, GeneratorExit):
-            return  # nobody runs the branches any more
+            return  # the branches are not run any more
         if error is not None:
             bundle.failure = bundle.failure or error
             bundle.cancel_all(_LEAVING)
         await _BundleEnd(bundle)
-        withdraw(bundle.parent, bundle)
+        bundle.parent.leave(bundle)
         interrupted = bundle.delivered and isinstance(error, StepCancelledError)
         if bundle.failure is not None and (error is None or interrupted):
             raise bundle.failure from bundle.failure.__cause__
@@ -204,7 +203,7 @@ class Timeout:
         deadline = self._deadline
         assert deadline is not None
         if isinstance(error, GeneratorExit):
-            return  # nobody runs the worker any more
-        self._scheduler.leave(deadline)
+            return  # the worker is not run any more
+        self._scheduler.cancellation.leave(deadline)
         if deadline.delivered and (error is None or isinstance(error, StepCancelledError)):
             raise deadline.error() from None

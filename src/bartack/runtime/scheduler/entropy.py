@@ -1,4 +1,4 @@
-"""What a worker perceives by itself: the time, and chance. A parameter, so that tests can decide both."""
+"""The clock and the randomness of a worker: parameters, so that tests can decide both."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Protocol
 
 
 class Entropy(Protocol):
-    """The time and chance."""
+    """A source of time and randomness."""
 
     def now_us(self) -> int:
         """Microseconds since 1970, UTC."""
         ...
 
     def random_bytes(self, size: int) -> bytes:
-        """So many random bytes."""
+        """``size`` random bytes."""
         ...
 
 
-class RealSenses:
-    """Those of this machine."""
+class SystemEntropy:
+    """The clock and the randomness of this machine."""
 
     def now_us(self) -> int:
         """See ``Entropy.now_us``."""

@@ -1,4 +1,4 @@
-"""What a step is, in one line: its fingerprint tells replay whether the program asks for the same step again.
+"""Fingerprints of steps: replay compares them to find out whether the program asks for the same step again.
 
 A fingerprint is made of the kind, the site and the arguments as they were written. Where the run and its workspace are, and what
 the secrets are, may change between two resumes: ``$RUN``, ``$WORKSPACE`` and ``$env:NAME`` stand for them.

@@ -1,8 +1,8 @@
-"""What a worker can await, as the scheduler sees it.
+"""Operations and branches: what a worker can await, and what awaits it.
 
-An operation is made by a call and does nothing until it is awaited: then it hands itself to the scheduler, which gives it its
-place in the worker's history and, sooner or later, its outcome. Here is only what operations and branches *are*;
-``scheduler.py`` decides what becomes of them.
+A call makes an operation, which does nothing until it is awaited. Then it hands itself to the scheduler, which gives it its place
+in the worker's history and later its outcome. Here is only what operations and branches *are*. Read ``scheduler.py`` for the turns
+they take, ``cancellation.py`` for how a wait is interrupted.
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ from typing import Any, Final, Generic, NoReturn, Protocol, TypeVar, cast
 
 from bartack.errors import (
     BartackError,
+    DeadlineExceededError,
     ForgottenAwaitError,
     NestedStepError,
     NotInWorkerError,
     StepCancelledError,
 )
+from bartack.runtime.protocol.exceptions import mark_origin
 from bartack.runtime.protocol.source_places import OWN_CODE, shown_place
+from bartack.runtime.protocol.steps import ToolSpec
 from bartack.runtime.protocol.values import Buffer
 
 T_co = TypeVar("T_co", covariant=True)
 
 _TWICE: Final = "cannot await the same call twice"
 
-Reply = tuple[object, BaseException | None]
-"""What a branch goes on with: a value, or an exception to raise."""
+WakeUp = tuple[object, BaseException | None]
+"""What a branch continues with: a value, or an exception to raise."""
 
 Made = tuple[CodeType, int]
 """Where something was made: the code, and the instruction in it."""
@@ -62,7 +65,7 @@ class Scope:
 
 
 class Group(Protocol):
-    """Whoever wants to know when its branches end."""
+    """Is notified when one of its branches ends."""
 
     def branch_ended(self, branch: AnyBranch) -> None:
         """One of its branches has ended."""
@@ -82,8 +85,8 @@ class Branch(Generic[T_co]):
         self.op: Op[object] | None = None
         """What it waits for; ``None`` while it runs or is about to."""
         self.scopes: list[Scope] = []
-        self.pending: list[tuple[Scope | None, str]] = []
-        """Interruptions that were not raised yet, each with its reason: of a scope, or (None) of the whole branch."""
+        self.interruptions: list[tuple[Scope | None, str]] = []
+        """Those that were not raised yet, each with its reason: of a scope, or (None) of the whole branch."""
         self.done = False
         self.result: object = None
         self.error: BaseException | None = None
@@ -98,8 +101,51 @@ class Branch(Generic[T_co]):
     def __repr__(self) -> str:
         return f"<branch {self.path}>"
 
+    def settle(self, error: BaseException | None) -> None:
+        """Count a cancellation that is raised in this branch for the outermost scope that asked for one.
+
+        The cancellation leaves every scope inside of that one, too. A cancellation from outside the worker, for which no
+        interruption here gives the reason, is for the whole branch.
+        """
+        if not isinstance(error, StepCancelledError) or not self.interruptions:
+            return
+        interruptions, self.interruptions = self.interruptions, []
+        scopes = [scope for scope, _ in interruptions if scope is not None]
+        if len(scopes) == len(interruptions) and any(reason == error.reason for _, reason in interruptions):
+            min(scopes, key=self.scopes.index).delivered = True
+
+    def leave(self, scope: Scope) -> None:
+        """Leave a scope, which interrupts nothing any more."""
+        self.scopes.remove(scope)
+        if self.interruptions:
+            self.interruptions = [one for one in self.interruptions if one[0] is not scope]
+
 
 AnyBranch = Branch[object]
+
+
+class Deadline(Scope):
+    """A block with a deadline. It has a number like a step."""
+
+    def __init__(self, branch: AnyBranch, n: int, fp: str, seconds: float, *, cleanup: bool) -> None:
+        super().__init__()
+        self.branch = branch
+        self.n = n
+        self.fp = fp
+        self.seconds = seconds
+        self.cleanup = cleanup
+        """The program entered the block after it had learned that the session failed."""
+        self.left = False
+        self.fired = False
+
+    @property
+    def step(self) -> tuple[str, int]:
+        """Path and number."""
+        return self.branch.path, self.n
+
+    def error(self) -> DeadlineExceededError:
+        """The error that leaves the block when its time is over."""
+        return mark_origin(DeadlineExceededError("timeout", self.seconds, "ctx.timeout"), self.step)
 
 
 # Operations.
@@ -108,11 +154,11 @@ AnyBranch = Branch[object]
 class Op(Generic[T_co]):
     """Something to await, once.
 
-    What most operations have in common to begin with is said once, by their class: they are made by the thousand.
+    Initial values that most operations share are attributes of the class: operations are made by the thousand.
     """
 
     branch: AnyBranch
-    """Whose it is, since it was awaited."""
+    """The branch that awaits it."""
     _awaited = False
 
     def __await__(self) -> Generator[AnyOp, Any, T_co]:
@@ -128,15 +174,15 @@ AnyOp = Op[object]
 
 
 class LocalOp(Op[T_co], ABC):
-    """Something that happens inside the worker alone. No step: it has no number and is not recorded."""
+    """Something that happens inside the worker alone. It is not a step: it has no number and is not recorded."""
 
     @abstractmethod
-    def enter(self, branch: AnyBranch) -> Reply | None:
+    def enter(self, branch: AnyBranch) -> WakeUp | None:
         """The branch awaits this: what it continues with, or ``None`` if it has to wait."""
 
     @abstractmethod
-    def interrupt(self, branch: AnyBranch, reason: str) -> Reply | None:
-        """The branch that waits for this is cancelled: what it continues with, or ``None`` if it has to wait longer."""
+    def interrupt(self, branch: AnyBranch, reason: str) -> WakeUp | None:
+        """The branch that waits for this is cancelled: what it continues with, or ``None`` if it keeps waiting."""
 
 
 class BranchWait(LocalOp[object]):
@@ -145,14 +191,14 @@ class BranchWait(LocalOp[object]):
     def __init__(self, target: Branch[object]) -> None:
         self._target = target
 
-    def enter(self, branch: AnyBranch) -> Reply | None:
+    def enter(self, branch: AnyBranch) -> WakeUp | None:
         """See ``LocalOp.enter``."""
         if self._target.done:
             return self._target.result, self._target.error
         self._target.waiters.append(branch)
         return None
 
-    def interrupt(self, branch: AnyBranch, reason: str) -> Reply | None:
+    def interrupt(self, branch: AnyBranch, reason: str) -> WakeUp | None:
         """See ``LocalOp.interrupt``."""
         self._target.waiters.remove(branch)
         return None, StepCancelledError(reason)
@@ -228,9 +274,9 @@ class Counted(Op[T_co]):
 
     def __del__(self) -> None:
         if not self._awaited:
-            scheduler = here.scheduler
-            if scheduler is not None:
-                scheduler.drop(self, _frame(1))
+            watcher = here.watcher
+            if watcher is not None:
+                watcher.drop(self, _frame(1))
 
     def __bool__(self) -> bool:
         self._refuse_use()
@@ -256,8 +302,8 @@ class Counted(Op[T_co]):
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
 
     def _refuse_use(self) -> None:
-        if not self._awaited and here.scheduler is not None:
-            here.scheduler.refuse_use(self)
+        if not self._awaited and here.watcher is not None:
+            here.watcher.refuse_use(self)
 
 
 class StepOp(Counted[T_co]):
@@ -275,6 +321,32 @@ class StepOp(Counted[T_co]):
     ) -> None:
         super().__init__(step, args if written is None else written, decode, about, "", value)
         self.args = args
+
+
+class Tool:
+    """A tool that an agent may call while it works on a prompt.
+
+    Args:
+        spec: The description of it that the agent gets.
+        run: Runs a call: takes the arguments, an encoded object, and returns the encoded result. What it raises goes to the agent.
+    """
+
+    def __init__(self, spec: ToolSpec, run: Callable[[Buffer], Coroutine[object, object, bytes]]) -> None:
+        self.spec = spec
+        self.run = run
+
+
+class PromptOp(StepOp[T_co]):
+    """A prompt whose agent may call tools. Its outcome waits for the call that runs."""
+
+    def __init__(self, op: StepOp[T_co], tools: dict[str, Tool]) -> None:
+        super().__init__(op.step, op.args, op.decode, about=op.about, written=op.written)
+        op.replace()
+        self.tools = tools
+        self.running: AnyBranch | None = None
+        """The call that runs."""
+        self.held: tuple[Buffer, BaseException | None] | None = None
+        """The outcome of the prompt, if it came while a call was running."""
 
 
 class NoteOp(Counted[T_co]):
@@ -298,16 +370,16 @@ class WorkOp(Counted[T_co]):
 
     attempt = 1
     phase = "new"
-    """new, asked (the hub was told that it begins), running, retrying, reported; given up."""
+    """new, asked (the hub was notified that it begins), running, retrying, reported; given up."""
     abandoned = False
     """The session failed while it ran: nothing waits for it, but its outcome counts."""
 
 
-# Who runs here.
+# The worker of this thread.
 
 
 class Watcher(Protocol):
-    """Learns what becomes of operations that are not awaited."""
+    """Is notified of operations that are not awaited; ``forgotten.py`` has it."""
 
     def drop(self, op: Counted[object], frame: FrameType) -> None:
         """One was thrown away; ``frame`` is where it died."""
@@ -322,7 +394,7 @@ class Watcher(Protocol):
         ...
 
     def forget(self, what: str, where: str, maker: CodeType | None, frame: FrameType) -> bool:
-        """Something else was thrown away; returns whether there is no more to say about it.
+        """Something else was thrown away; returns whether nothing more is to be reported about it.
 
         Args:
             what: A few words for it.
@@ -333,18 +405,18 @@ class Watcher(Protocol):
         ...
 
 
-_frame: Final = sys._getframe  # noqa: SLF001 - the only way to say where something was made
+_frame: Final = sys._getframe  # noqa: SLF001 - the only way to know where something was made
 
 
 class _Here(threading.local):
-    scheduler: Watcher | None = None
+    watcher: Watcher | None = None
     body: str = ""
 
 
 here = _Here()
-"""The scheduler whose worker runs in this thread right now, and the name of the body, if one does."""
+"""The watcher of the worker that runs in this thread right now, and the name of the body, if one does."""
 
 
 def outside_worker(name: str) -> BartackError:
-    """What a call that is for a worker between two steps raises, where ``here.scheduler`` is none."""
+    """The error of a call that is for a worker between two steps, where ``here.watcher`` is none."""
     return NestedStepError(name) if here.body else NotInWorkerError(name)

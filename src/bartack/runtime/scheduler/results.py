@@ -1,4 +1,4 @@
-"""What steps give back to a program: small frozen values."""
+"""Results that steps return to a program: small frozen values."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ShellResult:
 
 @dataclass(frozen=True, slots=True)
 class ShellBytes:
-    """How a command ended whose output is no text."""
+    """How a command ended whose output is not text."""
 
     argv: list[str]
     status: int

@@ -1,121 +1,66 @@
-"""Tools of a prompt, in the worker: how a call of one is run. ``context/tool_functions.py`` makes them of functions.
+"""Calls of a prompt's tools, in the worker: how one is run. ``context/tool_functions.py`` makes tools of functions.
 
-A call is a branch of the worker, with a path and steps of its own. It is started by the journal, on the first run as on replay, and
+A call is a branch of the worker, with a path and steps of its own. The journal starts it, on the first run as on replay, and it
 runs in the middle of the prompt that its agent was asked: whatever it assigns outside itself is assigned again on replay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Final, Protocol, TypeVar, cast
-
-import msgspec
+from typing import cast
 
 from bartack.errors import TypeMismatchError
-from bartack.journal import BlobRef
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.exceptions import describe_error
 from bartack.runtime.protocol.paths import parse_call
-from bartack.runtime.protocol.steps import ToolSpec
 from bartack.runtime.protocol.values import Buffer
-from bartack.runtime.scheduler.operations import AnyBranch, Group, StepOp
-
-T_co = TypeVar("T_co", covariant=True)
-
-_PROMPT_OVER: Final = "its prompt is over"
-
-
-class Tool:
-    """A tool that an agent may call while it works on a prompt.
-
-    Args:
-        spec: What the agent is told of it.
-        run: Runs a call: takes the arguments, an encoded object, and returns the encoded result. What it raises goes to the agent.
-    """
-
-    def __init__(self, spec: ToolSpec, run: Callable[[Buffer], Coroutine[object, object, bytes]]) -> None:
-        self.spec = spec
-        self.run = run
+from bartack.runtime.scheduler.cancellation import Cancellation
+from bartack.runtime.scheduler.operations import AnyBranch, PromptOp, Tool
+from bartack.runtime.scheduler.requests import Requests
+from bartack.runtime.scheduler.run_queue import RunQueue
 
 
-class PromptOp(StepOp[T_co]):
-    """A prompt whose agent may call tools. Its outcome waits for the call that runs."""
+class ToolCalls:
+    """Runs the calls that agents make while branches of one worker wait for their prompts."""
 
-    def __init__(self, op: StepOp[T_co], tools: dict[str, Tool]) -> None:
-        super().__init__(op.step, op.args, op.decode, about=op.about, written=op.written)
-        op.replace()
-        self.tools = tools
-        self.running: AnyBranch | None = None
-        """The call that runs."""
-        self.held: tuple[Buffer, BaseException | None] | None = None
-        """The outcome of the prompt, if it came while a call was running."""
+    def __init__(self, queue: RunQueue, requests: Requests, cancellation: Cancellation) -> None:
+        self._queue = queue
+        self._requests = requests
+        self._cancellation = cancellation
 
+    def start(self, path: str, tool: str, data: Buffer) -> bool:
+        """Run a call, of which a prompt has one at a time; ``False`` if no branch waits for its prompt."""
+        place = parse_call(path)
+        op = None if place is None else self._queue.open_step(place.p, place.n)
+        if not isinstance(op, PromptOp):
+            return False
+        prompt = cast("PromptOp[object]", op)
+        prompt.running = self._queue.add(path, _call(prompt.tools.get(tool), tool, data), _Call(self, prompt))
+        return True
 
-class Host(Protocol):
-    """What the scheduler does for calls of tools."""
-
-    def add_branch(
-        self, path: str, coroutine: Coroutine[object, object, object], group: Group | None = None
-    ) -> AnyBranch:
-        """A branch that runs as soon as the current one waits."""
-        ...
-
-    def pack(self, data: bytes) -> tuple[msgspec.Raw | None, BlobRef | None]:
-        """An encoded value for a frame."""
-        ...
-
-    def emit(self, frame: f.Returned) -> None:
-        """Tell the hub, now or when the history is used up."""
-        ...
-
-    def deliver(self, op: StepOp[object], data: Buffer, error: BaseException | None) -> None:
-        """A step has its outcome."""
-        ...
-
-    def cancel(self, branch: AnyBranch, scope: None, reason: str) -> None:
-        """Interrupt what a branch waits for."""
-        ...
+    def returned(self, op: PromptOp[object], branch: AnyBranch) -> None:
+        """A call has ended: the agent gets its result, and the branch the prompt's outcome if that came meanwhile."""
+        frame = f.Returned(p=branch.path)
+        if branch.error is None:
+            frame.v, frame.ref = self._requests.pack(cast("bytes", branch.result))
+        else:
+            frame.e = describe_error(branch.error, branch.path)
+        self._requests.submit((frame.p, frame.n), frame)
+        op.running = None
+        held, op.held = op.held, None
+        if held is not None:
+            self._cancellation.deliver(op, *held)
 
 
-class ToolBranch:
-    """One call of a tool, as the group of its only branch."""
+class _Call:
+    """One call, as the group of its only branch."""
 
-    def __init__(self, host: Host, op: PromptOp[object]) -> None:
-        self._host = host
+    def __init__(self, calls: ToolCalls, op: PromptOp[object]) -> None:
+        self._calls = calls
         self._op = op
-
-    def start(self, path: str, tool: str, data: Buffer) -> None:
-        """Run a call. A prompt has one at a time."""
-        self._op.running = self._host.add_branch(path, _call(self._op.tools.get(tool), tool, data), self)
 
     def branch_ended(self, branch: AnyBranch) -> None:
         """See ``Group.branch_ended``."""
-        returned = f.Returned(p=branch.path)
-        if branch.error is None:
-            returned.v, returned.ref = self._host.pack(cast("bytes", branch.result))
-        else:
-            returned.e = describe_error(branch.error, branch.path)
-        self._host.emit(returned)
-        op, self._op.running = self._op, None
-        held, op.held = op.held, None
-        if held is not None:
-            self._host.deliver(op, *held)
-
-
-def hold(host: Host, op: PromptOp[object], data: Buffer, error: BaseException | None) -> bool:
-    """Keep the outcome of a prompt until the call that runs has ended; an error interrupts it. Whether there is one to wait for."""
-    if op.running is None:
-        return False
-    op.held = (data, error)
-    if error is not None:
-        host.cancel(op.running, None, _PROMPT_OVER)
-    return True
-
-
-def prompt_of(path: str) -> tuple[str, int]:
-    """The step of the prompt that a call belongs to; nothing has number 0."""
-    place = parse_call(path)
-    return ("", 0) if place is None else (place.p, place.n)
+        self._calls.returned(self._op, branch)
 
 
 async def _call(tool: Tool | None, name: str, data: Buffer) -> bytes:

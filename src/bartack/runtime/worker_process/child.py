@@ -1,6 +1,6 @@
 """The process of a worker, from its fork to its end: joins the hub, imports the program, runs the scheduler, reports.
 
-It ends when the hub says so, or when the hub is gone.
+It ends when the hub sends ``leave``, or when the hub is gone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _real_places: Final = {path: os.path.realpath(path) for path in sys.path if path
 
 
 class HubGoneError(Exception):
-    """The other side of the socket is gone: there is nobody left to work for."""
+    """The hub at the other end of the socket is gone."""
 
 
 class HubConnection:
@@ -73,7 +73,7 @@ class HubConnection:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        # Not `recv` alone: whoever waits in it is also woken when the other side has read what was sent.
+        # Not `recv` alone: a thread that waits in it is also woken when the other side has read what was sent.
         readable = select.poll()
         readable.register(sock, select.POLLIN)
         self._wait = readable.poll
@@ -82,7 +82,7 @@ class HubConnection:
         self._out = bytearray()
         self._sending = threading.Lock()
         self._held: bytearray | None = None
-        """What was said since it was asked to wait."""
+        """The frames since ``together`` was entered."""
         self._encode_into = msgspec.json.Encoder().encode_into
 
     def fileno(self) -> int:
@@ -90,7 +90,7 @@ class HubConnection:
         return self._sock.fileno()
 
     def send(self, frame: f.Frame) -> None:
-        """Say something to the hub."""
+        """Send a frame to the hub."""
         out = self._out
         with self._sending:
             self._encode_into(frame, out, 4)
@@ -108,7 +108,7 @@ class HubConnection:
 
     @contextlib.contextmanager
     def together(self) -> Generator[None]:
-        """What is said inside goes out in few pieces: for reports that come in numbers."""
+        """A block whose frames are sent in few pieces: for reports that come in numbers."""
         self._held = bytearray()
         try:
             yield
@@ -150,7 +150,7 @@ def worker_main(payload: bytes, fds: Sequence[int]) -> int:
     for errors in fds[2:]:
         os.dup2(errors, 2)
         os.close(errors)
-        # A crash in C code says where the program was.
+        # A crash in C code reports where the program was.
         faulthandler.enable(2, all_threads=False)
     with socket.socket(fileno=fds[0]) as sock:
         try:
@@ -199,7 +199,7 @@ class WorkerProcess:
         self._slow = SlowWatch(link.send, self._timeouts.limit("slow"))
 
     def run(self) -> None:
-        """Run the worker, report how it ended, and wait until the hub says that it may go."""
+        """Run the worker, report how it ended, and wait until the hub lets it leave."""
         try:
             end = self._work()
         except HubGoneError:
@@ -209,7 +209,7 @@ class WorkerProcess:
         self._link.send(end)
         while not isinstance(self._link.next(), f.Leave):
             pass
-        # Not before: to wake a thread up takes time, in which the end of this worker is not told.
+        # Not before: to wake a thread up takes time, which would delay the report.
         self._slow.stop()
         self._end_bodies()
 
@@ -244,7 +244,7 @@ class WorkerProcess:
         self._slow.end_turn()
         if scheduler.aborted:
             self._await_bodies()
-        scheduler.close()
+        scheduler.requests.close()
         return report_end(worker, scheduler)
 
     def _await_bodies(self) -> None:
@@ -260,13 +260,15 @@ class WorkerProcess:
             if bodies.fileno() in ready:
                 bodies.take_news()
             if link.fileno() in ready and isinstance(link.next(), f.Leave):
-                raise HubGoneError("told to leave")
+                raise HubGoneError("the hub sent leave")
 
     def _make_scheduler(self, worker: Worker[..., object]) -> Scheduler:
         welcome = self._welcome
         facts = facts_of(welcome, self._order.path, worker)
         scheduler = Scheduler(facts, os.environ, self._link.send, self._blobs)
-        scheduler.works = self._bodies = Bodies(scheduler, self._timeouts.limit("step"), self._scoreboard)
+        scheduler.requests.executor = self._bodies = Bodies(
+            scheduler, self._timeouts.limit("step"), self._scoreboard
+        )
         return scheduler
 
     def _end_bodies(self) -> None:
@@ -289,7 +291,7 @@ class WorkerProcess:
                 return
         frame = link.next()
         if isinstance(frame, f.Leave):
-            raise HubGoneError("told to leave")
+            raise HubGoneError("the hub sent leave")
         self._slow.begin_turn()
         scheduler.take(frame)
 
@@ -338,7 +340,7 @@ def prepare_imports(program: str, root: str, folder: str = "", paths: Sequence[s
     sys.path[:] = [*own, *others, *([] if beside in own else [beside])]
     name_sources(program, root)
     sys.meta_path.insert(0, PinnedFinder(os.path.realpath(program), project))
-    # A directory that was looked into tells by its time that it has changed; one that was not there cannot.
+    # The time of a directory that was searched shows that it has changed; one that was not there has none.
     for path in [path for path, finder in sys.path_importer_cache.items() if finder is None]:
         del sys.path_importer_cache[path]
 
@@ -348,7 +350,7 @@ def _real_place(path: str) -> str:
 
 
 class PinnedFinder:
-    """Refuses modules of the project that are not kept with the run, whoever finds them.
+    """Refuses modules of the project that are not kept with the run, whichever finder has them.
 
     Bartack itself is never part of a program, also where it is installed from a checkout that is the project.
     """
@@ -396,7 +398,7 @@ class WorkerOutput:
         if self.scheduler is not None and self.scheduler.replaying:
             return len(text)
         *lines, self._line = (self._line + text).split("\n")
-        with contextlib.suppress(OSError):  # nobody has to read it
+        with contextlib.suppress(OSError):  # stderr may be closed
             for line in lines:
                 self._stream.write(f"{self._path}: {line}\n")
         return len(text)
@@ -409,11 +411,11 @@ class WorkerOutput:
             self._stream.flush()
 
     def isatty(self) -> bool:
-        """It is no terminal."""
+        """It is not a terminal."""
         return False
 
     def fileno(self) -> int:
-        """The descriptor behind it."""
+        """The descriptor of the stream."""
         return self._stream.fileno()
 
 

@@ -1,4 +1,4 @@
-"""Notices that a worker computes for long without coming to a step, and says where it is.
+"""Notices that a worker has run for long without reaching a step, and reports where it is.
 
 The scheduler can do nothing about that: it runs in the same thread. A thread of its own looks, now and then.
 """

@@ -1,8 +1,8 @@
-"""A worker's life in the process that workers are forked from, played against nobody.
+"""Runs workers without a hub in the process that workers are forked from, so that their code is warm.
 
-A child shares the memory of that process until one of the two writes to it, and Python writes to all that it runs for the first
-few times: it notes what it learns of code beside the code. What is done here is learned once instead of in every worker, and
-a worker has less to copy on its way to its first line, and when it hears that its session has failed.
+A child shares the memory of that process until one of the two writes to it. Python writes to all code that it runs for the first
+few times: it specialises the code in place. What is run here is specialised once instead of in every worker. So a worker has
+less to copy before its first line, and when its session fails. ``child.py`` is the process of a worker.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ async def failing(ctx: Context, number: int) -> int:
 
 @worker
 async def blocked(ctx: Context, number: int) -> int:
-    """Waits for a message that does not come, because somebody else fails."""
+    """Waits for a message that does not come, because the session fails."""
     await ctx.mailbox.here.send(number)
     return await ctx.mailbox.never.receive(1, type=int)
 
 
 def warm_up() -> None:
-    """Play a worker that fails, and one that hears of it."""
-    play(blocked, play(failing))
+    """Run a worker that fails, and one whose session fails for that."""
+    run_alone(blocked, run_alone(failing))
 
 
-def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.ErrorData:
-    """Run a worker whose session fails for a cause, if it does not fail by itself; returns what it says of its end."""
+def run_alone(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.ErrorData:
+    """Run a worker whose session fails for a cause, if it does not fail by itself; returns the error that it reports."""
     cues: list[f.Frame] = [_WELCOME, f.Live(), _SENT]
     if cause is None:
         cues += [f.Answer(i=2 + place, v=msgspec.Raw(b"1")) for place in range(_STEPS)]
@@ -69,7 +69,7 @@ def play(part: Worker[..., object], cause: f.ErrorData | None = None) -> f.Error
     with ours, theirs, closing(Scoreboard.create()) as scoreboard:
         for cue in cues:
             ours.sendall(f.encode(cue))
-        # Who waits for more must not wait for ever: nobody could be forked meanwhile.
+        # A worker that waits for more must not wait for ever: no worker could be forked meanwhile.
         ours.shutdown(socket.SHUT_WR)
         link = HubConnection(theirs)
         link.send(f.Hello(path=_PATH, incarnation=1, pid=1))

@@ -17,7 +17,7 @@ from bartack.runtime.context import decorators as _worker
 from bartack.runtime.context.context import Context
 from bartack.runtime.context.decorators import find_worker, step, worker
 from bartack.runtime.context.definitions import StepFunction, Worker, WorkerCall
-from bartack.runtime.scheduler.bodies import Retry
+from bartack.runtime.scheduler.body import Retry
 
 if TYPE_CHECKING:
     from bartack.runtime import Context as HiddenContext
@@ -93,8 +93,8 @@ def synchronous(ctx: Context) -> None: ...
         (endless, "an async generator cannot be a worker"),
         (no_context, "its first parameter must be ctx"),
         (options_by_name, "a worker cannot take **kwargs"),
-        (wrong_type, "set has no JSON form"),
-        (wrong_result, "set has no JSON form"),
+        (wrong_type, "set cannot be serialised"),
+        (wrong_result, "set cannot be serialised"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
@@ -118,14 +118,14 @@ def test_a_name_that_cannot_be_part_of_a_path_is_refused() -> None:
     async def plain(ctx: Context) -> None: ...
 
     plain.__qualname__ = "plain"
-    with pytest.raises(WorkerDefinitionError, match="is no name for a worker"):
+    with pytest.raises(WorkerDefinitionError, match="is not a name for a worker"):
         worker(name="a/b")(plain)
 
 
 def test_an_annotation_defined_further_down_is_looked_up_at_the_first_use() -> None:
     described = reader(Later())
 
-    with pytest.raises(TypeError, match="Later has no JSON form"):
+    with pytest.raises(TypeError, match="Later cannot be serialised"):
         described.encode()
 
 

@@ -30,8 +30,8 @@ from bartack.runtime.context.context import Context
 from bartack.runtime.context.decorators import step
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol.durations import LONGEST_S
-from bartack.runtime.scheduler import bodies as _bodies
-from bartack.runtime.scheduler.bodies import Retry, StepInfo, step_info
+from bartack.runtime.scheduler import body_threads as _body_threads
+from bartack.runtime.scheduler.body import Retry, StepInfo, step_info
 from bartack.runtime.scheduler.fingerprint import step_key
 
 CALLS: list[object] = []
@@ -643,7 +643,7 @@ def test_the_hub_is_told_of_a_sync_body_that_nobody_wants(hub: FakeHub) -> None:
 def test_the_hub_is_told_of_an_async_body_that_does_not_stop(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_bodies, "GRACE_S", 0.01)
+    monkeypatch.setattr(_body_threads, "GRACE_S", 0.01)
 
     async def program(ctx: Context) -> str:
         return await limited(ctx, deaf)

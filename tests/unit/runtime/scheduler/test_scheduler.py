@@ -1217,9 +1217,9 @@ def test_an_older_answer_does_not_make_a_note_durable(hub: FakeHub) -> None:
     hub.settle()
     hub.finish("main.1.2", 1)
     hub.settle()
-    open_before = hub.scheduler.note_open
+    open_before = hub.scheduler.requests.note_open
     hub.finish("main.1.1", 3)
     hub.settle()
 
-    assert (open_before, hub.scheduler.note_open) == (True, False)
+    assert (open_before, hub.scheduler.requests.note_open) == (True, False)
     assert hub.said(f.Begin) == []

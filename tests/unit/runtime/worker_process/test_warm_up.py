@@ -43,8 +43,8 @@ def test_a_warm_up_leaves_nothing_behind() -> None:
 
 
 def test_both_parts_are_played_to_their_ends() -> None:
-    cause = _warm_up.play(_warm_up.failing)
-    news = _warm_up.play(_warm_up.blocked, cause)
+    cause = _warm_up.run_alone(_warm_up.failing)
+    news = _warm_up.run_alone(_warm_up.blocked, cause)
 
     assert (cause.type, cause.message) == ("builtins:ValueError", "1")
     assert news.type == "bartack.errors:SessionFailedError"
@@ -56,7 +56,7 @@ def test_a_part_that_waits_for_more_than_there_is_comes_to_an_end() -> None:
 
     def play() -> None:
         try:
-            _warm_up.play(greedy)
+            _warm_up.run_alone(greedy)
         except HubGoneError as error:
             ends.append(error)
 
