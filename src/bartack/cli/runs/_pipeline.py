@@ -29,7 +29,7 @@ from bartack.pipeline import (
     needed_roles,
     warn_of_conflicts,
 )
-from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.layout import RunDir
 
@@ -59,7 +59,7 @@ def new_run(wish: Wish, workspace: Path, *, wait: bool) -> Generator[tuple[RunDi
         say(f"{name}: {path} is ignored by git: no worktree of a task has it (parallel.tasks)")
     shared = settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        run = create_run(_order(order, no_input=wish.no_input), workspace, config, wish.sets)
+        run = create_run(_run_request(order, no_input=wish.no_input), workspace, config, wish.sets)
         lock.sign(run.id)
         yield run, config
 
@@ -126,6 +126,6 @@ def _warn(config: Config) -> None:
         say("there is no tests.command: the agent's word is taken for its tests")
 
 
-def _order(order: PipelineOrder, *, no_input: bool) -> Order:
+def _run_request(order: PipelineOrder, *, no_input: bool) -> RunRequest:
     call = CallArgs([msgspec.Raw(msgspec.json.encode(order))])
-    return Order(program=str(PROGRAM), worker="main", call=call, no_input=no_input)
+    return RunRequest(program=str(PROGRAM), worker="main", call=call, no_input=no_input)
