@@ -163,9 +163,9 @@ def _import_error(file: str, error: BaseException) -> ProgramImportError:
         place, text = f"{error.filename}:{error.lineno}", error.text or ""
     else:
         place, text = _last_place(error)
-    shown = f"\n{text.strip()}" if text.strip() else ""
+    line = f"\n{text.strip()}" if text.strip() else ""
     return ProgramImportError(
-        file, f"{_without_path(problem)}{shown}", place=place, remedy=_import_remedy(error)
+        file, f"{_without_path(problem)}{line}", place=place, remedy=_import_remedy(error)
     )
 
 
