@@ -124,7 +124,7 @@ class MailMachine(RuleBasedStateMachine):
         place = self.held.pop(chosen)
         self.ask("nack", s.AckArgs(mailbox="box", id=chosen, ok=False))
         self.ask("left", s.Args())
-        self.stage.core.mail.return_all(self.stage.worker("main"), "main")
+        self.stage.core.mail.held.return_caught(self.stage.worker("main"), "main")
         self.stage.hub.finish_turn()
         if self.attempts[chosen] >= 5:
             self.bury(chosen, "max_deliveries")

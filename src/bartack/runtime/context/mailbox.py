@@ -1,6 +1,6 @@
 """Mailboxes as a worker uses them: every operation is a step.
 
-The queues themselves are the hub's (``bartack.messaging``, ``kernel/mail/mailroom.py``).
+The queues themselves are the hub's (``bartack.messaging``, ``kernel/mail/enqueue.py``).
 """
 
 from __future__ import annotations

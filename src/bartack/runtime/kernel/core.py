@@ -2,7 +2,7 @@
 
 One turn: hand in what arrived (``frame``, ``lost``, ``shell_ended``, ``process_gone``, ``tick`` …), commit the journal if the
 ledger ``must_sync``, then perform what its ``committed`` returns. Read ``turn.py`` for how a turn is written, ``workers.py``
-for workers and failure, ``kernel/mail/mailroom.py`` for mailboxes, ``effects.py`` for commands, prompts and timers,
+for workers and failure, ``kernel/mail/enqueue.py`` for messages, ``effects.py`` for commands, prompts and timers,
 ``questions.py`` for questions, ``foreign.py`` for processes outside.
 """
 
@@ -34,11 +34,7 @@ from bartack.runtime.kernel.desk import Desk, Settings, Shared
 from bartack.runtime.kernel.effects import EffectDesk, ShellEnd
 from bartack.runtime.kernel.foreign import ForeignDesk
 from bartack.runtime.kernel.links import LinkDesk
-from bartack.runtime.kernel.mail.broadcast import STEPS as DELIVERIES
-from bartack.runtime.kernel.mail.broadcast import DeliveryDesk
-from bartack.runtime.kernel.mail.calls import CallDesk
-from bartack.runtime.kernel.mail.dead_letters import LetterDesk
-from bartack.runtime.kernel.mail.mailroom import MailDesk
+from bartack.runtime.kernel.mail.mailroom import Mailroom
 from bartack.runtime.kernel.mail_events import EventEmitter
 from bartack.runtime.kernel.monitors import MonitorDesk
 from bartack.runtime.kernel.outcome import StepRef, describe, step_failed, step_finished
@@ -60,9 +56,6 @@ from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, UnknownDecisi
 from bartack.telemetry import NO_TELEMETRY, Telemetry
 
 Handler = Callable[[Peer, Worker, f.Step], None]
-
-LONG_WAITS: Final = frozenset({"think", "ask", "delegate"})
-"""Steps that may take long for a good reason: while one is open, default limits of receivers stand still."""
 
 HEARTBEAT_LIMIT_US: Final = 30_000_000
 """Whoever runs a run leaves a sign of life more often than this."""
@@ -99,19 +92,16 @@ class Core(Desk):
         """How far the clock on the wall is ahead of the one that only goes forward."""
         self.workers = Workers(shared)
         self.effects = EffectDesk(shared, self.workers.restart)
-        self.letters = LetterDesk(shared)
-        self.mail = MailDesk(shared, self.letters, self._stands_still)
-        self.letters.arrived, self.letters.push_out = self.mail.arrived, self.mail.push_out
-        self.calls = CallDesk(shared, self.mail)
-        self.delivery = DeliveryDesk(shared, self.mail, self.letters)
-        self.monitors = MonitorDesk(shared, self.mail.arrived, self.mail.left)
-        self.links = LinkDesk(shared, self.mail.arrived, self.mail.left, self._abort)
+        self.mail = Mailroom(shared)
+        self.letters = self.mail.letters
+        self.delivery = self.mail.delivery
+        self._mail_handlers = self.mail.handlers()
+        self.monitors = MonitorDesk(shared, self.mail.enqueue)
+        self.links = LinkDesk(shared, self.mail.enqueue, self._abort)
         self.questions = QuestionDesk(shared)
-        self.foreign = ForeignDesk(
-            shared, self.workers, self.mail, self.calls, self.questions, self.delivery, self.letters
-        )
+        self.foreign = ForeignDesk(shared, self.workers, self.mail, self.questions)
         self.workers.aborting = self._abort_all
-        self.workers.forgotten = self.mail.forget_worker
+        self.workers.forgotten = self._process_ended
         self.workers.died = self.effects.forget_process
         self.workers.gave_up = self._drop
         self.workers.abort = self._abort
@@ -145,23 +135,7 @@ class Core(Desk):
             "join": self.workers.join,
             "stop": self.workers.stop,
             "restart": self.workers.begin_anew,
-            "send": self.mail.send,
-            "receive": self.mail.receive,
-            "ack": self.mail.ack,
-            "nack": self.mail.nack,
-            "call": self.calls.call,
-            "reply": self.calls.reply,
-            "drain": self.mail.drain,
-            "withdraw": self.mail.withdraw,
-            "send_supervised": self.delivery.send,
-            "broadcast": self.delivery.broadcast,
-            "publish": self.delivery.publish,
-            "subscribe": self.mail.subscribe,
-            "unsubscribe": self.mail.subscribe,
-            "register": self.mail.register,
-            "declare": self.mail.declare,
-            "close": self.mail.close,
-            "stats": self.mail.stats,
+            **{kind: handler.start for kind, handler in self._mail_handlers.items()},
             "monitor": self.monitors.monitor,
             "demonitor": self.monitors.demonitor,
             "down": self.monitors.down,
@@ -198,10 +172,8 @@ class Core(Desk):
         if adopted:
             self.turn.after_commit(Show("note", "", _adoption(adopted)))
         self._check_pause()
-        self.mail.declare_all(self.settings.mailboxes)
-        self.mail.arm_all()
-        self.delivery.arm_all()
-        self.letters.arm_all()
+        for desk in self.mail.desks():
+            desk.resumed()
         self.monitors.arm_all()
         self.links.arm_all()
         self.workers.start_all()
@@ -295,7 +267,7 @@ class Core(Desk):
             if peer.told and isinstance(frame, _OF_A_STEP) and (frame.p, frame.n) in peer.told:
                 return  # it was told the outcome while it said this
         if worker.returning and isinstance(frame, _OF_A_STEP) and frame.step not in TIDYING:
-            self.mail.return_all(worker, frame.p)
+            self.mail.held.return_caught(worker, frame.p)
         if isinstance(frame, _WITH_ERROR) and frame.e is not None and frame.e.code == RunDiskError.code:
             # No outcome of the step: it is executed when there is room again.
             self._interrupt(worker, frame.e.message)
@@ -310,11 +282,11 @@ class Core(Desk):
         peer.awaited.clear()
         if peer.worker is None:
             del self.turn.peers[number]
-            self.mail.forget_peer(peer)
-            self.foreign.mail.forget(peer)
+            for desk in self.mail.desks():
+                desk.peer_gone(peer)
             self.monitors.look()
         else:
-            self.mail.forget_worker(peer.worker.path)
+            self._process_ended(peer.worker.path)
             self.workers.expect_end(peer.worker, peer.incarnation)
 
     def process_gone(
@@ -469,14 +441,10 @@ class Core(Desk):
                 self.effects.watch_sleep(worker, step, known)
             case "ask":
                 self.questions.watch(worker, known)
-            case "receive":
-                self.mail.resume_receive(peer, worker, step, known)
-            case "call":
-                self.calls.resume(peer, worker, step, known)
+            case kind if kind in self._mail_handlers:
+                self._mail_handlers[kind].resume(peer, worker, step, known)
             case "delegate":
                 self.workers.resume_delegate(worker, known)
-            case kind if kind in DELIVERIES and self.delivery.has(known):
-                pass  # it goes on, whoever asks for it
             case _:
                 self._handler(step.step)(peer, worker, step)
 
@@ -500,13 +468,10 @@ class Core(Desk):
             self._give_up(worker, opened, StepCancelledError(reason))
 
     def _give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
-        self.mail.cancel(worker, opened.p, opened.n)
         if opened.step == "delegate":
             self.workers.give_up(worker, opened, error)
-        elif opened.step in DELIVERIES:
-            self.delivery.give_up(worker, opened, error)
-        elif opened.step == "call":
-            self.calls.give_up(worker, opened, error)
+        elif opened.step in self._mail_handlers:
+            self._mail_handlers[opened.step].cancel(worker, opened, error)
         else:
             self.effects.cancel(worker, opened, error)
 
@@ -522,11 +487,8 @@ class Core(Desk):
     def _drop(self, worker: Worker) -> None:
         """A worker has ended for good."""
         self.effects.drop(worker)
-        self.mail.give_back(worker.path)
-        self.delivery.drop(worker)
-        inbox = f"@{worker.path}"
-        if inbox in self.state.mailboxes and self.state.is_closed(inbox):
-            self.mail.shut(inbox)
+        for desk in self.mail.desks():
+            desk.worker_ended(worker)
         self.monitors.ended(worker, self.workers.alive.get(worker.path, 0))
         self.monitors.look()
         self.links.ended(worker)
@@ -537,10 +499,8 @@ class Core(Desk):
         assert failure is not None
         name = failure.error.type.rpartition(":")[2]
         error = SessionFailedError(failure.worker, name, failure.error.message)
-        self.mail.abort_all(error)
-        self.foreign.mail.abort_all(error)
-        self.delivery.abort_all(error)
-        self.letters.stop()
+        for desk in self.mail.desks():
+            desk.session_failed(error)
         self.effects.abort_all()
 
     def _fail(self, peer: Peer, worker: Worker, step: f.Step) -> None:
@@ -566,14 +526,10 @@ class Core(Desk):
         else:
             self.timers.go_on()
 
-    def _stands_still(self, receiver: Worker) -> bool:
-        """Whether somebody else's prompt, question or delegate is open, so that a receiver may well have to wait."""
-        above = {step for _, step in self.workers.ancestors(receiver)}
-        return any(
-            opened.step in LONG_WAITS and (opened.p, opened.n) not in above and not worker.awaits_tool(opened)
-            for worker in self.state.workers.values()
-            for opened in worker.open.values()
-        )
+    def _process_ended(self, path: str) -> None:
+        """The process of a worker has ended: its steps wait for no message."""
+        for desk in self.mail.desks():
+            desk.process_ended(self.state.workers[path])
 
 
 def _adoption(count: int) -> str:

@@ -23,11 +23,10 @@ from bartack.messaging import (
 )
 from bartack.runtime.kernel.desk import Desk, Shared
 from bartack.runtime.kernel.mail.attempts import SendRequest, Verdict
-from bartack.runtime.kernel.mail.broadcast import DeliveryDesk, broadcast_error
-from bartack.runtime.kernel.mail.calls import CallDesk
-from bartack.runtime.kernel.mail.dead_letters import LetterDesk
-from bartack.runtime.kernel.mail.foreign import ForeignMail, OnOutcome, OutsideMessage
-from bartack.runtime.kernel.mail.mailroom import MailDesk
+from bartack.runtime.kernel.mail.broadcast import broadcast_error
+from bartack.runtime.kernel.mail.enqueue import Outgoing, size_of
+from bartack.runtime.kernel.mail.foreign import OnOutcome
+from bartack.runtime.kernel.mail.mailroom import Mailroom
 from bartack.runtime.kernel.mail.waiters import Holder
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.questions import QuestionDesk
@@ -48,26 +47,19 @@ LOOKS: Final = frozenset({"state", "ps", "watch", "stats", "peek", "mailboxes"})
 class ForeignDesk(Desk):
     """Answers the requests of processes outside."""
 
-    def __init__(
-        self,
-        shared: Shared,
-        crew: Workers,
-        mail: MailDesk,
-        calls: CallDesk,
-        questions: QuestionDesk,
-        delivery: DeliveryDesk,
-        letters: LetterDesk,
-    ) -> None:
+    def __init__(self, shared: Shared, crew: Workers, mail: Mailroom, questions: QuestionDesk) -> None:
         super().__init__(shared)
         self._crew = crew
-        self._mail = mail
-        self._calls = calls
-        self.mail = ForeignMail(shared, mail, letters)
-        calls.replied = self.mail.replied
+        self.mail = mail.outside
+        self._calls = mail.calls
+        self._held = mail.held
+        self._receive_desk = mail.receive
+        self._registry = mail.registry
+        self._delivery = mail.delivery
+        self._letters = mail.letters
+        self._enqueue = mail.enqueue
         self._questions = questions
         self._leases: dict[int, Timer] = {}
-        self._delivery = delivery
-        self._letters = letters
         self.on_interrupt: Callable[[], None] = lambda: None
         self.processes: Callable[[], list[Process]] = list
         self.deadlock: Callable[[], list[str]] = list
@@ -141,19 +133,22 @@ class ForeignDesk(Desk):
         self.turn.send(peer, f.Answer(i=ask.i, v=packed.raw, ref=packed.ref))
 
     def _send(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        parcel = OutsideMessage(
+        value = Value(ask.v, ask.ref)
+        message = Outgoing(
             request.mailbox,
             peer.name,
-            Value(ask.v, ask.ref),
+            value,
+            size_of(value),
             request.key,
-            request.not_before,
             request.metadata,
+            request.not_before,
         )
-        self.mail.send(peer, ask.i, parcel, self._told(peer, ask))
+        self.mail.send(peer, ask.i, message, self._told(peer, ask))
 
     def _call(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        parcel = OutsideMessage(request.mailbox, peer.name, Value(ask.v, ask.ref))
-        self.mail.call(peer, ask.i, parcel, request.timeout_s, self._told(peer, ask))
+        value = Value(ask.v, ask.ref)
+        message = Outgoing(request.mailbox, peer.name, value, size_of(value))
+        self.mail.call(peer, ask.i, message, request.timeout_s, self._told(peer, ask))
 
     def _reply(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         if peer.held.get(request.id) == request.mailbox:
@@ -194,25 +189,23 @@ class ForeignDesk(Desk):
             else:
                 self._say(peer, ask, verdict)
 
-        return SendRequest(peer.name, Value(ask.v, ask.ref), told=told)
+        return SendRequest(peer.name, Value(ask.v, ask.ref), report=told)
 
     def _subscribe(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        changed = self._mail.subscription(request.mailbox, request.pattern, off=request.off)
+        changed = self._registry.subscription(request.mailbox, request.pattern, off=request.off)
         self.turn.record((changed, NO_VALUE))
         self._say(peer, ask, None)
 
     def _withdraw(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        self._say(peer, ask, self._mail.take_back(request.mailbox, request.id, peer.name))
+        self._say(peer, ask, self._enqueue.withdraw(request.mailbox, request.id, peer.name))
 
     def _close(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        check_name(request.mailbox)
-        self.turn.record((e.MailboxChanged(mailbox=request.mailbox, closed=True), NO_VALUE))
-        self._mail.shut(request.mailbox)
+        self._registry.close(request.mailbox)
         self._say(peer, ask, None)
 
     def _stats(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         check_name(request.mailbox)
-        self._say(peer, ask, self._mail.describe(request.mailbox))
+        self._say(peer, ask, self._registry.describe(request.mailbox))
 
     def _add_letter(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         value = Value(ask.v, ask.ref)
@@ -228,13 +221,13 @@ class ForeignDesk(Desk):
         self._say(peer, ask, self._letters.purge(request.letters))
 
     def _receive(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        self._mail.check_reader(request.mailbox)
+        self._receive_desk.check_reader(request.mailbox)
 
         waiter = Holder(self.turn, peer, ask.i, request.mailbox, lambda: self._lease(peer))
-        self._mail.wait_foreign(waiter, request.timeout_s)
+        self.mail.receive(waiter, request.timeout_s)
 
     def _ack(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        self._mail.settle_foreign(peer, request.id, ok=request.ok)
+        self._held.settle(peer, request.id, ok=request.ok)
         self._say(peer, ask, None)
 
     def _renew(self, peer: Peer, ask: f.Ask, request: Request) -> None:
@@ -243,7 +236,6 @@ class ForeignDesk(Desk):
 
     def _forget(self, peer: Peer, ask: f.Ask, request: Request) -> None:
         """The peer waits no longer for the answer to a request. If it is on its way already, the peer has to deal with it."""
-        self._mail.forget_request(peer, request.number)
         self.mail.forget_request(peer, request.number)
         self._say(peer, ask, None)
 
@@ -256,7 +248,7 @@ class ForeignDesk(Desk):
         def expire() -> None:
             self._leases.pop(peer.number, None)
             for message_id in list(peer.held):
-                self._mail.settle_foreign(peer, message_id, ok=False)
+                self._held.settle(peer, message_id, ok=False)
 
         self._leases[peer.number] = self.timers.after(LEASE_S, expire)
 
@@ -266,7 +258,9 @@ class ForeignDesk(Desk):
         self._say(peer, ask, [_shown(message) for message in messages])
 
     def _mailboxes(self, peer: Peer, ask: f.Ask, request: Request) -> None:
-        stats: dict[str, MailboxStats] = {name: self._mail.describe(name) for name in self.state.mailboxes}
+        stats: dict[str, MailboxStats] = {
+            name: self._registry.describe(name) for name in self.state.mailboxes
+        }
         self._say(peer, ask, stats)
 
     def _answer(self, peer: Peer, ask: f.Ask, request: Request) -> None:

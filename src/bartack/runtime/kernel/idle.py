@@ -73,7 +73,7 @@ def _is_anything_due(core: Core) -> bool:
     """Whether a message, a retry or the restart of a worker is to come."""
     return (
         any(mailbox.scheduled for mailbox in core.state.mailboxes.values())
-        or core.mail.has_blocked
+        or core.mail.room.has_waiting
         or core.delivery.has_open
         or core.letters.has_waiting
         or any(worker.crashes_in_a_row and not worker.ended for worker in _without_process(core))

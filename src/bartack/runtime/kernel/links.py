@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from bartack.errors import LinkedExitError
 from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.mail.enqueue import Enqueue, Outgoing, size_of
 from bartack.runtime.kernel.outcome import describe, step_failed, step_finished
 from bartack.runtime.kernel.turn import NULL, Peer
 from bartack.runtime.protocol import frames as f
@@ -29,21 +30,18 @@ class LinkDesk(Desk):
 
     Args:
         shared: What desks share.
-        arrived: Told of a mailbox that got a message.
-        left: Told of a mailbox that lost one.
+        enqueue: Puts the messages of links into inboxes.
         abort: Interrupts a worker where the state says that it is to be.
     """
 
     def __init__(
         self,
         shared: Shared,
-        arrived: Callable[[str], None],
-        left: Callable[[str], None],
+        enqueue: Enqueue,
         abort: Callable[[Worker], None],
     ) -> None:
         super().__init__(shared)
-        self._arrived = arrived
-        self._left = left
+        self._enqueue = enqueue
         self._abort = abort
 
     # Steps of workers.
@@ -76,7 +74,7 @@ class LinkDesk(Desk):
         items += [(e.MessageMoved(mailbox=inbox, id=name, to="withdrawn"), NO_VALUE) for name in unheard]
         self._done(worker, step, items)
         if unheard:
-            self._left(inbox)
+            self._enqueue.left(inbox)
 
     def trap(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """From now on ends of linked workers are messages; or no longer."""
@@ -110,37 +108,49 @@ class LinkDesk(Desk):
 
     def _act_at_once(self, worker: Worker, step: f.Step, by: str, reason: str) -> None:
         """The other one had ended before: that is the outcome of the step, and of every other one that is open."""
-        items = self._news(worker, by, reason)
+        told = (e.LinkTold(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
         if worker.trapping:
-            self._done(worker, step, items)
-            self._arrived(f"@{worker.path}")
+            done = (step_finished(step, about=step.about), Value(NULL))
+            self._send(
+                worker,
+                by,
+                reason,
+                [done, told],
+                lambda: self.turn.answer(worker, step.p, step.n, Value(NULL)),
+            )
             return
         failed = step_failed(step, describe(LinkedExitError(by, reason), worker.path), about=step.about)
-        self.turn.record(*items, (failed, NO_VALUE))
+        self.turn.record(told, (failed, NO_VALUE))
         self.turn.report(worker, failed, NO_VALUE)
         self._abort(worker)
 
     def _act(self, worker: Worker, by: str, reason: str) -> None:
-        self.turn.record(*self._news(worker, by, reason))
+        told = (e.LinkTold(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
         if worker.trapping:
-            self._arrived(f"@{worker.path}")
+            self._send(worker, by, reason, [told])
         else:
+            self.turn.record(told)
             self._abort(worker)
 
-    def _news(self, worker: Worker, by: str, reason: str) -> Items:
-        """That a link has acted; and the message of it, for a worker that traps."""
-        told = e.LinkTold(path=worker.path, by=by, reason=reason, trapped=worker.trapping)
-        if not worker.trapping:
-            return [(told, NO_VALUE)]
-        message = {"type": "EXIT", "from": by, "reason": reason, "at": self.now_us()}
-        value = self.turn.pack(message)
-        sent = e.MessageSent(
-            mailbox=f"@{worker.path}",
+    def _send(
+        self,
+        worker: Worker,
+        by: str,
+        reason: str,
+        before: Items,
+        recorded: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Enqueue the message of a link for a worker that traps, in one line with the entries ``before``."""
+        value = self.turn.pack({"type": "EXIT", "from": by, "reason": reason, "at": self.now_us()})
+        message = Outgoing(
+            f"@{worker.path}",
+            by,
+            value,
+            size_of(value),
+            system=True,
             id=f"{_EXIT}{self.turn.next_message()}",
-            size=len(bytes(value.raw)) if value.raw is not None else 0,
-            sender=by,
         )
-        return [(told, NO_VALUE), (sent, value)]
+        self._enqueue.enqueue(message, lambda _: recorded(), before=before)
 
 
 _EXIT = "exit-"

@@ -15,7 +15,8 @@ from bartack.errors import MailboxClosedError, MonitorNotFoundError, ReceiveTime
 from bartack.messaging import check_name
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Desk, Shared
-from bartack.runtime.kernel.mail.mailroom import check_reader
+from bartack.runtime.kernel.mail.enqueue import Enqueue, Outgoing, size_of
+from bartack.runtime.kernel.mail.receive import check_reader
 from bartack.runtime.kernel.outcome import step_finished
 from bartack.runtime.kernel.turn import FOREIGN, Peer
 from bartack.runtime.protocol import frames as f
@@ -33,14 +34,12 @@ class MonitorDesk(Desk):
 
     Args:
         shared: What desks share.
-        arrived: Told of a mailbox that got a message.
-        left: Told of a mailbox that lost one.
+        enqueue: Puts the messages of monitors into mailboxes.
     """
 
-    def __init__(self, shared: Shared, arrived: Callable[[str], None], left: Callable[[str], None]) -> None:
+    def __init__(self, shared: Shared, enqueue: Enqueue) -> None:
         super().__init__(shared)
-        self._arrived = arrived
-        self._left = left
+        self._enqueue = enqueue
         self._waiting: dict[str, tuple[Worker, OpenStep]] = {}
         """Steps that wait for the message of one monitor."""
 
@@ -58,15 +57,17 @@ class MonitorDesk(Desk):
         value = self.turn.pack(ref)
         done = step_finished(step, about=step.about)
         items: Items = [(made, NO_VALUE), (done, value)]
-        gone = not self._is_there(target)
-        if gone:
-            now = self.now_us()
-            monitor = Monitor(ref, target, worker.path, args.tag, now, args.stack, args.into)
-            items += self._news(Down(monitor, 0, "noproc", now))
-        self.turn.record(*items)
-        self.turn.answer(worker, step.p, step.n, value)
-        if gone:
-            self._arrived(args.into)
+        if self._is_there(target):
+            self.turn.record(*items)
+            self.turn.answer(worker, step.p, step.n, value)
+            return
+        now = self.now_us()
+        monitor = Monitor(ref, target, worker.path, args.tag, now, args.stack, args.into)
+        self._send(
+            Down(monitor, 0, "noproc", now),
+            before=items,
+            recorded=lambda: self.turn.answer(worker, step.p, step.n, value),
+        )
 
     def demonitor(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Let go of a monitor, and take back what it said if nobody has heard it."""
@@ -84,7 +85,7 @@ class MonitorDesk(Desk):
         self.turn.record(*items)
         self.turn.answer(worker, step.p, step.n, value)
         if queued:
-            self._left(args.into)
+            self._enqueue.left(args.into)
 
     def down(self, peer: Peer, worker: Worker, step: f.Step) -> None:
         """Take the message of one monitor, whatever else is in the mailbox, or wait for it."""
@@ -95,7 +96,7 @@ class MonitorDesk(Desk):
             value = Value(message.value, message.ref)
             self.turn.record((_taken(args.into, args.ref, step), value))
             self.turn.answer(worker, step.p, step.n, value)
-            self._left(args.into)
+            self._enqueue.left(args.into)
         elif args.ref not in self.state.monitors:
             self.fail_step(worker, step, MonitorNotFoundError(args.ref))
         elif args.timeout_s == 0:
@@ -168,37 +169,58 @@ class MonitorDesk(Desk):
     def _report(self, down: Down) -> None:
         """One line: the message, and that its monitor is gone; and if a step waits for just that, its outcome."""
         monitor = down.monitor
-        items = self._news(down)
         worker, opened = self._waiting.pop(monitor.ref, (None, None))
         if worker is None or opened is None or not self.is_open(worker, opened):
-            self.turn.record(*items)
-            self._arrived(monitor.into)
-        elif len(items) == 1:
-            self.turn.record(*items)
+            self._send(down)
+        elif self.state.is_closed(monitor.into):
+            self._send(down)
             self.turn.fail_open(worker, opened, MailboxClosedError(monitor.into))
         else:
-            value = items[-1][1]
-            self.turn.record(*items, (_taken(monitor.into, monitor.ref, opened), value))
-            self.turn.answer(worker, opened.p, opened.n, value)
+            value = self.turn.pack(down.message())
+            self._send(
+                down,
+                after=[(_taken(monitor.into, monitor.ref, opened), value)],
+                recorded=lambda: self.turn.answer(worker, opened.p, opened.n, value),
+            )
 
-    def _news(self, down: Down) -> Items:
-        """That a monitor has reported, and its message, unless the mailbox takes none any more."""
+    def _send(
+        self,
+        down: Down,
+        *,
+        before: Items | None = None,
+        after: Items | None = None,
+        recorded: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Record that a monitor has reported, and enqueue its message, unless the mailbox is closed.
+
+        Args:
+            down: The report.
+            before: Entries of the same line.
+            after: Entries of the same line that follow the message.
+            recorded: Called when the line is recorded, before receivers are woken.
+        """
         monitor = down.monitor
         told = e.MonitorTold(ref=monitor.ref, reason=down.reason, incarnation=down.incarnation)
+        items: Items = [*(before or []), (told, NO_VALUE)]
         if self.state.is_closed(monitor.into):
-            return [(told, NO_VALUE)]
+            self.turn.record(*items)
+            recorded()
+            return
         value = self.turn.pack(down.message())
-        return [(told, NO_VALUE), (_sent(monitor, value), value)]
+        message = Outgoing(
+            monitor.into,
+            monitor.target,
+            value,
+            size_of(value),
+            system=True,
+            id=message_id(monitor.ref),
+        )
+        self._enqueue.enqueue(message, lambda _: recorded(), before=items, after=after or [])
 
 
 def message_id(ref: str) -> str:
     """The id of the one message that a monitor sends."""
     return f"down-{ref}"
-
-
-def _sent(monitor: Monitor, value: Value) -> e.MessageSent:
-    size = len(bytes(value.raw)) if value.raw is not None else 0
-    return e.MessageSent(mailbox=monitor.into, id=message_id(monitor.ref), size=size, sender=monitor.target)
 
 
 def _taken(mailbox: str, ref: str, step: f.Step | OpenStep) -> e.MessageTaken:

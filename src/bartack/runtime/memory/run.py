@@ -389,7 +389,7 @@ class MemoryRun:
             self._prompts.next_in_s() is not None
             or any(self._ends_by_itself(opened) for _, opened in self.waits())
             or any(mailbox.scheduled for mailbox in mailboxes)
-            or self.hub.core.mail.has_blocked
+            or self.hub.core.mail.room.has_waiting
             or self.hub.core.delivery.has_open
             or self.hub.core.letters.has_waiting
             or self._is_restarting()

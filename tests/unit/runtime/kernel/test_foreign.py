@@ -145,7 +145,7 @@ def test_a_process_outside_can_forget_what_it_waits_for() -> None:
     assert main.error(receive(main, 2, "box", 0)) == "ReceiveTimeoutError"
     assert main.value(receive(main, 3, "full", 0)) == "first"
     assert main.error(receive(main, 4, "full", 0)) == "ReceiveTimeoutError"
-    assert stage.core.mail.describe("empty").waiting == 0
+    assert stage.core.mail.registry.describe("empty").waiting == 0
 
 
 def test_a_reply_to_a_call_from_outside_whose_hub_has_died_reaches_nobody() -> None:

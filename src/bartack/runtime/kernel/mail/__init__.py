@@ -1,4 +1,5 @@
 """Messages of a run: mailboxes, calls, supervised sends, broadcasts and dead letters.
 
-The state of a mailbox itself is in ``bartack.messaging``. Start with ``mailroom.py`` (sending and receiving).
+It decides what happens to messages; what a mailbox holds is in ``bartack.messaging``. Start with ``enqueue.py``, which says what a
+sender and a receiver can rely on, then read ``receive.py`` and ``held.py``. ``mailroom.py`` puts the parts together.
 """

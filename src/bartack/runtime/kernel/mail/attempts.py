@@ -1,4 +1,7 @@
-"""What supervised sends and broadcasts stand on: what a mailbox takes, how much time is left, who is told what became of it."""
+"""What supervised sends and broadcasts share: their messages, the time that is left, and the report of their outcome.
+
+``supervised.py`` makes the attempts of single messages, ``broadcast.py`` those of many.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ import msgspec
 
 from bartack.errors import BartackError, ConfigError
 from bartack.messaging import (
-    MAX_MESSAGE,
     BroadcastResult,
     Cast,
     Post,
@@ -22,8 +24,10 @@ from bartack.messaging import (
     is_success,
 )
 from bartack.runtime.kernel.desk import Desk, Shared
-from bartack.runtime.kernel.mail.dead_letters import LetterDesk
-from bartack.runtime.kernel.mail.mailroom import MailDesk
+from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
+from bartack.runtime.kernel.mail.enqueue import Enqueue, Outgoing, size_of
+from bartack.runtime.kernel.mail.observer import MailObservers
+from bartack.runtime.kernel.mail.room import Room
 from bartack.runtime.kernel.outcome import step_failed, step_finished
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state import entries as e
@@ -32,23 +36,22 @@ from bartack.runtime.state.worker_state import NO_VALUE, Value, Worker
 Items = list[tuple[e.EntryData, Value]]
 Verdict = SendOutcome | BroadcastResult | BartackError
 OnOutcome = Callable[[Verdict], None]
-"""A process outside learns what became of what it asked for."""
+"""Reports the outcome to a process outside."""
 
 
 class SendRequest(NamedTuple):
-    """Who sends what: a step of a worker, or a process outside."""
+    """A request to deliver a message: a step of a worker, or a request of a process outside."""
 
     sender: str
     value: Value
     worker: Worker | None = None
     step: f.Step | None = None
-    told: OnOutcome | None = None
+    report: OnOutcome | None = None
 
     @property
     def size(self) -> int:
         """How many bytes the message takes."""
-        raw, ref = self.value.raw, self.value.ref
-        return ref.size if ref is not None else len(bytes(raw)) if raw is not None else 4
+        return size_of(self.value)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -59,11 +62,21 @@ class SendRequest(NamedTuple):
 class Attempts(Desk):
     """What every delivery needs."""
 
-    def __init__(self, shared: Shared, mail: MailDesk, letters: LetterDesk) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        enqueue: Enqueue,
+        room: Room,
+        dead_letters: DeadLetterEntries,
+        observers: MailObservers,
+    ) -> None:
         super().__init__(shared)
-        self._mail = mail
-        self._letters = letters
-        self._told: dict[str, OnOutcome] = {}
+        self._enqueue = enqueue
+        self._room = room
+        self._dead_letters = dead_letters
+        self._observers = observers
+        self._reports: dict[str, OnOutcome] = {}
+        """Processes outside that wait for an outcome, by the send or broadcast."""
 
     # What is under way.
 
@@ -84,32 +97,44 @@ class Attempts(Desk):
     def _trials(self) -> list[Post | Cast]:
         return [*self._posts.values(), *self._casts.values()]
 
-    # What a mailbox takes.
+    # Messages.
 
-    def _refusal(self, name: str, ask: SendRequest, terms: Terms) -> str:
-        return self._refused(name, ask.size, terms, ask.sender)
+    def _message(
+        self, name: str, ask: SendRequest, terms: Terms, value: Value | None = None, topic: str = ""
+    ) -> Outgoing:
+        """The message of a request to one mailbox."""
+        return Outgoing(
+            name,
+            ask.sender,
+            value or ask.value,
+            ask.size,
+            terms.key,
+            terms.metadata,
+            terms.not_before,
+            topic,
+            supervised=True,
+        )
 
-    def _refusal_of(self, post: Post) -> str:
-        return self._refused(post.mailbox, post.size, post.terms, post.sender)
+    def _message_of(self, post: Post) -> Outgoing:
+        """The message of a send that is under way."""
+        terms = post.terms
+        return Outgoing(
+            post.mailbox,
+            post.sender,
+            Value(post.value, post.ref),
+            post.size,
+            terms.key,
+            terms.metadata,
+            terms.not_before,
+            post.topic,
+            track=post.id,
+            supervised=True,
+        )
 
-    def _refused(self, name: str, size: int, terms: Terms, sender: str) -> str:
-        """Why a mailbox does not take a message now; ``wait``: it will have room, ``drop``: it drops it; empty: it does."""
-        state = self.state
-        mailbox = state.mailbox(name)
-        if size > MAX_MESSAGE:
-            return "too_large"
-        if mailbox.closed:
-            return "closed"
-        if state.has_nobody(name):
-            return "no_receiver"
-        has_room = self._mail.has_room(mailbox, size, sender)
-        if terms.not_before or mailbox.overflow == "drop_oldest" or has_room:
-            return ""
-        if mailbox.overflow == "drop_newest":
-            return "drop"
-        # Whoever waits for room in a mailbox that only he receives from would wait for himself.
-        full = mailbox.overflow == "reject" or self._mail.is_own(mailbox, sender)
-        return "full" if full else "wait"
+    def _refusal(self, message: Outgoing) -> str:
+        """Why a mailbox does not take a message now, or ``wait`` if it will have room; empty if it takes it."""
+        verdict = self._enqueue.check(message)
+        return "" if verdict in {"fits", "push_out"} else verdict
 
     def _as_refusal(self, reason: str) -> Refusal | None:
         match reason:
@@ -119,38 +144,6 @@ class Attempts(Desk):
                 return "full"
             case _:
                 return None
-
-    def _pushed_out(self, name: str, size: int, terms: Terms) -> Items:
-        """The entries that make room in a mailbox which drops its oldest messages."""
-        mailbox = self.state.mailbox(name)
-        if terms.not_before or mailbox.overflow != "drop_oldest" or mailbox.has_room(size):
-            return []
-        return [
-            (self._letters.dead_letter_entry(name, message.id, "overflow", attempts=1), NO_VALUE)
-            for message in mailbox.pushed_out(size)
-        ]
-
-    def _sent(
-        self,
-        name: str,
-        sender: str,
-        size: int,
-        terms: Terms,
-        message_id: str,
-        track: str = "",
-        topic: str = "",
-    ) -> e.MessageSent:
-        return e.MessageSent(
-            mailbox=name,
-            id=message_id,
-            size=size,
-            sender=sender,
-            key=terms.key,
-            metadata=terms.metadata,
-            not_before=terms.not_before,
-            topic=topic,
-            track=track,
-        )
 
     # Time.
 
@@ -185,7 +178,7 @@ class Attempts(Desk):
     # Beginning and ending.
 
     def _check(self, terms: Terms) -> None:
-        if terms.on_error == "dead_letter" and not self._letters.enabled:
+        if terms.on_error == "dead_letter" and not self._dead_letters.enabled:
             raise ConfigError("dead_letters.enabled", 'it is off, so on_error="dead_letter" cannot be')
 
     def _resolved(self, terms: Terms, ask: SendRequest, kind: str) -> Terms:
@@ -223,23 +216,24 @@ class Attempts(Desk):
         done = step_finished(step, about=step.about)
         return [(done, self.turn.pack(value))]
 
-    def _tell(self, trial: Trial, ended: Items, outcome: SendOutcome | BroadcastResult) -> None:
+    def _report(self, trial: Trial, ended: Items, outcome: SendOutcome | BroadcastResult) -> None:
+        """Report an outcome that is recorded to the worker or the process outside that waits for it."""
         worker = self.state.worker_of(trial.p) if trial.n else None
         for data, value in ended:
             if worker is not None and isinstance(data, e.StepFinished | e.StepFailed):
                 self.turn.report(worker, data, value)
-        told = self._told.pop(trial.id, None)
-        if told is not None:
-            told(outcome)
+        report = self._reports.pop(trial.id, None)
+        if report is not None:
+            report(outcome)
 
     def _answer(self, ask: SendRequest, outcome: SendOutcome, raising: str = "") -> None:
-        """An outcome that was there before the send; ``raising``: the mailbox, if a bad one is to be raised."""
+        """Answer with an outcome that was known before the send; ``raising``: the mailbox, if a bad one is to be raised."""
         if raising and ask.worker is not None and ask.step is not None and not is_success(outcome):
             self.fail_step(ask.worker, ask.step, delivery_error(raising, outcome))
         elif ask.worker is not None and ask.step is not None:
             self.finish_step(ask.worker, ask.step, outcome)
-        elif ask.told is not None:
-            ask.told(outcome)
+        elif ask.report is not None:
+            ask.report(outcome)
 
 
 def seq_of(message_id: str) -> int:

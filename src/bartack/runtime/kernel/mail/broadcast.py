@@ -1,16 +1,17 @@
 """Broadcasts and topics: a message to many mailboxes, as supervised sends that have one result.
 
-The copies of an ``all_or_nothing`` broadcast are one line of the journal, so that nobody ever sees some of them. Whoever checks
-everybody first and then sends one by one has no such promise.
+The copies of an ``all_or_nothing`` broadcast are one line of the journal, so that no process ever sees only some of them. A
+program that checks all recipients first and then sends one by one has no such promise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from bartack.errors import BartackError, BroadcastError
+from bartack.errors import BartackError, BroadcastError, SessionFailedError
 from bartack.journal import INLINE_LIMIT
 from bartack.messaging import (
     Accepted,
@@ -18,6 +19,7 @@ from bartack.messaging import (
     Cast,
     Copy,
     Delivered,
+    Mailbox,
     Post,
     Rejected,
     Terms,
@@ -31,9 +33,12 @@ from bartack.messaging import (
     sum_up,
 )
 from bartack.runtime.kernel.desk import Shared
+from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.mail.attempts import Items, SendRequest, seq_of
-from bartack.runtime.kernel.mail.dead_letters import LetterDesk
-from bartack.runtime.kernel.mail.mailroom import MailDesk
+from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
+from bartack.runtime.kernel.mail.enqueue import Enqueue
+from bartack.runtime.kernel.mail.observer import MailObservers
+from bartack.runtime.kernel.mail.room import Room
 from bartack.runtime.kernel.mail.supervised import FINAL, SendDesk
 from bartack.runtime.kernel.outcome import step_failed
 from bartack.runtime.kernel.turn import Peer
@@ -42,20 +47,25 @@ from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
 
-STEPS: Final = frozenset({"send_supervised", "broadcast", "publish"})
-"""The steps that are done here."""
-
 ATOMIC: Final = "all_or_nothing"
 
 
 class DeliveryDesk(SendDesk):
-    """Sees to it that messages arrive, to one recipient or to many."""
+    """Delivers messages, to one recipient or to many."""
 
-    def __init__(self, shared: Shared, mail: MailDesk, letters: LetterDesk) -> None:
-        super().__init__(shared, mail, letters)
-        mail.room = self._room
+    def __init__(
+        self,
+        shared: Shared,
+        enqueue: Enqueue,
+        room: Room,
+        dead_letters: DeadLetterEntries,
+        observers: MailObservers,
+    ) -> None:
+        super().__init__(shared, enqueue, room, dead_letters, observers)
+        self._awaited: set[str] = set()
+        """Mailboxes in which a broadcast of all or nothing waits for room."""
 
-    # For everybody.
+    # Steps and requests.
 
     @property
     def has_open(self) -> bool:
@@ -77,7 +87,7 @@ class DeliveryDesk(SendDesk):
     def broadcast_for(
         self, ask: SendRequest, copies: list[Copy], strategy: str, terms: Terms, topic: str = ""
     ) -> None:
-        """A broadcast; whoever asks is told its result."""
+        """Start a broadcast; its result is reported as the request says."""
         self._check(terms)
         copies = [Copy(copy.id, mailbox_of(copy.recipient), None, copy.meta) for copy in copies]
         check_distinct(copy.recipient for copy in copies)
@@ -85,14 +95,14 @@ class DeliveryDesk(SendDesk):
         if not copies:
             self._finish_cast(ask, terms, sum_up(strategy, need, "", copies), topic)
             return
-        refused = [self._refusal(copy.recipient, ask, terms) for copy in copies]
+        refused = [self._refusal(self._message(copy.recipient, ask, terms)) for copy in copies]
         if any(refused) or terms.ack != "accepted" or self._is_over(terms):
             self._open_cast(ask, copies, strategy, need, terms, topic)
         else:
             self._accept_all(ask, copies, strategy, need, terms, topic)
 
     def publish_for(self, ask: SendRequest, topic: str, strategy: str, terms: Terms) -> None:
-        """A broadcast to the mailboxes that are subscribed to a topic now, each once."""
+        """Start a broadcast to the mailboxes that are subscribed to a topic now, each once."""
         check_topic(topic)
         state = self.state
         copies = [
@@ -103,7 +113,7 @@ class DeliveryDesk(SendDesk):
             and not state.is_closed(name)
         ]
         if (need := needed(strategy, 0)) > len(copies):
-            # Who subscribes is not the publisher's choice: too few is a result, not a mistake.
+            # The publisher does not choose the subscribers: too few of them is a result, not an error.
             self._finish_cast(ask, terms, sum_up(strategy, need, "", []), topic)
         else:
             self.broadcast_for(ask, copies, strategy, terms, topic)
@@ -112,11 +122,11 @@ class DeliveryDesk(SendDesk):
         """Whether a step is one that is under way here."""
         return self._by_step(opened.p, opened.n) is not None
 
-    def give_up(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
-        """A step is cancelled: what can be taken back is, in the line that says so.
+    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """Cancel a step. The line that says so takes back the messages that no receiver has.
 
-        A message that its receiver has cannot be: that it was delivered is then the outcome, lest it is sent again if the worker is
-        set back, and the cancellation interrupts the next step.
+        A message that a receiver has cannot be taken back. That it was delivered is then the outcome, so that it is not sent again
+        if the worker is rewound, and the cancellation interrupts the next step.
         """
         trial = self._by_step(opened.p, opened.n)
         if isinstance(trial, Post) and trial.stage == "delivered":
@@ -126,36 +136,38 @@ class DeliveryDesk(SendDesk):
         failure = step_failed(opened, error, worker.path, about=opened.about)
         self.turn.record(*items, (failure, NO_VALUE))
         self.turn.report(worker, failure, NO_VALUE)
-        self._make_room(items)
+        self._left(items)
 
-    def drop(self, worker: Worker) -> None:
-        """A worker has ended for good: what it still sent is taken back, unless it may be revived."""
+    # The life of a run.
+
+    def worker_ended(self, worker: Worker) -> None:
+        """Take back what a worker was still sending, unless it may be revived."""
         if worker.suspended is None:
             for trial in self._trials():
                 if trial.n and self.state.worker_of(trial.p) is worker:
                     self._withdraw(trial)
 
-    def abort_all(self, error: BartackError) -> None:
-        """The session failed: nothing moves."""
+    def session_failed(self, error: SessionFailedError) -> None:
+        """No message moves any longer."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        self._blocked.clear()
-        self._mail.gated.clear()
-        waiting, self._told = list(self._told.values()), {}
-        for told in waiting:
-            told(error)
+        self._waiting.clear()
+        self._awaited.clear()
+        waiting, self._reports = list(self._reports.values()), {}
+        for report in waiting:
+            report(error)
 
-    def arm_all(self) -> None:
-        """After a restart: everything that was under way goes on."""
+    def resumed(self) -> None:
+        """Continue everything that was under way."""
         for trial in self._trials():
             if trial.n and not self._is_wanted(trial):
                 self._withdraw(trial)
         for post in list(self._posts.values()):
             if not self._is_gated(post):
-                self._go_on(post)
+                self._continue(post)
         for cast in list(self._casts.values()):
-            self._go_on_cast(cast)
+            self._continue_cast(cast)
 
     # A broadcast.
 
@@ -163,31 +175,27 @@ class DeliveryDesk(SendDesk):
         self, ask: SendRequest, copies: list[Copy], strategy: str, need: int, terms: Terms, topic: str
     ) -> None:
         """The shortest way: all copies and the outcome of the step in one line."""
-        turn = self.turn
         value = self._shared(ask, len(copies))
-        items: Items = []
-        for copy in copies:
-            items += self._pushed_out(copy.recipient, ask.size, terms)
-        drops = list(items)
-        first = turn.next_message()
-        for place, copy in enumerate(copies):
-            own = _own_key(terms, copy)
-            message_id = self.state.mailbox(copy.recipient).id_for(own.key)
-            if message_id is None:
-                message_id = f"m-{first + len(items)}"
-                sent = self._sent(copy.recipient, ask.sender, ask.size, own, message_id, topic=topic)
-                items.append((sent, value))
-            copies[place] = msgspec.structs.replace(copy, outcome=Accepted(message_id, seq_of(message_id)))
-        result = sum_up(strategy, need, f"b-{first}", copies)
+        batch_id = f"b-{self.turn.next_message()}"
+        messages = [
+            self._message(copy.recipient, ask, _own_key(terms, copy), value, topic) for copy in copies
+        ]
+        batch = self._enqueue.prepare(messages)
+        accepted = [
+            msgspec.structs.replace(copy, outcome=Accepted(message_id, seq_of(message_id)))
+            for copy, message_id in zip(copies, batch.ids, strict=True)
+        ]
+        result = sum_up(strategy, need, batch_id, accepted)
         ended = self._ended_at_once(ask, result)
-        turn.record(*items, _summary(result, topic), *ended)
-        if ask.worker is not None:
+
+        def report() -> None:
             for data, outcome in ended:
-                assert isinstance(data, e.StepFinished)
-                turn.report(ask.worker, data, outcome)
-        elif ask.told is not None:
-            ask.told(result)
-        self._after(drops, *(copy.recipient for copy in copies))
+                if ask.worker is not None and isinstance(data, e.StepFinished):
+                    self.turn.report(ask.worker, data, outcome)
+            if ask.report is not None:
+                ask.report(result)
+
+        self._enqueue.enqueue_all(batch, [_summary(result, topic), *ended], report)
 
     def _open_cast(
         self, ask: SendRequest, copies: list[Copy], strategy: str, need: int, terms: Terms, topic: str
@@ -224,8 +232,8 @@ class DeliveryDesk(SendDesk):
             )
             items.append((copied, value))
         turn.record(*items, sync=False)
-        if ask.told is not None:
-            self._told[cast_id] = ask.told
+        if ask.report is not None:
+            self._reports[cast_id] = ask.report
         if strategy == ATOMIC:
             self._attempt_cast(cast_id)
             return
@@ -244,50 +252,37 @@ class DeliveryDesk(SendDesk):
             self._refuse_cast(cast, cast.attempt - 1)
             return
         posts = [self._posts[post_id] for post_id in cast.posts]
-        refused = {self._refusal_of(post) for post in posts} - {""}
+        refused = {self._refusal(self._message_of(post)) for post in posts} - {""}
         if not refused:
-            self._enqueue_all(cast, posts)
+            self._send_all(cast, posts)
         elif refused == {"wait"}:
-            self._mail.gated.update(post.mailbox for post in posts)
+            self._awaited.update(post.mailbox for post in posts)
             self._watch(cast)
         else:
             final = refused & FINAL
             self._failed(cast, min(final or refused - {"wait"}))
 
-    def _enqueue_all(self, cast: Cast, posts: list[Post]) -> None:
-        self._calm(cast.id)
-        items: Items = []
-        for post in posts:
-            items += self._pushed_out(post.mailbox, post.size, post.terms)
-        drops = list(items)
-        first = self.turn.next_message()
-        for post in posts:
-            if self.state.mailbox(post.mailbox).id_for(post.terms.key) is None:
-                message_id = f"m-{first + len(items)}"
-                sent = self._sent(
-                    post.mailbox, post.sender, post.size, post.terms, message_id, post.id, post.topic
-                )
-                items.append((sent, Value(post.value, post.ref)))
-        self.turn.record(*items)
-        self._after(drops, *(post.mailbox for post in posts))
+    def _send_all(self, cast: Cast, posts: list[Post]) -> None:
+        self._stop_waiting(cast.id)
+        self._enqueue.enqueue_all(self._enqueue.prepare([self._message_of(post) for post in posts]))
         for post in posts:
             if post.id in self._posts:
                 self._attempt(post.id)
 
     def _refuse_cast(self, cast: Cast, attempts: int) -> None:
-        """A broadcast of all or nothing is given up: nothing of it was put anywhere."""
-        self._calm(cast.id)
+        """A broadcast of all or nothing is given up: none of its copies is in a mailbox."""
+        self._stop_waiting(cast.id)
         copies = list(cast.copies)
         settled: Items = []
         for post in self._copies(cast):
-            refusal = self._as_refusal(self._refusal_of(post)) or "aborted"
+            refusal = self._as_refusal(self._refusal(self._message_of(post))) or "aborted"
             outcome = Rejected(refusal, attempts)
             copies[post.place] = msgspec.structs.replace(copies[post.place], outcome=outcome)
             settled.append((e.SendSettled(id=post.id, outcome=outcome), NO_VALUE))
         self._settle_cast(cast, copies, settled)
 
     def _check_cast(self, cast: Cast) -> None:
-        """A copy came to its end: the broadcast may be over."""
+        """A copy has its outcome: the broadcast may have its result."""
         reached = sum(is_success(copy.outcome) for copy in cast.copies)
         if 0 < cast.need <= reached or all(copy.outcome is not None for copy in cast.copies):
             self._settle_cast(cast, list(cast.copies), [])
@@ -297,11 +292,14 @@ class DeliveryDesk(SendDesk):
         error = None if result.ok or cast.terms.on_error != "raise" else broadcast_error(result)
         ended = self._ended(cast, result, error)
         self.turn.record(*settled, _summary(result, cast.topic), *ended)
-        self._tell(cast, ended, result)
+        self._report(cast, ended, result)
 
-    def _room(self, name: str) -> None:
-        """There may be room in a mailbox that broadcasts wait for."""
-        self._mail.gated.discard(name)
+    def room_made(self, mailbox: Mailbox) -> None:
+        """Try the broadcasts again that wait for room in a mailbox."""
+        name = mailbox.name
+        if name not in self._awaited:
+            return
+        self._awaited.discard(name)
         for cast in list(self._casts.values()):
             waits = cast.strategy == ATOMIC and cast.due <= self.now_us()
             if waits and any(post.mailbox == name and not post.message for post in self._copies(cast)):
@@ -315,8 +313,8 @@ class DeliveryDesk(SendDesk):
                 self.finish_step(ask.worker, ask.step, result)
             else:
                 self.fail_step(ask.worker, ask.step, broadcast_error(result))
-        elif ask.told is not None:
-            ask.told(result)
+        elif ask.report is not None:
+            ask.report(result)
 
     def _shared(self, ask: SendRequest, copies: int) -> Value:
         """The message of a broadcast: kept once, if its copies together are long."""
@@ -327,7 +325,7 @@ class DeliveryDesk(SendDesk):
 
     # After a restart, and taking back.
 
-    def _go_on_cast(self, cast: Cast) -> None:
+    def _continue_cast(self, cast: Cast) -> None:
         if cast.strategy != ATOMIC or any(post.message for post in self._copies(cast)):
             self._check_cast(cast)
         elif cast.due > self.now_us():
@@ -351,13 +349,13 @@ class DeliveryDesk(SendDesk):
     def _withdraw(self, trial: Post | Cast) -> None:
         items = self._withdrawal(trial)
         self.turn.record(*items)
-        self._make_room(items)
+        self._left(items)
 
     def _withdrawal(self, trial: Post | Cast) -> Items:
-        """The entries that take back what can be taken back, and end it."""
+        """The entries that end a send or a broadcast, and take back the messages that no receiver has."""
         items: Items = []
         for post in [trial] if isinstance(trial, Post) else self._copies(trial):
-            self._calm(post.id)
+            self._stop_waiting(post.id)
             if post.stage == "accepted":
                 items.append(
                     (e.MessageMoved(mailbox=post.mailbox, id=post.message, to="withdrawn"), NO_VALUE)
@@ -365,9 +363,31 @@ class DeliveryDesk(SendDesk):
             settled = e.SendSettled(id=post.id, outcome=Rejected("aborted", post.attempt))
             items.append((settled, NO_VALUE))
         if isinstance(trial, Cast):
-            self._calm(trial.id)
+            self._stop_waiting(trial.id)
             items.append((e.CastSettled(id=trial.id, ok=False), NO_VALUE))
         return items
+
+
+class DeliveryStep(StepHandler):
+    """Handles a kind of step that a supervised send or a broadcast is the outcome of."""
+
+    def __init__(self, desk: DeliveryDesk, start: Callable[[Peer, Worker, f.Step], None]) -> None:
+        super().__init__(desk.turn)
+        self._desk = desk
+        self._start = start
+
+    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """See ``StepHandler.start``."""
+        self._start(peer, worker, step)
+
+    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+        """Attach the worker to what is under way, which needs no worker to continue; or start."""
+        if not self._desk.has(opened):
+            self._start(peer, worker, step)
+
+    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """See ``DeliveryDesk.cancel``."""
+        self._desk.cancel(worker, opened, error)
 
 
 def _own_key(terms: Terms, copy: Copy) -> Terms:

@@ -1,14 +1,14 @@
 """Supervised sends: attempts, levels, outcomes. Broadcasts, which are made of them, are in ``broadcast.py``.
 
-What is under way is in the journal (``state/deliveries.py``), so that whoever is killed, the attempts go on: a sender that was
-restarted is attached to its send, a new hub takes up every one with the time and the count that the journal has. A send is
-given up, its message withdrawn and its step answered in one line, so that nothing is reported as failed and arrives later.
+Sends that are under way are in the journal (``state/deliveries.py``), so that attempts continue whichever process is killed: a
+restarted sender is attached to its send, and a new hub resumes every send with the time and the count that the journal has. A send
+is given up, its message withdrawn and its step answered in one line, so that no send is reported as failed and arrives later.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -17,7 +17,6 @@ from bartack.messaging import (
     Cast,
     DeadLettered,
     Delivered,
-    Message,
     Post,
     Reason,
     Refusal,
@@ -35,8 +34,10 @@ from bartack.messaging import (
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Shared
 from bartack.runtime.kernel.mail.attempts import Attempts, Items, SendRequest, seq_of
-from bartack.runtime.kernel.mail.dead_letters import LetterDesk
-from bartack.runtime.kernel.mail.mailroom import Blocked, MailDesk
+from bartack.runtime.kernel.mail.dead_letter_entry import DeadLetterEntries
+from bartack.runtime.kernel.mail.enqueue import Enqueue, Enqueued, MustWait, Refused
+from bartack.runtime.kernel.mail.observer import MailObserver, MailObservers
+from bartack.runtime.kernel.mail.room import Room, RoomWaiter
 from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
@@ -56,16 +57,23 @@ _DEAD: Final[dict[Refusal, Reason]] = {
 """Why a message that was refused is a dead letter."""
 
 
-class SendDesk(Attempts, ABC):
-    """Sees to it that single messages arrive, or that it is known that they did not."""
+class SendDesk(Attempts, MailObserver, ABC):
+    """Delivers single messages, or establishes that they were not delivered."""
 
-    def __init__(self, shared: Shared, mail: MailDesk, letters: LetterDesk) -> None:
-        super().__init__(shared, mail, letters)
+    def __init__(
+        self,
+        shared: Shared,
+        enqueue: Enqueue,
+        room: Room,
+        dead_letters: DeadLetterEntries,
+        observers: MailObservers,
+    ) -> None:
+        super().__init__(shared, enqueue, room, dead_letters, observers)
         self._timers: dict[str, Timer] = {}
-        self._blocked: dict[str, Blocked] = {}
+        self._waiting: dict[str, RoomWaiter] = {}
+        """Sends that wait for room."""
         self._opening = ""
-        """The broadcast whose copies are on their way out: it has no result before all of them are."""
-        mail.tracked = self._tracked
+        """The broadcast whose copies are being sent: it has no result before all of them are."""
 
     # What broadcasts add.
 
@@ -79,53 +87,38 @@ class SendDesk(Attempts, ABC):
 
     @abstractmethod
     def _check_cast(self, cast: Cast) -> None:
-        """A copy of a broadcast came to its end."""
+        """A copy of a broadcast has its outcome."""
 
     # Beginning.
 
     def send(self, peer: Peer, worker: Worker, step: f.Step) -> None:
-        """Send a message and see to it that it arrives."""
+        """Send a message and supervise its delivery."""
         args = self.decode(step.a, s.SuperviseArgs)
         ask = SendRequest(worker.path, Value(step.v, step.ref), worker, step)
         self.send_for(ask, args.mailbox, args.terms)
 
     def send_for(self, ask: SendRequest, recipient: str, terms: Terms) -> None:
-        """A supervised send; whoever asks is told its outcome."""
+        """Start a supervised send; its outcome is reported as the request says."""
         name = mailbox_of(recipient)
         self._check(terms)
-        mailbox = self.state.mailbox(name)
-        known = mailbox.id_for(terms.key)
+        known = self.state.mailbox(name).id_for(terms.key)
         if known is not None:
             self._answer(ask, self._known(known), name if terms.on_error == "raise" else "")
-        elif terms.ack == "accepted" and not self._is_over(terms) and not self._refusal(name, ask, terms):
-            self._accept(ask, name, terms)
-        else:
+        elif terms.ack != "accepted" or self._is_over(terms) or not self._accept(ask, name, terms):
             self._open(ask, name, terms)
 
-    def _accept(self, ask: SendRequest, name: str, terms: Terms) -> None:
-        """The shortest way: the entry that holds the message is the outcome of the step, too."""
-        turn, step, size = self.turn, ask.step, ask.size
-        drops = self._pushed_out(name, size, terms)
-        seq = turn.next_message() + len(drops)
-        sent = e.MessageSent(
-            mailbox=name,
-            id=f"m-{seq}",
-            size=size,
-            sender=ask.sender,
-            key=terms.key,
-            metadata=terms.metadata,
-            not_before=terms.not_before,
-            p=step.p if step is not None else "",
-            n=step.n if step is not None else 0,
-            fp=step.fp if step is not None else "",
-            step=step.step if step is not None else "send",
-        )
-        turn.record(*drops, (sent, ask.value))
-        if ask.worker is not None and step is not None:
-            turn.answer(ask.worker, step.p, step.n, turn.pack(Accepted(sent.id, seq)))
-        elif ask.told is not None:
-            ask.told(Accepted(sent.id, seq))
-        self._after(drops, name)
+    def _accept(self, ask: SendRequest, name: str, terms: Terms) -> bool:
+        """The shortest way: the entry of the message is also the outcome of the step; returns whether the mailbox took it."""
+
+        def accepted(message_id: str) -> None:
+            outcome = Accepted(message_id, seq_of(message_id))
+            if ask.worker is not None:
+                self.turn.answer(ask.worker, *ask.place, self.turn.pack(outcome))
+            elif ask.report is not None:
+                ask.report(outcome)
+
+        message = self._message(name, ask, terms)._replace(step=ask.step)
+        return isinstance(self._enqueue.enqueue(message, accepted), Enqueued)
 
     def _open(self, ask: SendRequest, name: str, terms: Terms) -> None:
         turn = self.turn
@@ -137,8 +130,8 @@ class SendDesk(Attempts, ABC):
             id=post_id, mailbox=name, size=ask.size, sender=ask.sender, terms=terms, p=p, n=n
         )
         turn.record(*items, (opened, ask.value), sync=False)
-        if ask.told is not None:
-            self._told[post_id] = ask.told
+        if ask.report is not None:
+            self._reports[post_id] = ask.report
         self._attempt(post_id)
 
     # Attempts.
@@ -154,19 +147,25 @@ class SendDesk(Attempts, ABC):
         if post.message:
             self._progress(post)
             return
-        known = self.state.mailbox(post.mailbox).id_for(post.terms.key)
-        if known is not None:
-            self._settle(post, self._known(known))
-            return
-        refusal = self._refusal_of(post)
-        if refusal == "wait":
-            self._wait_for_room(post)
-        elif refusal == "drop":
-            self._settle_refused(post, "full", post.attempt, "dead_letter")
-        elif refusal:
-            self._failed(post, refusal)
-        else:
-            self._enqueue(post)
+        outcome = self._enqueue.enqueue(self._message_of(post))
+        match outcome:
+            case Enqueued():
+                self._entered(post, outcome)
+            case MustWait():
+                self._wait_for_room(post)
+            case Refused(reason="drop"):
+                self._settle_refused(post, "full", post.attempt, "dead_letter")
+            case Refused():
+                self._failed(post, outcome.reason)
+            case _:
+                assert_never(outcome)
+
+    def _entered(self, post: Post, entered: Enqueued) -> None:
+        """The message of a send is in its mailbox, or a message with its key was there before."""
+        if entered.known:
+            self._settle(post, self._known(entered.id))
+        elif post.id in self._posts:
+            self._progress(post)
 
     def _known(self, message_id: str) -> SendOutcome:
         """What became of the message that has the key already."""
@@ -174,16 +173,6 @@ class SendDesk(Attempts, ABC):
         if letter is None or letter.state not in {"waiting", "expired"}:
             return Accepted(message_id, seq_of(message_id))
         return DeadLettered(message_id, letter.id, letter.reason, letter.attempts)
-
-    def _enqueue(self, post: Post) -> None:
-        self._unblock(post.id)
-        items = self._pushed_out(post.mailbox, post.size, post.terms)
-        message_id = f"m-{self.turn.next_message() + len(items)}"
-        sent = self._sent(post.mailbox, post.sender, post.size, post.terms, message_id, post.id, post.topic)
-        self.turn.record(*items, (sent, Value(post.value, post.ref)))
-        self._after(items, post.mailbox)
-        if post.id in self._posts:
-            self._progress(post)
 
     def _progress(self, post: Post) -> None:
         """A send came as far as the journal says: it may be over."""
@@ -202,27 +191,32 @@ class SendDesk(Attempts, ABC):
         else:
             self._watch(post)
 
-    def _tracked(self, message: Message) -> None:
-        """A message of a send changed its state."""
-        post = self._posts.get(message.track)
+    def message_moved(self, message_id: str, track: str) -> None:
+        """The message of a send changed its state."""
+        post = self._posts.get(track)
         if post is not None:
             self._progress(post)
 
     def _wait_for_room(self, post: Post) -> None:
-        if post.id not in self._blocked:
-            blocked = Blocked(post.size, lambda: self._enqueue(post), lambda: self._shut_out(post))
-            self._blocked[post.id] = blocked
-            self._mail.block(post.mailbox, blocked)
+        if post.id not in self._waiting:
+            waiter = RoomWaiter(post.size, lambda: self._enter(post), lambda: self._shut_out(post))
+            self._waiting[post.id] = waiter
+            self._room.wait(post.mailbox, waiter)
         self._watch(post)
 
+    def _enter(self, post: Post) -> None:
+        """There is room for the message of a send."""
+        del self._waiting[post.id]
+        self._entered(post, self._enqueue.enter(self._message_of(post)))
+
     def _shut_out(self, post: Post) -> None:
-        """The mailbox that a send waits for takes no more messages."""
-        self._calm(post.id)
+        """The mailbox that a send waits for was closed."""
+        self._stop_waiting(post.id)
         self._attempt(post.id)
 
     def _watch(self, trial: Post | Cast) -> None:
         """The current attempt ends in time; or, between two attempts, the next one begins."""
-        self._drop_alarm(trial.id)
+        self._stop_timer(trial.id)
         timers = self.timers
         if trial.due > self.now_us():
             begin = self._attempt if isinstance(trial, Post) else self._attempt_cast
@@ -235,7 +229,7 @@ class SendDesk(Attempts, ABC):
         trial = self._posts.get(trial_id) or self._casts.get(trial_id)
         if trial is None or self.state.failure is not None:
             return
-        self._unblock(trial_id)
+        self._leave_room(trial_id)
         is_waiting = isinstance(trial, Cast) or not trial.message
         self._failed(trial, "full" if is_waiting else "timeout")
 
@@ -254,7 +248,7 @@ class SendDesk(Attempts, ABC):
         self.turn.record((tried, NO_VALUE))
         self._watch(trial)
 
-    def _go_on(self, post: Post) -> None:
+    def _continue(self, post: Post) -> None:
         if post.message:
             self._progress(post)
         elif post.due > self.now_us():
@@ -274,16 +268,14 @@ class SendDesk(Attempts, ABC):
             self._settle_refused(trial, refusal, attempts, trial.terms.on_error)
 
     def _settle_late(self, post: Post, attempts: int) -> None:
-        """It came not far enough in time. What nobody has taken is taken back, or becomes a dead letter."""
+        """A send was not completed in time. A message that no receiver has is taken back, or becomes a dead letter."""
         stage: Stage = "delivered" if post.stage == "delivered" else "accepted" if post.message else "none"
         late: SendOutcome = TimedOut(stage, attempts, post.message)
         items: Items = []
         if stage == "accepted":
             moved = e.MessageMoved(mailbox=post.mailbox, id=post.message, to="withdrawn", reason="timeout")
             if post.terms.on_error == "dead_letter":
-                moved = self._letters.dead_letter_entry(
-                    post.mailbox, post.message, "timeout", attempts=attempts
-                )
+                moved = self._dead_letters.of_id(post.mailbox, post.message, "timeout", attempts)
                 letter = letter_id(self.state.run_id, post.message)
                 late = DeadLettered(post.message, letter, "timeout", attempts)
             items.append((moved, NO_VALUE))
@@ -291,7 +283,7 @@ class SendDesk(Attempts, ABC):
 
     def _settle_refused(self, post: Post, refusal: Refusal, attempts: int, on_error: str) -> None:
         """Nothing was put into a mailbox."""
-        if on_error != "dead_letter" or not self._letters.enabled or refusal not in _DEAD:
+        if on_error != "dead_letter" or not self._dead_letters.enabled or refusal not in _DEAD:
             self._settle(post, Rejected(refusal, attempts))
             return
         reason = _DEAD[refusal]
@@ -306,61 +298,51 @@ class SendDesk(Attempts, ABC):
             topic=post.topic,
             metadata=post.terms.metadata,
             attempts=attempts,
-            retry_at=self._letters.retry_at(message_id, reason, attempts),
+            retry_at=self._dead_letters.retry_at(message_id, reason, attempts),
             notes=post.notes,
         )
         letter = letter_id(self.state.run_id, message_id)
         outcome = DeadLettered(message_id, letter, reason, attempts)
         self._settle(post, outcome, [(added, Value(post.value, post.ref))])
-        self._letters.arm(message_id)
+        self._observers.message_moved(message_id, "")
 
     def _settle(self, post: Post, outcome: SendOutcome, moves: Items | None = None) -> None:
         """A send is over: one line says what became of it, of its message, and of the step."""
         moves = moves or []
-        self._calm(post.id)
+        self._stop_waiting(post.id)
         settled = (e.SendSettled(id=post.id, outcome=outcome), NO_VALUE)
         is_error = post.terms.on_error == "raise" and not is_success(outcome)
         ended = self._ended(post, outcome, delivery_error(post.mailbox, outcome) if is_error else None)
         self.turn.record(*moves, settled, *ended)
-        self._tell(post, ended, outcome)
+        self._report(post, ended, outcome)
         if not is_success(outcome) and post.terms.on_error == "log":
             text = f"the message to {post.mailbox}: {describe_outcome(outcome)}"
             self.turn.with_next_commit(Show("note", post.sender, text))
-        self._make_room(moves)
+        self._left(moves)
         cast = self._casts.get(post.cast)
         if cast is not None and cast.id != self._opening:
             self._check_cast(cast)
 
     # Inside.
 
-    def _after(self, drops: Items, *names: str) -> None:
-        """Messages were put into mailboxes, and others pushed out of them."""
-        self._make_room(drops, serve=False)
-        for name in names:
-            self._mail.arrived(name)
-
-    def _make_room(self, moves: Items, *, serve: bool = True) -> None:
-        """Messages are gone from their mailboxes: that may concern others who sent them, or wait for room."""
+    def _left(self, moves: Items) -> None:
+        """Messages that were taken back, or became dead letters, have left their mailboxes."""
         for data, _ in moves:
             if isinstance(data, e.MessageMoved):
-                self._letters.arm(data.id)
-                post = next((post for post in self._posts.values() if post.message == data.id), None)
-                if post is not None:
-                    self._progress(post)
-                if serve:
-                    self._mail.left(data.mailbox)
+                self._observers.message_moved(data.id, "")
+                self._enqueue.left(data.mailbox)
 
-    def _unblock(self, trial_id: str) -> None:
-        blocked = self._blocked.pop(trial_id, None)
+    def _leave_room(self, trial_id: str) -> None:
+        waiter = self._waiting.pop(trial_id, None)
         post = self._posts.get(trial_id)
-        if blocked is not None and post is not None:
-            self._mail.unblock(post.mailbox, blocked)
+        if waiter is not None and post is not None:
+            self._room.stop_waiting(post.mailbox, waiter)
 
-    def _calm(self, trial_id: str) -> None:
-        self._drop_alarm(trial_id)
-        self._unblock(trial_id)
+    def _stop_waiting(self, trial_id: str) -> None:
+        self._stop_timer(trial_id)
+        self._leave_room(trial_id)
 
-    def _drop_alarm(self, trial_id: str) -> None:
+    def _stop_timer(self, trial_id: str) -> None:
         timer = self._timers.pop(trial_id, None)
         if timer is not None:
             timer.cancel()

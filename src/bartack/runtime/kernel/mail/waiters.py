@@ -1,12 +1,13 @@
-"""Who waits for a message, and how one is handed to them: the entry that does it, and what follows when it is written.
+"""Receivers that wait for a message: their queues, the entry that hands a message over, and the answer once it is recorded.
 
-The mailroom (``mailroom.py``) decides who is served when. A message that arrives while somebody waits is sent and handed over
-in one line, so a waiter makes its entry before it is told.
+``receive.py`` decides which receiver is served when. A message that arrives while a receiver waits is sent and handed over in one
+line, so a waiter makes its entry before it is answered.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter, deque
 from collections.abc import Callable
 
 import msgspec
@@ -23,7 +24,7 @@ from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker
 
 
 class Waiter(ABC):
-    """Somebody who waits for a message: a worker's step, or a foreign process."""
+    """A receiver that waits for a message: a step of a worker, or a process outside."""
 
     timer: Timer | None = None
 
@@ -34,15 +35,15 @@ class Waiter(ABC):
         self.worker = worker
         """The path of the worker whose step it is, if it is one."""
         self.party: str | int = worker or peer.number
-        """Who waits: a worker by its path, a process outside by its number."""
+        """The worker, by its path, or the process outside, by its number."""
 
     @abstractmethod
     def entry(self, message: Message) -> tuple[e.EntryData, Value]:
-        """What hands a message over when it is written."""
+        """The entry that hands a message over."""
 
     @abstractmethod
     def given(self, message: Message, value: Value) -> None:
-        """The entry is written, with this value: tell it."""
+        """The entry is recorded, with this value: answer the receiver."""
 
     @abstractmethod
     def give_up(self, error: BartackError) -> None:
@@ -57,7 +58,7 @@ class Receiver(Waiter):
 
     def __init__(self, turn: Turn, peer: Peer, worker: Worker, step: f.Step, args: s.ReceiveArgs) -> None:
         super().__init__(args.mailbox, peer, (step.p, step.n), worker.path)
-        self._ledger = turn
+        self._turn = turn
         self._worker = worker
         self._asked = step
         self._hold = args.hold
@@ -67,8 +68,8 @@ class Receiver(Waiter):
         asked, attempt = self._asked, 0
         value = Value(message.value, message.ref)
         if self._hold:
-            held = held_message(self._ledger, message)
-            attempt, value = held.attempt, self._ledger.pack(held)
+            held = held_message(self._turn, message)
+            attempt, value = held.attempt, self._turn.pack(held)
         taken = e.MessageTaken(
             mailbox=self.mailbox,
             id=message.id,
@@ -82,27 +83,27 @@ class Receiver(Waiter):
 
     def given(self, message: Message, value: Value) -> None:
         """See ``Waiter.given``."""
-        self._ledger.answer(self._worker, self._asked.p, self._asked.n, value)
+        self._turn.answer(self._worker, self._asked.p, self._asked.n, value)
 
     def give_up(self, error: BartackError) -> None:
         """See ``Waiter.give_up``."""
         assert self.opened is not None
-        self._ledger.fail_open(self._worker, self.opened, error)
+        self._turn.fail_open(self._worker, self.opened, error)
 
 
 class Holder(Waiter):
-    """A process outside that receives: it holds what it is handed until it acknowledges it."""
+    """A process outside that receives: it holds a message until it acknowledges it."""
 
     def __init__(self, turn: Turn, peer: Peer, request: int, mailbox: str, lease: Callable[[], None]) -> None:
         super().__init__(mailbox, peer, ("", request))
-        self._ledger = turn
+        self._turn = turn
         self._request = request
         self._lease = lease
         self._held: s.Held | None = None
 
     def entry(self, message: Message) -> tuple[e.EntryData, Value]:
         """See ``Waiter.entry``."""
-        held = self._held = held_message(self._ledger, message)
+        held = self._held = held_message(self._turn, message)
         return e.MessageHeld(
             mailbox=self.mailbox, id=held.id, by=self.peer.name, attempt=held.attempt
         ), NO_VALUE
@@ -111,16 +112,16 @@ class Holder(Waiter):
         """See ``Waiter.given``."""
         self.peer.held[message.id] = self.mailbox
         self._lease()
-        packed = self._ledger.pack(self._held)
-        self._ledger.send(self.peer, f.Answer(i=self._request, v=packed.raw, ref=packed.ref))
+        packed = self._turn.pack(self._held)
+        self._turn.send(self.peer, f.Answer(i=self._request, v=packed.raw, ref=packed.ref))
 
     def give_up(self, error: BartackError) -> None:
         """See ``Waiter.give_up``."""
-        self._ledger.send(self.peer, f.Refusal(i=self._request, e=describe(error)))
+        self._turn.send(self.peer, f.Refusal(i=self._request, e=describe(error)))
 
 
 def held_message(turn: Turn, message: Message) -> s.Held:
-    """A message as its receiver sees it who has to acknowledge it."""
+    """A message as a receiver that has to acknowledge it sees it."""
     return s.Held(
         id=message.id,
         value=msgspec.Raw(turn.load(message.value, message.ref)),
@@ -129,3 +130,54 @@ def held_message(turn: Turn, message: Message) -> s.Held:
         topic=message.topic,
         metadata=message.metadata,
     )
+
+
+class Waiters:
+    """The receivers that wait, by mailbox, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[Waiter]] = {}
+        self._parties: Counter[str | int] = Counter()
+        """How many messages each worker or process outside waits for."""
+
+    def count(self, name: str) -> int:
+        """How many wait for a message from a mailbox."""
+        return len(self._queues.get(name, ()))
+
+    def first(self, name: str) -> Waiter | None:
+        """The receiver that gets the next message of a mailbox."""
+        queue = self._queues.get(name)
+        return queue[0] if queue else None
+
+    def of(self, name: str) -> list[Waiter]:
+        """The receivers that wait for a message from a mailbox."""
+        return list(self._queues.get(name, ()))
+
+    def all(self) -> list[Waiter]:
+        """Every receiver that waits."""
+        return [waiter for queue in self._queues.values() for waiter in queue]
+
+    def add(self, waiter: Waiter) -> None:
+        """Let a receiver wait, after those that do already."""
+        self._queues.setdefault(waiter.mailbox, deque()).append(waiter)
+        self._parties[waiter.party] += 1
+
+    def remove(self, waiter: Waiter) -> bool:
+        """Stop a wait; returns whether the receiver was waiting."""
+        queue = self._queues.get(waiter.mailbox)
+        if queue is None or waiter not in queue:
+            return False
+        queue.remove(waiter)
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        self._parties[waiter.party] -= 1
+        if not self._parties[waiter.party]:
+            del self._parties[waiter.party]
+        return True
+
+    def remove_party(self, party: str | int, step: tuple[str, int] | None = None) -> None:
+        """Stop all waits of a worker or a process outside, or only that of one step."""
+        if party in self._parties:
+            for waiter in self.all():
+                if waiter.party == party and step in (None, waiter.step):
+                    self.remove(waiter)

@@ -458,7 +458,7 @@ def test_a_call_that_is_given_up_takes_its_message_back_unless_somebody_has_rece
     message = held_id(server, i)
     server.step(2, "reply", s.ReplyArgs(mailbox="box", id=message), "too late")
     stage.hub.flush()
-    assert ("note", f"its reply to {message} of box reached nobody") in stage.shown
+    assert ("note", f"its reply to {message} of box is no longer awaited") in stage.shown
 
 
 def test_a_call_is_sent_once_also_if_its_worker_or_the_hub_dies() -> None:

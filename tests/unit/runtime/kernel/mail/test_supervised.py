@@ -504,7 +504,7 @@ def test_a_send_that_found_no_room_in_time_is_rejected() -> None:
     stage.wait(2.1)
 
     assert refused(main, i) == {"outcome": "rejected", "reason": "full", "attempts": 2}
-    assert stage.core.mail.has_blocked is False
+    assert stage.core.mail.room.has_waiting is False
 
 
 def test_whoever_waits_for_room_learns_that_the_mailbox_was_closed() -> None:

@@ -1,0 +1,45 @@
+"""What the parts of mail report to each other: that a message moved, and that a mailbox may have room.
+
+``mailroom.py`` registers the observers, in the order in which they are notified. They register here instead of being passed to
+each other because room for one message is made by moving another.
+"""
+
+from __future__ import annotations
+
+from bartack.messaging import Mailbox
+
+
+class MailObserver:
+    """Learns what happens in mailboxes. Every method does nothing by default."""
+
+    def message_moved(self, message_id: str, track: str) -> None:
+        """A message became a dead letter; or a supervised one was handed over, acknowledged, returned or came due.
+
+        Args:
+            message_id: The message.
+            track: The supervised send that it belongs to; empty for other messages.
+        """
+
+    def room_made(self, mailbox: Mailbox) -> None:
+        """A message left a mailbox, a send stopped waiting for room in it, or it was closed."""
+
+
+class MailObservers(MailObserver):
+    """Notifies observers in the order in which they were registered."""
+
+    def __init__(self) -> None:
+        self._observers: tuple[MailObserver, ...] = ()
+
+    def register(self, *observers: MailObserver) -> None:
+        """Notify these from now on, after those that are registered already."""
+        self._observers += observers
+
+    def message_moved(self, message_id: str, track: str) -> None:
+        """See ``MailObserver.message_moved``."""
+        for observer in self._observers:
+            observer.message_moved(message_id, track)
+
+    def room_made(self, mailbox: Mailbox) -> None:
+        """See ``MailObserver.room_made``."""
+        for observer in self._observers:
+            observer.room_made(mailbox)
