@@ -83,7 +83,7 @@ def test_the_journal_of_an_earlier_version_verifies_and_can_be_read(tmp_path: Pa
     verified = bartack(tmp_path, "journal", "verify", run.path.name)
     shown = json.loads(bartack(tmp_path, "show", run.path.name, "--json"))
 
-    assert "state    whole" in verified
+    assert "state    intact" in verified
     assert shown["steps"]
     assert run.journal.read_bytes() == before
 

@@ -15,7 +15,7 @@ from bartack.config.load import Config, read_settings
 from bartack.config.sections import BudgetConfig, ParallelConfig, PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.pipeline import PipelineOrder, Settings, TaskRecord
 from bartack.pipeline.records._facts import make_facts
-from bartack.pipeline.records._progress import Progress, fold
+from bartack.pipeline.records._task_state import Progress, fold
 from bartack.pipeline.records._records import Merged, Spent, Summary
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError

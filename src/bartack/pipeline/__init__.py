@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bartack.pipeline._task import task
     from bartack.pipeline.records._facts import read_order
     from bartack.pipeline.records._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
-    from bartack.pipeline.records._progress import Progress, ProgressReader, read_progress
+    from bartack.pipeline.records._task_state import Progress, ProgressReader, read_progress
     from bartack.pipeline.records._receipts import receipt_path, restore_receipts
     from bartack.pipeline.records._records import PipelineOrder, Place, Settings, TaskRecord
     from bartack.pipeline.snapshot._listing import SnapshotOptions
@@ -124,7 +124,7 @@ _HOMES: Final = {
     "_lock": ("WorkspaceLock", "hold_workspace"),
     "_main": ("main", "make_order"),
     "snapshot._manifest": ("verify_manifest",),
-    "records._progress": ("Progress", "ProgressReader", "read_progress"),
+    "records._task_state": ("Progress", "ProgressReader", "read_progress"),
     "records._receipts": ("receipt_path", "restore_receipts"),
     "records._records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
     "_ready": ("Obstacle", "find_obstacles", "warn_of_conflicts"),

@@ -88,14 +88,10 @@ def check(
     if as_json:
         _write_json(problems, cautions, found, report)
     else:
-        _show_problems(problems, settings)
-        for caution in cautions:
-            write_note(caution.problem)
+        _show_problems(problems, cautions, settings)
         _show(found, report)
-    failed = (
-        bool(problems) or (strict and bool(cautions)) or (found is not None and _fails(found, strict=strict))
-    )
-    return Exit.FAILED if failed or (report is not None and report.findings) else Exit.OK
+    failed = bool(problems) or (strict and bool(cautions)) or (report is not None and bool(report.findings))
+    return Exit.FAILED if failed or (found is not None and _fails(found, strict=strict)) else Exit.OK
 
 
 def _show_program(program: str, paths: tuple[Path, ...], *, as_json: bool) -> Exit:
@@ -162,7 +158,9 @@ def _settings_problems(file: Path) -> list[SettingProblem]:
     return check_config(file.parent.resolve(), str(file))
 
 
-def _show_problems(problems: list[SettingProblem], settings: list[Path]) -> None:
+def _show_problems(
+    problems: list[SettingProblem], cautions: list[SettingProblem], settings: list[Path]
+) -> None:
     screen = Screen(sys.stdout)
     for found in problems:
         screen.line(f"error[{found.code}]: {printable(found.place)}: {printable(found.problem)}")
@@ -170,6 +168,8 @@ def _show_problems(problems: list[SettingProblem], settings: list[Path]) -> None
         screen.line(f"{len(problems)} errors in the settings")
     if settings and not problems:
         screen.line(f"no errors in {CONFIG_FILE}")
+    for caution in cautions:
+        write_note(caution.problem)
 
 
 def _write_json(
