@@ -26,8 +26,8 @@ from tests.pipeline.team import (
 from bartack.config.sections import BudgetConfig, PipelineConfig
 from bartack.pipeline import _agent_calls
 from bartack.pipeline.records._done_before import Notebook, Past, join_notes
-from bartack.pipeline.records._task_state import fold
 from bartack.pipeline.records._records import Noted, Settings, Summary
+from bartack.pipeline.records._task_state import fold
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun

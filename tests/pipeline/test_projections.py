@@ -15,8 +15,8 @@ from bartack.journal import open_journal
 from bartack.pipeline import ProgressReader, check_ledger, read_progress
 from bartack.pipeline.records._facts import Fact
 from bartack.pipeline.records._ledger import iter_ledger
-from bartack.pipeline.records._task_state import Progress, fold
 from bartack.pipeline.records._records import Activated, Summary, TaskRecord
+from bartack.pipeline.records._task_state import Progress, fold
 from bartack.runtime.state.entries import RunEnded
 from bartack.testing import TestRun
 

@@ -15,8 +15,8 @@ from bartack.config.load import Config, read_settings
 from bartack.config.sections import BudgetConfig, ParallelConfig, PipelineConfig, SnapshotConfig, TestsConfig
 from bartack.pipeline import PipelineOrder, Settings, TaskRecord
 from bartack.pipeline.records._facts import make_facts
-from bartack.pipeline.records._task_state import Progress, fold
 from bartack.pipeline.records._records import Merged, Spent, Summary
+from bartack.pipeline.records._task_state import Progress, fold
 from bartack.runtime import ShellResult
 from bartack.runtime.memory.hub import KilledError
 from bartack.testing import TestRun

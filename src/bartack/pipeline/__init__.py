@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from bartack.pipeline._task import task
     from bartack.pipeline.records._facts import read_order
     from bartack.pipeline.records._ledger import LedgerLine, LedgerProblem, check_ledger, export_ledger
-    from bartack.pipeline.records._task_state import Progress, ProgressReader, read_progress
     from bartack.pipeline.records._receipts import receipt_path, restore_receipts
     from bartack.pipeline.records._records import PipelineOrder, Place, Settings, TaskRecord
+    from bartack.pipeline.records._task_state import Progress, ProgressReader, read_progress
     from bartack.pipeline.snapshot._listing import SnapshotOptions
     from bartack.pipeline.snapshot._manifest import verify_manifest
     from bartack.pipeline.snapshot._sections import missing_titles

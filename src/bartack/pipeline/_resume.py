@@ -22,9 +22,9 @@ from bartack.pipeline._lock import hold_workspace
 from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
 from bartack.pipeline._steps import note_resume
 from bartack.pipeline.records._facts import read_order
-from bartack.pipeline.records._task_state import ProgressReader
 from bartack.pipeline.records._receipts import put_receipts_aside, restore_receipts
 from bartack.pipeline.records._records import PipelineOrder, Settings
+from bartack.pipeline.records._task_state import ProgressReader
 from bartack.pipeline.worktree._old_worktrees import resumed_places
 from bartack.runtime.rundir.find import read_state
 from bartack.runtime.rundir.layout import RunDir

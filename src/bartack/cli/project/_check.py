@@ -29,6 +29,7 @@ PYTHON: Final = ".py"
 _KINDS: Final = click.Choice(sorted(TYPES))
 
 
+# Long because the options and the help text are part of it.
 @click.command(short_help="Check programs and settings.")
 @click.argument("paths", nargs=-1, type=click.Path(exists=True, path_type=Path), metavar="[PATH]...")
 @click.option(
