@@ -1,13 +1,13 @@
-"""What a worker reaches the world through: every member of ``ctx`` that is awaited is a step.
+"""``ctx``, through which a worker reaches the world: every member of it that is awaited is a step.
 
-Here and in the ``_members_*.py`` beside it is what steps look like to a program. ``protocol/steps.py`` has what they ask of
-the hub, ``scheduler/scheduler.py`` what becomes of them.
+Here are branches, steps of one's own, output and the end of a worker. The other members are in the modules beside it, by what
+they are about: ``shell.py``, ``agents.py``, ``workers.py``, ``delivery.py``, ``watch.py``, ``files.py`` and ``clock.py``.
+``protocol/steps.py`` has what steps ask of the hub, ``scheduler/scheduler.py`` what becomes of them.
 """
 
 from __future__ import annotations
 
 import datetime
-import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -15,27 +15,27 @@ from typing import Final, Literal, NoReturn, TypeVar, overload
 
 import msgspec
 
-from bartack.runtime.context import files
 from bartack.runtime.context.agents import AgentMembers
+from bartack.runtime.context.clock import ClockMembers
 from bartack.runtime.context.definitions import OnFailure, Shape, StepFunction, Worker, body_options
 from bartack.runtime.context.delivery import MailMembers
+from bartack.runtime.context.files import FileMembers
 from bartack.runtime.context.mailbox import Mailbox, Mailroom
-from bartack.runtime.context.part import DefaultLimits, Seconds, limit_of, moment_of, nothing, seconds_of
+from bartack.runtime.context.part import DefaultLimits, Seconds, limit_of, nothing, seconds_of
 from bartack.runtime.context.shell import ShellMembers
 from bartack.runtime.context.watch import WatchMembers
 from bartack.runtime.context.workers import WorkerMembers
-from bartack.runtime.protocol.steps import Args, FailArgs, SleepArgs
-from bartack.runtime.protocol.values import Codec, codec, plain_or_repr
-from bartack.runtime.scheduler.body import BodyOp, FileOp, Retry
+from bartack.runtime.protocol.steps import Args, FailArgs
+from bartack.runtime.protocol.values import plain_or_repr
+from bartack.runtime.scheduler.body import BodyOp, Retry
 from bartack.runtime.scheduler.branches import TaskGroup, Timeout, as_coroutine, gather, gather_outcomes
-from bartack.runtime.scheduler.operations import NoteOp, StepOp
+from bartack.runtime.scheduler.operations import StepOp
 from bartack.runtime.scheduler.results import Budget, Outcome
 from bartack.runtime.scheduler.scheduler import Scheduler
 
 T = TypeVar("T")
 
 _decode_budget: Final = msgspec.json.Decoder(Budget).decode
-_LEFT: Final[Codec[float | None]] = codec(float | None)
 
 
 class SessionView:
@@ -57,13 +57,14 @@ class SessionView:
         return datetime.datetime.fromtimestamp(self._facts.timestamp / 1e6, datetime.UTC)
 
 
-class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembers):
+class Context(
+    ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembers, FileMembers, ClockMembers
+):
     """What a worker reaches the world through. It is valid in its own worker only."""
 
     def __init__(self, scheduler: Scheduler, worker: Worker[..., object] | None = None) -> None:
         super().__init__(scheduler)
         self._worker = worker
-        self._files = files.Files(scheduler.facts.workspace, scheduler.facts.run_dir)
         self.path = scheduler.facts.path
         self.mailbox = Mailroom(scheduler)
         self.session = SessionView(scheduler, self.mailbox)
@@ -123,43 +124,6 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
         """
         return DefaultLimits(self._scheduler, limits)
 
-    # Time and chance.
-
-    def sleep(self, seconds: Seconds) -> StepOp[None]:
-        """Wait. A restart does not make it longer."""
-        duration = seconds_of(seconds, "seconds")
-        return self._step("sleep", SleepArgs(seconds=duration), nothing, f"{duration:g} s")
-
-    def sleep_until(self, when: datetime.datetime) -> StepOp[None]:
-        """Wait until a moment, which must have a time zone."""
-        return self._step("sleep", SleepArgs(until=moment_of(when)), nothing, when.isoformat())
-
-    def deadline(self) -> StepOp[float | None]:
-        """Seconds left of the innermost deadline around the caller, if there is one."""
-        return self._step("left", Args(), _LEFT.decode)
-
-    def now(self) -> NoteOp[datetime.datetime]:
-        """The time, in UTC."""
-        self._scheduler.check_here("ctx.now")
-        return files.now(self._scheduler.entropy)
-
-    @overload
-    def random(self) -> NoteOp[float]: ...
-    @overload
-    def random(self, first: int, last: int, /) -> NoteOp[int]: ...
-    def random(self, *bounds: int) -> NoteOp[float] | NoteOp[int]:
-        """A random number from 0 up to 1, or an integer with both ends included."""
-        self._scheduler.check_here("ctx.random")
-        if not bounds:
-            return files.fraction(self._scheduler.entropy)
-        first, last = bounds
-        return files.integer(self._scheduler.entropy, first, last)
-
-    def uuid(self) -> NoteOp[uuid.UUID]:
-        """A random UUID."""
-        self._scheduler.check_here("ctx.uuid")
-        return files.new_uuid(self._scheduler.entropy)
-
     # Steps of one's own.
 
     @overload
@@ -209,60 +173,7 @@ class Context(ShellMembers, AgentMembers, WorkerMembers, MailMembers, WatchMembe
         made: StepFunction[..., object] = StepFunction(function, Shape(function), options)
         return made(*args)
 
-    # Files.
-
-    def read(self, path: files.Path) -> NoteOp[str]:
-        """The text of a file.
-
-        Raises:
-            FileAccessError: It cannot be read, or is not UTF-8 text.
-        """
-        self._scheduler.check_here("ctx.read")
-        return self._files.read(path)
-
-    def read_bytes(self, path: files.Path) -> NoteOp[bytes]:
-        """The content of a file.
-
-        Raises:
-            FileAccessError: It cannot be read.
-        """
-        self._scheduler.check_here("ctx.read_bytes")
-        return self._files.read_bytes(path)
-
-    def exists(self, path: files.Path) -> NoteOp[bool]:
-        """Whether there is a file or directory."""
-        self._scheduler.check_here("ctx.exists")
-        return self._files.exists(path)
-
-    def list(self, pattern: str) -> NoteOp[list[str]]:
-        """The paths that match a pattern, sorted; ``**`` matches any number of directories."""
-        self._scheduler.check_here("ctx.list")
-        return self._files.list(pattern)
-
-    def env(self, name: str, default: str | None = None) -> NoteOp[str | None]:
-        """A variable of the environment. The value of a secret is never recorded."""
-        self._scheduler.check_here("ctx.env")
-        return files.env(name, default)
-
-    def write(self, path: files.Path, value: object) -> FileOp:
-        """Give a file new content: text and bytes as they are, other values as JSON. All of it is there, or nothing.
-
-        Raises:
-            FileAccessError: It cannot be written.
-        """
-        self._scheduler.check_here("ctx.write")
-        return self._files.write(path, value)
-
-    def append(self, path: files.Path, value: object) -> FileOp:
-        """Add to the end of a file, once, whatever happens.
-
-        Raises:
-            FileAccessError: It cannot be written.
-        """
-        self._scheduler.check_here("ctx.append")
-        return self._files.append(path, value)
-
-    # Words, and the end.
+    # Output, and the end.
 
     def print(self, *values: object) -> None:
         """Write a line to the output of the program: exactly once in the transcript, at most once on the terminal."""

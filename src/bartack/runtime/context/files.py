@@ -1,15 +1,13 @@
-"""Files and other things a worker reads and writes by itself: harmless reads, and writes that are steps.
+"""The members of ``ctx`` for files and variables of the environment: harmless reads, and writes that are steps.
 
-Relative paths are below the workspace, the directory in which the run was started.
+Relative paths are below the workspace, the directory in which the run was started. ``scheduler/bodies.py`` performs the writes.
 """
 
 from __future__ import annotations
 
-import datetime
 import glob
 import os
 import stat
-import uuid
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, TypeVar
@@ -18,11 +16,12 @@ import msgspec
 
 from bartack.core import RealDisk, StateDir, is_secret_name, write_file, write_in_place
 from bartack.errors import BartackError, FileAccessError
+from bartack.runtime.context.part import Members
 from bartack.runtime.protocol.steps import AppendIntent
 from bartack.runtime.protocol.values import Buffer, Codec, codec, encode
 from bartack.runtime.scheduler.body import FileOp
-from bartack.runtime.scheduler.entropy import Entropy
 from bartack.runtime.scheduler.operations import NoteOp
+from bartack.runtime.scheduler.scheduler import Scheduler
 
 T = TypeVar("T")
 
@@ -33,13 +32,8 @@ _BYTES: Final[Codec[bytes]] = codec(bytes)
 _FLAG: Final[Codec[bool]] = codec(bool)
 _PATHS: Final[Codec[list[str]]] = codec(list[str])
 _MAYBE: Final[Codec[str | None]] = codec(str | None)
-_MOMENT: Final[Codec[datetime.datetime]] = codec(datetime.datetime)
-_FRACTION: Final[Codec[float]] = codec(float)
-_INTEGER: Final[Codec[int]] = codec(int)
-_UUID: Final[Codec[uuid.UUID]] = codec(uuid.UUID)
 
 _NEW_FILE: Final = 0o666
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class _Recorded(msgspec.Struct):
@@ -49,77 +43,118 @@ class _Recorded(msgspec.Struct):
 _decode_offset: Final = msgspec.json.Decoder(_Recorded).decode
 
 
-class Files:
-    """The files of a workspace, as steps."""
+class FileMembers(Members):
+    """Files and variables of the environment."""
 
-    def __init__(self, workspace: str, run_dir: str = "") -> None:
-        self._workspace = workspace
-        self._state_dir = StateDir(run_dir, workspace)
-        self._umask = _read_umask()
-
-    # Reading.
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._files = _Workspace(scheduler.facts.workspace, scheduler.facts.run_dir)
 
     def read(self, path: Path) -> NoteOp[str]:
-        """The text of a file."""
+        """The text of a file.
+
+        Raises:
+            FileAccessError: It cannot be read, or is not UTF-8 text.
+        """
         name = os.fspath(path)
 
         def run() -> str:
             try:
-                return self._load(name).decode()
+                return self._files.load(name).decode()
             except UnicodeDecodeError:
                 raise FileAccessError(name, "it is not UTF-8 text") from None
 
-        return _note("read", name, run, _TEXT)
+        return self._note("read", name, run, _TEXT)
 
     def read_bytes(self, path: Path) -> NoteOp[bytes]:
-        """The content of a file."""
+        """The content of a file.
+
+        Raises:
+            FileAccessError: It cannot be read.
+        """
         name = os.fspath(path)
-        return _note("read_bytes", name, lambda: self._load(name), _BYTES)
+        return self._note("read_bytes", name, lambda: self._files.load(name), _BYTES)
 
     def exists(self, path: Path) -> NoteOp[bool]:
         """Whether there is a file or directory."""
         name = os.fspath(path)
-        return _note("exists", name, lambda: os.path.exists(self._path(name)), _FLAG)
+        return self._note("exists", name, lambda: self._files.exists(name), _FLAG)
 
     def list(self, pattern: str) -> NoteOp[list[str]]:
-        """The paths that match a pattern, sorted; without the directory of the runs, unless the pattern names it."""
+        """The paths that match a pattern, sorted; ``**`` matches any number of directories.
 
-        def run() -> list[str]:
-            matched = glob.glob(pattern, root_dir=self._workspace, recursive=True)
-            found = sorted(self._state_dir.without(pattern, matched))
-            for name in found:
-                if not name.isascii():
-                    _check_name(name)
-            return found
+        The directory of the runs is left out, unless the pattern names it.
+        """
+        return self._note("list", pattern, lambda: self._files.list(pattern), _PATHS)
 
-        return _note("list", pattern, run, _PATHS)
-
-    # Writing.
+    def env(self, name: str, default: str | None = None) -> NoteOp[str | None]:
+        """A variable of the environment. The value of a secret is never recorded: replay reads it again."""
+        self._scheduler.check_here("ctx.env")
+        written = encode([name, default])
+        if is_secret_name(name):
+            return NoteOp(
+                "env", written, lambda: f"$env:{name}", lambda _: os.environ.get(name, default), about=name
+            )
+        return NoteOp("env", written, lambda: os.environ.get(name, default), _MAYBE.decode, about=name)
 
     def write(self, path: Path, value: object) -> FileOp:
-        """Give a file new content, all of it or nothing."""
+        """Give a file new content: text and bytes as they are, other values as JSON. All of it is there, or nothing.
+
+        Raises:
+            FileAccessError: It cannot be written.
+        """
+        self._scheduler.check_here("ctx.write")
         name, content = os.fspath(path), content_of(value)
-        return FileOp("write", _written(name, content), lambda _: self._replace(name, content), about=name)
+        return FileOp(
+            "write", _written(name, content), lambda _: self._files.replace(name, content), about=name
+        )
 
     def append(self, path: Path, value: object) -> FileOp:
-        """Add to the end of a file, once."""
+        """Add to the end of a file, once, whatever happens.
+
+        Raises:
+            FileAccessError: It cannot be written.
+        """
+        self._scheduler.check_here("ctx.append")
         name, content = os.fspath(path), content_of(value)
 
         intent = AppendIntent(path=name, offset=0)
 
         def intend() -> bytes:
             nonlocal intent
-            intent = AppendIntent(path=name, offset=self._size(name))
+            intent = AppendIntent(path=name, offset=self._files.size(name))
             return msgspec.json.encode(intent)
 
         def perform(answer: Buffer) -> None:
-            # Of an append that was begun before, the hub knows where: what was written of it is written over.
+            # The hub knows where an append was begun before: what was written of it is written over.
             recorded = _decode_offset(answer).offset
-            self._write_at(name, intent.offset if recorded is None else recorded, content)
+            self._files.write_at(name, intent.offset if recorded is None else recorded, content)
 
         return FileOp("append", _written(name, content), perform, about=name, intend=intend)
 
-    # Inside.
+    def _note(self, step: str, name: str, run: Callable[[], object], kind: Codec[T]) -> NoteOp[T]:
+        self._scheduler.check_here(f"ctx.{step}")
+        return NoteOp(step, encode(name), run, kind.decode, about=name)
+
+
+class _Workspace:
+    """Reads and writes the files of a workspace."""
+
+    def __init__(self, workspace: str, run_dir: str) -> None:
+        self._workspace = workspace
+        self._state_dir = StateDir(run_dir, workspace)
+        self._umask = _read_umask()
+
+    def exists(self, name: str) -> bool:
+        return os.path.exists(self._path(name))
+
+    def list(self, pattern: str) -> list[str]:
+        matched = glob.glob(pattern, root_dir=self._workspace, recursive=True)
+        found = sorted(self._state_dir.without(pattern, matched))
+        for name in found:
+            if not name.isascii():
+                _check_name(name)
+        return found
 
     def _path(self, name: str) -> str:
         return os.path.join(self._workspace, name)
@@ -135,20 +170,20 @@ class Files:
             reason = getattr(error, "strerror", None) or str(error)
             raise FileAccessError(name, reason + self._state_dir.note(name)) from None
 
-    def _load(self, name: str) -> bytes:
+    def load(self, name: str) -> bytes:
         def load() -> bytes:
             with open(self._path(name), "rb") as file:
                 return file.read()
 
         return self._access(name, load)
 
-    def _size(self, name: str) -> int:
+    def size(self, name: str) -> int:
         try:
             return self._access(name, lambda: os.stat(self._path(name)).st_size)
         except FileAccessError:
             return 0
 
-    def _replace(self, name: str, content: bytes) -> None:
+    def replace(self, name: str, content: bytes) -> None:
         def replace() -> None:
             target = os.path.realpath(self._path(name))
             _make_folder(os.path.dirname(target))
@@ -156,7 +191,7 @@ class Files:
 
         self._access(name, replace)
 
-    def _write_at(self, name: str, offset: int, content: bytes) -> None:
+    def write_at(self, name: str, offset: int, content: bytes) -> None:
         target = self._path(name)
 
         def write() -> None:
@@ -228,72 +263,7 @@ def _written(name: str, content: bytes) -> bytes:
     return encode([name, sha256(content).hexdigest()])
 
 
-def _note(step: str, name: str, run: Callable[[], object], kind: Codec[T]) -> NoteOp[T]:
-    return NoteOp(step, encode(name), run, kind.decode, about=name)
-
-
 def _read_umask() -> int:
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
-
-
-# Not files, but read in the same way.
-
-
-def env(name: str, default: str | None) -> NoteOp[str | None]:
-    """A variable of the environment. The value of a secret is not recorded: replay reads it again."""
-    if is_secret_name(name):
-        return NoteOp(
-            "env",
-            encode([name, default]),
-            lambda: f"$env:{name}",
-            lambda _: os.environ.get(name, default),
-            about=name,
-        )
-    return NoteOp(
-        "env", encode([name, default]), lambda: os.environ.get(name, default), _MAYBE.decode, about=name
-    )
-
-
-def now(entropy: Entropy) -> NoteOp[datetime.datetime]:
-    """The time, in UTC."""
-
-    def run() -> datetime.datetime:
-        return _EPOCH + datetime.timedelta(microseconds=entropy.now_us())
-
-    return NoteOp("now", b"", run, _MOMENT.decode)
-
-
-def new_uuid(entropy: Entropy) -> NoteOp[uuid.UUID]:
-    """A random UUID."""
-    return NoteOp("uuid", b"", lambda: uuid.UUID(bytes=entropy.random_bytes(16), version=4), _UUID.decode)
-
-
-def fraction(entropy: Entropy) -> NoteOp[float]:
-    """A random number from 0 up to, but not including, 1."""
-    return NoteOp("random", b"", lambda: _random_bits(entropy, 53) / 2**53, _FRACTION.decode)
-
-
-def integer(entropy: Entropy, first: int, last: int) -> NoteOp[int]:
-    """A random integer, both ends included."""
-    if first > last:
-        raise ValueError(f"no integer is between {first} and {last}")
-    return NoteOp(
-        "random",
-        encode([first, last]),
-        lambda: first + _random_below(entropy, last - first + 1),
-        _INTEGER.decode,
-    )
-
-
-def _random_bits(entropy: Entropy, bits: int) -> int:
-    size = (bits + 7) // 8
-    return int.from_bytes(entropy.random_bytes(size), "big") >> (size * 8 - bits)
-
-
-def _random_below(entropy: Entropy, limit: int) -> int:
-    bits = limit.bit_length()
-    while (drawn := _random_bits(entropy, bits)) >= limit:
-        pass
-    return drawn

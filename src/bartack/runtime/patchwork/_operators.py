@@ -9,6 +9,7 @@ from typing import Final
 from bartack.errors import IndexRangeError, LimitExceededError, NumberError, TypeMismatchError
 from bartack.runtime.patchwork._values import (
     Mailboxes,
+    equal,
     integer,
     is_array,
     is_number,
@@ -21,6 +22,11 @@ from bartack.runtime.patchwork._values import (
 from bartack.runtime.scheduler.results import ShellResult
 
 LONGEST_RANGE: Final = 10_000_000
+
+
+def differ(left: object, right: object) -> bool:
+    """``left != right``."""
+    return not equal(left, right)
 
 
 def add(left: object, right: object) -> object:
@@ -246,3 +252,34 @@ def slice_bounds(length: int, start: object, end: object) -> slice:
     first = max(first + length, 0) if first < 0 else first
     last = max(last + length, 0) if last < 0 else last
     return slice(first, max(first, last))
+
+
+# Text, arrays and objects with values in them.
+
+
+def join(*parts: object) -> str:
+    """Text with values in it."""
+    return "".join([part if isinstance(part, str) else text(part) for part in parts])
+
+
+def spliced(value: object) -> str:
+    """``$@{xs}`` in text."""
+    return ", ".join(map(text, _array(value, "$@{…}")))
+
+
+def elements(value: object) -> Iterable[object]:
+    """``...xs`` in an array."""
+    return _array(value, "... in an array")
+
+
+def fields(value: object) -> dict[str, object]:
+    """``...o`` in an object."""
+    if not is_object(value):
+        raise mismatch("... in an object", "an object", value)
+    return value
+
+
+def _array(value: object, what: str) -> Iterable[object]:
+    if not is_array(value):
+        raise mismatch(what, "an array", value)
+    return value

@@ -25,11 +25,11 @@ MAIN: Final = "main"
 Function = Callable[..., object]
 
 
-class Missing:
+class NotGiven:
     """Stands for an argument that was not given."""
 
 
-MISSING: Final = Missing()
+MISSING: Final = NotGiven()
 
 
 class Declaration(msgspec.Struct, frozen=True, eq=False):

@@ -34,7 +34,7 @@ _YES: Final = ("y", "yes", "true")
 _NO: Final = ("n", "no", "false")
 
 
-class Wanted(NamedTuple):
+class ReplyType(NamedTuple):
     """What is to be replied."""
 
     type: types.Type
@@ -67,7 +67,7 @@ def think(
     Raises:
         ReplyInvalidError: The reply is not of the type, also after it was asked to correct it.
     """
-    wanted = Wanted(as_type(kind), may_decline)
+    wanted = ReplyType(as_type(kind), may_decline)
     site = rt.site
     options = ThinkOptions(
         agent=site.agent or None,
@@ -92,7 +92,7 @@ def think(
         return None
 
 
-def _reply(wanted: Wanted, outcome: ThinkOutcome) -> object:
+def _reply(wanted: ReplyType, outcome: ThinkOutcome) -> object:
     if outcome.declined:
         return None
     if wanted.is_text:
@@ -126,7 +126,7 @@ def ask(
         QuestionTimeoutError: No answer came in time.
         NoAnswerError: No person is there to answer.
     """
-    wanted = Wanted(as_type(kind), may_decline)
+    wanted = ReplyType(as_type(kind), may_decline)
     result = ""
     while True:
         answer = rt.perform(_question(rt, _shown(question, tools, result), wanted, tools))
@@ -168,7 +168,7 @@ def _action(answer: object, tools: Sequence[WrittenTool]) -> int | None:
     return next((place for place in range(len(tools)) if word in _names_of(place + 1)), None)
 
 
-def _question(rt: Caller, question: str, wanted: Wanted, tools: Sequence[WrittenTool]) -> StepOp[object]:
+def _question(rt: Caller, question: str, wanted: ReplyType, tools: Sequence[WrittenTool]) -> StepOp[object]:
     extra: list[object] = [word for place in range(len(tools)) for word in _names_of(place + 1)]
     if wanted.may_decline:
         extra.append("")
@@ -186,7 +186,7 @@ def _question(rt: Caller, question: str, wanted: Wanted, tools: Sequence[Written
     return StepOp("ask", encode_args(args), decode, about=question[:120], written=written)
 
 
-def _asked(question: str, wanted: Wanted, found: dict[str, object] | None, extra: list[object]) -> AskArgs:
+def _asked(question: str, wanted: ReplyType, found: dict[str, object] | None, extra: list[object]) -> AskArgs:
     """What a person is asked: by the plain kinds of questions where that is enough, else by a schema."""
     kind = types.definition_of(wanted.type)
     literals = types.literals_of(kind)

@@ -69,7 +69,7 @@ class SucceedSignal(BaseException):
 
 
 class Runtime:
-    """What a worker's functions reach the world through."""
+    """Everything that the functions of one worker call."""
 
     def __init__(self, program: Program, ctx: Context, scheduler: Scheduler) -> None:
         self.program = program
@@ -97,6 +97,11 @@ class Runtime:
 
     truth = staticmethod(values.truth)
     equal = staticmethod(values.equal)
+    differ = staticmethod(op.differ)
+    join = staticmethod(op.join)
+    spliced = staticmethod(op.spliced)
+    elements = staticmethod(op.elements)
+    fields = staticmethod(op.fields)
     add = staticmethod(op.add)
     texts = staticmethod(op.texts)
     grown = staticmethod(op.grown)
@@ -121,37 +126,6 @@ class Runtime:
     grow_index = staticmethod(_members.grow_index)
     check = staticmethod(_patterns.check)
     match = staticmethod(_patterns.match)
-
-    @staticmethod
-    def differ(left: object, right: object) -> bool:
-        """``left != right``."""
-        return not values.equal(left, right)
-
-    @staticmethod
-    def join(*parts: object) -> str:
-        """Text with values in it."""
-        return "".join([part if isinstance(part, str) else values.text(part) for part in parts])
-
-    @staticmethod
-    def spliced(value: object) -> str:
-        """``$@{xs}`` in text."""
-        if not values.is_array(value):
-            raise values.mismatch("$@{…}", "an array", value)
-        return ", ".join(map(values.text, value))
-
-    @staticmethod
-    def elements(value: object) -> Iterable[object]:
-        """``...xs`` in an array."""
-        if not values.is_array(value):
-            raise values.mismatch("... in an array", "an array", value)
-        return value
-
-    @staticmethod
-    def fields(value: object) -> dict[str, object]:
-        """``...o`` in an object."""
-        if not values.is_object(value):
-            raise values.mismatch("... in an object", "an object", value)
-        return value
 
     @staticmethod
     def pure(name: str, *arguments: object) -> object:

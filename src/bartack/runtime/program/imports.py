@@ -40,7 +40,7 @@ _PLATFORM: Final = frozenset(
 _NEVER: Final = frozenset({"TYPE_CHECKING", "__name__"})
 
 
-class Wanted(NamedTuple):
+class ImportedModule(NamedTuple):
     """A module that the text of a module imports. ``names`` are taken from it."""
 
     module: str
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-class Missing(NamedTuple):
+class MissingImport(NamedTuple):
     """An import that finds nothing."""
 
     file: str
@@ -58,7 +58,7 @@ class Missing(NamedTuple):
     module: str
 
 
-class LeftOut(NamedTuple):
+class SkippedData(NamedTuple):
     """Data files that are not kept, and why."""
 
     path: str
@@ -70,7 +70,7 @@ class ModuleText:
 
     def __init__(self, source: bytes, name: str, *, is_package: bool) -> None:
         self._package = name if is_package else name.rpartition(".")[0]
-        self.wanted: list[Wanted] = []
+        self.wanted: list[ImportedModule] = []
         self.texts: set[str] = set()
         self.bound: set[str] = set()
         self.reaches_data = False
@@ -123,7 +123,7 @@ class ModuleText:
         for alias in node.names:
             self.bound.add(alias.asname or alias.name.partition(".")[0])
             self.reaches_data |= not _REACHES_DATA.isdisjoint(alias.name.split("."))
-            self.wanted.append(Wanted(alias.name, node.lineno, needed))
+            self.wanted.append(ImportedModule(alias.name, node.lineno, needed))
 
     def _import_from(self, node: ast.ImportFrom, *, needed: bool) -> None:
         names = tuple(alias.name for alias in node.names)
@@ -135,7 +135,7 @@ class ModuleText:
             above = package[: len(package) - node.level + 1]
             module = ".".join([*above, *([module] if module else [])])
         if module:
-            self.wanted.append(Wanted(module, node.lineno, needed, names))
+            self.wanted.append(ImportedModule(module, node.lineno, needed, names))
 
 
 def _names(node: ast.expr) -> set[str]:
@@ -195,7 +195,7 @@ class Closure:
         """File by name of the module, relative to the project."""
         self.elsewhere: dict[str, str] = {}
         """Where the modules are that are taken from the environment, by the first part of their names."""
-        self.missing: list[Missing] = []
+        self.missing: list[MissingImport] = []
         self.readings: dict[str, ModuleText] = {}
         self._waiting: list[str] = []
         self._folders: dict[str, str] = {}
@@ -252,13 +252,13 @@ class Closure:
             reading = self.readings[file] = ModuleText(source.read(), name, is_package=_is_init(file))
         for wanted in reading.wanted:
             if not self._satisfy(wanted) and wanted.needed:
-                self.missing.append(Missing(file, wanted.line, self._name_missing(wanted)))
+                self.missing.append(MissingImport(file, wanted.line, self._name_missing(wanted)))
         known = {module.partition(".")[0] for module in self.modules}
         for text in reading.texts:
             if _DOTTED.fullmatch(text) and text.partition(".")[0] in known:
                 self._take(text)
 
-    def _satisfy(self, wanted: Wanted) -> bool:
+    def _satisfy(self, wanted: ImportedModule) -> bool:
         found = self._take(wanted.module)
         if found is None:
             # What others put into their packages while they are imported cannot be seen from outside.
@@ -294,7 +294,7 @@ class Closure:
         reading = self.readings.get(file)
         return reading is None or name in reading.bound or not {"*", "__getattr__"}.isdisjoint(reading.bound)
 
-    def _name_missing(self, wanted: Wanted) -> str:
+    def _name_missing(self, wanted: ImportedModule) -> str:
         if find_module(wanted.module) is None:
             return wanted.module
         lost = next(name for name in wanted.names if not self._has(wanted.module, name))
@@ -311,7 +311,7 @@ class Data(NamedTuple):
     """The data files of a program, relative to its project, and what is not kept."""
 
     files: list[str]
-    left_out: list[LeftOut]
+    left_out: list[SkippedData]
 
 
 def find_data(closure: Closure, project: Project) -> Data:
@@ -328,11 +328,11 @@ def find_data(closure: Closure, project: Project) -> Data:
             folder = os.path.dirname(file)
             wanted.setdefault(folder, set()).update(_named(project, folder, reading.texts))
     files: set[str] = set()
-    left_out: list[LeftOut] = []
+    left_out: list[SkippedData] = []
     for folder, found in sorted(wanted.items()):
         reason = _too_much(project.root, found)
         if reason:
-            left_out.append(LeftOut(folder or os.curdir, reason))
+            left_out.append(SkippedData(folder or os.curdir, reason))
         else:
             files |= found
     return Data(sorted(files), left_out)

@@ -157,8 +157,8 @@ def _execute(file: str, name: str) -> ModuleType:
 
 def _import_error(file: str, error: BaseException) -> ProgramImportError:
     """The error of a program that Python cannot import: the line of the program that is at fault, and what to do about it."""
-    shown = traceback.TracebackException(type(error), error, error.__traceback__)
-    problem = "".join(shown.format_exception_only()).strip().splitlines()[-1]
+    trace = traceback.TracebackException(type(error), error, error.__traceback__)
+    problem = "".join(trace.format_exception_only()).strip().splitlines()[-1]
     if isinstance(error, SyntaxError) and error.filename:
         place, text = f"{error.filename}:{error.lineno}", error.text or ""
     else:
