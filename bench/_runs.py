@@ -12,7 +12,7 @@ import msgspec
 
 from bartack.config.load import Config
 from bartack.runtime import Run
-from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import drive
 from bartack.runtime.hub.serve import Quiet
 from bartack.runtime.rundir.layout import RunDir
@@ -30,7 +30,7 @@ def make_run(directory: str, worker: str, *args: int, durability: str = "power")
     config = msgspec.convert({"durability": durability}, type=Config)
     (workspace / "bartack.toml").write_text(f'durability = "{durability}"\n')
     run = create_run(
-        Order(program=PROGRAM.name, worker=worker, argv=[str(arg) for arg in args]), workspace, config
+        RunRequest(program=PROGRAM.name, worker=worker, argv=[str(arg) for arg in args]), workspace, config
     )
     return Run.open(run.path)
 

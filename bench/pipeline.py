@@ -20,7 +20,7 @@ from bartack.agents import command_key
 from bartack.config.load import load_config
 from bartack.journal import open_reader
 from bartack.pipeline import PROGRAM, TaskRecord, make_order, make_settings
-from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import drive
 from bartack.runtime.hub.serve import Quiet
 from bartack.runtime.protocol.steps import CallArgs
@@ -50,7 +50,7 @@ def overhead(directory: str, size: int, *, durability: str) -> Sample:
     settings = make_settings(config, ["builder", "reviewer", "spec_maintainer"], asks=False)
     order = make_order(settings, [TaskRecord(id="T", goal="go")])
     call = CallArgs([msgspec.Raw(msgspec.json.encode(order))])
-    run = create_run(Order(program=str(PROGRAM), worker="main", call=call), workspace, config)
+    run = create_run(RunRequest(program=str(PROGRAM), worker="main", call=call), workspace, config)
     status = drive(run, config, Quiet())
     assert status == "completed", status
     spans = _spans(run.path)

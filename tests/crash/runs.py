@@ -22,7 +22,7 @@ from bartack.config.load import load_config
 from bartack.core import open_watch
 from bartack.journal import Entry, open_reader
 from bartack.runtime.client.run import Run
-from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.layout import RunDir
 from bartack.supervision import ProcessFacts, ProcessId, descendants, find_by_environment, kill_tree
@@ -53,8 +53,8 @@ class RealRun:
     def create_from(cls, workspace: Path, program: str, worker: str, args: Sequence[object] = ()) -> Self:
         """Make a run of a program of the workspace; nothing runs yet."""
         call = CallArgs([msgspec.Raw(msgspec.json.encode(value)) for value in args], {})
-        order = Order(program=program, worker=worker, call=call)
-        return cls(create_run(order, workspace, load_config(workspace)), workspace)
+        request = RunRequest(program=program, worker=worker, call=call)
+        return cls(create_run(request, workspace, load_config(workspace)), workspace)
 
     @property
     def api(self) -> Run:

@@ -22,7 +22,7 @@ from tests.language.test_run_programs import run_real
 from bartack.cli import main
 from bartack.config.load import load_config
 from bartack.core import open_watch
-from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.program.inspect import probe
 from bartack.runtime.protocol.frames import TOGETHER
 from bartack.runtime.protocol.probing import ProbeRequest
@@ -138,8 +138,8 @@ def created(command: str, folder: Path) -> RealRun:
     program, *rest = words
     rest, argv = (rest[: rest.index("--")], rest[rest.index("--") + 1 :]) if "--" in rest else (rest, [])
     workers = [word for word in rest if word != "--worker"]
-    order = Order(program=program, worker=TOGETHER.join(workers), argv=argv)
-    return RealRun(create_run(order, folder, load_config(folder)), folder)
+    request = RunRequest(program=program, worker=TOGETHER.join(workers), argv=argv)
+    return RealRun(create_run(request, folder, load_config(folder)), folder)
 
 
 def resume(folder: Path) -> None:

@@ -22,7 +22,7 @@ from bartack.journal import Entry, open_reader
 from bartack.pipeline import Receipt, iter_receipts, load_receipt
 from bartack.runtime.client.run import Run
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.state.timeline import Chronicle
+from bartack.runtime.state.timeline import Timeline
 from bartack.supervision import descendants
 
 PATIENCE_S: Final = 180.0
@@ -159,10 +159,10 @@ class Shop:
 
     def _answered(self) -> set[str]:
         """The actions whose answers are in the journal: their work was done by then."""
-        chronicle = Chronicle()
+        timeline = Timeline()
         with open_reader(self.run_dir) as reader:
-            chronicle.add_all(list(reader.read()))
-        finished = [step for step in chronicle.steps if step.kind == "think" and step.status == "finished"]
+            timeline.add_all(list(reader.read()))
+        finished = [step for step in timeline.steps if step.kind == "think" and step.status == "finished"]
         return {step.about.partition(" ")[0] for step in finished}
 
     def _set_back(self, done: set[str]) -> None:

@@ -26,7 +26,7 @@ from bartack.runtime.protocol.frames import Frame
 from bartack.runtime.protocol.values import encode
 from bartack.runtime.scheduler.results import Failure, ShellResult
 from bartack.runtime.state.entries import MessageSent, Output, decode_entry
-from bartack.runtime.state.timeline import Chronicle, StepRecord
+from bartack.runtime.state.timeline import StepRecord, Timeline
 from bartack.runtime.state.worker_state import OpenStep, UnknownDecision, Value
 from bartack.runtime.worker_process.child import load_worker
 from bartack.testing._clock import VirtualClock
@@ -282,9 +282,9 @@ class TestRun(Generic[R]):
     @property
     def steps(self) -> list[StepRecord]:
         """All steps, in the order in which they began."""
-        chronicle = Chronicle()
-        chronicle.add_all(self.journal)
-        return chronicle.steps
+        timeline = Timeline()
+        timeline.add_all(self.journal)
+        return timeline.steps
 
     @property
     def messages(self) -> list[SentMessage]:

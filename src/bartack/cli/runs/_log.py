@@ -11,7 +11,7 @@ import msgspec
 
 from bartack.cli.app._options import json_option, write_json
 from bartack.cli.runs._failure import error_name
-from bartack.cli.runs._runs import iso, latest_argument, locate, read_chronicle, workspace_option
+from bartack.cli.runs._runs import iso, latest_argument, locate, read_timeline, workspace_option
 from bartack.core import open_watch
 from bartack.journal import Entry, FileReader, open_reader
 from bartack.runtime.rundir.find import was_abandoned
@@ -69,12 +69,12 @@ def _print_transcript(run: RunDir, *, follow: bool) -> None:
 
 def _print_failure(run: RunDir) -> None:
     """Print why the run failed, as the last line."""
-    chronicle = read_chronicle(run, newest=1)
-    failure = chronicle.state.failure
+    timeline = read_timeline(run, newest=1)
+    failure = timeline.state.failure
     if failure is None or is_active(run):
         return
     first = failure.error.message.partition("\n")[0]
-    at = iso(chronicle.notes[-1].at)[11:23] if chronicle.notes else ""
+    at = iso(timeline.notes[-1].at)[11:23] if timeline.notes else ""
     sys.stdout.write(f"{at} {failure.worker or 'bartack'}: [failed] {error_name(failure.error)}: {first}\n")
     sys.stdout.flush()
 

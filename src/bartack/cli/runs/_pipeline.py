@@ -29,7 +29,7 @@ from bartack.pipeline import (
     needed_roles,
     warn_of_conflicts,
 )
-from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.protocol.steps import CallArgs
 from bartack.runtime.rundir.layout import RunDir
 
@@ -59,7 +59,7 @@ def new_run(options: PipelineOptions, workspace: Path, *, wait: bool) -> Generat
         write_note(f"{name}: git ignores {path}, so the worktrees of tasks do not have it (parallel.tasks)")
     shared = settings.parallel.tasks > 1
     with hold_workspace(workspace, config.state_dir(workspace), wait=wait, shared=shared) as lock:
-        run = create_run(_order(order, no_input=options.no_input), workspace, config, options.sets)
+        run = create_run(_run_request(order, no_input=options.no_input), workspace, config, options.sets)
         lock.sign(run.id)
         yield run, config
 
@@ -129,6 +129,6 @@ def _warn(config: Config) -> None:
         write_note("tests.command is not set: the test results that the agent reports are accepted unchecked")
 
 
-def _order(order: PipelineOrder, *, no_input: bool) -> Order:
+def _run_request(order: PipelineOrder, *, no_input: bool) -> RunRequest:
     call = CallArgs([msgspec.Raw(msgspec.json.encode(order))])
-    return Order(program=str(PROGRAM), worker="main", call=call, no_input=no_input)
+    return RunRequest(program=str(PROGRAM), worker="main", call=call, no_input=no_input)

@@ -44,7 +44,7 @@ from bartack.config.project import PATCHWORK
 from bartack.errors import RunAsError, RunNotFoundError, UsageError
 from bartack.journal import open_reader
 from bartack.runtime.client.again import last_answer, set_aside
-from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import EXIT_CODES, drive
 from bartack.runtime.program.source import differences, pinned_files
 from bartack.runtime.program.update import update_program
@@ -120,10 +120,10 @@ def run(
         return _run_pipeline(options, place, wait=wait, as_json=as_json)
     options.check_absent()
     config = load_config(place, options.sets)
-    order = Order(program=_from_here(program), worker=_together(program, workers), argv=list(args))
-    order.input, order.no_input, order.run_as = _read_input(given), options.no_input, run_as or ""
+    request = RunRequest(program=_from_here(program), worker=_together(program, workers), argv=list(args))
+    request.input, request.no_input, request.run_as = _read_input(given), options.no_input, run_as or ""
     made = create_run(
-        order, place, config, options.sets, note=lambda text: write_note(printable(text)), warn=_warn
+        request, place, config, options.sets, note=lambda text: write_note(printable(text)), warn=_warn
     )
     view = _view(made, config, "started", wait=wait, no_input=options.no_input, as_json=as_json)
     return _drive(made, config, view, as_json=as_json)

@@ -19,7 +19,7 @@ from bartack.runtime.protocol.steps import AskArgs
 from bartack.runtime.rundir.find import RunSummary, find_run, list_runs, summarise
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.timeline import Chronicle, value_of
+from bartack.runtime.state.timeline import Timeline, value_of
 from bartack.runtime.state.worker_state import Value
 
 STYLES: Final[dict[str, Style]] = {
@@ -79,20 +79,20 @@ def note_unreadable(summary: RunSummary) -> None:
     write_note(f"{summary.run} is skipped: {printable(reason)}")
 
 
-def read_chronicle(run: RunDir, newest: int | None = None) -> Chronicle:
+def read_timeline(run: RunDir, newest: int | None = None) -> Timeline:
     """Read the timeline of a run; with ``newest``, at most that many finished items.
 
     Raises:
         RunNotFoundError: The journal does not contain a run.
     """
-    chronicle = Chronicle(newest)
+    timeline = Timeline(newest)
     with open_reader(run.path) as reader:
-        chronicle.add_all(reader.read())
+        timeline.add_all(reader.read())
     if newest is not None:
-        chronicle.compact(newest)
-    if chronicle.state.run is None:
+        timeline.compact(newest)
+    if timeline.state.run is None:
         raise RunNotFoundError(run.id)
-    return chronicle
+    return timeline
 
 
 def load_value(run: RunDir, value: Value) -> bytes:

@@ -18,14 +18,14 @@ from bartack.cli.runs._runs import (
     locate,
     paint_status,
     pretty,
-    read_chronicle,
+    read_timeline,
     workspace_option,
 )
 from bartack.errors import StepNotFoundError
 from bartack.runtime.rundir.find import status_of
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.step_search import find_step
-from bartack.runtime.state.timeline import Chronicle, StepRecord
+from bartack.runtime.state.timeline import StepRecord, Timeline
 
 NEWEST: Final = 1000
 """The largest number of steps, of messages and of notes shown of a long run."""
@@ -79,31 +79,31 @@ def show(
         _show_step(found, step, as_json=as_json)
         return
     whole = everything or failed or worker is not None or as_json
-    chronicle = read_chronicle(found, None if whole else NEWEST)
+    timeline = read_timeline(found, None if whole else NEWEST)
     if monitors:
-        _show_monitors(chronicle, worker, as_json=as_json)
+        _show_monitors(timeline, worker, as_json=as_json)
         return
     if verify:
         from bartack.cli.runs._receipts import show_receipts  # noqa: PLC0415 - only runs of the pipeline have some
 
-        show_receipts(found, found.workspace(chronicle.state), as_json=as_json)
+        show_receipts(found, found.workspace(timeline.state), as_json=as_json)
         return
     steps = [
         record
-        for record in chronicle.steps
+        for record in timeline.steps
         if (worker is None or _is_below(record.p, worker)) and (not failed or record.status == "failed")
     ]
     if as_json:
-        write_json(_everything(found, chronicle, steps))
+        write_json(_everything(found, timeline, steps))
     else:
-        _write(Screen(sys.stdout), found, chronicle, steps)
+        _write(Screen(sys.stdout), found, timeline, steps)
 
 
-def _show_monitors(chronicle: Chronicle, worker: str | None, *, as_json: bool) -> None:
-    registry = chronicle.state.monitors
+def _show_monitors(timeline: Timeline, worker: str | None, *, as_json: bool) -> None:
+    registry = timeline.state.monitors
     found = [m for m in registry.monitors() if worker is None or _is_below(m.watcher, worker)]
     leaks = [
-        leak for leak in chronicle.state.leaks if worker is None or _is_below(leak.monitor.watcher, worker)
+        leak for leak in timeline.state.leaks if worker is None or _is_below(leak.monitor.watcher, worker)
     ]
     stats = registry.stats()
     if as_json:
@@ -131,8 +131,8 @@ def _is_below(p: str, worker: str) -> bool:
     return p == worker or p.startswith((f"{worker}/", f"{worker}."))
 
 
-def _everything(run: RunDir, chronicle: Chronicle, steps: list[StepRecord]) -> dict[str, object]:
-    state = chronicle.state
+def _everything(run: RunDir, timeline: Timeline, steps: list[StepRecord]) -> dict[str, object]:
+    state = timeline.state
     assert state.run is not None
     return {
         "run": run.id,
@@ -140,13 +140,11 @@ def _everything(run: RunDir, chronicle: Chronicle, steps: list[StepRecord]) -> d
         "program": state.run.program,
         "worker": state.run.name,
         "created_at": iso(state.created_at),
-        "workers": msgspec.to_builtins(list(chronicle.workers.values())),
+        "workers": msgspec.to_builtins(list(timeline.workers.values())),
         "steps": [_facts(step) for step in steps],
-        "messages": msgspec.to_builtins(list(chronicle.messages.values())),
-        "notes": msgspec.to_builtins(chronicle.notes),
-        "crashes": [
-            {"at": iso(crash.at), **msgspec.to_builtins(crash.report)} for crash in chronicle.crashes
-        ],
+        "messages": msgspec.to_builtins(list(timeline.messages.values())),
+        "notes": msgspec.to_builtins(timeline.notes),
+        "crashes": [{"at": iso(crash.at), **msgspec.to_builtins(crash.report)} for crash in timeline.crashes],
         "failure": msgspec.to_builtins(state.failure),
     }
 
@@ -158,35 +156,35 @@ def _facts(step: StepRecord) -> dict[str, object]:
 # For people.
 
 
-def _write(screen: Screen, run: RunDir, chronicle: Chronicle, steps: list[StepRecord]) -> None:
-    state = chronicle.state
+def _write(screen: Screen, run: RunDir, timeline: Timeline, steps: list[StepRecord]) -> None:
+    state = timeline.state
     assert state.run is not None
     status = status_of(run, state)
     took = human_time((state.last_at - state.created_at) / 1e6)
     screen.line(f"{run.id}  {paint_status(screen, status)}  {printable(state.run.name)}  {took}")
-    if any(msgspec.structs.astuple(chronicle.left_out)):
-        screen.line(screen.paint(_left_out(run, chronicle), "dim"))
-    _write_steps(screen, chronicle, steps, active=status in {"running", "waiting"} and not state.stopped)
-    _write_messages(screen, chronicle)
-    _write_crashes(screen, chronicle)
-    _write_notes(screen, chronicle)
+    if any(msgspec.structs.astuple(timeline.left_out)):
+        screen.line(screen.paint(_left_out(run, timeline), "dim"))
+    _write_steps(screen, timeline, steps, active=status in {"running", "waiting"} and not state.stopped)
+    _write_messages(screen, timeline)
+    _write_crashes(screen, timeline)
+    _write_notes(screen, timeline)
     if state.failure is not None and status == "failed":
         screen.line()
         write_failure(screen, run, state)
 
 
-def _left_out(run: RunDir, chronicle: Chronicle) -> str:
-    counts = msgspec.structs.asdict(chronicle.left_out)
+def _left_out(run: RunDir, timeline: Timeline) -> str:
+    counts = msgspec.structs.asdict(timeline.left_out)
     parts = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     return f"only the newest are shown, without {parts}; all of them: bartack show {run.id} --all"
 
 
-def _write_steps(screen: Screen, chronicle: Chronicle, steps: list[StepRecord], *, active: bool) -> None:
+def _write_steps(screen: Screen, timeline: Timeline, steps: list[StepRecord], *, active: bool) -> None:
     groups: dict[str, list[StepRecord]] = {}
     for step in steps:
         groups.setdefault(step.p, []).append(step)
     for path, of_path in groups.items():
-        worker = chronicle.workers.get(path)
+        worker = timeline.workers.get(path)
         status = "" if worker is None else worker.status
         if status == "waiting":
             status = "running" if active else "interrupted"
@@ -222,8 +220,8 @@ def _about(step: StepRecord) -> str:
     return f"{about}: {failed}" if about else failed
 
 
-def _write_messages(screen: Screen, chronicle: Chronicle) -> None:
-    if not chronicle.messages:
+def _write_messages(screen: Screen, timeline: Timeline) -> None:
+    if not timeline.messages:
         return
     screen.line()
     screen.line(screen.paint("Messages", "bold"))
@@ -236,7 +234,7 @@ def _write_messages(screen: Screen, chronicle: Chronicle) -> None:
                 human_size(message.size),
                 printable(f"from {message.sender or '?'}" + _to(message.receiver)),
             )
-            for message in chronicle.messages.values()
+            for message in timeline.messages.values()
         ]
     )
 
@@ -245,12 +243,12 @@ def _to(receiver: str) -> str:
     return f" to {receiver}" if receiver else ""
 
 
-def _write_crashes(screen: Screen, chronicle: Chronicle) -> None:
-    if not chronicle.crashes:
+def _write_crashes(screen: Screen, timeline: Timeline) -> None:
+    if not timeline.crashes:
         return
     screen.line()
     screen.line(screen.paint("Crashes", "bold"))
-    for at, report in chronicle.crashes:
+    for at, report in timeline.crashes:
         parts = [f"up {human_time(report.uptime_s)}"]
         if report.peak_memory_bytes:
             parts.append(f"{human_size(report.peak_memory_bytes)} at most")
@@ -263,15 +261,15 @@ def _write_crashes(screen: Screen, chronicle: Chronicle) -> None:
             screen.line(f"      {printable(line)}")
 
 
-def _write_notes(screen: Screen, chronicle: Chronicle) -> None:
-    if not chronicle.notes:
+def _write_notes(screen: Screen, timeline: Timeline) -> None:
+    if not timeline.notes:
         return
     screen.line()
     screen.line(screen.paint("Notes", "bold"))
     screen.listing(
         [
             (screen.paint(iso(note.at), "dim"), printable(note.worker), printable(_first(note.text)))
-            for note in chronicle.notes
+            for note in timeline.notes
         ]
     )
 

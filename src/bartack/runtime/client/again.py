@@ -21,7 +21,7 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import follows
 from bartack.runtime.state.history import outcome_of
 from bartack.runtime.state.run_state import State, below
-from bartack.runtime.state.timeline import Chronicle, StepRecord, parse_step
+from bartack.runtime.state.timeline import StepRecord, Timeline, parse_step
 from bartack.runtime.state.worker_state import Worker
 
 REPEATABLE: Final = HARMLESS | BODIES | {
@@ -67,9 +67,9 @@ class _Plan:
         self._run = run
         self._at = at
         self._entries = {entry.seq: entry for entry in entries}
-        self._chronicle = Chronicle()
-        self._chronicle.add_all(entries)
-        self._state = self._chronicle.state
+        self._timeline = Timeline()
+        self._timeline.add_all(entries)
+        self._state = self._timeline.state
         self._step = self._find()
         self._key = (self._step.p, self._step.n)
         self.words = f"{self._step.p}:{self._step.n} ({f'{self._step.kind} {self._step.about}'.strip()})"
@@ -100,7 +100,7 @@ class _Plan:
         if status in TERMINAL:
             raise ResumeRefusedError(run.id, f"it is {status}")
         named = parse_step(self._at, state.run.name)
-        step = self._chronicle.step(*named) if named is not None else None
+        step = self._timeline.step(*named) if named is not None else None
         if step is None or not step.seq:
             raise StepNotFoundError(run.id, self._at)
         if step.cleanup or step.status == "undone":
@@ -134,7 +134,7 @@ class _Plan:
         """Raise if something that would be done again must not be."""
         places = set(gone)
         roots = below(made)
-        for step in self._chronicle.steps:
+        for step in self._timeline.steps:
             own = step.seq in places and self._state.worker_of(step.p) is worker
             if not own and not (step.p in made or step.p.startswith(roots)):
                 continue

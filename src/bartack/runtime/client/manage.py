@@ -46,7 +46,7 @@ from bartack.runtime.state import entries as e
 from bartack.runtime.state.apply import apply, apply_all
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.status import moving
-from bartack.runtime.state.timeline import Chronicle, parse_step
+from bartack.runtime.state.timeline import Timeline, parse_step
 from bartack.runtime.state.worker_state import NO_VALUE
 from bartack.supervision import take_tree_lock
 
@@ -196,12 +196,12 @@ def _veil_of(run: RunDir) -> Veil:
 
 
 def _place_of(run: RunDir, entries: list[Entry], at: str) -> int:
-    chronicle = Chronicle()
-    chronicle.add_all(entries)
-    if chronicle.state.run is None:
+    timeline = Timeline()
+    timeline.add_all(entries)
+    if timeline.state.run is None:
         raise RunNotFoundError(run.id)
-    named = parse_step(at, chronicle.state.run.name)
-    step = chronicle.step(*named) if named is not None else None
+    named = parse_step(at, timeline.state.run.name)
+    step = timeline.step(*named) if named is not None else None
     if step is None or not step.seq:
         raise StepNotFoundError(run.id, at)
     if step.cleanup or step.status == "undone":

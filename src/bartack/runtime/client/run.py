@@ -38,7 +38,7 @@ from bartack.runtime.client.requests import check_limit
 from bartack.runtime.client.session import Session
 from bartack.runtime.context.decorators import Worker as WorkerFunction
 from bartack.runtime.context.decorators import WorkerCall
-from bartack.runtime.hub.create import Order, create_run
+from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import check_resumable
 from bartack.runtime.program.update import update_program
 from bartack.runtime.protocol import steps as s
@@ -56,7 +56,7 @@ from bartack.runtime.rundir.presence import check_continues, is_active, join_lim
 from bartack.runtime.rundir.secrets import restored
 from bartack.runtime.state.apply import apply_all
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.timeline import Chronicle, MessageRecord, StepRecord, StepStatus
+from bartack.runtime.state.timeline import MessageRecord, StepRecord, StepStatus, Timeline
 from bartack.runtime.state.worker_state import UnknownDecision, Value
 from bartack.supervision import read_facts
 
@@ -126,11 +126,11 @@ class Run:
             UsageError: The arguments do not fit; no run was made.
         """
         place = find_workspace(Path(workspace)).resolve()
-        order = _order(program, args, kwargs)
+        request = _request(program, args, kwargs)
         if worker is not None:
-            order.worker = worker
-        order.no_input = no_input
-        run = cls(create_run(order, place, load_config(place)))
+            request.worker = worker
+        request.no_input = no_input
+        run = cls(create_run(request, place, load_config(place)))
         run._launch()
         return run
 
@@ -351,9 +351,9 @@ class Run:
             worker: Only those of the worker of this path, its branches and its tools.
             status: Only those that stand like this.
         """
-        chronicle = self._chronicle()
-        for step in chronicle.steps:
-            owner = chronicle.state.worker_of(step.p)
+        timeline = self._timeline()
+        for step in timeline.steps:
+            owner = timeline.state.worker_of(step.p)
             if worker in (None, owner.path if owner is not None else step.p) and status in (
                 None,
                 step.status,
@@ -362,7 +362,7 @@ class Run:
 
     def messages(self, mailbox: str | None = None) -> Iterator[MessageRecord]:
         """The messages so far, in the order in which they were sent; or those of one mailbox."""
-        for message in self._chronicle().messages.values():
+        for message in self._timeline().messages.values():
             if mailbox in (None, message.mailbox):
                 yield message
 
@@ -410,11 +410,11 @@ class Run:
     ) -> None:
         self.close()
 
-    def _chronicle(self) -> Chronicle:
-        chronicle = Chronicle()
+    def _timeline(self) -> Timeline:
+        timeline = Timeline()
         with open_reader(self._run.path) as reader:
-            chronicle.add_all(reader.read())
-        return chronicle
+            timeline.add_all(reader.read())
+        return timeline
 
     def _launch(
         self,
@@ -532,23 +532,23 @@ def run(
     return cast("T", call.worker.shape.result.decode(started.result_bytes()))
 
 
-def _order(
+def _request(
     program: str | os.PathLike[str] | WorkerFunction[..., object] | WorkerCall[object],
     args: tuple[object, ...],
     kwargs: dict[str, object],
-) -> Order:
+) -> RunRequest:
     if isinstance(program, WorkerFunction):
         program = program(*args, **kwargs)
     if isinstance(program, WorkerCall):
         file = inspect.getsourcefile(program.worker.function) or ""
         call = msgspec.json.decode(program.encode(), type=s.CallArgs)
         module = _module_name(program.worker.function)
-        return Order(program=os.path.abspath(file), worker=program.worker.name, call=call, module=module)
+        return RunRequest(program=os.path.abspath(file), worker=program.worker.name, call=call, module=module)
     call = s.CallArgs(
         [msgspec.Raw(encode(value)) for value in args],
         {name: msgspec.Raw(encode(value)) for name, value in kwargs.items()},
     )
-    return Order(program=os.fspath(program), call=call)
+    return RunRequest(program=os.fspath(program), call=call)
 
 
 def _module_name(function: Callable[..., object]) -> str:

@@ -38,7 +38,7 @@ from bartack.runtime.rundir.secrets import open_veil
 from bartack.runtime.state import entries as e
 
 
-class Order(msgspec.Struct, kw_only=True):
+class RunRequest(msgspec.Struct, kw_only=True):
     """What to run."""
 
     program: str
@@ -81,7 +81,7 @@ class Plan:
 
 
 def create_run(
-    order: Order,
+    request: RunRequest,
     workspace: Path,
     config: Config,
     sets: Sequence[str] = (),
@@ -91,7 +91,7 @@ def create_run(
     """Make a run: look at its program, keep it, and write the first entries. Nothing runs yet.
 
     Args:
-        order: What to run.
+        request: What to run.
         workspace: Where its commands and relative paths are.
         config: The settings of the workspace.
         sets: Settings in ``config`` that were given for this run; a resume has them, too.
@@ -107,7 +107,7 @@ def create_run(
         UntrustedError: Another user can change what is in the state directory; no run was made.
         RunAsError: Its processes cannot be executed as the user that is wanted; no run was made.
     """
-    plan = plan_run(order, workspace, config, sets)
+    plan = plan_run(request, workspace, config, sets)
     if note is not None:
         for text in plan.notes:
             note(text)
@@ -116,18 +116,24 @@ def create_run(
     return make_run(plan)
 
 
-def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
+def plan_run(request: RunRequest, workspace: Path, config: Config, sets: Sequence[str] = ()) -> Plan:
     """Find out everything that can keep a run from being made. See ``create_run``.
 
     Raises:
         MachineError: This machine lacks something that every run needs.
     """
     check_machine(str(workspace.resolve()), str(config.state_dir(workspace)))
-    account = _account(order, workspace, config)
-    file, named = find_program(order.program, workspace)
-    root = project_root(file, workspace, order.module)
+    account = _account(request, workspace, config)
+    file, named = find_program(request.program, workspace)
+    root = project_root(file, workspace, request.module)
     inquiry = ProbeRequest(
-        str(file), str(root), order.worker or named, order.argv, order.input, order.call, order.module
+        str(file),
+        str(root),
+        request.worker or named,
+        request.argv,
+        request.input,
+        request.call,
+        request.module,
     )
     finding = probe(inquiry, workspace, account)
     sources = read_sources(finding.files, root, account)
@@ -143,9 +149,9 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
         workspace=str(workspace.resolve()),
         root=str(root),
         seed=secrets.randbelow(2**32),
-        no_input=order.no_input,
+        no_input=request.no_input,
         environment=finding.environment,
-        argv=order.argv,
+        argv=request.argv,
         project=config.project_name(workspace),
         inside="" if inside is None else inside.run,
         from_runs=config.questions.from_runs,
@@ -170,10 +176,10 @@ def plan_run(order: Order, workspace: Path, config: Config, sets: Sequence[str] 
     )
 
 
-def _account(order: Order, workspace: Path, config: Config) -> Account | None:
-    if not order.run_as:
+def _account(request: RunRequest, workspace: Path, config: Config) -> Account | None:
+    if not request.run_as:
         return None
-    account = open_account(order.run_as)
+    account = open_account(request.run_as)
     check_account(account, workspace.resolve(), config.state_dir(workspace))
     return account
 

@@ -16,7 +16,7 @@ import msgspec
 from bartack.agents import Usage, VerifiedArtifact, open_artifact
 from bartack.errors import FileAccessError, UnsafePathError
 from bartack.journal import open_reader
-from bartack.runtime.state.timeline import Chronicle
+from bartack.runtime.state.timeline import Timeline
 
 Verified = Literal["same", "changed", "missing"]
 """What became of an artifact since."""
@@ -141,12 +141,12 @@ def iter_receipts(run_dir: str | os.PathLike[str], *, undone: bool = False) -> I
         run_dir: The directory of the run.
         undone: Instead, those of answers that do not count any more: a person has set them aside.
     """
-    chronicle = Chronicle()
+    timeline = Timeline()
     with open_reader(run_dir) as reader:
         entries = list(reader.read())
-        chronicle.add_all(entries)
+        timeline.add_all(entries)
         wanted = "undone" if undone else "finished"
-        accepted = {step.seq for step in chronicle.steps if step.about == "accept" and step.status == wanted}
+        accepted = {step.seq for step in timeline.steps if step.about == "accept" and step.status == wanted}
         for entry in entries:
             if entry.seq in accepted:
                 value = reader.load_value(entry)

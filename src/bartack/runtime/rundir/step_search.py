@@ -1,6 +1,6 @@
 """One step of a run, found without decoding the rest: only the lines that name it, or its worker, are looked at.
 
-What is found is what a ``Chronicle`` of the whole journal says of the step; a test compares the two. Small journals are read as a
+What is found is what a ``Timeline`` of the whole journal says of the step; a test compares the two. Small journals are read as a
 whole, which also tells whether they are intact.
 """
 
@@ -15,7 +15,7 @@ from bartack.journal import Entry, FileReader, open_reader
 from bartack.runtime.protocol.paths import parse_call, worker_path
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.timeline import Chronicle, StepRecord, parse_step
+from bartack.runtime.state.timeline import StepRecord, Timeline, parse_step
 
 LARGE: Final = 4 * 1024 * 1024
 """A journal of more bytes than this is searched, and not read."""
@@ -51,9 +51,9 @@ def find_step(run: RunDir, asked: str, large: int = LARGE) -> FoundStep:
         if named is None:
             return FoundStep(created, None, None)
         found = None if run.journal.stat().st_size <= large else _about(reader, *named)
-        chronicle = Chronicle()
-        chronicle.add_all(reader.read() if found is None else found)
-        step = chronicle.step(*named)
+        timeline = Timeline()
+        timeline.add_all(reader.read() if found is None else found)
+        step = timeline.step(*named)
         if step is None or not step.seq:
             return FoundStep(created, step, None)
         places = reader.read(step.seq) if found is None else found

@@ -26,7 +26,7 @@ StepStatus = Literal["open", "finished", "failed", "undone", "aborted"]
 MessageStatus = Literal["scheduled", "queued", "held", "received", "dropped"]
 
 COMPACTED: Final = 20_000
-"""After so many entries a chronicle that keeps only the newest lets go of the rest."""
+"""After so many entries a timeline that keeps only the newest lets go of the rest."""
 
 _MOVES: Final[dict[str, MessageStatus]] = {"processed": "received", "returned": "queued", "due": "queued"}
 
@@ -111,14 +111,14 @@ class CrashRecord(NamedTuple):
 
 
 class LeftOut(msgspec.Struct):
-    """How much a chronicle that keeps only the newest has let go of."""
+    """How much a timeline that keeps only the newest has let go of."""
 
     steps: int = 0
     messages: int = 0
     notes: int = 0
 
 
-class Chronicle:
+class Timeline:
     """Everything that happened in a run, added up entry by entry.
 
     Attributes:

@@ -13,7 +13,7 @@ from bartack.journal import Draft, Entry, open_journal, open_reader
 from bartack.runtime.client.manage import SKIPPED
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.step_search import find_step
-from bartack.runtime.state.timeline import Chronicle
+from bartack.runtime.state.timeline import Timeline
 from bartack.testing import ScriptedAgent, TestRun, start_worker
 
 
@@ -94,7 +94,7 @@ def draft(entry: Entry) -> Draft:
 
 def test_a_step_that_is_searched_for_is_the_one_that_reading_everything_finds(tmp_path: Path) -> None:
     run = write(played().journal, tmp_path)
-    whole = Chronicle()
+    whole = Timeline()
     with open_reader(run.path) as reader:
         whole.add_all(reader.read())
     names = {record.name for record in whole.steps}

@@ -6,17 +6,17 @@ import pytest
 
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.state import entries as e
-from bartack.runtime.state.timeline import Chronicle, parse_step
+from bartack.runtime.state.timeline import Timeline, parse_step
 from bartack.runtime.state.worker_state import NO_VALUE
 
 ERROR = ErrorData(type="builtins:ValueError", message="no")
 
 
 class Teller:
-    """Tells a chronicle one entry after the other, a second apart."""
+    """Tells a timeline one entry after the other, a second apart."""
 
     def __init__(self) -> None:
-        self.chronicle = Chronicle()
+        self.timeline = Timeline()
         self.seq = 0
         self.tell(
             e.RunCreated(run="r", worker="t:main", name="main", program="", workspace="", root="", seed=0),
@@ -27,11 +27,11 @@ class Teller:
     def tell(self, *entries: e.EntryData) -> Teller:
         for entry in entries:
             self.seq += 1
-            self.chronicle.add(entry, self.seq, self.seq * 1_000_000, NO_VALUE)
+            self.timeline.add(entry, self.seq, self.seq * 1_000_000, NO_VALUE)
         return self
 
     def statuses(self) -> list[tuple[str, str]]:
-        return [(step.name, step.status) for step in self.chronicle.steps]
+        return [(step.name, step.status) for step in self.timeline.steps]
 
 
 @pytest.fixture
@@ -56,19 +56,19 @@ def sent(message: str = "m-1", **options: int) -> e.MessageSent:
 def test_a_step_lasts_from_its_first_start_to_its_outcome(teller: Teller) -> None:
     teller.tell(begun(1), begun(1, attempt=2), ended(1))
 
-    (step,) = teller.chronicle.steps
+    (step,) = teller.timeline.steps
     assert (step.duration_s, step.attempt, step.status) == (2.0, 2, "finished")
 
 
 def test_a_step_of_which_only_the_outcome_is_written_has_no_duration(teller: Teller) -> None:
     teller.tell(ended(1))
 
-    assert teller.chronicle.steps[0].duration_s is None
+    assert teller.timeline.steps[0].duration_s is None
 
 
 def test_an_attempt_that_failed_is_shown_until_the_next_one_ends(teller: Teller) -> None:
     teller.tell(begun(1), e.StepRetried(p="main", n=1, attempt=1, due=9, error=ERROR))
-    (step,) = teller.chronicle.steps
+    (step,) = teller.timeline.steps
     assert (step.status, step.attempt, step.error) == ("open", 2, ERROR)
 
     teller.tell(ended(1))
@@ -79,8 +79,8 @@ def test_steps_that_were_open_at_the_end_of_their_worker_were_aborted(teller: Te
     teller.tell(begun(1), e.WorkerEnded(path="main", error=ERROR))
 
     assert teller.statuses() == [("main:1", "aborted")]
-    assert teller.chronicle.workers["main"].status == "failed"
-    assert teller.chronicle.workers["main"].ended_at == 5_000_000
+    assert teller.timeline.workers["main"].status == "failed"
+    assert teller.timeline.workers["main"].ended_at == 5_000_000
 
 
 def test_clean_up_that_was_cut_off_is_over_when_the_run_goes_on(teller: Teller) -> None:
@@ -101,10 +101,10 @@ def test_a_rewind_undoes_the_failing_step_and_the_clean_up_behind_it(teller: Tel
         ("main:3", "undone"),
         ("main:2", "open"),
     ]
-    step = teller.chronicle.step("main", 2)
+    step = teller.timeline.step("main", 2)
     assert step is not None
     assert step.status == "open"
-    assert teller.chronicle.workers["main"].status == "waiting"
+    assert teller.timeline.workers["main"].status == "waiting"
 
 
 def test_steps_of_a_branch_belong_to_its_worker(teller: Teller) -> None:
@@ -143,7 +143,7 @@ def test_a_message_is_where_its_last_entry_put_it(
 ) -> None:
     teller.tell(sent(), *entries)
 
-    assert teller.chronicle.messages["m-1"].status == status
+    assert teller.timeline.messages["m-1"].status == status
 
 
 def test_a_scheduled_message_is_queued_when_it_is_due(teller: Teller) -> None:
@@ -151,15 +151,15 @@ def test_a_scheduled_message_is_queued_when_it_is_due(teller: Teller) -> None:
 
     teller.tell(e.MessageMoved(mailbox="box", id="m-1", to="due"))
 
-    assert [message.status for message in teller.chronicle.messages.values()] == ["queued", "scheduled"]
+    assert [message.status for message in teller.timeline.messages.values()] == ["queued", "scheduled"]
 
 
 def test_who_gave_a_message_back_has_not_received_it(teller: Teller) -> None:
     teller.tell(sent(), e.MessageHeld(mailbox="box", id="m-1", by="foreign:7", attempt=1))
-    assert teller.chronicle.messages["m-1"].receiver == "foreign:7"
+    assert teller.timeline.messages["m-1"].receiver == "foreign:7"
 
     teller.tell(e.MessageMoved(mailbox="box", id="m-1", to="returned"))
-    assert teller.chronicle.messages["m-1"].receiver == ""
+    assert teller.timeline.messages["m-1"].receiver == ""
 
 
 def test_what_happened_to_the_run_is_noted_in_order(teller: Teller) -> None:
@@ -172,7 +172,7 @@ def test_what_happened_to_the_run_is_noted_in_order(teller: Teller) -> None:
         e.RunEnded(status="failed"),
     )
 
-    assert [(note.kind, note.text) for note in teller.chronicle.notes] == [
+    assert [(note.kind, note.text) for note in teller.timeline.notes] == [
         ("crashed", "its process ended (signal:SIGKILL); started again"),
         ("stopped", "stopped: interrupted"),
         ("resumed", "resumed after 1.5 s without a hub"),
@@ -180,7 +180,7 @@ def test_what_happened_to_the_run_is_noted_in_order(teller: Teller) -> None:
         ("suppressed", "ValueError: no"),
         ("ended", "failed"),
     ]
-    assert teller.chronicle.workers["main"].crashes == 1
+    assert teller.timeline.workers["main"].crashes == 1
 
 
 @pytest.mark.parametrize(
@@ -201,17 +201,17 @@ def test_a_step_is_named_by_path_and_number(text: str, meant: tuple[str, int] | 
 
 def test_a_dead_letter_that_is_tried_again_is_queued(teller: Teller) -> None:
     teller.tell(e.LetterAdded(message="m-9", mailbox="box", reason="no_receiver"))
-    assert (teller.chronicle.messages["m-9"].status, teller.chronicle.messages["m-9"].reason) == (
+    assert (teller.timeline.messages["m-9"].status, teller.timeline.messages["m-9"].reason) == (
         "dropped",
         "no_receiver",
     )
 
     teller.tell(e.LetterMoved(message="m-9", to="retrying"))
-    assert teller.chronicle.messages["m-9"].status == "queued"
+    assert teller.timeline.messages["m-9"].status == "queued"
 
 
 def test_a_supervised_send_is_a_step_of_its_kind(teller: Teller) -> None:
     teller.tell(e.MessageSent(mailbox="box", id="m-1", size=1, p="main", n=1, fp="f", step="send_supervised"))
 
-    (step,) = teller.chronicle.steps
+    (step,) = teller.timeline.steps
     assert (step.kind, step.about, step.status) == ("send_supervised", "box", "finished")
