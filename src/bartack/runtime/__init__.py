@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from bartack.runtime.client.async_run import AsyncRun, AsyncSession
+    from bartack.runtime.client.async_run import AsyncRun
+    from bartack.runtime.client.async_session import AsyncSession
     from bartack.runtime.client.run import Question, Run, RunState, run
     from bartack.runtime.client.session import Session
     from bartack.runtime.context.context import Context, SessionView
@@ -50,7 +51,8 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "client.async_run": ("AsyncRun", "AsyncSession"),
+    "client.async_run": ("AsyncRun",),
+    "client.async_session": ("AsyncSession",),
     "scheduler.body": ("Retry", "StepInfo", "step_info"),
     "context.definitions": ("Worker", "WorkerCall"),
     "context.context": ("Context", "SessionView"),

@@ -1,51 +1,48 @@
-"""A connection to a hub on an asyncio loop, for processes that are not its workers."""
+"""A connection to a hub on an asyncio loop, for processes that are not its workers. Its blocking twin is ``connection.py``."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import msgspec
 
-from bartack.errors import FrameError, HubStoppedError, RunNotActiveError, SessionFailedError
-from bartack.journal import INLINE_LIMIT, BlobRef, open_blobs
-from bartack.runtime.client.requests import check_limit
+from bartack.errors import FrameError, HubStoppedError, RunNotActiveError
+from bartack.journal import INLINE_LIMIT
+from bartack.runtime.client import requests
+from bartack.runtime.client.peer import HubPeer, encode_request
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.protocol.exceptions import revive_error, revive_failure
+from bartack.runtime.protocol.exceptions import revive_error
 from bartack.runtime.protocol.requests import LEASE_S, Request
 from bartack.runtime.protocol.steps import Held
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.presence import check_continues, join_limit_s, open_connection, peer_pid
 
+T = TypeVar("T")
 
-class AsyncHubClient(asyncio.Protocol):
-    """Asks the hub of a run for things, any number at the same time. Made by ``open``."""
+
+class AsyncHubClient(HubPeer, asyncio.Protocol):
+    """Sends requests to the hub of a run, any number at the same time. Made by ``open``."""
 
     def __init__(self, run: RunDir, hub_pid: int) -> None:
-        self._run = run
+        super().__init__(run)
         self._hub_pid = hub_pid
-        self._blobs = open_blobs(str(run.path))
-        self._frames = f.FrameReader()
-        self._number = 0
         self._waiting: dict[int, asyncio.Future[f.Answer]] = {}
         self._abandoned: set[int] = set()
-        """Receives that nobody waits for any more: the message that comes for one goes back."""
+        """Cancelled receives: a message that arrives for one goes back."""
         self._crossed: dict[int, f.Answer] = {}
-        """What came for a request that was cancelled, before whoever waited for it has learned that."""
+        """Answers to requests that were cancelled, but whose tasks have not run since."""
         self._transport: asyncio.Transport | None = None
         self._renewal: asyncio.TimerHandle | None = None
         self._held = 0
-        self.failure: SessionFailedError | None = None
 
     @classmethod
     async def open(cls, run: RunDir) -> Self:
         """Join a run.
 
         Raises:
-            RunNotActiveError: Nobody runs it.
+            RunNotActiveError: No process runs it.
             HubStoppedError: The process that runs it is stopped, and was not continued within ``hub_join``.
         """
         sock = await asyncio.to_thread(open_connection, run)
@@ -54,29 +51,35 @@ class AsyncHubClient(asyncio.Protocol):
         _, client = await loop.create_unix_connection(lambda: cls(run, hub_pid), sock=sock)
         return client
 
+    async def do(self, call: requests.HubCall[T]) -> T:
+        """Send a request and wait for its result. Raises what ``ask`` raises."""
+        return call.decode(await self.ask(call.do, call.request, call.value))
+
     async def ask(self, do: str, request: Request | None = None, value: bytes | None = None) -> bytes:
-        """Ask for something and wait for the answer, as encoded JSON. Cancelled, it loses no message.
+        """Send a request and wait for the answer, as encoded JSON. Cancelling it loses no message.
 
         Raises:
-            BartackError: As the hub says.
+            BartackError: The hub refused the request.
             RunNotActiveError: The hub is gone.
             HubStoppedError: The hub is stopped.
         """
-        ref: BlobRef | None = None
         if value is not None and len(value) > INLINE_LIMIT:
-            ref, value = await asyncio.to_thread(self._blobs.put, value), None
-        self._number += 1
-        number = self._number
-        raw = None if value is None else msgspec.Raw(value)
+            frame = await asyncio.to_thread(self._frame, do, request, value)
+        else:
+            frame = self._frame(do, request, value)
+        number = frame.i
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
-            self._send(f.Ask(i=number, do=do, a=_encode(request), v=raw, ref=ref))
-            return await self._load(await self._answered(answer, do))
+            self._send(frame)
+            answered = await self._answered(answer, do)
+            if answered.ref is not None:
+                return await asyncio.to_thread(self._load, answered)
+            return self._load(answered)
         except (asyncio.CancelledError, HubStoppedError):
             if do in _WAITING:
                 with contextlib.suppress(RunNotActiveError):
-                    # Under the same number: what comes for it first counts, a message or that there will be none.
-                    self._send(f.Ask(i=number, do="forget", a=_encode(Request(number=number))))
+                    # Under the same number: the first answer counts, a message or that there will be none.
+                    self._send(f.Ask(i=number, do="forget", a=encode_request(Request(number=number))))
             if do == "receive":
                 self._give_back(number, answer)
             raise
@@ -94,42 +97,32 @@ class AsyncHubClient(asyncio.Protocol):
 
     async def receive(self, mailbox: str, timeout_s: float | None) -> Held:
         """Take the oldest message, to be acknowledged."""
-        request = Request(mailbox=mailbox, timeout_s=check_limit(timeout_s))
-        held = msgspec.json.decode(await self.ask("receive", request), type=Held)
+        held = await self.do(requests.receive(mailbox, timeout_s))
         self._held += 1
         if self._renewal is None:
             self._renew()
         return held
 
     def settle(self, message_id: str, *, ok: bool) -> None:
-        """Acknowledge a held message, or give it back. Nothing is waited for, so nothing can come between."""
+        """Acknowledge a held message, or give it back. It does not wait, so it cannot be cancelled halfway."""
         self._held -= 1
         with contextlib.suppress(RunNotActiveError):
-            self._send(f.Ask(i=0, do="ack", a=_encode(Request(id=message_id, ok=ok))))
+            self._send(f.Ask(i=0, do="ack", a=encode_request(Request(id=message_id, ok=ok))))
 
     def close(self) -> None:
-        """Leave; what was held goes back."""
+        """Leave the run; held messages go back."""
         if self._renewal is not None:
             self._renewal.cancel()
         if self._transport is not None:
             self._transport.close()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    # What the loop tells.
+    # Called by the loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See ``asyncio.Protocol``."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        token = os.environ.get("BARTACK_STEP_TOKEN", "")
-        self._send(f.Hello(role="foreign", pid=os.getpid(), token=token))
+        self._send(self._hello())
 
     def data_received(self, data: bytes) -> None:
         """See ``asyncio.Protocol``."""
@@ -144,13 +137,13 @@ class AsyncHubClient(asyncio.Protocol):
         self._transport = None
         for answer in self._waiting.values():
             if not answer.done():
-                answer.set_exception(RunNotActiveError(self._run.id, "its process is gone"))
+                answer.set_exception(self._gone())
 
     # Inside.
 
     def _take(self, frame: f.ToPeer) -> None:
         if isinstance(frame, f.SessionFailed):
-            self.failure = self.failure or revive_failure(frame.e)
+            self._note_failure(frame)
         elif isinstance(frame, f.Answer) and frame.i in self._abandoned:
             self._abandoned.discard(frame.i)
             self._return(frame)
@@ -188,20 +181,11 @@ class AsyncHubClient(asyncio.Protocol):
             self._send(f.Ask(i=0, do="renew"))
             self._renewal = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
 
-    async def _load(self, frame: f.Answer) -> bytes:
-        if frame.ref is not None:
-            return await asyncio.to_thread(self._blobs.get, frame.ref)
-        return b"null" if frame.v is None else bytes(frame.v)
-
     def _send(self, frame: f.Frame) -> None:
         if self._transport is None or self._transport.is_closing():
-            raise RunNotActiveError(self._run.id, "its process is gone")
+            raise self._gone()
         self._transport.write(f.encode(frame))
 
 
 _WAITING: Final = frozenset({"send", "call", "receive"})
-"""Requests that may wait for long before they are answered."""
-
-
-def _encode(request: Request | None) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(request or Request()))
+"""Requests that the hub may answer much later."""

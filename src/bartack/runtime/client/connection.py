@@ -1,49 +1,48 @@
-"""A blocking connection to a hub, for processes that are not its workers."""
+"""A blocking connection to a hub, for processes that are not its workers. Its asyncio twin is ``async_connection.py``."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Generator
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-import msgspec
-
-from bartack.errors import DeadlineExceededError, RunNotActiveError, SessionFailedError
-from bartack.journal import INLINE_LIMIT, BlobRef, open_blobs
+from bartack.errors import DeadlineExceededError, RunNotActiveError
+from bartack.runtime.client.peer import HubPeer
+from bartack.runtime.client.requests import HubCall
 from bartack.runtime.protocol import frames as f
-from bartack.runtime.protocol.exceptions import revive_error, revive_failure
+from bartack.runtime.protocol.exceptions import revive_error
 from bartack.runtime.protocol.requests import LEASE_S, Request
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.presence import check_continues, join_limit_s, open_connection, peer_pid
 
+T = TypeVar("T")
 
-class HubClient:
-    """Asks the hub of a run for things, one after the other.
+
+class HubClient(HubPeer):
+    """Sends requests to the hub of a run, one after the other.
 
     Raises:
-        RunNotActiveError: Nobody runs the run.
+        RunNotActiveError: No process runs the run.
         HubStoppedError: The process that runs it is stopped, and was not continued within ``hub_join``.
     """
 
     def __init__(self, run: RunDir) -> None:
-        self._run = run
-        self._blobs = open_blobs(str(run.path))
-        self._frames = f.FrameReader()
+        super().__init__(run)
         self._waiting: list[bytes] = []
-        self._number = 0
         self._asked = ""
         self._sending = threading.Lock()
-        self.failure: SessionFailedError | None = None
         self._sock = open_connection(run)
         self._hub_pid = peer_pid(self._sock)
         self._look_s = join_limit_s()
         self._sock.settimeout(self._look_s)
-        hello = f.Hello(role="foreign", pid=os.getpid(), token=os.environ.get("BARTACK_STEP_TOKEN", ""))
-        self._send(hello)
+        self._send(self._hello())
+
+    def do(self, call: HubCall[T]) -> T:
+        """Send a request and wait for its result. Raises what ``ask`` raises."""
+        return call.decode(self.ask(call.do, call.request, call.value))
 
     def ask(
         self,
@@ -52,27 +51,22 @@ class HubClient:
         value: bytes | None = None,
         timeout_s: float | None = None,
     ) -> bytes:
-        """Ask for something and wait for the answer, as encoded JSON.
+        """Send a request and wait for the answer, as encoded JSON.
 
         Raises:
-            BartackError: As the hub says.
+            BartackError: The hub refused the request.
             RunNotActiveError: The hub is gone.
             HubStoppedError: The hub is stopped.
             TimeoutError: No answer came in time.
         """
-        self._number += 1
         self._asked = do
-        ref: BlobRef | None = None
-        if value is not None and len(value) > INLINE_LIMIT:
-            ref, value = self._blobs.put(value), None
-        raw = None if value is None else msgspec.Raw(value)
-        arguments = msgspec.Raw(msgspec.json.encode(request or Request()))
-        self._send(f.Ask(i=self._number, do=do, a=arguments, v=raw, ref=ref))
-        return self._answer(self._number, timeout_s)
+        frame = self._frame(do, request, value)
+        self._send(frame)
+        return self._answer(frame.i, timeout_s)
 
     @contextlib.contextmanager
     def renewing(self) -> Generator[None]:
-        """Keep what is held for as long as this block takes, however long the caller is busy in it."""
+        """Keep held messages while this block is executed, however long it takes."""
         done = threading.Event()
 
         def renew() -> None:
@@ -103,7 +97,7 @@ class HubClient:
         return True
 
     def poll(self) -> None:
-        """Take what the hub has said unasked, without waiting."""
+        """Read what the hub has sent without a request; never waits."""
         self._sock.setblocking(False)
         try:
             while self.failure is None:
@@ -114,7 +108,7 @@ class HubClient:
             self._sock.settimeout(self._look_s)
 
     def close(self) -> None:
-        """Leave; what was held goes back."""
+        """Leave the run; held messages go back."""
         self._sock.close()
 
     def __enter__(self) -> Self:
@@ -140,7 +134,7 @@ class HubClient:
                 self._sock.settimeout(self._look_s)
 
     def _receive_by(self, until: float | None) -> f.ToPeer:
-        """The next frame. A hub that says nothing for long may have a reason, unless it is stopped."""
+        """The next frame. A hub that is silent for long is waited for, unless it is stopped."""
         while True:
             if until is not None:
                 self._sock.settimeout(max(min(until - time.monotonic(), self._look_s), 0.001))
@@ -151,14 +145,9 @@ class HubClient:
                 if until is not None and time.monotonic() >= until:
                     raise
 
-    def _load(self, frame: f.Answer) -> bytes:
-        if frame.ref is not None:
-            return self._blobs.get(frame.ref)
-        return b"null" if frame.v is None else bytes(frame.v)
-
     def _take(self, frame: f.ToPeer) -> None:
-        if isinstance(frame, f.SessionFailed) and self.failure is None:
-            self.failure = revive_failure(frame.e)
+        if isinstance(frame, f.SessionFailed):
+            self._note_failure(frame)
 
     def _send(self, frame: f.Frame) -> None:
         try:
@@ -168,7 +157,7 @@ class HubClient:
             check_continues(self._run, self._hub_pid, 0.0, self._asked)
             raise DeadlineExceededError("hub_join", self._look_s, "the setting hub_join") from None
         except OSError:
-            raise RunNotActiveError(self._run.id, "its process is gone") from None
+            raise self._gone() from None
 
     def _receive(self) -> f.ToPeer:
         while not self._waiting:
@@ -179,6 +168,6 @@ class HubClient:
             except OSError:
                 data = b""
             if not data:
-                raise RunNotActiveError(self._run.id, "its process is gone")
+                raise self._gone()
             self._waiting = self._frames.feed(data)
         return f.decode_to_peer(self._waiting.pop(0))

@@ -1,16 +1,26 @@
-"""What a process outside asks a hub for, checked before it is sent; the same for those that wait and those that are awaited."""
+"""The requests of a session: each is built, checked and encoded here, once for both transports.
+
+A ``HubCall`` is one request that can be sent. ``connection.py`` sends it and blocks; ``async_connection.py`` sends it and awaits
+the answer. Neither knows what it asks for. The argument types that the hub reads are in ``protocol/requests.py``.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from bartack.core import SystemClock
 from bartack.errors import DeliveryOptionError
 from bartack.messaging import (
+    BroadcastResult,
     Copy,
     Moment,
     SendOptions,
+    SendOutcome,
+    Terms,
     check_distinct,
     check_metadata,
     check_options,
@@ -22,50 +32,155 @@ from bartack.messaging import (
 )
 from bartack.runtime.protocol.durations import check_seconds
 from bartack.runtime.protocol.requests import Request
+from bartack.runtime.protocol.steps import Held, MailboxStats
+from bartack.runtime.protocol.values import Codec, codec, encode
+
+T = TypeVar("T")
 
 
-def ask_send(
-    mailbox: str, key: str | None, metadata: Mapping[str, object] | None, not_before: Moment | None
-) -> Request:
-    """A plain send."""
-    due = moment_us("not_before", not_before, SystemClock().now_us())
-    key = key or secrets.token_hex(16)
-    return Request(mailbox=mailbox, key=key, metadata=check_metadata(metadata), not_before=due)
+class HubCall(NamedTuple, Generic[T]):
+    """A request to a hub, ready to be sent."""
+
+    do: str
+    """What to ask for."""
+    request: Request
+    decode: Callable[[bytes], T]
+    """Reads the answer."""
+    value: bytes | None = None
+    """The encoded value that the request carries, if it carries one."""
 
 
-def ask_supervised(mailbox: str, options: SendOptions) -> Request:
-    """A supervised send."""
-    return Request(mailbox=mailbox, terms=check_options(options, SystemClock().now_us()).terms)
+_OUTCOME: Final[Codec[SendOutcome]] = codec(SendOutcome)
 
 
-def ask_broadcast(recipients: Iterable[str], strategy: str, options: SendOptions) -> Request:
-    """A broadcast."""
+def _to(kind: type[T]) -> Callable[[bytes], T]:
+    return msgspec.json.Decoder(kind).decode
+
+
+def _names(data: bytes) -> list[str]:
+    return sorted(_to(dict[str, object])(data))
+
+
+def _ignore(_: bytes) -> None:
+    """The answer only confirms that the request was executed."""
+
+
+# Messages.
+
+
+def send(
+    mailbox: str,
+    value: object,
+    key: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    not_before: Moment | None = None,
+) -> HubCall[str]:
+    """Put a message into a mailbox; the answer is its id."""
+    request = Request(
+        mailbox=mailbox,
+        not_before=moment_us("not_before", not_before, SystemClock().now_us()),
+        key=key or secrets.token_hex(16),
+        metadata=check_metadata(metadata),
+    )
+    return HubCall("send", request, _to(str), encode(value))
+
+
+def call(mailbox: str, value: object, timeout_s: float | None, kind: object = Any) -> HubCall[object]:
+    """Send a message and wait for the reply, which is of this kind."""
+    request = Request(mailbox=mailbox, timeout_s=check_limit(timeout_s))
+    result: Codec[object] = codec(kind)
+    return HubCall("call", request, result.decode, encode(value))
+
+
+def reply(mailbox: str, message_id: str, value: object) -> HubCall[None]:
+    """Reply to a message that was sent by ``call``."""
+    return HubCall("reply", Request(mailbox=mailbox, id=message_id), _ignore, encode(value))
+
+
+def send_supervised(mailbox: str, value: object, options: SendOptions) -> HubCall[SendOutcome]:
+    """Send a message with retries and a deadline; the answer is what became of it."""
+    request = Request(mailbox=mailbox, terms=_terms(options))
+    return HubCall("send_supervised", request, _OUTCOME.decode, encode(value))
+
+
+def broadcast(
+    recipients: Iterable[str], value: object, strategy: str, options: SendOptions
+) -> HubCall[BroadcastResult]:
+    """Send a message to several mailboxes or workers."""
     if isinstance(recipients, str):
         raise DeliveryOptionError("recipients", f"they are a list, not one text: {recipients!r}")
     names = [mailbox_of(recipient) for recipient in recipients]
     check_distinct(names)
     needed(strategy, len(names))
-    terms = check_options(options, SystemClock().now_us()).terms
-    return Request(copies=[Copy(name, name) for name in names], strategy=strategy, terms=terms)
+    copies = [Copy(name, name) for name in names]
+    request = Request(copies=copies, strategy=strategy, terms=_terms(options))
+    return HubCall("broadcast", request, _to(BroadcastResult), encode(value))
 
 
-def ask_publish(topic: str, strategy: str, options: SendOptions) -> Request:
-    """A broadcast to the subscribers of a topic."""
+def publish(topic: str, value: object, strategy: str, options: SendOptions) -> HubCall[BroadcastResult]:
+    """Send a message to the subscribers of a topic."""
     needed(strategy, 0)
-    terms = check_options(options, SystemClock().now_us()).terms
-    return Request(topic=check_topic(topic), strategy=strategy, terms=terms)
+    terms = _terms(options)
+    request = Request(topic=check_topic(topic), strategy=strategy, terms=terms)
+    return HubCall("publish", request, _to(BroadcastResult), encode(value))
 
 
-def ask_subscription(mailbox: str, pattern: str, *, off: bool = False) -> Request:
-    """A subscription, or the end of one."""
-    return Request(mailbox=mailbox, pattern=check_pattern(pattern), off=off)
+def _terms(options: SendOptions) -> Terms:
+    return check_options(options, SystemClock().now_us()).terms
+
+
+def receive(mailbox: str, timeout_s: float | None) -> HubCall[Held]:
+    """Take the oldest message of a mailbox. It is held until it is acknowledged."""
+    return HubCall("receive", Request(mailbox=mailbox, timeout_s=check_limit(timeout_s)), _to(Held))
+
+
+def acknowledge(message_id: str, *, ok: bool = True) -> HubCall[None]:
+    """Acknowledge a held message, or give it back."""
+    return HubCall("ack", Request(id=message_id, ok=ok), _ignore)
+
+
+def withdraw(mailbox: str, message_id: str) -> HubCall[bool]:
+    """Take back a message that this process has sent."""
+    return HubCall("withdraw", Request(mailbox=mailbox, id=message_id), _to(bool))
+
+
+# Mailboxes.
+
+
+def subscribe(mailbox: str, pattern: str, *, off: bool = False) -> HubCall[None]:
+    """Subscribe a mailbox to the topics of a pattern, or end that subscription."""
+    return HubCall("subscribe", Request(mailbox=mailbox, pattern=check_pattern(pattern), off=off), _ignore)
+
+
+def close(mailbox: str) -> HubCall[None]:
+    """Close a mailbox."""
+    return HubCall("close", Request(mailbox=mailbox), _ignore)
+
+
+def stats(mailbox: str) -> HubCall[MailboxStats]:
+    """Count what is in a mailbox."""
+    return HubCall("stats", Request(mailbox=mailbox), _to(MailboxStats))
+
+
+def mailboxes() -> HubCall[list[str]]:
+    """The names of all mailboxes, in order."""
+    return HubCall("mailboxes", Request(), _names)
+
+
+def fail(error: BaseException | str) -> HubCall[None]:
+    """Fail the session."""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    return HubCall("fail", Request(message=text), _ignore)
+
+
+# Checks that a caller makes itself.
 
 
 def check_most(most: int | None) -> int:
-    """How many messages are drained at most.
+    """The largest number of messages to drain.
 
     Raises:
-        ValueError: There is no such number of messages.
+        ValueError: It is negative.
     """
     if most is not None and most < 0:
         raise ValueError(f"max must not be negative: {most}")
@@ -73,9 +188,9 @@ def check_most(most: int | None) -> int:
 
 
 def check_limit(timeout_s: float | None) -> float | None:
-    """How long something is waited for, if that is said.
+    """A time limit, or ``None`` for no limit.
 
     Raises:
-        ValueError: It is negative, or longer than anything lasts.
+        ValueError: It is negative, or longer than the longest duration.
     """
     return None if timeout_s is None else check_seconds(timeout_s)

@@ -1,4 +1,8 @@
-"""Runs, as a program outside them sees them: start, look at, answer, wait for, resume."""
+"""Runs, as a program outside them sees them: start, read, answer, wait for, resume.
+
+The process of a run is started in ``start_hub.py``, the requests to it are built in ``requests.py``, and what is also possible
+without that process is in ``manage.py``. ``Run`` on an asyncio loop is in ``async_run.py``.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,17 @@ import contextlib
 import inspect
 import os
 import secrets
-import select
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, overload
 
 import msgspec
 
 from bartack.config.load import check_resumed, find_workspace, load_config
-from bartack.config.project import with_absolute_path
-from bartack.core import RealDisk, open_private, open_watch
+from bartack.core import RealDisk, open_watch
 from bartack.errors import (
     DeadlineExceededError,
     NotInWorkerError,
@@ -30,35 +30,34 @@ from bartack.errors import (
 )
 from bartack.journal import FileBlobs, check_kept, open_reader
 from bartack.messaging import DeadLetterQueue
+from bartack.runtime.client import requests
 from bartack.runtime.client.again import set_aside
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.client.dead_letters import open_letters
 from bartack.runtime.client.manage import cancel_run, fail_run, fork_run
-from bartack.runtime.client.requests import check_limit
-from bartack.runtime.client.session import Session
+from bartack.runtime.client.session import ForeignMailbox, Session
+from bartack.runtime.client.start_hub import has_left, start_hub
 from bartack.runtime.context.decorators import Worker as WorkerFunction
 from bartack.runtime.context.decorators import WorkerCall
 from bartack.runtime.hub.create import RunRequest, create_run
 from bartack.runtime.hub.launch import check_resumable
 from bartack.runtime.program.update import update_program
 from bartack.runtime.protocol import steps as s
-from bartack.runtime.protocol.exceptions import revive_error
-from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.requests import Request
 from bartack.runtime.protocol.values import codec, encode
 from bartack.runtime.rundir.find import ENDED, Status, find_run, is_readable, list_runs, read_state, status_of
 from bartack.runtime.rundir.inbox import leave_answer, leave_message
 from bartack.runtime.rundir.inside import check_may_drive
 from bartack.runtime.rundir.layout import RunDir
-from bartack.runtime.rundir.mirror import RunFile, known_seq
+from bartack.runtime.rundir.mirror import known_seq
 from bartack.runtime.rundir.origin import check_own
 from bartack.runtime.rundir.presence import check_continues, is_active, join_limit_s, read_owner
 from bartack.runtime.rundir.secrets import restored
 from bartack.runtime.state.apply import apply_all
+from bartack.runtime.state.entries import FailureRecorded
 from bartack.runtime.state.run_state import State
-from bartack.runtime.state.timeline import MessageRecord, StepRecord, StepStatus, Timeline
-from bartack.runtime.state.worker_state import UnknownDecision, Value
-from bartack.supervision import read_facts
+from bartack.runtime.state.timeline import MessageRecord, StepRecord, StepStatus, Timeline, value_of
+from bartack.runtime.state.worker_state import UnknownDecision
 
 if TYPE_CHECKING:
     from bartack.runtime.rundir.receipts import Receipt
@@ -66,15 +65,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-START_TIMEOUT_S: Final = 30.0
-SERVER: Final = "bartack.runtime.hub.serve"
-"""The program that is the hub of a run."""
-SERVERS: Final = {"bartack.pipeline._main:main": "bartack.pipeline._serve"}
-"""Workers whose runs need more of it. Its program is above this package, so it is named here and not imported."""
-
 
 class Question(msgspec.Struct, frozen=True):
-    """A question that nobody has answered yet."""
+    """A question that is not answered yet."""
 
     id: str
     worker: str
@@ -95,6 +88,7 @@ class RunState(msgspec.Struct, frozen=True):
     workers: dict[str, str]
 
 
+# Long because it is the one object through which programs use a run; each method is a few lines that call the module that owns it.
 class Run:
     """One run of a workspace. Closing it never stops the run."""
 
@@ -118,12 +112,12 @@ class Run:
             args: Arguments of the worker.
             worker: The worker of the file to run.
             workspace: Where the run's commands and relative paths are.
-            no_input: Nobody is there to answer questions.
+            no_input: No person is there to answer questions.
             kwargs: Further arguments of the worker.
 
         Raises:
             ProgramImportError: The program cannot run; no run was made.
-            UsageError: The arguments do not fit; no run was made.
+            UsageError: The arguments do not match the worker; no run was made.
         """
         place = find_workspace(Path(workspace)).resolve()
         request = _request(program, args, kwargs)
@@ -131,7 +125,7 @@ class Run:
             request.worker = worker
         request.no_input = no_input
         run = cls(create_run(request, place, load_config(place)))
-        run._launch()
+        start_hub(run._run)
         return run
 
     @classmethod
@@ -166,7 +160,7 @@ class Run:
 
     def state(self) -> RunState:
         """What the run is doing now."""
-        return self._describe(read_state(self._run))
+        return _describe(self._run, read_state(self._run))
 
     def wait(self, timeout_s: float | None = None, until: Literal["ended", "waiting"] = "ended") -> RunState:
         """Wait until the run has ended (or was interrupted), or until it waits for an answer.
@@ -180,7 +174,7 @@ class Run:
             while True:
                 found = self.state()
                 stopped = found.status == "waiting" and not is_active(self._run)
-                if stopped or (found.status in goals and (found.status == "waiting" or self._is_left())):
+                if stopped or (found.status in goals and (found.status == "waiting" or has_left(self._run))):
                     return found
                 left = 1.0 if limit is None else min(limit - time.monotonic(), 1.0)
                 if left <= 0:
@@ -209,7 +203,7 @@ class Run:
                 apply_all(state, [entry])
                 last = entry if entry.kind == "run.ended" else last
             if state.failure is not None:
-                raise self._failure(state)
+                raise _failure(self._run, state.failure)
             if state.ended is None or last is None or state.ended.status != "completed":
                 raise RunNotFinishedError(self.id, status_of(self._run, state))
             value = reader.load_value(last) or b"null"
@@ -231,7 +225,7 @@ class Run:
         A run of the pipeline is resumed as ``bartack resume`` does it: with the workspace for itself, its receipts and settings.
 
         Args:
-            update: Take the program's source as it is now; its recorded steps must still fit.
+            update: Take the program's source as it is now; it must match its recorded steps.
             program: Take the program from this file, likewise.
             unknown: What to do with a step whose outcome is not known: ``retry``, ``done`` or ``fail``.
             value: With ``done``: its outcome.
@@ -265,14 +259,14 @@ class Run:
             update_program(self._run, None if program is None else Path(program))
         check_resumable(self._run, read_state(self._run), decision)
         given = None if workspace is None else os.fspath(workspace)
-        self._launch(decision, encode(value) if unknown == "done" else b"", given, sets)
+        start_hub(self._run, decision, encode(value) if unknown == "done" else b"", given, sets)
 
     def fork(self, at: str, *, update: bool = False) -> Run:
-        """A run of its own that begins with what this one did; it stands until it is resumed.
+        """A new run that begins with the steps of this one; nothing is executed until it is resumed.
 
         Args:
             at: The last step that both have in common: ``path:n``, or ``n`` of the first worker.
-            update: It goes on with the program's source as it is now; the steps that both have must still fit.
+            update: It takes the program's source as it is now, which must match the steps that both have.
 
         Raises:
             StepNotFoundError: There is no such step, or it has no outcome.
@@ -283,7 +277,7 @@ class Run:
         return Run(made)
 
     def cancel(self, reason: str = "") -> None:
-        """End the run in order; it cannot be resumed. With or without a process that runs it.
+        """Cancel the run; it cannot be resumed. With or without a process that runs it.
 
         Raises:
             RunNotActiveError: It has ended for good already.
@@ -291,7 +285,7 @@ class Run:
         cancel_run(self._run, reason)
 
     def fail(self, message: str) -> None:
-        """Fail the session for everybody in it. With or without a process that runs it.
+        """Fail the session for all processes in it. With or without a process that runs it.
 
         Raises:
             RunNotActiveError: It has ended for good already.
@@ -299,12 +293,12 @@ class Run:
         fail_run(self._run, message)
 
     def interrupt(self) -> None:
-        """Stop the run in order; it can be resumed."""
+        """Stop the run; it can be resumed."""
         with HubClient(self._run) as hub:
             hub.ask("interrupt")
 
     def questions(self) -> Sequence[Question]:
-        """The questions that nobody has answered yet."""
+        """The questions that are not answered yet."""
         return self.state().questions
 
     def answer(self, question: str, value: object) -> None:
@@ -312,7 +306,7 @@ class Run:
 
         Raises:
             QuestionNotFoundError: There is none of this number.
-            QuestionAnsweredError: Somebody was first.
+            QuestionAnsweredError: It was answered before.
         """
         try:
             with HubClient(self._run) as hub:
@@ -325,31 +319,27 @@ class Run:
         key = key or secrets.token_hex(16)
         try:
             with HubClient(self._run) as hub:
-                answer = hub.ask("send", Request(mailbox=mailbox, key=key), encode(value))
+                return hub.do(requests.send(mailbox, value, key))
         except RunNotActiveError:
             leave_message(self._run, mailbox, key, encode(value))
             return key
-        return msgspec.json.decode(answer, type=str)
 
     def receive(self, mailbox: str, timeout_s: float | None = None) -> object:
         """Take the oldest message of a mailbox: at least once, it is acknowledged after it was read.
 
         Raises:
-            RunNotActiveError: Nobody runs the run.
+            RunNotActiveError: No process runs the run.
             ReceiveTimeoutError: None came in time.
         """
         with HubClient(self._run) as hub:
-            raw = hub.ask("receive", Request(mailbox=mailbox, timeout_s=check_limit(timeout_s)))
-            held = msgspec.json.decode(raw, type=s.Held)
-            hub.ask("ack", Request(id=held.id))
-        return msgspec.json.decode(held.value)
+            return ForeignMailbox(hub, mailbox).receive(timeout_s)
 
     def steps(self, worker: str | None = None, status: StepStatus | None = None) -> Iterator[StepRecord]:
         """The steps so far, in the order in which they began.
 
         Args:
             worker: Only those of the worker of this path, its branches and its tools.
-            status: Only those that stand like this.
+            status: Only those with this status.
         """
         timeline = self._timeline()
         for step in timeline.steps:
@@ -400,7 +390,7 @@ class Run:
                     return
 
     def close(self) -> None:
-        """Let go; the run goes on."""
+        """Close this object; the run continues."""
 
     def __enter__(self) -> Self:
         return self
@@ -415,92 +405,6 @@ class Run:
         with open_reader(self._run.path) as reader:
             timeline.add_all(reader.read())
         return timeline
-
-    def _launch(
-        self,
-        decision: UnknownDecision | None = None,
-        value: bytes = b"",
-        workspace: str | None = None,
-        sets: Sequence[str] = (),
-    ) -> None:
-        state = read_state(self._run)
-        assert state.run is not None
-        place = self._run.workspace(state, workspace)
-        words = [SERVERS.get(state.run.worker, SERVER), str(self._run.path), place]
-        if decision is not None:
-            words += [decision.choice, *([value.decode()] if value else [])]
-        heard, told = os.pipe()
-        with open(heard, "rb") as report:
-            try:
-                process = self._start_hub(words, place, told)
-            finally:
-                os.close(told)
-            assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError), process.stdin:
-                process.stdin.write(msgspec.json.encode({"report": told, "sets": list(sets)}))
-            self._wait_for_hub(process, report)
-        # It outlives this process; while both live, its end has to be collected, or it stays a zombie.
-        threading.Thread(  # bartack: allow[unsupervised_thread] it ends with the hub, or with us
-            target=process.wait, name=f"bartack {self.id}", daemon=True
-        ).start()
-
-    def _start_hub(self, words: Sequence[str], place: str, report: int) -> subprocess.Popen[bytes]:
-        with open(self._run.log, "ab", opener=open_private) as log:
-            return subprocess.Popen(  # bartack: allow[unsupervised_process] a hub outlives us  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-P", "-s", "-m", *words],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=place,
-                env=with_absolute_path(os.environ),
-                pass_fds=(report,),
-            )
-
-    def _wait_for_hub(self, process: subprocess.Popen[bytes], report: BinaryIO) -> None:
-        """Until a process listens, or the one that was started has come and gone.
-
-        Raises:
-            BartackError: It could not run the run, and says why.
-        """
-        limit = time.monotonic() + START_TIMEOUT_S
-        with open_watch(str(self._run.path)) as watch:
-            while not select.select([report], [], [], 0)[0] or (
-                process.poll() is None and not is_active(self._run)
-            ):
-                if time.monotonic() > limit:
-                    raise DeadlineExceededError("start", START_TIMEOUT_S, "default")
-                watch.wait(0.05)
-        problem = report.readline().strip()
-        if problem:
-            process.wait(START_TIMEOUT_S)
-            raise revive_error(msgspec.json.decode(problem, type=ErrorData))
-
-    def _is_left(self) -> bool:
-        """Whether the process that ran the run has signed off, or is gone without."""
-        try:
-            pid = msgspec.json.decode(self._run.mirror.read_bytes(), type=RunFile).pid
-        except (OSError, msgspec.DecodeError):
-            return True
-        facts = read_facts(pid) if pid else None
-        return facts is None or facts.state in {"Z", "X"}
-
-    def _describe(self, state: State) -> RunState:
-        return RunState(
-            id=self.id,
-            status=status_of(self._run, state),
-            error="" if state.failure is None else state.failure.error.message,
-            questions=[_question(self._run, state, number) for number in state.questions],
-            spent_usd=state.spent_usd,
-            reserved_usd=state.reserved_usd,
-            workers={worker.path: worker.status for worker in state.workers.values()},
-        )
-
-    def _failure(self, state: State) -> RunFailedError:
-        failure = state.failure
-        assert failure is not None
-        error = failure.error.type.rpartition(":")[2]
-        return RunFailedError(self.id, failure.worker or "a process outside it", error, failure.error.message)
 
 
 def run(
@@ -527,7 +431,7 @@ def run(
     except KeyboardInterrupt:
         with contextlib.suppress(RunNotActiveError):
             started.interrupt()
-        sys.stderr.write(f"interrupted; go on with: bartack resume {started.id}\n")
+        sys.stderr.write(f"interrupted; resume with: bartack resume {started.id}\n")
         raise
     return cast("T", call.worker.shape.result.decode(started.result_bytes()))
 
@@ -559,15 +463,26 @@ def _module_name(function: Callable[..., object]) -> str:
     return "" if spec is None else str(spec.name)
 
 
+def _describe(run: RunDir, state: State) -> RunState:
+    return RunState(
+        id=run.id,
+        status=status_of(run, state),
+        error="" if state.failure is None else state.failure.error.message,
+        questions=[_question(run, state, number) for number in state.questions],
+        spent_usd=state.spent_usd,
+        reserved_usd=state.reserved_usd,
+        workers={worker.path: worker.status for worker in state.workers.values()},
+    )
+
+
 def _question(run: RunDir, state: State, number: str) -> Question:
     path, p, n = state.questions[number]
-    opened = state.workers[path].open[p, n]
-    asked = _asked(run, opened.asked)
+    blobs = FileBlobs(str(run.path / "blobs"), RealDisk())
+    asked = value_of(state.workers[path].open[p, n].asked, blobs.get)
     args = msgspec.json.decode(asked, type=s.AskArgs)
     return Question(number, path, args.question, args.type, args.options)
 
 
-def _asked(run: RunDir, value: Value) -> bytes:
-    if value.ref is not None:
-        return FileBlobs(str(run.path / "blobs"), RealDisk()).get(value.ref)
-    return b"{}" if value.raw is None else bytes(value.raw)
+def _failure(run: RunDir, failure: FailureRecorded) -> RunFailedError:
+    error = failure.error.type.rpartition(":")[2]
+    return RunFailedError(run.id, failure.worker or "a process outside it", error, failure.error.message)

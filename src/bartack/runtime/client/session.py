@@ -1,16 +1,21 @@
-"""Taking part in a session from outside: any process of the user, or a command of the run itself."""
+"""Taking part in a session from outside the run: any process of the user, or a command of the run itself.
+
+The requests are built in ``requests.py``. The same session on an asyncio loop is in ``async_session.py``; both share the classes
+``HeldMessage``, ``Mailboxes`` and ``JoinedRun`` below.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import time
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, Unpack, overload
+from typing import Any, Generic, Self, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -31,27 +36,19 @@ from bartack.messaging import (
     SendOutcome,
     mailbox_of,
 )
+from bartack.runtime.client import requests
 from bartack.runtime.client.connection import HubClient
 from bartack.runtime.client.dead_letters import open_letters
-from bartack.runtime.client.requests import (
-    ask_broadcast,
-    ask_publish,
-    ask_send,
-    ask_subscription,
-    ask_supervised,
-    check_limit,
-    check_most,
-)
+from bartack.runtime.client.peer import HubPeer
 from bartack.runtime.protocol import steps as s
-from bartack.runtime.protocol.requests import Request
-from bartack.runtime.protocol.values import Codec, codec, encode
+from bartack.runtime.protocol.values import codec
 from bartack.runtime.rundir.find import find_run, read_state
 from bartack.runtime.rundir.layout import RunDir
 from bartack.runtime.rundir.mirror import FailedFile
 
 T = TypeVar("T")
-
-_OUTCOME: Final[Codec[SendOutcome]] = codec(SendOutcome)
+C = TypeVar("C", bound=HubPeer)
+M = TypeVar("M")
 
 
 class HeldMessage:
@@ -76,7 +73,7 @@ class ForeignDelivery(HeldMessage):
 
     def reply(self, value: object) -> None:
         """Answer a message that was sent by ``call``; the first answer counts."""
-        self._client.ask("reply", Request(mailbox=self._mailbox, id=self.id), encode(value))
+        self._client.do(requests.reply(self._mailbox, self.id, value))
 
 
 class ForeignMailbox:
@@ -95,43 +92,40 @@ class ForeignMailbox:
         not_before: Moment | None = None,
     ) -> str:
         """Put a message into it; durable when it returns. Returns the message's id."""
-        request = ask_send(self.name, key, metadata, not_before)
-        return msgspec.json.decode(self._client.ask("send", request, encode(value)), type=str)
+        return self._client.do(requests.send(self.name, value, key, metadata, not_before))
 
     @overload
     def call(self, value: object, timeout_s: float | None = None) -> object: ...
     @overload
     def call(self, value: object, timeout_s: float | None = None, *, type: type[T]) -> T: ...
     def call(self, value: object, timeout_s: float | None = None, *, type: object = Any) -> object:  # noqa: A002 - as everywhere
-        """Send a message and wait for the reply of whoever takes it.
+        """Send a message and wait for the reply of its receiver.
 
         Raises:
             DeadlineExceededError: No reply came within ``timeout_s``, 30 s by default.
         """
-        request = Request(mailbox=self.name, timeout_s=check_limit(timeout_s))
-        return codec(type).decode(self._client.ask("call", request, encode(value)))
+        return self._client.do(requests.call(self.name, value, timeout_s, type))
 
     def send_supervised(self, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
-        """Send a message and see to it that it arrives; the attempts go on if this process dies.
+        """Send a message with retries and a deadline; the attempts continue if this process dies.
 
         Raises:
-            DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
+            DeliveryError: It was not delivered as required, and ``on_error`` is ``raise``; ``outcome`` has the reason.
             DeliveryOptionError: An option cannot be used.
         """
-        request = ask_supervised(self.name, options)
-        return _OUTCOME.decode(self._client.ask("send_supervised", request, encode(value)))
+        return self._client.do(requests.send_supervised(self.name, value, options))
 
     def subscribe(self, pattern: str) -> None:
-        """Get what is published from now on to the topics of a pattern.
+        """Receive messages that are published from now on to the topics of a pattern.
 
         Raises:
-            TopicNameError: There is no such pattern.
+            TopicNameError: It is not a pattern.
         """
-        self._client.ask("subscribe", ask_subscription(self.name, pattern))
+        self._client.do(requests.subscribe(self.name, pattern))
 
     def unsubscribe(self, pattern: str) -> None:
-        """Get no more of what is published to the topics of a pattern."""
-        self._client.ask("subscribe", ask_subscription(self.name, pattern, off=True))
+        """Receive no more messages of the topics of a pattern."""
+        self._client.do(requests.subscribe(self.name, pattern, off=True))
 
     @overload
     def receive(self, timeout_s: float | None = None) -> object: ...
@@ -147,9 +141,9 @@ class ForeignMailbox:
         try:
             value = codec(type).decode(bytes(held.value))
         except TypeMismatchError:
-            self._client.ask("ack", Request(id=held.id, ok=False))
+            self._client.do(requests.acknowledge(held.id, ok=False))
             raise
-        self._client.ask("ack", Request(id=held.id))
+        self._client.do(requests.acknowledge(held.id))
         return value
 
     @contextmanager
@@ -160,131 +154,82 @@ class ForeignMailbox:
             with self._client.renewing():
                 yield ForeignDelivery(self._client, self.name, held)
         except BaseException:
-            self._client.ask("ack", Request(id=held.id, ok=False))
+            self._client.do(requests.acknowledge(held.id, ok=False))
             raise
-        self._client.ask("ack", Request(id=held.id))
+        self._client.do(requests.acknowledge(held.id))
 
     def drain(self, max: int | None = None) -> list[object]:  # noqa: A002 - the plain word
-        """Take everything that is there now, or at most so many, and acknowledge it; never waits.
+        """Take all messages that are there now, or at most ``max``, and acknowledge them; never waits.
 
         Raises:
-            ValueError: There is no such number of messages.
+            ValueError: ``max`` is negative.
         """
         found: list[s.Held] = []
         with contextlib.suppress(ReceiveTimeoutError, MailboxClosedError):
-            while len(found) < check_most(max):
+            while len(found) < requests.check_most(max):
                 found.append(self._hold(0))
         values: list[object] = [msgspec.json.decode(held.value) for held in found]
         for held in found:
-            self._client.ask("ack", Request(id=held.id))
+            self._client.do(requests.acknowledge(held.id))
         return values
 
     def withdraw(self, message_id: str) -> bool:
         """Take back a message that this process has sent; ``False`` if it is gone already."""
-        request = Request(mailbox=self.name, id=message_id)
-        return msgspec.json.decode(self._client.ask("withdraw", request), type=bool)
+        return self._client.do(requests.withdraw(self.name, message_id))
 
     def close(self) -> None:
         """Take no more messages; those that are there can still be received."""
-        self._client.ask("close", Request(mailbox=self.name))
+        self._client.do(requests.close(self.name))
 
     def stats(self) -> s.MailboxStats:
         """Counts of the mailbox."""
-        return msgspec.json.decode(self._client.ask("stats", Request(mailbox=self.name)), type=s.MailboxStats)
+        return self._client.do(requests.stats(self.name))
 
     def _hold(self, timeout_s: float | None) -> s.Held:
-        request = Request(mailbox=self.name, timeout_s=check_limit(timeout_s))
-        return msgspec.json.decode(self._client.ask("receive", request), type=s.Held)
+        return self._client.do(requests.receive(self.name, timeout_s))
 
 
-class ForeignMailroom:
+class Mailboxes(Generic[M]):
     """The mailboxes of a session: ``session.mailbox.results`` or ``session.mailbox["review-queue"]``."""
 
-    def __init__(self, client: HubClient) -> None:
-        self._client = client
+    def __init__(self, open_mailbox: Callable[[str], M]) -> None:
+        self._open = open_mailbox
 
-    def get(self, name: str) -> ForeignMailbox:
+    def get(self, name: str) -> M:
         """The mailbox of this name."""
-        return ForeignMailbox(self._client, name)
+        return self._open(name)
 
-    def names(self) -> list[str]:
-        """The mailboxes there are."""
-        return sorted(msgspec.json.decode(self._client.ask("mailboxes"), type=dict[str, object]))
-
-    def __getattr__(self, name: str) -> ForeignMailbox:
+    def __getattr__(self, name: str) -> M:
         if name.startswith("_"):
             raise AttributeError(name)
         return self.get(name)
 
-    def __getitem__(self, name: str) -> ForeignMailbox:
+    def __getitem__(self, name: str) -> M:
         return self.get(name)
 
 
-class Session:
-    """What a process outside sees of a run that it has joined."""
+class ForeignMailroom(Mailboxes[ForeignMailbox]):
+    """The mailboxes of a session; see ``Mailboxes``."""
 
-    def __init__(self, run: RunDir, client: HubClient) -> None:
+    def __init__(self, client: HubClient) -> None:
+        super().__init__(partial(ForeignMailbox, client))
+        self._client = client
+
+    def names(self) -> list[str]:
+        """The names of all mailboxes."""
+        return self._client.do(requests.mailboxes())
+
+
+class JoinedRun(Generic[C]):
+    """The part of a session that needs no request to the hub."""
+
+    def __init__(self, run: RunDir, client: C) -> None:
         self._run = run
         self._client = client
-        self.mailbox = ForeignMailroom(client)
-
-    @classmethod
-    def join(
-        cls, run: str | os.PathLike[str] | None = None, workspace: str | os.PathLike[str] = "."
-    ) -> Session:
-        """Join a run by its id or directory; a process that the run started may leave it out.
-
-        Raises:
-            RunNotFoundError: There is no such run.
-            RunNotActiveError: Nobody runs it.
-            SessionFailedError: It has failed.
-        """
-        found = find_session(run, workspace)
-        return cls(found, HubClient(found))
-
-    def send_supervised(self, recipient: str, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
-        """Send a message and see to it that it arrives; the attempts go on if this process dies.
-
-        Args:
-            recipient: The name of a mailbox, or the path of a worker.
-            value: The message.
-            options: See ``bartack.messaging.SendOptions``.
-
-        Raises:
-            DeliveryError: It did not come as far as it was to, and ``on_error`` is ``raise``; ``outcome`` says why.
-            DeliveryOptionError: An option cannot be used.
-        """
-        return self.mailbox.get(mailbox_of(recipient)).send_supervised(value, **options)
-
-    def broadcast(
-        self,
-        recipients: Iterable[str],
-        value: object,
-        strategy: str = "all_or_nothing",
-        **options: Unpack[SendOptions],
-    ) -> BroadcastResult:
-        """Send a message to many mailboxes or workers.
-
-        Raises:
-            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
-            DeliveryOptionError: An option cannot be used, or a recipient is given twice.
-        """
-        return self._cast("broadcast", ask_broadcast(recipients, strategy, options), value)
-
-    def publish(
-        self, topic: str, value: object, strategy: str = "best_effort", **options: Unpack[SendOptions]
-    ) -> BroadcastResult:
-        """Send a message to every mailbox that is subscribed to a topic.
-
-        Raises:
-            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` says whom.
-            TopicNameError: There is no such topic.
-        """
-        return self._cast("publish", ask_publish(topic, strategy, options), value)
 
     @property
     def dead_letters(self) -> DeadLetterQueue:
-        """The messages that could not be delivered."""
+        """The messages that could not be delivered. Its methods block: on an asyncio loop, call them in a thread."""
         return open_letters(self._run)
 
     @property
@@ -297,28 +242,17 @@ class Session:
         """Scratch space of the session."""
         return self._run.work
 
-    @property
-    def timestamp(self) -> datetime:
-        """When the run first started."""
-        return read_timestamp(self._run)
-
     def check_failed(self) -> None:
         """Raise if the session has failed; never waits.
 
         Raises:
             SessionFailedError: It has, with the cause.
         """
-        self._client.poll()
         if self._client.failure is not None:
             raise self._client.failure
         check_session(self._run)
 
-    def wait_failed(self, timeout_s: float | None = None) -> SessionFailedError:
-        """Wait until the session fails; returns why.
-
-        Raises:
-            DeadlineExceededError: It did not within ``timeout_s``.
-        """
+    def _wait_failed(self, timeout_s: float | None) -> SessionFailedError:
         limit = None if timeout_s is None else time.monotonic() + timeout_s
         # The watch is set before the first look: a failure between the two cannot be missed.
         with open_watch(str(self._run.path)) as watch:
@@ -333,16 +267,96 @@ class Session:
                 with contextlib.suppress(FileNotFoundError):
                     watch.wait(left)
 
-    def mark_failed(self, error: BaseException | str) -> None:
-        """Fail the session for everybody; the first failure is the cause."""
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        self._client.ask("fail", Request(message=text))
 
-    def _cast(self, do: str, request: Request, value: object) -> BroadcastResult:
-        return msgspec.json.decode(self._client.ask(do, request, encode(value)), type=BroadcastResult)
+class Session(JoinedRun[HubClient]):
+    """What a process outside sees of a run that it has joined."""
+
+    def __init__(self, run: RunDir, client: HubClient) -> None:
+        super().__init__(run, client)
+        self.mailbox = ForeignMailroom(client)
+
+    @classmethod
+    def join(
+        cls, run: str | os.PathLike[str] | None = None, workspace: str | os.PathLike[str] = "."
+    ) -> Session:
+        """Join a run by its id or directory; a process that the run started may leave it out.
+
+        Raises:
+            RunNotFoundError: There is no such run.
+            RunNotActiveError: No process runs it.
+            SessionFailedError: It has failed.
+        """
+        found = find_session(run, workspace)
+        return cls(found, HubClient(found))
+
+    def send_supervised(self, recipient: str, value: object, **options: Unpack[SendOptions]) -> SendOutcome:
+        """Send a message with retries and a deadline; the attempts continue if this process dies.
+
+        Args:
+            recipient: The name of a mailbox, or the path of a worker.
+            value: The message.
+            options: See ``bartack.messaging.SendOptions``.
+
+        Raises:
+            DeliveryError: It was not delivered as required, and ``on_error`` is ``raise``; ``outcome`` has the reason.
+            DeliveryOptionError: An option cannot be used.
+        """
+        return self.mailbox.get(mailbox_of(recipient)).send_supervised(value, **options)
+
+    def broadcast(
+        self,
+        recipients: Iterable[str],
+        value: object,
+        strategy: str = "all_or_nothing",
+        **options: Unpack[SendOptions],
+    ) -> BroadcastResult:
+        """Send a message to many mailboxes or workers.
+
+        Raises:
+            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` names them.
+            DeliveryOptionError: An option cannot be used, or a recipient is given twice.
+        """
+        return self._client.do(requests.broadcast(recipients, value, strategy, options))
+
+    def publish(
+        self, topic: str, value: object, strategy: str = "best_effort", **options: Unpack[SendOptions]
+    ) -> BroadcastResult:
+        """Send a message to every mailbox that is subscribed to a topic.
+
+        Raises:
+            BroadcastError: It reached too few, and ``on_error`` is ``raise``; ``result`` names them.
+            TopicNameError: It is not a topic.
+        """
+        return self._client.do(requests.publish(topic, value, strategy, options))
+
+    @property
+    def timestamp(self) -> datetime:
+        """When the run first started."""
+        return read_timestamp(self._run)
+
+    def check_failed(self) -> None:
+        """Raise if the session has failed; never waits.
+
+        Raises:
+            SessionFailedError: It has, with the cause.
+        """
+        self._client.poll()
+        super().check_failed()
+
+    def wait_failed(self, timeout_s: float | None = None) -> SessionFailedError:
+        """Wait until the session fails; returns why.
+
+        Raises:
+            DeadlineExceededError: It did not within ``timeout_s``.
+        """
+        return self._wait_failed(timeout_s)
+
+    def mark_failed(self, error: BaseException | str) -> None:
+        """Fail the session for all processes in it; the first failure is the cause."""
+        self._client.do(requests.fail(error))
 
     def close(self) -> None:
-        """Leave; messages that are held go back."""
+        """Leave the run; held messages go back."""
         self._client.close()
 
     def __enter__(self) -> Self:
@@ -379,7 +393,7 @@ def read_timestamp(run: RunDir) -> datetime:
 
 
 def check_session(run: RunDir) -> None:
-    """Raise if a run's directory says that its session failed, or is gone. What cannot be read is a failure, too."""
+    """Raise if the session of a run has failed, or its directory is gone. An unreadable file counts as a failure."""
     try:
         text = run.failed.read_bytes()
     except FileNotFoundError:
