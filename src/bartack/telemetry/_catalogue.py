@@ -115,7 +115,7 @@ class OutboxRetried(Event, frozen=True, kw_only=True, gc=False):
 
 
 class OutboxDead(Event, frozen=True, kw_only=True, gc=False):
-    """An event is given up and kept for somebody to look at."""
+    """An event is given up and kept for inspection."""
 
     name = "outbox.dead"
 
@@ -274,7 +274,7 @@ class SupervisorEscalated(Event, frozen=True, kw_only=True, gc=False):
 
 
 class ProcessOrphanKilled(Event, frozen=True, kw_only=True, gc=False):
-    """A process ended and left others of its tree behind, which were ended; ``commands`` are their names."""
+    """A process ended and left others of its tree running; they were killed. ``commands`` are their names."""
 
     name = "process.orphan_killed"
 
@@ -296,7 +296,7 @@ class ProcessSurvivor(Event, frozen=True, kw_only=True, gc=False):
 
 
 class MonitorCreated(Event, frozen=True, kw_only=True, gc=False):
-    """Somebody watches somebody; ``active`` monitors are there now."""
+    """A monitor was made; ``active`` monitors are there now."""
 
     name = "monitor.created"
 
@@ -323,7 +323,7 @@ class MonitorCleaned(Event, frozen=True, kw_only=True, gc=False):
 
 
 class MonitorDown(Event, frozen=True, kw_only=True, gc=False):
-    """The target of a monitor ended, and its watcher was told."""
+    """The target of a monitor ended, and its watcher was notified."""
 
     name = "monitor.down"
 
@@ -337,7 +337,7 @@ class MonitorDown(Event, frozen=True, kw_only=True, gc=False):
 
 
 class MonitorLeaked(Event, frozen=True, kw_only=True, gc=False):
-    """A monitor was left behind and taken away; ``stack`` says where it was made, innermost line last."""
+    """A leaked monitor was removed; ``stack`` says where it was made, innermost line last."""
 
     name = "monitor.leaked"
 
@@ -394,7 +394,7 @@ class RunException(Event, frozen=True, kw_only=True, gc=False):
 
 
 class WorkerStart(Event, frozen=True, kw_only=True, gc=False):
-    """A worker has begun, or goes on in a resumed run. ``parent`` is the step that made it."""
+    """A worker has begun, or continues in a resumed run. ``parent`` is the step that made it."""
 
     name = "worker.start"
 
@@ -462,7 +462,7 @@ class StepException(Event, frozen=True, kw_only=True, gc=False):
 
 
 class SessionFailed(Event, frozen=True, kw_only=True, gc=False):
-    """The session failed; everybody was told ``latency_ns`` after that was decided."""
+    """The session failed; all workers were notified ``latency_ns`` after that was decided."""
 
     name = "session.failed"
 
@@ -498,7 +498,7 @@ class WaitSlow(Event, frozen=True, kw_only=True, gc=False):
 
 
 class WaitTimeout(Event, frozen=True, kw_only=True, gc=False):
-    """A wait took longer than it was allowed to. ``source`` tells where the limit comes from."""
+    """A wait took longer than it was allowed to. ``source`` says where the limit comes from."""
 
     name = "wait.timeout"
 
@@ -632,7 +632,7 @@ class BroadcastStop(Event, frozen=True, kw_only=True, gc=False):
 
 
 class TopicUnrouted(Event, frozen=True, kw_only=True, gc=False):
-    """Something was published to a topic that nobody is subscribed to."""
+    """Something was published to a topic without subscribers."""
 
     name = "topic.unrouted"
 
@@ -653,7 +653,7 @@ class DeadLetterAdded(Event, frozen=True, kw_only=True, gc=False):
 
 
 class DeadLetterRetried(Event, frozen=True, kw_only=True, gc=False):
-    """A dead letter was put back into its mailbox; ``by`` tells whether somebody asked for it."""
+    """A dead letter was put back into its mailbox; ``by`` says whether that was requested."""
 
     name = "dead_letter.retried"
 
