@@ -58,7 +58,7 @@ def base() -> Iterator[str]:
     assert remove_group(path, 30.0)
 
 
-def grounds(directory: Path) -> list[str]:
+def cgroup_trees(directory: Path) -> list[str]:
     """Where the parent programs of a tree had their groups, as they have written down; they have to be ready."""
     return (directory / "lock.tree").read_text().splitlines()
 
@@ -82,7 +82,7 @@ def test_a_tree_is_born_in_a_group_of_its_own_that_ends_with_it(
     hire: Hire, reports: Reports, tmp_path: Path, module: str
 ) -> None:
     crew = ready(hire(module))
-    (ground,) = grounds(tmp_path)
+    (cgroups,) = cgroup_trees(tmp_path)
     begin(crew, module, "everything", reports, token=7)
     found = {group_of(pid) for pid in reports.read_pids(8)}
 
@@ -91,9 +91,9 @@ def test_a_tree_is_born_in_a_group_of_its_own_that_ends_with_it(
     assert crew.wait_gone(7).survivors == []
     reports.wait_end()
     assert [group.rpartition("/bartack-")[2][9:] for group in found] == ["7"]
-    assert children(ground) == []
+    assert children(cgroups) == []
     crew.client.close()
-    assert not os.path.exists(ground)
+    assert not os.path.exists(cgroups)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_stopped_tree_is_ended_by_its_group_after_its_grace(
 
     assert crew.wait_gone().survivors == []
     reports.wait_end()
-    assert not os.path.exists(f"{grounds(tmp_path)[0]}/1")
+    assert not os.path.exists(f"{cgroup_trees(tmp_path)[0]}/1")
 
 
 @both
@@ -144,12 +144,12 @@ def test_who_was_put_into_the_group_of_a_tree_ends_with_it(
     hire: Hire, reports: Reports, tmp_path: Path, end: str
 ) -> None:
     crew = ready(hire(KEEPER))
-    (ground,) = grounds(tmp_path)
+    (cgroups,) = cgroup_trees(tmp_path)
     begin(crew, KEEPER, "plain", reports)
     (pid,) = reports.read_pids(1)
     with subprocess.Popen(["sleep", "600"]) as stranger, ExitStack() as stack:
         stack.callback(stranger.kill)
-        Path(ground, "1", "cgroup.procs").write_text(str(stranger.pid))
+        Path(cgroups, "1", "cgroup.procs").write_text(str(stranger.pid))
 
         if end == "the tree ends":
             os.kill(pid, signal.SIGTERM)
@@ -158,7 +158,7 @@ def test_who_was_put_into_the_group_of_a_tree_ends_with_it(
             crew.client.close()
 
         assert stranger.wait(BOUND_S) == -signal.SIGKILL
-    assert not os.path.exists(f"{ground}/1")
+    assert not os.path.exists(f"{cgroups}/1")
 
 
 def test_an_orphan_that_hides_everything_is_swept_away_from_the_child_that_goes_on(
@@ -183,8 +183,8 @@ def test_groups_that_a_tree_makes_for_itself_end_with_it(
     hire: Hire, reports: Reports, tmp_path: Path
 ) -> None:
     crew = ready(hire(KEEPER))
-    (ground,) = grounds(tmp_path)
-    own = f"{ground}/1/own"
+    (cgroups,) = cgroup_trees(tmp_path)
+    own = f"{cgroups}/1/own"
     inside = 'mkdir "$0" && echo 0 >"$0/cgroup.procs" && { sleep 600 & echo $$; wait; }'
     crew.client.exec(1, [["sh", "-c", inside, own]], "/", dict(os.environ), stdout=reports.writer)
     (pid,) = reports.read_pids(1)
@@ -194,14 +194,14 @@ def test_groups_that_a_tree_makes_for_itself_end_with_it(
 
     assert crew.wait_gone().survivors == []
     reports.wait_end()
-    assert children(ground) == []
+    assert children(cgroups) == []
 
 
 def test_a_killed_hub_leaves_no_process_and_no_group(
     perform: Perform, reports: Reports, tmp_path: Path, base: str
 ) -> None:
     stand_in = perform(reports, "everything", 16, base)
-    assert sorted(grounds(tmp_path)) == sorted(children(base))
+    assert sorted(cgroup_trees(tmp_path)) == sorted(children(base))
 
     stand_in.process.kill()
 
@@ -228,7 +228,7 @@ def test_what_is_left_when_all_are_killed_at_once_is_ended_by_the_next_who_start
     perform: Perform, reports: Reports, tmp_path: Path, base: str
 ) -> None:
     stand_in = perform(reports, "forgets_everything", 4, base)
-    dead = grounds(tmp_path)
+    dead = cgroup_trees(tmp_path)
     stand_in.kill_together(*ALL)
     (tmp_path / "lock.tree").unlink()
     others = Reports()
@@ -267,9 +267,9 @@ def test_what_hides_below_a_supervisor_ends_with_its_killed_parent_program(repor
             monitor(supervisor.child("hiding")) as watch,
         ):
             reports.read_pids(2)
-            assert supervisor._household is not None
-            assert supervisor._household.parent_pids is not None
-            for pid in supervisor._household.parent_pids:
+            assert supervisor._host is not None
+            assert supervisor._host.parent_pids is not None
+            for pid in supervisor._host.parent_pids:
                 os.kill(pid, signal.SIGKILL)
             await watch.down(BOUND_S)
 

@@ -40,10 +40,10 @@ OURS: Final = frozenset(
 """Variables that mean something else than a setting of ``bartack.toml``."""
 
 ALIKE: Final = 0.87
-"""So much like the variable of a setting is one that is a slip, and not somebody's own."""
+"""A variable that is this similar to that of a setting is a typing error, not the user's own."""
 
 _NAMED: Final = ("BARTACK_AGENTS_", "BARTACK_MAILBOXES_")
-"""Sections with names that another project may have: what is for one of those is no mistake here."""
+"""Sections with names that another project may have: a variable for one of those is not a mistake here."""
 
 
 class Override(NamedTuple):
@@ -74,14 +74,14 @@ def find_strays(environ: Mapping[str, str], settings: Iterable[KeyPath]) -> Iter
     for name in left:
         near = None if name in known else _nearest(name, known, sections)
         if near is not None:
-            told = f"did you mean {near}?" if near else "bartack.toml has no such setting"
+            hint = f"did you mean {near}?" if near else "bartack.toml has no such setting"
             yield SettingProblem(
-                place=name, problem=f"it does not override a setting; {told}", suggestion=near
+                place=name, problem=f"it does not override a setting; {hint}", suggestion=near
             )
 
 
 def _nearest(name: str, known: set[str], sections: set[str]) -> str | None:
-    """What a variable that nobody knows may be meant to be; nothing if it is somebody's own."""
+    """What an unknown variable may be meant to be; nothing if it is the user's own."""
     section = max((prefix for prefix in sections if name.startswith(prefix)), key=len, default="")
     keys = [other.removeprefix(section) for other in sorted(known) if other.startswith(section)]
     owned = bool(section) and section not in _NAMED

@@ -1,7 +1,7 @@
 """The settings of a project, from ``bartack.toml`` at the top of the workspace. Every key is optional.
 
 What the file says is overridden by ``BARTACK_SECTION_KEY`` in the environment, and that by ``--set section.key=value``. A key that
-nobody knows is an error, with the nearest name that there is.
+is not known is an error, with the nearest known name.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _OF_OTHERS: Final = 0o022
 
 
 class TelemetryConfig(msgspec.Struct, forbid_unknown_fields=True):
-    """Who is told what happens."""
+    """Receives what happens."""
 
     otel: bool = False
     """Make spans and metrics of everything, for OpenTelemetry."""
@@ -200,18 +200,18 @@ def find_workspace(project: Path, environ: Mapping[str, str] | None = None) -> P
     file = project / CONFIG_FILE
     if not file.is_file():
         return project
-    told = _told_workspace(_load_places(file), os.environ if environ is None else environ)
-    place = project / told
+    workspace = _written_workspace(_load_places(file), os.environ if environ is None else environ)
+    place = project / workspace
     if not place.is_dir():
-        raise ConfigError(f"{CONFIG_FILE}: project.workspace", f"there is no directory {told!r}")
-    return project if told == "." else place
+        raise ConfigError(f"{CONFIG_FILE}: project.workspace", f"there is no directory {workspace!r}")
+    return project if workspace == "." else place
 
 
-def _told_workspace(table: Mapping[str, object], environ: Mapping[str, str]) -> str:
+def _written_workspace(table: Mapping[str, object], environ: Mapping[str, str]) -> str:
     section = table.get("project")
     written = cast("dict[str, object]", section).get("workspace") if isinstance(section, dict) else None
-    told = environ.get("BARTACK_PROJECT_WORKSPACE") or written
-    return told if isinstance(told, str) and told.strip() else "."
+    workspace = environ.get("BARTACK_PROJECT_WORKSPACE") or written
+    return workspace if isinstance(workspace, str) and workspace.strip() else "."
 
 
 def _settings_file(workspace: Path, environ: Mapping[str, str]) -> Path:
@@ -224,11 +224,11 @@ def _settings_file(workspace: Path, environ: Mapping[str, str]) -> Path:
         file = above / CONFIG_FILE
         if file.is_file():
             try:
-                told = _told_workspace(_load_places(file), environ)
+                written = _written_workspace(_load_places(file), environ)
             except UntrustedError:
                 # The workspace was named, so what another user put above it has no say.
                 return here
-            return file if (above / told).resolve() == place else here
+            return file if (above / written).resolve() == place else here
     return here
 
 
@@ -278,7 +278,7 @@ def find_state_dir(workspace: Path, environ: Mapping[str, str] | None = None) ->
 
 
 def keep_sets(run_dir: Path, sets: Sequence[str]) -> None:
-    """Keep the settings that were given for a run; later ones stand behind earlier ones, and count.
+    """Keep the settings that were given for a run; later ones stand after earlier ones, and count.
 
     They are kept for good: only who has read the settings with them, and owns the run, may do this.
     """
@@ -345,8 +345,8 @@ class Reading:
         first, *more = self.problems
         if more:
             problems = "problem" if len(more) == 1 else "problems"
-            told = f"{first.problem} ({len(more)} more {problems}: bartack check lists all)"
-            first = msgspec.structs.replace(first, problem=told)
+            problem = f"{first.problem} ({len(more)} more {problems}: bartack check lists all)"
+            first = msgspec.structs.replace(first, problem=problem)
         raise first.error
 
     def _take(self, name: str, given: object) -> None:
@@ -407,10 +407,10 @@ def read_settings(
         sets: Settings that override everything, each ``section.key=value``.
         environ: The environment; that of this process by default.
         shown: What the file is called where it is blamed.
-        everywhere: Look at the sections of tracking, too, whose problems stop nobody.
+        everywhere: Look at the sections of tracking, too, whose problems are only warnings.
 
     Raises:
-        ConfigError: The file is no TOML, or one of ``sets`` is no assignment.
+        ConfigError: The file is not TOML, or one of ``sets`` is not an assignment.
     """
     environ = os.environ if environ is None else environ
     source, table = _load(_settings_file(workspace, environ), shown)
@@ -451,7 +451,7 @@ def _load(file: Path, shown: str = CONFIG_FILE) -> tuple[str, dict[str, object]]
     """The text of a file with settings, and what it says; nothing if it is not there.
 
     Raises:
-        ConfigError: It is no TOML.
+        ConfigError: It is not TOML.
         UntrustedError: Another user made it or can change it.
     """
     source = ""
@@ -467,13 +467,13 @@ def _load(file: Path, shown: str = CONFIG_FILE) -> tuple[str, dict[str, object]]
     except RecursionError:
         raise ConfigError(shown, "it is not TOML: too many brackets inside each other") from None
     except tomllib.TOMLDecodeError as error:
-        told, _, at = str(error).rpartition(" (at ")
+        problem, _, at = str(error).rpartition(" (at ")
         place = ":".join(re.findall(r"\d+", at)) or str(source.rstrip().count("\n") + 1)
-        raise ConfigError(f"{shown}:{place}", f"it is not TOML: {told}") from None
+        raise ConfigError(f"{shown}:{place}", f"it is not TOML: {problem}") from None
 
 
 def _load_places(file: Path) -> dict[str, object]:
-    """What a file with settings says; if it is no TOML, as far as it says on lines of their own where things are."""
+    """What a file with settings says; if it is not TOML, what can be read of it line by line."""
     try:
         return _load(file)[1]
     except ConfigError:
@@ -502,7 +502,7 @@ def _put(table: dict[str, object], setting: Sequence[str], text: str) -> None:
 
 
 def _value(setting: str, text: str) -> object:
-    """A value as TOML writes it; a text where the setting is one, or where it is no TOML."""
+    """A value as TOML writes it; a text where the setting is one, or where it is not TOML."""
     if _is_text(setting):
         return text.strip('"')
     try:

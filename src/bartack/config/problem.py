@@ -22,7 +22,7 @@ class SettingProblem(msgspec.Struct, frozen=True, kw_only=True):
         problem: What is wrong.
         code: The code of the error that it is.
         setting: The setting, ``tasks[0].goal``; empty if it is none.
-        file: The file with the settings; empty if somebody else is to blame.
+        file: The file with the settings; empty if the cause is elsewhere.
         line: The line, from 1; 0 if it is in no line.
         column: The column, from 1; 0 likewise.
         suggestion: The nearest name or value that there is; empty if none is near.

@@ -56,7 +56,7 @@ class ProjectConfig(Section, frozen=True):
 
 
 class RedactionConfig(Section, frozen=True, rename={"exempt": "except"}):
-    """The section ``redaction``: which variables are secrets that nobody else may see.
+    """The section ``redaction``: which variables are secrets.
 
     Attributes:
         names: Names that are secret although they do not look like it.
@@ -139,10 +139,10 @@ class PipelineConfig(Section, frozen=True):
         max_spec_rounds: How often the spec maintainer may want changes.
         max_rounds: How often the builder is commanded for one task, in all.
         on_limit: What happens at a bound: the run fails, or a person is asked; ``auto`` asks on a terminal.
-        on_task_failure: Whether the other tasks go on when one fails.
+        on_task_failure: Whether the other tasks continue when one fails.
         version_pinning: What is done about an answer that saw other files.
         roles: Which agent plays which role, where several could.
-        prompts: For agents that know prompts only: the file with what they are told, by action.
+        prompts: For agents that know prompts only: the file with the prompts, by action.
     """
 
     review: bool = True
@@ -243,7 +243,7 @@ class IntakeConfig(Section, frozen=True):
     """The section ``intake``: how an instruction becomes tasks.
 
     Attributes:
-        max_candidates: How many files that may hold a plan an agent is told of.
+        max_candidates: How many files that may hold a plan are named to an agent.
         max_rounds: How often the agent is commanded.
         require_plan: Whether there has to be such a file.
         prefer: Files that are likely to be the plan.

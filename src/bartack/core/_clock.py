@@ -14,7 +14,7 @@ class Clock(Protocol):
     """Two readings of time. The first may jump, the second only goes forward."""
 
     def now_us(self) -> int:
-        """Microseconds since 1970, UTC. Somebody may set this clock, also backwards."""
+        """Microseconds since 1970, UTC. This clock may be set, also backwards."""
         ...
 
     def monotonic_ns(self) -> int:

@@ -23,7 +23,7 @@ _TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
 
 
 def is_disk_trouble(error: BaseException | None) -> bool:
-    """Whether the disk is full, read-only or broken: nothing that the same act, done again, would mend."""
+    """Whether the disk is full, read-only or broken: doing the same again would not help."""
     return isinstance(error, OSError) and error.errno in _TROUBLE
 
 
@@ -117,7 +117,7 @@ class RealDisk:
 
     def open(self, path: str, *, write: bool = False, create: bool = False, exclusive: bool = False) -> int:
         """See ``Disk.open``."""
-        # Without O_NONBLOCK, reading a named pipe would wait for somebody who writes; files do not care.
+        # Without O_NONBLOCK, reading a named pipe would wait for a writer; on files the flag has no effect.
         flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR if write else os.O_RDONLY | os.O_NONBLOCK)
         if create or exclusive:
             flags |= os.O_CREAT
@@ -229,19 +229,19 @@ def _best_way_to_ask() -> Asking:
 def birth_of(path: str | os.PathLike[str]) -> int | None:
     """When a file or directory was made, in microseconds since 1970; ``None`` where that is not known.
 
-    Unlike all its other times, nobody can set it.
+    Unlike all its other times, it cannot be set.
     """
     try:
         from bartack.core._statx import ask_birth  # noqa: PLC0415 - ctypes is slow to import
     except (ImportError, AttributeError):
-        # Not Linux, or an old C library. macOS tells it with every stat.
+        # Not Linux, or an old C library. macOS reports it with every stat.
         born = getattr(os.lstat(path), "st_birthtime", None)
         return None if born is None else int(born * 1_000_000)
     return ask_birth(os.fsencode(path))
 
 
 def write_all(disk: Disk, fd: int, data: bytes, offset: int) -> None:
-    """Write all of ``data`` at ``offset``, going on after short writes."""
+    """Write all of ``data`` at ``offset``, continuing after short writes."""
     view = data
     while view:
         taken = disk.write(fd, view, offset)

@@ -1,7 +1,7 @@
 """What the operating system knows of an open file, asked without making the file's next sync slower.
 
-A plain ``fstat`` asks for the file's times as well. Linux kernels since 6.13 keep a time that somebody has asked for exact:
-the next write then has a new one to record, and the sync behind it to write. For a file that is written in place and asked
+A plain ``fstat`` asks for the file's times as well. Linux kernels since 6.13 keep a time that was asked for exact:
+the next write then has a new one to record, and the sync after it to write. For a file that is written in place and asked
 about in every commit that is all the difference between a sync with and without metadata. ``statx`` (``_statx.py``) leaves
 the times out.
 """

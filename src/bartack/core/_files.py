@@ -131,7 +131,7 @@ def make_file(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: str | Path) -> Generator[None]:
-    """What the operating system refuses is told of this file, not of the temporary one that is to become it."""
+    """Errors of the operating system name this file, not the temporary one that is to become it."""
     try:
         yield
     except OSError as error:

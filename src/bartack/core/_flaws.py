@@ -1,4 +1,4 @@
-"""What is wrong with a value that somebody wrote down, such as a table of settings: everything, not only the first thing.
+"""What is wrong with a value that a person wrote, such as a table of settings: everything, not only the first thing.
 
 ``msgspec`` says whether a value is of a type and stops at the first thing that is not. This walks a value side by side with its
 type, asks ``msgspec`` about each small part, and adds the nearest name that there is.
@@ -49,7 +49,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def unknown_name(path: KeyPath, given: str, known: Sequence[str], problem: str) -> Flaw:
-    """The flaw of a name that nobody knows, with the nearest one that there is, or all of them."""
+    """The flaw of an unknown name, with the nearest known one, or all of them."""
     from difflib import get_close_matches  # noqa: PLC0415 - only who makes a mistake needs it
 
     near = get_close_matches(given, known, 1)
@@ -123,7 +123,7 @@ def _key_flaws(key: str, wanted: object, path: KeyPath) -> list[Flaw]:
 
 
 def _whole(value: object, wanted: object, path: KeyPath) -> Iterator[Flaw]:
-    """What is wrong with a value as a whole, or with a part of it that only ``msgspec`` can tell."""
+    """What is wrong with a value as a whole, or with a part of it that only ``msgspec`` can find."""
     import msgspec  # noqa: PLC0415 - see above
 
     choices = _choices(wanted)
@@ -134,21 +134,21 @@ def _whole(value: object, wanted: object, path: KeyPath) -> Iterator[Flaw]:
     try:
         msgspec.convert(value, type=cast("type[object]", wanted))
     except msgspec.ValidationError as error:
-        told, _, place = str(error).partition(" - at ")
-        if not place and "matching regex" in told:
-            told = _described(wanted, told)
-        yield Flaw((*path, *_parts(place)), told)
+        problem, _, place = str(error).partition(" - at ")
+        if not place and "matching regex" in problem:
+            problem = _described(wanted, problem)
+        yield Flaw((*path, *_parts(place)), problem)
     except ConfigError as error:  # the type has a rule of its own, and names the key by its end
         yield Flaw((*path, error.setting.rpartition(".")[2]), error.problem)
 
 
-def _described(wanted: object, told: str) -> str:
+def _described(wanted: object, problem: str) -> str:
     """What a type wants, in the words of its description: a regular expression is for machines."""
     import msgspec  # noqa: PLC0415 - see above
 
     metas = [part for part in typing.get_args(wanted)[1:] if isinstance(part, msgspec.Meta)]
     words = next((meta.description for meta in metas if meta.description), None)
-    return told if words is None else f"it has to be {words}"
+    return problem if words is None else f"it has to be {words}"
 
 
 def _choices(wanted: object) -> list[str]:

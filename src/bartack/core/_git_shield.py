@@ -41,7 +41,7 @@ def shield(folder: str) -> None:
 
 
 def make_repository(folder: str) -> bool:
-    """Make a directory a repository of its own, so that ``git clean`` around it spares it; tell whether it is one."""
+    """Make a directory a repository of its own, so that ``git clean`` around it spares it; return whether it is one."""
     if os.path.lexists(os.path.join(folder, ".git")):
         return True
     # Hooks and other files that the person has for new repositories have no use here.
@@ -59,7 +59,7 @@ def _is_in_repository(folder: str) -> bool:
 
 
 def _exclude(folder: str) -> bool:
-    """Have the repository around a directory ignore it; tell whether it does."""
+    """Have the repository around a directory ignore it; return whether it does."""
     place, name = os.path.split(os.path.abspath(folder))
     if _is_ignored(place, name):
         return True

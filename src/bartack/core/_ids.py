@@ -1,4 +1,4 @@
-"""Names for runs, and tokens that nobody can guess.
+"""Names for runs, and tokens that cannot be guessed.
 
 A run id is ``run-YYYYMMDD-HHMMSS-<8 hex>`` in UTC. Five of the hex digits are the microsecond within the
 second and three are random, so ids sort by time, also inside a second. Two processes may still draw the same
@@ -79,7 +79,7 @@ def claim_run_dir(
 
     Args:
         parent: Where the directories of runs are.
-        clock: Tells the time that is part of the id.
+        clock: The time that is part of the id.
         random: The random part of the id.
         batch: What the directory becomes durable with; otherwise that is left to the caller.
 
@@ -101,5 +101,5 @@ def claim_run_dir(
 
 
 def new_token() -> str:
-    """A secret nobody can guess: 32 random bytes as 64 hex digits."""
+    """A secret that cannot be guessed: 32 random bytes as 64 hex digits."""
     return os.urandom(32).hex()

@@ -92,7 +92,7 @@ def _plain_list(members: list[object]) -> list[object]:
 
 
 def _plain_float(value: float) -> float:
-    # Between these bounds everybody writes a fraction as JavaScript does, and a whole number as an integer.
+    # Between these bounds all writers format a fraction as JavaScript does, and a whole number as an integer.
     if value.is_integer():
         if -INT_LIMIT <= value <= INT_LIMIT:
             return int(value)

@@ -1,6 +1,6 @@
 """Paths from outside that have to stay below a directory.
 
-``safe_join`` checks a path by name: right for messages, for configuration and for files nobody else touches
+``safe_join`` checks a path by name: right for messages, for configuration and for files that only this program touches
 meanwhile. ``open_below`` checks while it opens, so that a symbolic link made between check and use leads
 nowhere either.
 """
@@ -69,7 +69,7 @@ def _refuse_circle(path: Path, relative: str) -> None:
     try:
         os.stat(path)
     except OSError as error:
-        # Every other failure says that the path is not there, or not readable, which is no danger.
+        # Every other failure says that the path is not there, or not readable, which is harmless.
         if error.errno == errno.ELOOP:
             raise UnsafePathError(relative, "a symbolic link leads in a circle") from None
 

@@ -6,7 +6,7 @@ Values shorter than six characters are left alone: they are rarely secrets, and 
 nonsense of every text.
 
 A redactor knows only the values it was given. A secret that reaches a program in another way is found only if
-it stands under a secret name in a mapping, or, where ``hide_lines`` is used, behind one: ``NAME=value``.
+it stands under a secret name in a mapping, or, where ``hide_lines`` is used, after one: ``NAME=value``.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Redactor:
         return self._pattern_in_bytes.sub(lambda found: self._names_in_bytes[found[0]], data)
 
     def hide_lines(self, data: bytes) -> bytes:
-        """Like ``redact_bytes``, for lines that somebody writes: what stands behind a secret name is ``***``, known or not.
+        """Like ``redact_bytes``, for lines that people write: the text after a secret name is ``***``, known or not.
 
         A name is one that a variable may have, in capitals, and stands before ``=``, ``:`` or as the member of a JSON object.
         """
@@ -163,7 +163,7 @@ class Redactor:
     def redact_value(self, value: object) -> object:
         """A copy of a JSON value with every known secret replaced, in values and in keys.
 
-        What stands under a secret name is replaced as a whole by ``***``, also if it is no known secret. Left
+        What stands under a secret name is replaced as a whole by ``***``, also if it is not a known secret. Left
         as they are: null and booleans, the keys of steps (``ik:…``), and anything under the bare name
         ``key``, which names a thing far more often than it opens one.
         """

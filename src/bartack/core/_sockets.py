@@ -16,7 +16,7 @@ from bartack.errors import PeerRefusedError, UnsafeSocketError
 SOCKET_LIMIT: Final = 100
 """The longest path a socket is bound to as it is; a longer one goes through a link."""
 STALE_S: Final = 3600.0
-"""A socket that nobody listens to is left alone for so long: whoever made it may be about to."""
+"""A socket without a listener is left alone for this time: its maker may be about to listen."""
 _AT_ONCE: Final = 256
 
 
@@ -24,7 +24,7 @@ def socket_place(path: str) -> str:
     """Where the socket that is known by a path is made: there or, if that is too long, in a directory of this user's alone.
 
     Raises:
-        PeerRefusedError: That directory is somebody else's, or others can enter it.
+        PeerRefusedError: That directory belongs to another user, or others can enter it.
     """
     if len(os.fsencode(path)) <= SOCKET_LIMIT:
         return path
@@ -59,7 +59,7 @@ def _is_private(facts: os.stat_result) -> bool:
 
 
 def clear_sockets(place: str) -> None:
-    """Remove sockets beside this one whose makers were killed: whoever is killed leaves his behind."""
+    """Remove sockets beside this one whose makers were killed and could not remove them."""
     folder = os.path.dirname(place)
     before = time.time() - STALE_S
     with contextlib.suppress(OSError), os.scandir(folder) as found:

@@ -39,7 +39,7 @@ def trusted_owners() -> frozenset[int]:
 def check_settings(file: str | os.PathLike[str]) -> None:
     """Raise unless a file with settings, and the directory that it is in, can be changed by trusted users only.
 
-    A file that is not there is fine. A group that can write is fine, too: whoever shares a project shares its programs.
+    A file that is not there is fine. A group that can write is fine, too: those who share a project share its programs.
 
     Raises:
         UntrustedError: Another user made it or can replace it, and the directory is not trusted.
@@ -54,7 +54,7 @@ def check_settings(file: str | os.PathLike[str]) -> None:
 
 
 def check_private(directory: str | os.PathLike[str]) -> None:
-    """Raise unless a directory with runs belongs to a trusted user and nobody else can change what is in it.
+    """Raise unless a directory with runs belongs to a trusted user and no other user can change what is in it.
 
     A directory that is not there is fine. A symbolic link in its place leads somewhere that its owner did not name.
 

@@ -1,7 +1,7 @@
 """Waiting for a change in a directory, by the best means the operating system has.
 
-inotify on Linux, kqueue on macOS and the BSDs, otherwise a look ten times a second. A watch tells *that*
-something changed and never what: whoever waits looks for himself. Open the watch first, then look, then wait,
+inotify on Linux, kqueue on macOS and the BSDs, otherwise a look ten times a second. A watch reports *that*
+something changed and never what: the waiter has to look. Open the watch first, then look, then wait,
 and no change is missed.
 
 None of these means sees what another machine does on a network file system, except the look ten times a
@@ -41,7 +41,7 @@ class Watch(Protocol):
         too.
 
         Raises:
-            FileNotFoundError: The directory is gone, and an earlier call has told so.
+            FileNotFoundError: The directory is gone, and an earlier call has reported it.
         """
         ...
 
@@ -75,7 +75,7 @@ def open_watch(path: str, *, kind: WatchKind | None = None) -> Watch:
     try:
         return _open_kind(path, _best_kind())
     except OSError:
-        # A system that has inotify allows only so many: then it is better to look than to fail. Looking fails
+        # A system that has inotify allows a limited number: then it is better to look than to fail. Looking fails
         # by itself where there is no directory to look at.
         return _PollWatch(path)
 
@@ -155,7 +155,7 @@ _Look = dict[str, tuple[int, int, int, int]]
 
 
 def _look(path: str) -> _Look | None:
-    """What tells one state of a directory from the next; ``None`` if the directory is gone."""
+    """Distinguishes one state of a directory from the next; ``None`` if the directory is gone."""
     found: _Look = {}
     try:
         for name in os.listdir(path):
@@ -201,7 +201,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class _InotifyWatch(_Closing):
-    """Is told by the Linux kernel."""
+    """Notified by the Linux kernel."""
 
     kind: WatchKind = "inotify"
 
@@ -269,7 +269,7 @@ if sys.platform != "linux" and sys.platform != "win32":
         return _KqueueWatch(path)
 
     class _KqueueWatch(_Closing):
-        """Is told by the BSD kernel, which wants a descriptor of the directory and of each file in it."""
+        """Notified by the BSD kernel, which needs a descriptor of the directory and of each file in it."""
 
         kind: WatchKind = "kqueue"
 
@@ -321,7 +321,7 @@ if sys.platform != "linux" and sys.platform != "win32":
             try:
                 fd = os.open(os.path.join(self._path, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             except OSError:
-                return  # gone again, or not ours to read: the directory still tells when its name changes
+                return  # gone again, or not ours to read: the directory still reports when its name changes
             self._files[name] = fd
             self._register(fd)
 

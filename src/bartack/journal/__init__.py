@@ -1,7 +1,7 @@
 """The append-only truth of a run: what is acknowledged is never lost, and never changed.
 
-``open_journal`` owns the journal in a directory, ``open_reader`` reads or follows one that somebody else may own.
-``Journal`` is the contract behind them; ``bartack.testing.JournalContract`` checks it on any engine.
+``open_journal`` owns the journal in a directory, ``open_reader`` reads or follows one that another process may own.
+``Journal`` is their contract; ``bartack.testing.JournalContract`` checks it on any engine.
 """
 
 from bartack.journal._blobs import FileBlobs

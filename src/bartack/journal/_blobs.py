@@ -1,7 +1,7 @@
 """Large values in files named by their content: ``blobs/<2 hex>/<62 hex>``.
 
 A blob is written to a temporary name, synced and renamed, so a name is there only with its whole content. The same content has
-the same name and is written once. Blobs are removed only by ``collect``, which runs while nobody owns the journal.
+the same name and is written once. Blobs are removed only by ``collect``, which runs while no process owns the journal.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FileBlobs:
         self._settle_folder(self.directory)
         self._settle_folder(shelf)
         if self._holds(ref):
-            # Whoever wrote it may have died before the name was durable.
+            # Its writer may have died before the name was durable.
             self._disk.sync_dir(shelf)
             return True
         replace_file(path, content, disk=self._disk)

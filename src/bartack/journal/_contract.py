@@ -7,7 +7,7 @@ An engine keeps these promises, and ``bartack.testing.JournalContract`` checks e
 - there is one owner at a time, and one that lost its ownership acknowledges nothing more;
 - a commit that fails leaves an unknown outcome, so it poisons the journal: the owner opens it again and looks.
 
-Read ``_file.py`` next for the engine behind a run's directory.
+Read ``_file.py`` next for the engine of a run's directory.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     value: bytes | None = None
     ref: BlobRef | None = None
     sound: bool = False
-    """Whoever made it knows that all of it is JSON: it was encoded there, or checked when it came in."""
+    """The caller guarantees that all of it is JSON: it was encoded there, or checked when it came in."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -104,7 +104,7 @@ class Loss(msgspec.Struct, frozen=True):
 
 
 class JournalReader(Protocol):
-    """Reads a journal that somebody else may own. Takes no lock and changes nothing."""
+    """Reads a journal that another process may own. Takes no lock and changes nothing."""
 
     def read(self, from_seq: int = 1) -> Iterator[Entry]:
         """The entries that are there now, from ``from_seq`` on, in order."""

@@ -121,8 +121,8 @@ def open_journal(
         durability: What an acknowledged entry survives.
         at_least: A place known to have been acknowledged; a journal that ends before it has lost entries.
         disk: Where it is kept; the operating system's files by default.
-        clock: Tells the time of entries.
-        telemetry: Told of openings, commits, recovery and poison.
+        clock: The time of entries.
+        telemetry: Receives openings, commits, recovery and poison.
         each: Gets every entry that is there, in order, while the journal is judged: who needs them all reads the file only once.
             If opening fails, what it got is worth nothing.
         veil: Hides the secrets in what is written, and puts them back into what is read.
@@ -131,7 +131,7 @@ def open_journal(
         check_blobs: Read every large value that an entry refers to before anything is changed.
 
     Raises:
-        JournalLockedError: Somebody else owns it.
+        JournalLockedError: Another process owns it.
         JournalCorruptError: It is damaged where it was acknowledged already; nothing was changed.
         JournalLostError: Acknowledged entries at its end are missing; nothing was changed.
         BlobMissingError: A large value is not there; nothing was changed. Only with ``check_blobs``.

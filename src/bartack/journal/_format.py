@@ -1,4 +1,4 @@
-r"""The lines of a journal file: how they are written, and how a file is told intact, torn or corrupt.
+r"""The lines of a journal file: how they are written, and how an intact file is distinguished from a torn and a corrupt one.
 
 One line is the atomic unit::
 
@@ -30,12 +30,12 @@ OPENED: Final = "journal.opened"
 INTERRUPTED: Final = "journal.interrupted"
 CRC_SIZE: Final = len(b',"crc":"00000000"}')
 CHUNK: Final = 1 << 16
-"""How much is read at once; reading can begin about this often. (Larger ones are no faster, and one entry costs more.)"""
+"""How much is read at once; reading can begin about this often. (Larger ones are not faster, and one entry costs more.)"""
 LONGEST: Final = 1 << 25
 """No line that is written comes near this length. (A group of entries takes at most half of it.)"""
 
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding a line raises that is no entry although its checksum is right."""
+"""What decoding raises for a line that is not an entry although its checksum is right."""
 
 _HEAD = re.compile(
     rb'\{"seq":([0-9]{1,18}),"c":([0-9]{1,18}),"at":-?[0-9]{1,19},'
@@ -143,7 +143,7 @@ class Scanner:
         return b"".join(self._parts)
 
     def look_again(self) -> None:
-        """Forget what stands behind the last intact line: the caller will feed it again from ``offset`` on."""
+        """Forget what follows the last intact line: the caller will feed it again from ``offset`` on."""
         self.problem = ""
         self._parts = []
 
@@ -225,11 +225,11 @@ def _without_blank_end(text: bytes) -> bytes:
 
 
 def judge(scanner: Scanner, chunks: Iterable[bytes], problem: str) -> Damage | None:
-    """What stands behind the last intact line: nothing (or blank lines), a torn tail, or corruption.
+    """What follows the last intact line: nothing (or blank lines), a torn tail, or corruption.
 
     Args:
         scanner: As it stood when a line failed, or when the file ended.
-        chunks: The bytes of the file behind what the scanner was fed.
+        chunks: The bytes of the file after what the scanner was fed.
         problem: Why the line failed.
     """
     found = False
@@ -256,13 +256,13 @@ def _physical_lines(rest: bytes, chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
-    """Whether ``text`` is, or ends with, a valid line of a commit that began behind ``seq``.
+    """Whether ``text`` is, or ends with, a valid line of a commit that began after ``seq``.
 
-    A damaged newline leaves two lines in one text, so a line is also looked for inside it: behind one that is intact but
+    A damaged newline leaves two lines in one text, so a line is also looked for inside it: after one that is intact but
     for its newline, and, where more is damaged, at the first few places that look like a beginning. (Data may quote
     any number of lines, and to try them all would take for ever.)
     """
-    if any(_is_later_behind_intact(text, seed, seq) for seed in seeds):
+    if any(_is_later_after_intact(text, seed, seq) for seed in seeds):
         return True
     for head in islice(_HEAD.finditer(text), 4):
         if int(head[2]) <= seq:
@@ -274,17 +274,17 @@ def _is_later(text: bytes, seeds: set[int], seq: int) -> bool:
     return False
 
 
-def _is_later_behind_intact(text: bytes, seed: int, seq: int) -> bool:
+def _is_later_after_intact(text: bytes, seed: int, seq: int) -> bool:
     view, crc, done = memoryview(text), seed, 0
     for tail in _TAIL.finditer(text):
         crc = crc32(view[done : tail.start()], crc)
         done = tail.start()
         if crc == int(tail[1], 16):
-            behind = text[tail.end() + 1 :]
-            head = _HEAD.match(behind)
+            rest = text[tail.end() + 1 :]
+            head = _HEAD.match(rest)
             if head is None:
                 return False
-            return (int(head[2]) > seq and _fits(behind, crc)) or _is_later_behind_intact(behind, crc, seq)
+            return (int(head[2]) > seq and _fits(rest, crc)) or _is_later_after_intact(rest, crc, seq)
     return False
 
 
@@ -294,7 +294,7 @@ def _fits(text: bytes, seed: int) -> bool:
 
 
 def _seeds_behind(text: bytes, seed: int | None) -> set[int]:
-    """The CRCs a line behind ``text`` may be seeded with: the stored one and, if the damage hit just that, the true one."""
+    """The CRCs a line after ``text`` may be seeded with: the stored one and, if the damage hit just that, the true one."""
     tail = _TAIL.fullmatch(text, max(len(text) - CRC_SIZE, 0))
     seeds = {int(tail[1], 16)} if tail else set[int]()
     if seed is not None:
@@ -314,7 +314,7 @@ def is_sealed(text: bytes, seed: int) -> bool:
 
 
 def format_of(first_line: bytes) -> int | None:
-    """The format a journal says it has in its first line; ``None`` if this is no journal."""
+    """The format a journal says it has in its first line; ``None`` if this is not a journal."""
     try:
         line = _decode_envelope(first_line)
         return _decode_opened(line.data).format if line.kind == OPENED and line.seq == 1 else None

@@ -1,9 +1,9 @@
 """Many appenders, one sync: collects what is staged during a turn of a loop and commits it at the turn's end.
 
-``GroupCommit`` belongs to whoever drives a loop and wants callbacks; ``AsyncAppender`` is the same for asyncio tasks.
+``GroupCommit`` is for the driver of a loop, with callbacks; ``AsyncAppender`` is the same for asyncio tasks.
 
 Commits run inline, on the loop's own thread: handing one to a thread and back costs more than a sync of a good disk. Only
-while syncs are slow does a writer thread take over, so that a loop with a slow disk goes on serving.
+while syncs are slow does a writer thread take over, so that a loop with a slow disk continues to serve.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class GroupCommit:
         return self._wake_r
 
     def collect(self) -> None:
-        """Tell the appenders of a commit that the writer thread finished, and begin the next."""
+        """Notify the appenders of a commit that the writer thread finished, and begin the next."""
         if self._writer is None:
             return
         with suppress(BlockingIOError):  # asked without being woken
@@ -95,7 +95,7 @@ class GroupCommit:
             self.flush()
 
     def close(self) -> None:
-        """Commit everything that waits, tell every appender, and end the thread. Nothing more is taken."""
+        """Commit everything that waits, notify every appender, and end the thread. Nothing more is accepted."""
         if self._closed:
             return
         self._closed = True
@@ -118,7 +118,7 @@ class GroupCommit:
         try:
             error, took = _commit(self._journal)
         except BaseException:
-            # An interruption has poisoned the journal: whoever flushes next tells them so.
+            # An interruption has poisoned the journal: the next flush notifies them.
             self._waiting = waiting + self._waiting
             raise
         self._slow = took > self._slow_s
@@ -140,19 +140,19 @@ def _commit(journal: Journal) -> tuple[JournalError | None, float]:
 
 
 def _tell(waiting: list[Done], error: JournalError | None) -> None:
-    """Tell every one of them; what one raises must not keep the news from the others."""
+    """Notify all of them; an error in one callback must not keep the others from being called."""
     failed: Exception | None = None
     for done in waiting:
         try:
             done(error)
-        except Exception as problem:  # noqa: BLE001 - raised below, when all are told
+        except Exception as problem:  # noqa: BLE001 - raised below, when all are notified
             failed = failed or problem
     if failed is not None:
         raise failed
 
 
 class _Writer:
-    """A thread that commits when told to, one commit at a time."""
+    """A thread that commits on request, one commit at a time."""
 
     def __init__(self, journal: Journal, wake: int) -> None:
         self.busy = False

@@ -1,6 +1,6 @@
 """How far a journal had got, kept outside it: the high-water mark in the lock file.
 
-A journal whose end was cut off or overwritten looks like one whose last line is torn. The mark tells them apart: an owner writes
+A journal whose end was cut off or overwritten looks like one whose last line is torn. The mark distinguishes them: an owner writes
 it after every commit, before that commit is acknowledged, so a journal that holds less than its mark has lost acknowledged
 entries. The mark itself is not synced. It survives the death of every process; a power cut may take back its newest state, and
 then it knows less than the journal, never more.

@@ -19,7 +19,7 @@ _SLOTS: Final = 2
 
 
 class FileLock:
-    """A held lock; closing it lets go.
+    """A held lock; closing releases it.
 
     Attributes:
         fd: The open file.
@@ -34,11 +34,11 @@ class FileLock:
 
     @property
     def is_named(self) -> bool:
-        """Whether the file still has its name: once it is removed, somebody else can lock another one."""
+        """Whether the file still has its name: once it is removed, another process can lock a new one."""
         return self._disk.all_named(self.fd)
 
     def note(self, seq: int, crc: int) -> None:
-        """Keep how far the journal has got. Best effort: a mark that cannot be written stays behind, and says less."""
+        """Keep how far the journal has got. Best effort: a mark that cannot be written stays at an earlier place."""
         slot = self._slot = 3 - self._slot
         try:
             self._disk.write(self.fd, encode_slot(seq, crc), slot * SLOT_SIZE)

@@ -29,7 +29,7 @@ from bartack.journal._stage import Stage
 
 
 class MemoryStore:
-    """What a memory journal leaves behind when it is closed."""
+    """What a memory journal leaves when it is closed."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -77,7 +77,7 @@ class MemoryJournal:
     Args:
         store: What an earlier owner left; a new one by default.
         take_over: Become the owner even if there is one, which then has lost the journal.
-        clock: Tells the time of entries.
+        clock: The time of entries.
 
     Raises:
         JournalLockedError: The store has an owner.

@@ -1,4 +1,4 @@
-"""Reading a journal that somebody else may own: no lock, no change.
+"""Reading a journal that another process may own: no lock, no change.
 
 A reader sees lines as soon as they are written, which may be before they are synced. Views that must not show what a power cut
 can take back go through the owner instead.
@@ -260,8 +260,8 @@ def _lines_with(data: bytes, end: int, texts: Sequence[bytes]) -> list[int]:
         place = data.find(text, 0, end)
         while place >= 0:
             starts.add(data.rfind(b"\n", 0, place) + 1)
-            behind = data.find(b"\n", place)
-            place = data.find(text, behind, end)
+            end_of_line = data.find(b"\n", place)
+            place = data.find(text, end_of_line, end)
     return sorted(starts)
 
 

@@ -40,7 +40,7 @@ class Stage:
 
     Args:
         blobs: Where large values go; it hides secrets by itself.
-        clock: Tells the time of entries.
+        clock: The time of entries.
         last_seq: Place of the last entry that is there.
         veil: Hides the secrets.
     """

@@ -57,7 +57,7 @@ def read_chunks(
 
 
 def find_end(disk: Disk, fd: int) -> int:
-    """Where the last line of an open file ends, the blank lines behind it not counted."""
+    """Where the last line of an open file ends, the blank lines after it not counted."""
     size = start = disk.facts(fd).size
     while start:
         end, start = start, max(start - CHUNK, 0)
@@ -85,7 +85,7 @@ def survey(
 
     Raises:
         JournalFormatError: A newer Bartack wrote it.
-        JournalCorruptError: It is no journal. (A journal is created with its first line in place, so one without is none.)
+        JournalCorruptError: It is not a journal. (A journal is created with its first line in place.)
     """
     scanner = Scanner()
     chunks = read_chunks(disk, fd, 0)
@@ -154,7 +154,7 @@ def decode_at(path: str, texts: list[bytes], index: int, end: int, veil: Veil | 
     """The entries of one of several intact lines that end at ``end``.
 
     Raises:
-        JournalCorruptError: It is no JSON, or not what an entry is made of: nobody but a forger writes such a line.
+        JournalCorruptError: It is not JSON, or not an entry: only a forged line passes the checksum and is neither.
     """
     try:
         return decode_line(texts[index] if veil is None else veil.restore(texts[index]))

@@ -196,7 +196,7 @@ def _escapes(character: str) -> str:
 
 
 def _sound(value: str) -> str:
-    """A value as it can be in JSON: bytes that are no text are not."""
+    """A value as JSON can hold it; bytes that are not text cannot be held."""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""What a journal looks like from outside: counted, checked, and nothing changed. Also removes blobs nobody refers to."""
+"""What a journal looks like from outside: counted, checked, and nothing changed. Also removes blobs that no entry refers to."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def verify_journal(path: str | os.PathLike[str], *, disk: Disk | None = None) ->
 
     Raises:
         JournalNotFoundError: There is none.
-        JournalCorruptError: It is no journal at all.
+        JournalCorruptError: It is not a journal at all.
         JournalFormatError: A newer Bartack wrote it.
     """
     disk = disk or RealDisk()
@@ -98,7 +98,7 @@ def check_kept(directory: str | os.PathLike[str], *, at_least: int = 0, disk: Di
 
     Raises:
         JournalLostError: Entries are missing.
-        JournalCorruptError: It is no journal at all.
+        JournalCorruptError: It is not a journal at all.
     """
     disk = disk or RealDisk()
     root = os.fspath(directory)
@@ -159,7 +159,7 @@ def _check_blobs(blobs: FileBlobs, refs: Iterable[BlobRef]) -> tuple[str, ...]:
 def collect_blobs(
     directory: str | os.PathLike[str], *, keep: Iterable[str] = (), disk: Disk | None = None
 ) -> int:
-    """Remove the blobs that no entry refers to; return how many. Takes the lock, so nobody owns the journal meanwhile.
+    """Remove the blobs that no entry refers to; return how many. Takes the lock, so no other process owns the journal meanwhile.
 
     Args:
         directory: Where the journal is.
@@ -167,7 +167,7 @@ def collect_blobs(
         disk: Where it is kept; the operating system's files by default.
 
     Raises:
-        JournalLockedError: Somebody owns the journal.
+        JournalLockedError: Another process owns the journal.
         JournalCorruptError: The journal is damaged, so what it refers to is not known; nothing was removed.
     """
     disk = disk or RealDisk()

@@ -25,10 +25,10 @@ Bounded = Annotated[float, msgspec.Meta(ge=0, lt=1e10)]
 """Neither negative nor without end."""
 
 RETRIED: Final[frozenset[str]] = frozenset({"timeout", "overflow", "no_receiver"})
-"""Reasons that may pass by themselves: these letters are tried again without anybody asking."""
+"""Reasons that may pass by themselves: these letters are tried again automatically."""
 
 MAX_NOTES: Final = 50
-"""The history of a letter keeps so many events; the oldest ones go first."""
+"""The most events in the history of a letter; the oldest ones go first."""
 
 
 class DeadLetter(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -88,7 +88,7 @@ class LetterPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Backoff(base_s=self.base, cap_s=self.cap, factor=self.factor)
 
     def retries(self, reason: str, attempts: int) -> bool:
-        """Whether a letter is tried again by itself after so many attempts."""
+        """Whether a letter is tried again automatically after this number of attempts."""
         return self.enabled and self.retry and reason in RETRIED and attempts < self.max_attempts
 
 

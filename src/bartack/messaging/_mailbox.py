@@ -1,7 +1,7 @@
 """The state of mailboxes: what is queued, scheduled, held and taken. Pure: it neither waits nor writes.
 
-The journal decides; whoever applies its entries calls these methods in journal order, on the first run and on replay alike.
-Waiting receivers and blocked senders are no state: they ask again after a restart.
+The journal decides; these methods are called in journal order, on the first run and on replay alike.
+Waiting receivers and blocked senders are not state: they ask again after a restart.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def mailbox_of(recipient: str) -> str:
     A process of a worker (``main/7.2:analyst#2``) is reached through its worker: whichever process that has now.
 
     Raises:
-        MailboxNameError: It is no address.
+        MailboxNameError: It is not an address.
     """
     name = recipient
     if not name.startswith("@") and ("/" in name or ":" in name):
@@ -117,7 +117,7 @@ class Mailbox:
         self.patterns: list[str] = []
         """The topics that it is subscribed to."""
         self.owner = ""
-        """The worker that registered it as its name: nobody else receives from it while that lives."""
+        """The worker that registered it as its name: no other worker receives from it while that lives."""
         self.incarnation = 0
         """How many workers have registered it so far."""
         self._queue: deque[Message] = deque()

@@ -42,7 +42,7 @@ class SendOptions(TypedDict, total=False):
         deadline: The end of it all: no attempt begins later.
         key: The same key in one mailbox is one message: the first.
         on_error: ``raise`` a ``DeliveryError``, make it a ``dead_letter``, ``log`` it, or ``ignore`` it.
-        not_before: Nobody receives it earlier.
+        not_before: It is not received earlier.
         metadata: Goes with the message; at most 4 KiB as JSON.
     """
 
@@ -159,7 +159,7 @@ def moment_us(option: str, moment: object, now_us: int) -> int:
     """A moment in microseconds since 1970; 0 if there is none.
 
     Raises:
-        DeliveryOptionError: It has no time zone, or is no moment.
+        DeliveryOptionError: It has no time zone, or is not a time.
     """
     if moment is None:
         return 0

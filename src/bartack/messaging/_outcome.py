@@ -134,7 +134,7 @@ class Copy(msgspec.Struct, frozen=True, omit_defaults=True):
     id: str
     recipient: str
     outcome: SendOutcome | None = None
-    """``None``: its delivery goes on, and was not waited for."""
+    """``None``: its delivery continues, and was not waited for."""
     meta: dict[str, object] = {}
 
 
@@ -151,7 +151,7 @@ class BroadcastResult(msgspec.Struct, frozen=True):
 
 
 def sum_up(strategy: str, need: int, batch: str, copies: list[Copy]) -> BroadcastResult:
-    """The result of a broadcast of which at least so many copies must succeed."""
+    """The result of a broadcast of which at least this number of copies must succeed."""
     succeeded = sum(is_success(copy.outcome) for copy in copies)
     failed = sum(copy.outcome is not None and not is_success(copy.outcome) for copy in copies)
     return BroadcastResult(strategy, succeeded >= need, succeeded, failed, batch, copies)

@@ -37,7 +37,7 @@ class Trial(msgspec.Struct, kw_only=True):
     since: int = 0
     """When the current attempt began."""
     dead_us: int = 0
-    """Time that nobody ran the run, before that."""
+    """Time that the run was not active, before that."""
     reason: str = ""
     """Why the attempt before failed."""
     notes: list[Note] = []

@@ -73,7 +73,7 @@ class DeadLetterQueue:
         reason: str = "manual",
         metadata: Mapping[str, object] | None = None,
     ) -> str:
-        """Keep a message as a dead letter; returns its id. It is tried again only when somebody asks for it.
+        """Keep a message as a dead letter; returns its id. It is tried again only on request.
 
         Args:
             recipient: The mailbox it would have gone to.
@@ -87,7 +87,7 @@ class DeadLetterQueue:
         """Dead letters, the oldest first. Those that were delivered after all only if ``state`` asks for them.
 
         Args:
-            limit: At most so many.
+            limit: The most that are returned.
             cursor: The ``cursor`` of the page before.
             chosen: Fields of a filter.
 
@@ -136,7 +136,7 @@ class DeadLetterQueue:
         """Remove letters from the queue; the journal keeps what it says of them. Returns how many.
 
         Args:
-            chosen: ``all``, ``expired``, the id of a letter, or fields of a filter. One that fits nothing is no error: 0.
+            chosen: ``all``, ``expired``, the id of a letter, or fields of a filter. One that fits nothing is not an error: 0.
 
         Raises:
             DeadLetterNotFoundError: A letter that was named does not exist.
@@ -167,7 +167,7 @@ class DeadLetterQueue:
 
 
 class SupervisedSender(Protocol[T_co]):
-    """Whoever can send: the context of a worker, or a session that was joined."""
+    """Can send: the context of a worker, or a session that was joined."""
 
     def send_supervised(self, recipient: str, value: object, **options: Unpack[SendOptions]) -> T_co:
         """Send a message and see to it that it arrives."""
@@ -175,7 +175,7 @@ class SupervisedSender(Protocol[T_co]):
 
 
 class Broadcaster(Protocol[T_co]):
-    """Whoever can broadcast: the context of a worker, or a session that was joined."""
+    """Can broadcast: the context of a worker, or a session that was joined."""
 
     def broadcast(
         self,

@@ -17,7 +17,7 @@ def quorum(k: int) -> str:
     """The strategy of a broadcast that succeeds when ``k`` recipients were reached.
 
     Raises:
-        DeliveryOptionError: It is no number of recipients.
+        DeliveryOptionError: It is not a number of recipients.
     """
     if k < 1:
         raise DeliveryOptionError("strategy", f"quorum needs a number of recipients from 1 on, not {k!r}")
@@ -25,7 +25,7 @@ def quorum(k: int) -> str:
 
 
 def needed(strategy: object, recipients: int) -> int:
-    """How many of so many recipients must be reached.
+    """How many of a number of recipients must be reached.
 
     Raises:
         DeliveryOptionError: There is no such strategy, or there are too few recipients for it.

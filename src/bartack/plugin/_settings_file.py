@@ -48,7 +48,7 @@ def load_settings_file(path: str | os.PathLike[str]) -> SettingsFile:
     """Read a settings file; one that is missing is empty.
 
     Raises:
-        SettingsError: It is no valid JSON, or hooks have an unexpected shape in it.
+        SettingsError: It is not valid JSON, or hooks have an unexpected shape in it.
     """
     real = Path(os.path.realpath(path))
     try:

@@ -213,8 +213,8 @@ def _give_up(home: str, event: str) -> None:
 
 
 def _let_go(home: str, event: str) -> None:
-    """Let the agent go on. What was being done when the time was over goes on as well, in a process that nobody waits for."""
-    if os.fork():  # bartack: allow[unsupervised_process] it ends by itself, and nobody may wait for it
+    """Let the agent continue. Work that was in progress when the time was over continues in a process that is not waited for."""
+    if os.fork():  # bartack: allow[unsupervised_process] it ends by itself, and must not be waited for
         os._exit(0)
     signal.signal(signal.SIGALRM, lambda number, frame: _give_up(home, event))
     signal.setitimer(signal.ITIMER_REAL, LATE_S)

@@ -64,7 +64,7 @@ class CircuitBreaker:
         max_in_flight: Calls of this object that may be under way at once; 0 for any number.
         ignore: Exceptions that say nothing about the service.
         clock: What time it is, for a private state.
-        telemetry: Whom to tell of changes.
+        telemetry: Receives changes.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class CircuitBreaker:
     async def call(self, func: Callable[[], T]) -> T | None: ...
 
     async def call(self, func: Callable[[], T | Awaitable[T]]) -> T | None:
-        """The value of a call, or ``None`` if it failed or was not made. ``execute`` tells these apart."""
+        """The value of a call, or ``None`` if it failed or was not made. ``execute`` distinguishes these."""
         outcome: Outcome[T] = await self._execute(func, 2.0)
         return outcome.value if isinstance(outcome, CallSucceeded) else None
 

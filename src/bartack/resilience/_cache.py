@@ -1,7 +1,7 @@
 """Pattern events kept for a service: the outbox as Python programs see it.
 
 ``keep`` makes an event durable before it returns: in the database, or in the spool when the database is busy or cannot be
-written. Delivering is left to whoever is handed to ``sync_cached_events``.
+written. The client given to ``sync_cached_events`` delivers them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PatternCache:
         max_age_days: Older events are given up.
         max_cache_size_mb: How much is kept, in MiB.
         clock: What time it is.
-        telemetry: Whom to tell of drops and damage.
+        telemetry: Receives drops and damage.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ def verdict_of(error: Exception) -> Verdict:
     """What a failed call means for its event."""
     status, wait = status_of(error), getattr(error, "retry_after", None) or 0.0
     if isinstance(error, CircuitOpenError | ServiceUnprovenError | TokenFileError) or fault_of(status):
-        # The endpoint is at fault, or was not asked at all: that is no attempt of this event.
+        # The endpoint is at fault, or was not asked at all: that does not count as an attempt of this event.
         return Verdict("released", str(error), wait)
     if 400 <= status < 500 and status not in _TRANSIENT_4XX:
         return Verdict("dead", f"refused:{status}")

@@ -139,7 +139,7 @@ def wait_s(record: Record, rules: Rules, moment: Moment) -> float:
     """How long an open breaker stays so; 0 when a probe may be made."""
     if record.boot == moment.boot:
         return max(record.opened_at + rules.timeout_s - moment.now, record.not_before - moment.now, 0.0)
-    # From before a restart of the machine: only the wall knows, and somebody may have set it.
+    # From before a restart of the machine: only the wall clock is left, and it may have been set.
     left = max(record.opened_wall + rules.timeout_s, record.not_before_wall) - moment.wall
     return min(max(left, 0.0), rules.timeout_s)
 

@@ -119,7 +119,7 @@ class Deliverer:
             pass
 
     async def _deliver_some(self) -> bool:
-        """Deliver one portion; whether it makes sense to go on."""
+        """Deliver one portion; whether to continue with the next."""
         if not self.breaker.get_state()["is_available"]:
             return False
         most = CLAIM_MOST if self._batches else IN_FLIGHT

@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for, held and counted until they end."""
+"""Background tasks that are not awaited, held and counted until they end."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ResilientExecutor:
         }
 
     async def wait_for_completion(self, timeout: float = 5.0) -> bool:  # noqa: ASYNC109 - the name is part of the promise
-        """Whether everything ended within ``timeout`` seconds. What did not goes on."""
+        """Whether everything ended within ``timeout`` seconds. The rest continues."""
         if not self._tasks:
             return True
         _, pending = await asyncio.wait(set(self._tasks), timeout=timeout)

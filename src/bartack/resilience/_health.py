@@ -55,7 +55,7 @@ class HealthChecker:
         timeout: Seconds to wait for an answer.
         store: Where the record is shared. Without, it is private to this object.
         clock: What time it is, for a private record.
-        telemetry: Whom to tell of changes.
+        telemetry: Receives changes.
         settings: How the service proves itself; by default as in the working directory.
     """
 
@@ -152,7 +152,7 @@ class HealthChecker:
             self._learn(known.level if known.level in GOOD else HEALTHY, known.data)
         elif known.failures + 1 >= _FAILURES_DOWN:
             self._learn(DOWN, known.data)
-        else:  # one lost call is no reason to keep all others waiting
+        else:  # one lost call must not keep all others waiting
             self._set(known._replace(failures=known.failures + 1, successes=0))
 
     async def _ask(self) -> bool:

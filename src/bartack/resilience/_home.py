@@ -45,7 +45,7 @@ def _configured_dir(environ: Mapping[str, str], start: str | os.PathLike[str] | 
 
 @cache
 def boot_id() -> str:
-    """What tells one start of this machine from another; readings of the monotonic clock compare within one only."""
+    """Identifies one boot of this machine; readings of the monotonic clock compare within one only."""
     if sys.platform == "darwin":
         import subprocess  # noqa: PLC0415 - only here
 

@@ -1,6 +1,6 @@
 """HTTP to the service that events go to. The only module that uses httpx, looked up when it is called.
 
-A client per call costs little over plain HTTP and belongs to no loop. Who is told what: over plain HTTP nothing before the service
+A client per call costs little over plain HTTP and belongs to no loop. What is sent when: over plain HTTP nothing before the service
 has proved that it knows the token (``_proven.py``), and the token itself never; over TLS the certificate is the proof.
 """
 

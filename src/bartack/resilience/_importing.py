@@ -1,7 +1,7 @@
 """Taking into the database what was left outside of it: spool files, and readable copies without a row.
 
-A file goes after its row is committed; a crash between the two imports it again, and the event's id makes that harmless. What
-cannot be read is put aside and stops nobody.
+A file goes after its row is committed; a crash between the two imports it again, and the event's id makes that harmless. An
+unreadable file is moved aside and blocks nothing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The way to the daemon: where it listens, whether it is there, and how to ring it.
+"""The way to the daemon: where it listens, whether it is there, and how to notify it.
 
-Nothing here starts a process. Ringing is a courtesy: what is durable is found by the daemon sooner or later anyway.
+Nothing here starts a process. A notification only saves time: the daemon finds what is durable sooner or later anyway.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class DaemonLink:
         """Whether the daemon answers."""
         return self.ask(PING) == "ok pong"
 
-    def ring(self, directory: str | os.PathLike[str]) -> bool:
-        """Tell the daemon that something waits in this state home; whether it heard."""
+    def notify(self, directory: str | os.PathLike[str]) -> bool:
+        """Notify the daemon that something waits in this state home; whether it answered."""
         return self.ask(WAKE, directory, answer_s=0.1).startswith("ok")
 
     def facts(self) -> dict[str, object]:

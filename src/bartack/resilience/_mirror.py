@@ -1,7 +1,7 @@
 """Readable copies of waiting events: ``pending_<event id>.json`` beside the database.
 
 The row is the truth; a copy is written after the commit and may be missing after a crash. A file without a row is an event that
-somebody else has put there: it is imported, never ignored. Failing to write a copy is not worth failing anything else.
+another program has put there: it is imported, never ignored. Failing to write a copy is not worth failing anything else.
 """
 
 from __future__ import annotations

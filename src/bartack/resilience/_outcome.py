@@ -1,4 +1,4 @@
-"""What became of a call through a breaker: four values, told apart by their class."""
+"""The outcome of a call through a breaker: four values, distinguished by their class."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """HTTP over connections whose service has proved itself, as a transport for httpx. Loaded when the first call is made.
 
-Nothing but a nonce is sent before the proof. A connection that is lost is replaced by one that has to be proved anew, so a process
+Nothing but a nonce is sent before the proof. A connection that is lost is replaced by one that has to be proved again, so a process
 that takes over the port gets nothing either. The protocol is in ``_proof.py``.
 """
 
@@ -126,7 +126,7 @@ class ProvenTransport(httpx.AsyncBaseTransport):
         if place:
             try:
                 return await backend.connect_unix_socket(place, timeout_s), UNIX_ENDS
-            except httpcore.ConnectError:  # left behind by a service that was killed
+            except httpcore.ConnectError:  # left by a service that was killed
                 pass
         stream = await backend.connect_tcp(self._host, self._port, timeout_s)
         near, far = stream.get_extra_info("client_addr"), stream.get_extra_info("server_addr")

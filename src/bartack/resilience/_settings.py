@@ -1,7 +1,7 @@
 """Settings of resilience and tracking: from the environment, from ``bartack.toml``, else a default.
 
 One table says it all: the variable, the key, the default and what is legal. A value that cannot be used is reported with one
-warning and replaced by the default; it never stops anybody. Nothing is read when this module is imported.
+warning and replaced by the default; it is never an error. Nothing is read when this module is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T", int, float, str, bool)
 
 
 class DefaultInt(int):
-    """A default in a signature that can be told apart from the same value given by a caller."""
+    """A default in a signature that can be distinguished from the same value given by a caller."""
 
 
 class DefaultFloat(float):
@@ -84,7 +84,7 @@ class _Option(NamedTuple):
 def _number(low: float, high: float = math.inf) -> Callable[[object], object]:
     def parse(value: object) -> float:
         number = math.nan if isinstance(value, bool) else float(str(value))
-        if not low <= number <= high or math.isinf(number):  # also what is no number
+        if not low <= number <= high or math.isinf(number):  # also what is not a number
             raise ValueError(f"not in the range from {low:g} to {high:g}")
         return int(number) if number.is_integer() else number
 
@@ -177,7 +177,7 @@ def load_settings(
 
 
 def setting_flaws(config: Mapping[str, object]) -> Iterator[Flaw]:
-    """What is wrong with the sections of a configuration that are read here. Nothing of it ever stops anybody."""
+    """What is wrong with the sections of a configuration that are read here. None of it is ever an error."""
     from bartack.core import Flaw, unknown_name  # noqa: PLC0415 - hooks start faster without it
 
     keys = {option.key: option for option in _OPTIONS}
@@ -221,7 +221,7 @@ def find_state_dir(start: str | os.PathLike[str] | None) -> str | None:
 
 
 def _is_private(directory: str) -> bool:
-    """Whether nobody else can change what is in a state directory; one that others can is not used, and that is said."""
+    """Whether only this user can change a state directory; one that others can change is not used, and a warning says so."""
     from bartack.core import check_private  # noqa: PLC0415 - only projects with a state directory need it
     from bartack.errors import UntrustedError  # noqa: PLC0415 - likewise
 

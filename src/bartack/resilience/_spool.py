@@ -1,6 +1,6 @@
 """The spool: one file per event, for when the database or the daemon cannot be reached; and the header that events travel with.
 
-A file is written under ``spool/tmp``, synced and renamed into ``spool/new``; whoever finds it there imports it and removes it
+A file is written under ``spool/tmp``, synced and renamed into ``spool/new``; the next process imports it from there and removes it
 after the commit. A crash between the two imports it again, and the event's id makes that harmless. The shim for hooks writes the
 same format without importing this module.
 """
@@ -185,7 +185,7 @@ def _write_synced(path: Path, data: bytes) -> None:
 
 
 def put_file_aside(home: Path, path: Path) -> None:
-    """Move one unreadable file below ``quarantine``; it stops nobody there."""
+    """Move one unreadable file below ``quarantine``, where it blocks nothing."""
     aside = home / "quarantine"
     make_private(aside)
     with contextlib.suppress(FileNotFoundError):

@@ -37,7 +37,7 @@ LOCK: Final = "store.lock"
 LOCK_WAIT_S: Final = 5.0
 BUSY_S: Final = 5.0
 INGEST_BUSY_S: Final = 0.1
-"""How long an ingest inside somebody's event loop may wait for other writers; then the event goes to the spool."""
+"""How long an ingest inside the event loop of a caller may wait for other writers; then the event goes to the spool."""
 
 _DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _UNUSABLE: Final = {
@@ -87,7 +87,7 @@ class StateStore:
     Args:
         directory: The state home; made when it is missing.
         clock: What time it is.
-        telemetry: Whom to tell of a damaged database.
+        telemetry: Receives damage of the database.
         boot: Which start of the machine this is; readings of the monotonic clock compare within one only.
     """
 
@@ -134,7 +134,7 @@ class StateStore:
         to the next durable transaction: for what may be forgotten in a power cut.
 
         Raises:
-            StoreUnavailableError: The database is busy, its disk is full, or it may not be written.
+            StoreUnavailableError: The database is busy, its disk is full, or it is not writable.
             StoreTooNewError: It was made by a newer version.
         """
         return self._guarded(lambda opened: _in_transaction(opened.connection, work), busy_s, durable=durable)
@@ -290,7 +290,7 @@ class StateStore:
             self.telemetry.emit(OutboxQuarantined(events=saved, path=str(self.path), kept_as=str(aside)))
 
     def _is_sound(self, mine: _Open | None) -> bool:
-        """Whether somebody else has replaced the database since ``mine`` was opened, or it is not damaged after all."""
+        """Whether another process has replaced the database since ``mine`` was opened, or it is not damaged after all."""
         if mine is not None and self._inode() != mine.inode:
             return True
         try:

@@ -1,6 +1,6 @@
 """What the settings of a project cannot say before the person trusts its directory.
 
-A clone is the person's own directory, so its owner does not tell who wrote its ``bartack.toml``. The settings in it that decide
+A clone is the person's own directory, so its owner need not be the author of its ``bartack.toml``. Settings in it that decide
 where code and tokens go are obeyed within bounds that do no harm. Beyond them the directory has to be trusted; until it is, the
 setting is left out with a warning. The environment and the ``bartack.toml`` of the state home are the person's own.
 """

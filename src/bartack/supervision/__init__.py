@@ -1,4 +1,4 @@
-"""Supervisors, and process trees: everything that is started can be named, stopped and ended for certain, whoever is killed.
+"""Supervisors and process trees: everything that is started can be named, stopped and killed for certain, whichever process dies.
 
 ``Supervisor`` keeps tasks and processes alive as their ``ChildSpec`` says; ``monitor`` reports the end of one, once.
 ``ParentClient`` starts and talks to a parent program, which starts the processes of a run and outlives none of them.

@@ -1,4 +1,4 @@
-"""What happens inside Bartack, told to whoever attached a handler; nearly free when nobody did."""
+"""What happens inside Bartack, for attached handlers; nearly free without one."""
 
 from bartack.telemetry._bus import NO_TELEMETRY, Handler, HandlerFunction, Telemetry, Tracer
 from bartack.telemetry._catalogue import (

@@ -1,6 +1,6 @@
 """Brings events to handlers. Owns who listens to what; the events themselves are in ``_catalogue.py``.
 
-An emitter asks before it builds an event, so that one nobody wants costs a dictionary lookup::
+An emitter asks before it builds an event, so that one without a handler costs a dictionary lookup::
 
     if telemetry.wanted(JournalCommitted):
         telemetry.emit(JournalCommitted(entries=3, size_bytes=412, duration_ns=150_000))
@@ -32,12 +32,12 @@ class Handler(NamedTuple):
 
 
 class Tracer(Protocol):
-    """Makes spans of events, and tells where in a trace they are."""
+    """Makes spans of events, and knows where in a trace they are."""
 
     def traceparent(self, event: Event) -> str:
         """The place in its trace of the span that ``event`` begins, as W3C Trace Context writes it; empty if it has none.
 
-        The span begins now if the event was not told yet: whoever carries it on is often there before it is durable.
+        The span begins now if the event was not emitted yet: what carries it on is often there before it is durable.
         """
         ...
 
@@ -92,11 +92,11 @@ class Telemetry:
 
     @property
     def traces(self) -> bool:
-        """Whether somebody makes spans of the events, so that asking for ``traceparent`` is worth the time."""
+        """Whether spans are made of the events, so that asking for ``traceparent`` is worth the time."""
         return self._tracer is not None
 
     def trace_with(self, tracer: Tracer | None) -> None:
-        """Ask ``tracer`` for places in traces from here on; nobody if it is ``None``.
+        """Ask ``tracer`` for places in traces from here on; no tracer if it is ``None``.
 
         Raises:
             ValueError: Another one is asked already.
@@ -107,11 +107,11 @@ class Telemetry:
             self._tracer = tracer
 
     def traceparent(self, event: Event) -> str:
-        """The place in its trace of the span that ``event`` begins; empty if nobody makes spans."""
+        """The place in its trace of the span that ``event`` begins; empty if no spans are made."""
         return "" if self._tracer is None else self._tracer.traceparent(event)
 
     def wanted(self, event_type: type[Event]) -> bool:
-        """Whether anybody listens to this event, so that building it is worth the time."""
+        """Whether a handler listens to this event, so that building it is worth the time."""
         return event_type in self._routes
 
     def emit(self, event: Event) -> None:

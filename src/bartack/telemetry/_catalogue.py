@@ -115,7 +115,7 @@ class OutboxRetried(Event, frozen=True, kw_only=True, gc=False):
 
 
 class OutboxDead(Event, frozen=True, kw_only=True, gc=False):
-    """An event is given up and kept for somebody to look at."""
+    """An event is given up and kept for inspection."""
 
     name = "outbox.dead"
 
@@ -127,7 +127,7 @@ class OutboxDead(Event, frozen=True, kw_only=True, gc=False):
 
 
 class OutboxQuarantined(Event, frozen=True, kw_only=True, gc=False):
-    """A damaged state database was put aside and replaced; ``events`` could still be read and were taken over."""
+    """A damaged state database was moved aside and replaced; ``events`` could still be read and were copied."""
 
     name = "outbox.quarantined"
 
@@ -146,7 +146,7 @@ class OutboxDropped(Event, frozen=True, kw_only=True, gc=False):
 
 
 class BreakerOpened(Event, frozen=True, kw_only=True, gc=False):
-    """A circuit breaker lets no call pass any more, for ``open_for_ns``."""
+    """A circuit breaker opened: it rejects calls for ``open_for_ns``."""
 
     name = "breaker.opened"
 
@@ -158,7 +158,7 @@ class BreakerOpened(Event, frozen=True, kw_only=True, gc=False):
 
 
 class BreakerHalfOpen(Event, frozen=True, kw_only=True, gc=False):
-    """A circuit breaker lets some calls pass, to see how they end."""
+    """A circuit breaker lets some calls pass as probes."""
 
     name = "breaker.half_open"
 
@@ -169,7 +169,7 @@ class BreakerHalfOpen(Event, frozen=True, kw_only=True, gc=False):
 
 
 class BreakerClosed(Event, frozen=True, kw_only=True, gc=False):
-    """A circuit breaker lets all calls pass again."""
+    """A circuit breaker closed: it lets all calls pass again."""
 
     name = "breaker.closed"
 
@@ -180,7 +180,7 @@ class BreakerClosed(Event, frozen=True, kw_only=True, gc=False):
 
 
 class BreakerRejected(Event, frozen=True, kw_only=True, gc=False):
-    """A circuit breaker refused a call."""
+    """A circuit breaker rejected a call."""
 
     name = "breaker.rejected"
 
@@ -190,7 +190,7 @@ class BreakerRejected(Event, frozen=True, kw_only=True, gc=False):
 
 
 class HealthChanged(Event, frozen=True, kw_only=True, gc=False):
-    """What is known of the health of a service changed."""
+    """The known health of a service changed."""
 
     name = "health.changed"
 
@@ -201,7 +201,7 @@ class HealthChanged(Event, frozen=True, kw_only=True, gc=False):
 
 
 class DaemonStarted(Event, frozen=True, kw_only=True, gc=False):
-    """The daemon of tracking is there."""
+    """The tracking daemon has started."""
 
     name = "daemon.started"
 
@@ -210,7 +210,7 @@ class DaemonStarted(Event, frozen=True, kw_only=True, gc=False):
 
 
 class DaemonStopped(Event, frozen=True, kw_only=True, gc=False):
-    """The daemon of tracking ends."""
+    """The tracking daemon ends."""
 
     name = "daemon.stopped"
 
@@ -261,7 +261,7 @@ class SupervisorChildRestarted(Event, frozen=True, kw_only=True, gc=False):
 
 
 class SupervisorEscalated(Event, frozen=True, kw_only=True, gc=False):
-    """A supervisor ends, because one restart more would have been too many."""
+    """A supervisor ends, because one more restart would exceed its limit."""
 
     name = "supervisor.escalated"
 
@@ -274,7 +274,7 @@ class SupervisorEscalated(Event, frozen=True, kw_only=True, gc=False):
 
 
 class ProcessOrphanKilled(Event, frozen=True, kw_only=True, gc=False):
-    """A process ended and left others of its tree behind, which were ended; ``commands`` are their names."""
+    """A process ended and left others of its tree running; they were killed. ``commands`` are their names."""
 
     name = "process.orphan_killed"
 
@@ -285,7 +285,7 @@ class ProcessOrphanKilled(Event, frozen=True, kw_only=True, gc=False):
 
 
 class ProcessSurvivor(Event, frozen=True, kw_only=True, gc=False):
-    """Processes could not be ended and still live; ``commands`` are their names."""
+    """Processes could not be killed and are still running; ``commands`` are their names."""
 
     name = "process.survivor"
 
@@ -296,7 +296,7 @@ class ProcessSurvivor(Event, frozen=True, kw_only=True, gc=False):
 
 
 class MonitorCreated(Event, frozen=True, kw_only=True, gc=False):
-    """Somebody watches somebody; ``active`` monitors are there now."""
+    """A monitor was made; ``active`` monitors are there now."""
 
     name = "monitor.created"
 
@@ -309,7 +309,7 @@ class MonitorCreated(Event, frozen=True, kw_only=True, gc=False):
 
 
 class MonitorCleaned(Event, frozen=True, kw_only=True, gc=False):
-    """A monitor was taken away after ``age_ns``; ``automatic`` if not by its watcher."""
+    """A monitor was removed after ``age_ns``; ``automatic`` if not by its watcher."""
 
     name = "monitor.cleaned"
 
@@ -323,7 +323,7 @@ class MonitorCleaned(Event, frozen=True, kw_only=True, gc=False):
 
 
 class MonitorDown(Event, frozen=True, kw_only=True, gc=False):
-    """The target of a monitor ended, and its watcher was told."""
+    """The target of a monitor ended, and its watcher was notified."""
 
     name = "monitor.down"
 
@@ -337,7 +337,7 @@ class MonitorDown(Event, frozen=True, kw_only=True, gc=False):
 
 
 class MonitorLeaked(Event, frozen=True, kw_only=True, gc=False):
-    """A monitor was left behind and taken away; ``stack`` says where it was made, innermost line last."""
+    """A leaked monitor was removed; ``stack`` says where it was made, innermost line last."""
 
     name = "monitor.leaked"
 
@@ -394,7 +394,7 @@ class RunException(Event, frozen=True, kw_only=True, gc=False):
 
 
 class WorkerStart(Event, frozen=True, kw_only=True, gc=False):
-    """A worker has begun, or goes on in a resumed run. ``parent`` is the step that made it."""
+    """A worker has begun, or continues in a resumed run. ``parent`` is the step that made it."""
 
     name = "worker.start"
 
@@ -425,7 +425,7 @@ class WorkerException(Event, frozen=True, kw_only=True, gc=False):
 
 
 class StepStart(Event, frozen=True, kw_only=True, gc=False):
-    """A step is under way; steps that are over at once have no start."""
+    """A step has begun; steps that are finished at once have no start event."""
 
     name = "step.start"
 
@@ -462,7 +462,7 @@ class StepException(Event, frozen=True, kw_only=True, gc=False):
 
 
 class SessionFailed(Event, frozen=True, kw_only=True, gc=False):
-    """The session failed; everybody was told ``latency_ns`` after that was decided."""
+    """The session failed; all workers were notified ``latency_ns`` after that was decided."""
 
     name = "session.failed"
 
@@ -484,7 +484,7 @@ class SessionFailureSeen(Event, frozen=True, kw_only=True, gc=False):
 
 
 class WaitSlow(Event, frozen=True, kw_only=True, gc=False):
-    """Something takes long: a step, or what a worker computes between two. ``limit_ns`` is 0 if it may take for ever."""
+    """Something is slow: a step, or the code of a worker between two steps. ``limit_ns`` is 0 if it has no limit."""
 
     name = "wait.slow"
 
@@ -498,7 +498,7 @@ class WaitSlow(Event, frozen=True, kw_only=True, gc=False):
 
 
 class WaitTimeout(Event, frozen=True, kw_only=True, gc=False):
-    """A wait took longer than it was allowed to. ``source`` tells where the limit comes from."""
+    """A wait took longer than it was allowed to. ``source`` says where the limit comes from."""
 
     name = "wait.timeout"
 
@@ -576,7 +576,7 @@ class SendStart(Event, frozen=True, kw_only=True, gc=False):
 
 
 class SendStop(Event, frozen=True, kw_only=True, gc=False):
-    """A supervised send came as far as it was to."""
+    """A supervised send reached the stage that it was to reach."""
 
     name = "send.stop"
 
@@ -632,7 +632,7 @@ class BroadcastStop(Event, frozen=True, kw_only=True, gc=False):
 
 
 class TopicUnrouted(Event, frozen=True, kw_only=True, gc=False):
-    """Something was published to a topic that nobody is subscribed to."""
+    """Something was published to a topic without subscribers."""
 
     name = "topic.unrouted"
 
@@ -653,7 +653,7 @@ class DeadLetterAdded(Event, frozen=True, kw_only=True, gc=False):
 
 
 class DeadLetterRetried(Event, frozen=True, kw_only=True, gc=False):
-    """A dead letter was put back into its mailbox; ``by`` tells whether somebody asked for it."""
+    """A dead letter was put back into its mailbox; ``by`` says whether that was requested."""
 
     name = "dead_letter.retried"
 

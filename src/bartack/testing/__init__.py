@@ -4,9 +4,9 @@
 - ``assert_survives_crashes``: a program is killed everywhere and must come to the same end.
 - ``assert_replays``: today's code still fits the journal of an earlier run.
 - ``wait_for``: until something has happened in a real run.
-- ``VirtualClock``: time that moves only when told to.
+- ``VirtualClock``: time that moves only on request.
 - ``FaultyDisk``: a disk that can lose power after every operation and fail in every way a disk fails.
-- ``CountingService``: a service for pattern events that is up, down, hangs or refuses as told.
+- ``CountingService``: a service for pattern events that is up, down, hangs or refuses, as a test demands.
 - ``JournalContract``: what every journal engine must do; subclass it to check yours.
 """
 

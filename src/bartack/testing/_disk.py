@@ -264,7 +264,7 @@ class FaultyDisk:
         self._left = mutations
 
     def kill_users(self) -> None:
-        """Be as after ``kill -9`` of everybody who used the disk: nothing is open or locked, the cache is as they left it.
+        """Be as after ``kill -9`` of all processes that used the disk: nothing is open or locked, the cache is as they left it.
 
         Also ends what ``crash_after`` began, which then was the moment of the kill and no power cut.
         """

@@ -40,9 +40,9 @@ from bartack.testing._journal_harness import (
     Following,
     InterruptingClock,
     JournalEngine,
+    Notices,
     Order,
     Pair,
-    Told,
     append_from_many_tasks,
     own_kinds,
     raised,
@@ -556,17 +556,17 @@ class JournalContract:
         assert len({entry.commit for entry in entries}) <= len(entries) // 8
 
     def test_a_writer_thread_keeps_every_entry_and_its_order(self) -> None:
-        told = Told()
+        notices = Notices()
         with self.engine.open() as journal, closing(GroupCommit(journal, slow_s=-1.0)) as group:
             for number in range(200):
-                group.append((Draft("n", {"n": number}),), partial(told.note, number))
+                group.append((Draft("n", {"n": number}),), partial(notices.note, number))
                 group.flush()
                 group.collect()
-            told.drain(group, 200)
+            notices.drain(group, 200)
         with self.engine.open() as journal:
             assert [entry.data["n"] for entry in journal.read() if entry.kind == "n"] == list(range(200))
 
-        assert told.answers == [(number, None) for number in range(200)]
+        assert notices.answers == [(number, None) for number in range(200)]
 
     def test_an_entry_staged_while_another_thread_commits_is_not_lost(self) -> None:
         clock = InterruptingClock()
@@ -583,40 +583,40 @@ class JournalContract:
 
     def test_closing_a_group_commits_what_waits_and_tells_everybody(self) -> None:
         for slow_s in (1.0, -1.0):
-            told = Told()
+            notices = Notices()
             with self.engine.open() as journal:
                 group = GroupCommit(journal, slow_s=slow_s)
                 for number in range(4):
-                    group.append((Draft("waiting"),), partial(told.note, number))
+                    group.append((Draft("waiting"),), partial(notices.note, number))
                     if number < 3:
                         group.flush()
                 group.close()
                 group.close()
 
-                assert told.answers == [(number, None) for number in range(4)]
+                assert notices.answers == [(number, None) for number in range(4)]
                 assert journal.synced_seq == journal.last_seq
-                raised(JournalClosedError, partial(group.append, (Draft("late"),), partial(told.note, 4)))
+                raised(JournalClosedError, partial(group.append, (Draft("late"),), partial(notices.note, 4)))
 
     def test_an_appender_that_raises_keeps_the_news_from_nobody(self) -> None:
-        told = Told()
+        notices = Notices()
 
         def fail(_: JournalError | None) -> None:
             raise LookupError
 
         with self.engine.open() as journal, closing(GroupCommit(journal)) as group:
             group.append((Draft("one"),), fail)
-            group.append((Draft("two"),), partial(told.note, 2))
+            group.append((Draft("two"),), partial(notices.note, 2))
             raised(LookupError, group.flush)
 
-        assert told.answers == [(2, None)]
+        assert notices.answers == [(2, None)]
 
     def test_all_appenders_learn_that_their_commit_broke(self) -> None:
-        told = Told()
+        notices = Notices()
         with self.engine.open() as journal, closing(GroupCommit(journal)) as group:
             for number in range(3):
-                group.append((Draft("doubtful"),), partial(told.note, number))
+                group.append((Draft("doubtful"),), partial(notices.note, number))
             self.engine.break_next_commit(journal)
             group.flush()
 
-            assert [number for number, _ in told.answers] == [0, 1, 2]
-            assert all(isinstance(error, JournalPoisonedError) for _, error in told.answers)
+            assert [number for number, _ in notices.answers] == [0, 1, 2]
+            assert all(isinstance(error, JournalPoisonedError) for _, error in notices.answers)

@@ -35,7 +35,7 @@ class JournalEngine(Protocol):
         ...
 
     def steal(self) -> Journal:
-        """Own the journal although somebody does, who has lost it from then on."""
+        """Own the journal although another owner does, which has lost it from then on."""
         ...
 
     def break_next_commit(self, journal: Journal) -> None:
@@ -47,11 +47,11 @@ class JournalEngine(Protocol):
         ...
 
     def damage_blob(self, ref: BlobRef) -> None:
-        """Change a stored blob behind the engine's back."""
+        """Change a stored blob without the engine."""
         ...
 
     def remove_blob(self, ref: BlobRef) -> None:
-        """Remove a stored blob behind the engine's back."""
+        """Remove a stored blob without the engine."""
         ...
 
     def close(self) -> None:
@@ -132,18 +132,18 @@ class Following:
         self._arrived.put(None)
 
 
-class Told:
-    """What the appenders of a ``GroupCommit`` were told, in its order."""
+class Notices:
+    """The notifications of the appenders of a ``GroupCommit``, in their order."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, JournalError | None]] = []
 
     def note(self, number: int, error: JournalError | None) -> None:
-        """Appender ``number`` is told."""
+        """Appender ``number`` is notified."""
         self.answers.append((number, error))
 
     def drain(self, group: GroupCommit, wanted: int) -> None:
-        """Collect until so many have been told."""
+        """Collect until this number of appenders is notified."""
         while len(self.answers) < wanted:
             ready, _, _ = select.select([group], [], [], PATIENCE_S)
             assert ready, "the writer thread did not finish"

@@ -4,7 +4,7 @@ The model, which is as unkind as real disks are allowed to be:
 
 - A file is written back in sectors of 512 bytes. Until it is synced, each sector may be found in any version it ever had since
   the last sync, and the file in any size it ever had, all independently. That gives torn and reordered writes, files that grew
-  without their data (zeros), and old bytes that come back behind a truncate.
+  without their data (zeros), and old bytes that come back after a truncate.
 - A directory's names change one operation at a time. Until the directory is synced, each of them may or may not have happened,
   independently. A rename inside one directory happens as a whole; across two directories its halves are separate.
 - A sector that a failed sync has dropped is still seen by readers, may or may not be on the disk, and no later sync writes it
@@ -150,12 +150,12 @@ class File:
             parts = [part for a, b in self._holes for part in ((a, min(b, offset)), (max(a, end), b))]
             self._holes = [(a, b) for a, b in parts if a < b]
 
-    def _note_sectors(self, first: int, behind: int) -> None:
+    def _note_sectors(self, first: int, end: int) -> None:
         with memoryview(self.content) as content:
-            for number in range(first, behind):
+            for number in range(first, end):
                 version = bytes(content[number * SECTOR : (number + 1) * SECTOR])
                 self._sectors.setdefault(number, []).append(version)
-        self._dropped.difference_update(range(first, behind))
+        self._dropped.difference_update(range(first, end))
 
     def _image(self, size: int, sectors: dict[int, bytes]) -> bytes:
         if not sectors and size == len(self._durable):

@@ -1,7 +1,7 @@
 """Runs of programs in memory, for tests: ``run_worker`` runs one to its end, ``start_worker`` step by step.
 
 The program meets the same hub and the same scheduler as everywhere; only what is outside is made up by the test. Nothing here
-waits for real time: when everybody waits, the clock jumps to the next timer.
+waits for real time: when all workers wait, the clock jumps to the next timer.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Outside:
 
 
 class _Everybody(Mapping[str, ScriptedAgent]):
-    """One agent behind every name."""
+    """One agent for every name."""
 
     def __init__(self, agent: ScriptedAgent | None) -> None:
         self._agent = agent
@@ -100,7 +100,7 @@ class _Everybody(Mapping[str, ScriptedAgent]):
 
 
 class TestRun(Generic[R]):
-    """A run in memory. Made by ``start_worker`` and ``run_worker``; a context manager that lets go of everything."""
+    """A run in memory. Made by ``start_worker`` and ``run_worker``; a context manager that releases everything."""
 
     __test__ = False
 
@@ -146,7 +146,7 @@ class TestRun(Generic[R]):
         self._run.start(self._dies_after)
 
     def wait_for(self, event: str, **match: object) -> dict[str, object]:
-        """Let the run go on, without time passing, until something happens that has not been waited for yet.
+        """Let the run continue, without time passing, until something happens that has not been waited for yet.
 
         Args:
             event: The kind of journal entry; ``*`` and ``?`` stand for any text and any character.
@@ -170,10 +170,10 @@ class TestRun(Generic[R]):
                 raise DeadlockError(self._waits())
 
     def finish(self) -> Self:
-        """Let the run come to its end; time passes as fast as everybody waits for it.
+        """Let the run come to its end; time jumps when all workers wait for it.
 
         Raises:
-            DeadlockError: Everybody waits, and no timer is left.
+            DeadlockError: All workers wait, and no timer is left.
             ShellNotScriptedError: The program runs a command that the test says nothing about.
         """
         while not self._run.hub.status:
@@ -222,7 +222,7 @@ class TestRun(Generic[R]):
         """Go on with a run that was killed or has failed.
 
         Args:
-            unknown: What to do with a step of which nobody knows whether it happened.
+            unknown: What to do with a step whose outcome is unknown.
             value: Its outcome, if it is to count as done.
         """
         if self._crashed_at is None:
@@ -306,7 +306,7 @@ class TestRun(Generic[R]):
 
     @property
     def notes(self) -> list[str]:
-        """What people were told beside what was printed and logged, each time they were."""
+        """The notes shown to people, besides what was printed and logged."""
         return self.outside.notes
 
     @property
@@ -335,7 +335,7 @@ class TestRun(Generic[R]):
         return self._run.turn() or self._answer_known()
 
     def _settle(self) -> None:
-        """Let everybody come to where he waits."""
+        """Let all workers run until they wait."""
         self._run.tick()
         while self._turn():
             pass
@@ -393,14 +393,14 @@ def run_worker(
         agent: Answers every prompt, whichever agent it is for.
         answers: Answers to questions, by patterns of their texts.
         shell: How commands end: by their words, or a function of them.
-        clock: Shows the time; jumps to the next timer when everybody waits.
+        clock: Shows the time; jumps to the next timer when all workers wait.
         seed: Decides what is random.
 
     Returns:
         The run, failed or completed.
 
     Raises:
-        DeadlockError: Everybody waits, and no timer is left.
+        DeadlockError: All workers wait, and no timer is left.
         ShellNotScriptedError: The program runs a command that ``shell`` says nothing about.
     """
     with start_worker(call, agent=agent, answers=answers, shell=shell, clock=clock, seed=seed) as run:

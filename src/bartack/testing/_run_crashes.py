@@ -66,7 +66,7 @@ def assert_survives_crashes(
 
     Args:
         call: The worker with its arguments.
-        at: ``steps``: it is killed behind the outcome of each step; ``entries``: behind each line of the journal.
+        at: ``steps``: it is killed after the outcome of each step; ``entries``: after each line of the journal.
         processes: Use real processes and SIGKILL. Then nothing can be scripted, and it takes its time.
         agent: See ``run_worker``.
         answers: See ``run_worker``.
@@ -101,7 +101,7 @@ def assert_survives_crashes(
 
 
 def _cuts(whole: TestRun[R], at: At) -> list[int]:
-    """After how many lines to kill: never before the run is there, and never behind its end."""
+    """After how many lines to kill: never before the run is there, and never after its end."""
     entries, lines = whole.journal, whole.lines
     cuts = range(2, len(lines))
     if at == "entries":
@@ -192,7 +192,7 @@ class _Processes:
         return Run.start(self._call, workspace=workspace, no_input=True)
 
     def _kill_behind(self, run: Run, count: int) -> None:
-        """Kill the hub when so many steps are finished, and let the run come to its end."""
+        """Kill the hub when this number of steps is finished, and let the run come to its end."""
         finished: set[Place] = set()
         with open_reader(run.dir) as reader:
             for entry in reader.follow():

@@ -12,7 +12,7 @@ from bartack.runtime import Run, Session
 def wait_for(
     where: Run | Session, event: str, *, count: int = 1, timeout_s: float = 30.0, **match: object
 ) -> list[dict[str, object]]:
-    """Wait until something has happened in a run so many times, from its beginning on.
+    """Wait until something has happened in a run a number of times, from its beginning on.
 
     Args:
         where: The run, or a session of it.

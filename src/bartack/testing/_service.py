@@ -1,4 +1,4 @@
-"""A service for pattern events that does what a test tells it: take, refuse, hang, be away.
+"""A service for pattern events that does what a test demands: accept, refuse, hang, be down.
 
 It speaks HTTP on a free port of the loopback interface, from threads of its own, so that other processes can be tested against it.
 """
@@ -86,12 +86,12 @@ class CountingService:
         self._go_on.set()
 
     def wait_for(self, count: int, timeout_s: float = 60.0) -> bool:
-        """Wait until so many different events were taken; whether they were."""
+        """Wait until this number of different events was received; whether it was."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self.received) >= count, timeout_s)
 
     def wait_for_requests(self, path: str, count: int, timeout_s: float = 60.0) -> bool:
-        """Wait until so many requests came for a path; whether they did."""
+        """Wait until this number of requests came for a path; whether it did."""
         with self._changed:
             return self._changed.wait_for(lambda: self.requests[path] >= count, timeout_s)
 
@@ -177,7 +177,7 @@ def _handler(service: CountingService) -> type[BaseHTTPRequestHandler]:
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
-            except OSError:  # whoever asked has gone
+            except OSError:  # the client has gone
                 self.close_connection = True
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the parameter is given
@@ -189,8 +189,8 @@ def _handler(service: CountingService) -> type[BaseHTTPRequestHandler]:
 def hold_port() -> tuple[int, socket.socket]:
     """A free port of the loopback interface, and a socket that has it and never listens.
 
-    On Linux nobody is given the port by chance while the socket is open, not even as the near end of a connection; whoever asks
-    for this very port gets it, as often as wanted. Elsewhere nobody else would get it, and so the socket is closed already.
+    On Linux the port is not given to another process by chance while the socket is open, not even as the near end of a connection;
+    a process that asks for this very port gets it. Elsewhere it would not, and so the socket is closed already.
     """
     place = socket.socket()
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

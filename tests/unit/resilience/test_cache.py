@@ -295,4 +295,4 @@ def test_another_directory_holds_from_the_next_event_on(cache: PatternCache, tmp
 def test_nobody_answers_where_no_daemon_is(tmp_path: Path) -> None:
     link = DaemonLink(tmp_path)
 
-    assert (link.is_running(), link.ring(tmp_path), link.facts()) == (False, False, {})
+    assert (link.is_running(), link.notify(tmp_path), link.facts()) == (False, False, {})

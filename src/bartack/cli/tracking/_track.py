@@ -402,7 +402,7 @@ def _seconds(age: str) -> float:
 
 def _notify_daemon(found: Outbox) -> None:
     """Notify the running daemon, or register the outbox for the next one."""
-    if not DaemonLink().ring(found.store.directory):
+    if not DaemonLink().notify(found.store.directory):
         register_outbox(found.store.directory)
         start_on_demand()
 

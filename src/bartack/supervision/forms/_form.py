@@ -77,14 +77,14 @@ class Pipeline(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Form(msgspec.Struct, frozen=True, array_like=True):
-    """Pipelines one after the other: behind ``&&`` if all went well so far, behind ``||`` if not."""
+    """Pipelines one after the other: after ``&&`` if all went well so far, after ``||`` if not."""
 
     first: Pipeline
     rest: list[tuple[Literal["&&", "||"], Pipeline]] = []
 
 
 class Plain(msgspec.Struct, frozen=True):
-    """A form that is one program with exact words, and needs nobody to interpret it."""
+    """A form that is one program with exact words, and needs no interpreter."""
 
     argv: list[str]
     env: dict[str, str]

@@ -1,7 +1,7 @@
 """Names of files that a word stands for.
 
 A word comes as pieces of text that are exact or not. Where a star, a question mark or a bracket stands in a piece that is not
-exact, the word stands for every name in the directory that fits, sorted. Hidden names only fit behind a dot that was written.
+exact, the word stands for every name in the directory that fits, sorted. Hidden names only fit after a dot that was written.
 ``**`` as a whole name stands for any number of directories; it does not follow links to directories, so it always ends.
 """
 
@@ -66,7 +66,7 @@ def _quote(text: str) -> str:
 
 
 def _walk(start: str, names: list[_Name]) -> Iterator[str]:
-    """The paths that begin with ``start`` and go on as ``names`` say."""
+    """The paths that begin with ``start`` and continue with ``names``."""
     for index, name in enumerate(names):
         last = index == len(names) - 1
         if name.pattern:

@@ -10,7 +10,7 @@ belongs to the keeper like a command does, so a form is ended as a command is: w
 - Asked to end, an interpreter starts nothing more, and ends when what it waits for has ended. Killed, it takes along whatever it
   started.
 
-A status is an exit code, or the negative number of a signal until somebody outside has to be told.
+A status is an exit code, or the negative number of a signal until it is reported to the outside.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _TERM: Final = {signal.SIGTERM}
 
 
 class _Order(msgspec.Struct, array_like=True):
-    """What an interpreter is told."""
+    """The request to an interpreter."""
 
     form: Form
     cwd: bytes
@@ -111,7 +111,7 @@ def _settle_signals() -> None:
 
 
 class _AbortedError(Exception):
-    """The form is over, whatever stands behind: with a status, or because a form in it wrote too much."""
+    """The form is over, whatever follows: with a status, or because a form in it wrote too much."""
 
     def __init__(self, status: int, *, limit: bool = False) -> None:
         super().__init__(status)
@@ -157,7 +157,7 @@ class Interpreter:
         self._stopping = True
 
     def _run(self, form: Form) -> int:
-        """Execute a form in a process that has nothing to do behind it; returns its status."""
+        """Execute a form in a process that has nothing to do after it; returns its status."""
         status = self._run_pipeline(form.first, last=not form.rest)
         for place, (joint, pipeline) in enumerate(form.rest, start=1):
             if (status == 0) == (joint == "&&"):
@@ -246,25 +246,25 @@ class Interpreter:
 
     def _run_together(self, commands: Sequence[_Ready]) -> int:
         """Run commands side by side, connected by pipes; returns the first status from the left that is not 0."""
-        aborts, told = os.pipe() if any(isinstance(one.command, Group) for one in commands) else (-1, -1)
+        aborts, report = os.pipe() if any(isinstance(one.command, Group) for one in commands) else (-1, -1)
         pids: list[int] = []
         feed = 0
         for place, ready in enumerate(commands, start=1):
             following, out = (0, 1) if place == len(commands) else os.pipe()
             foreign = tuple(fd for fd in (following, aborts) if fd > 0)
-            pids.append(self._fork(partial(self._run_child, ready, told), _Ends(feed, out, foreign)))
+            pids.append(self._fork(partial(self._run_child, ready, report), _Ends(feed, out, foreign)))
             for fd in (feed, out):
                 if fd > 1:
                     os.close(fd)
             feed = following
         statuses = [_wait(pid) for pid in pids]
-        if told > 0:
-            os.close(told)
+        if report > 0:
+            os.close(report)
             self._hear_aborts(aborts)
         return _status_of(statuses)
 
     def _hear_aborts(self, aborts: int) -> None:
-        """Whether a group said that the form is over, although somebody above it would go on."""
+        """Whether a group reported that the form is over, although the form around it would continue."""
         os.set_blocking(aborts, False)
         try:
             said = os.read(aborts, 1)
@@ -274,22 +274,22 @@ class Interpreter:
         if said:
             raise _AbortedError(said[0], limit=not said[0])
 
-    def _run_child(self, ready: _Ready, told: int) -> int:
+    def _run_child(self, ready: _Ready, report: int) -> int:
         if isinstance(ready.command, SimpleCommand):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         try:
             status = self._run_inside(ready) if _is_builtin(ready) else self._perform(ready)
         except _AbortedError as aborted:
-            if told > 0:
-                os.write(told, bytes([0 if aborted.limit else aborted.status]))
+            if report > 0:
+                os.write(report, bytes([0 if aborted.limit else aborted.status]))
             return aborted.status
         if status == -signal.SIGPIPE:
-            # Whoever looks at this process shall see how the last command in it ended.
+            # The exit status of this process is that of the last command in it.
             _end_by(signal.SIGPIPE)
         return _exit_code(status)
 
     def _fork(self, work: Callable[[], int], ends: _Ends) -> int:
-        """Fork a process that does ``work`` and ends with its result, unless somebody asks us to end."""
+        """Fork a process that does ``work`` and ends with its result, unless we are asked to end."""
         me = os.getpid()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _TERM)
         try:
@@ -333,7 +333,7 @@ class Interpreter:
     # Commands that need no program.
 
     def _run_inside(self, ready: _Ready) -> int:
-        """Run a command of our own, with its redirections, and have the descriptors back behind it."""
+        """Run a command of our own, with its redirections, and restore the descriptors after it."""
         if not ready.places:
             return _run_builtin(ready)
         kept = [os.dup(fd) for fd in range(3)]
@@ -359,7 +359,7 @@ def _be_child(parent: int, work: Callable[[], int], ends: _Ends, mask: Iterable[
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             _connect(ends)
             code = work()
-    except BaseException:  # noqa: BLE001 - the last frame of the process: nobody above could report it
+    except BaseException:  # noqa: BLE001 - the last frame of the process: no caller could report it
         traceback.print_exc()
     finally:
         os._exit(code)
@@ -431,7 +431,7 @@ def _find_command(names: list[bytes], env: Mapping[bytes, bytes]) -> int:
 
 
 def _status_of(statuses: list[int]) -> int:
-    """The first from the left that is not 0. Nobody can blame a command that its reader had enough."""
+    """The first from the left that is not 0. A command whose reader stopped reading has not failed."""
     *before, last = statuses
     return next((status for status in before if status not in {0, -signal.SIGPIPE}), last)
 
@@ -462,4 +462,4 @@ def _complain(problem: str) -> None:
     try:
         os.write(2, f"bartack: {problem}\n".encode("utf-8", "surrogateescape"))
     except OSError:
-        return  # whoever read it is gone
+        return  # the reader is gone

@@ -24,7 +24,7 @@ _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127)} |
 
 
 Clean = Callable[[str], str]
-"""Takes out of a text what nobody shall read."""
+"""Removes secrets from a text."""
 
 
 def show_form(form: Form, clean: Clean = str) -> str:
@@ -67,7 +67,7 @@ def _operator(place: Redirect) -> str:
 
 
 def _show_word(word: Word, clean: Clean) -> str:
-    """A word; its exact parts in quotes if they have anything in them that means something to somebody."""
+    """A word; its exact parts in quotes if they have a character in them with a meaning in a shell."""
     shown = "".join(_show_part(part, clean) for part in word)
     return shown or "''"
 

@@ -1,4 +1,4 @@
-"""Finds what supervision cannot see in Python files: tasks nobody awaits, processes nobody ends, waits without a limit."""
+"""Finds in Python files what supervision cannot see: tasks never awaited, processes never stopped, waits without a limit."""
 
 from bartack.supervision.lint._check import check_text
 from bartack.supervision.lint._finding import OF_PROGRAMS, TYPES, Finding, Report, Totals

@@ -58,7 +58,7 @@ def _finding(file: str, hit: Hit) -> Finding:
 
 
 def _read_allowed(text: str, file: str) -> tuple[dict[int, set[str]], list[Finding]]:
-    """What each line is allowed, and where nobody says why."""
+    """What each line is allowed, and where the reason is missing."""
     allowed: dict[int, set[str]] = {}
     complaints: list[Finding] = []
     for line, column, comment in _comments(text):
@@ -88,7 +88,7 @@ def _comments(text: str) -> Iterator[tuple[int, int, str]]:
             if token.type == tokenize.COMMENT:
                 yield token.start[0], token.start[1] + 1, token.string
     except (tokenize.TokenError, IndentationError):
-        return  # what cannot be read has been told
+        return  # an unreadable file has been reported
 
 
 def _look(file: File, path: str) -> Iterator[Hit]:
@@ -141,7 +141,7 @@ def _is_joined(file: File, call: ast.Call) -> bool:
     if isinstance(parent, ast.Assign | ast.AnnAssign):
         targets = parent.targets if isinstance(parent, ast.Assign) else [parent.target]
         return any(last_name(target) in file.joined for target in targets)
-    # Kept in a list or handed on: whoever has it may well join it.
+    # Kept in a list or passed on: it may be joined there.
     return not isinstance(parent, ast.Expr | ast.Attribute) and bool(file.joined)
 
 

@@ -74,7 +74,7 @@ class File:
         return full in LIMITED or (not full and last_name(node.func) in LIMITED_METHODS)
 
     def is_dropped(self, call: ast.Call) -> bool:
-        """Whether nobody uses what a call returns."""
+        """Whether the result of a call is not used."""
         parent = self.parent(call)
         if isinstance(parent, ast.Expr):
             return True

@@ -39,7 +39,7 @@ class Names:
 
 
 def last_name(node: ast.expr) -> str:
-    """The last part of a dotted name: what is called, whoever it is called on."""
+    """The last part of a dotted name: what is called, on any object."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""

@@ -1,4 +1,4 @@
-"""The rules, as tables: which calls start something nobody ends, wait without a limit, or do not replay."""
+"""The rules, as tables: which calls start something that is never stopped, wait without a limit, or do not replay."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ WAIT_METHODS: Final = {
     "communicate": Wait(place=1),
     "call": Wait("timeout_s", 1),
 }
-"""By the name of the method, whoever it is called on: only without arguments that could be a limit."""
+"""By the name of the method, on any object: only without arguments that could be a limit."""
 
 QUEUES: Final = frozenset(
     {

@@ -1,4 +1,4 @@
-"""The hub's side of a parent program: start it, tell it what to do, hear what happened.
+"""The hub's side of a parent program: start it, send it commands, receive its events.
 
 No thread and no event loop: the hub waits for ``fileno()`` in whichever way it likes and calls ``read_events``. Nothing here
 blocks but ``close``.
@@ -177,7 +177,7 @@ class ParentClient:
         self._channel.send(Kill(token))
 
     def sweep(self, token: int) -> None:
-        """Kill orphans in the child's tree: what its own processes left behind. Those go on."""
+        """Kill orphans in the child's tree: what its own processes have started and left. These continue."""
         self._channel.send(Sweep(token))
 
     def flush(self) -> None:
@@ -228,7 +228,7 @@ class ParentClient:
         return ended
 
     def _wait_end(self, timeout_s: float) -> None:
-        """Hear the program out until it ends."""
+        """Read the program's last events until it ends."""
         until = time.monotonic() + timeout_s
         while self._channel.alive and (left := until - time.monotonic()) > 0:
             poll = select.poll()

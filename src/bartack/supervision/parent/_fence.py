@@ -1,8 +1,8 @@
 """A control group around parent programs that run as another user than their hub.
 
 Such a parent program cannot make groups itself, and what it starts may change its environment or become the program of yet another
-user. Each is born in a group that the hub made, which a process of another user cannot leave. The ground is written down in the
-file of the tree lock, like that of a parent program: the next hub finds it.
+user. Each starts in a group made by the hub, which a process of another user cannot leave. Where the groups are is written in the
+file of the tree lock, as for those of a parent program, so that the next hub finds them.
 """
 
 from __future__ import annotations
@@ -12,43 +12,49 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from bartack.core import open_private
-from bartack.supervision.process._cgroup import Cgroup, Ground, NoGroundError, find_own_group, open_ground
+from bartack.supervision.process._cgroup import (
+    Cgroup,
+    CgroupTree,
+    NoCgroupsError,
+    find_own_group,
+    open_cgroup_tree,
+)
 
 
 class Fence:
     """The groups of the parent programs of one hub; without an effect where the system has no groups."""
 
-    def __init__(self, ground: Ground | None, home: str) -> None:
-        self._ground = ground
+    def __init__(self, cgroups: CgroupTree | None, home: str) -> None:
+        self._cgroups = cgroups
         self._home = home
         self._groups: dict[str, Cgroup] = {}
         self._made = 0
 
     @classmethod
     def open(cls, lock_tree: str) -> Fence:
-        """Make the ground, and write down where it is."""
+        """Make the tree of groups, and write its place into the lock file."""
         try:
             home = find_own_group()
-            ground = open_ground()
-        except NoGroundError:
+            cgroups = open_cgroup_tree()
+        except NoCgroupsError:
             return cls(None, "")
         fd = open_private(lock_tree, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
-            os.write(fd, os.fsencode(ground.path) + b"\n")
+            os.write(fd, os.fsencode(cgroups.path) + b"\n")
         finally:
             os.close(fd)
-        return cls(ground, home)
+        return cls(cgroups, home)
 
     @contextmanager
     def around(self, name: str) -> Generator[None]:
         """Processes that are started inside of this are born in a group, with all that they will start."""
         self.kill(name)
         self._made += 1
-        group = None if self._ground is None else self._ground.make(self._made)
-        if self._ground is None or group is None:
+        group = None if self._cgroups is None else self._cgroups.make(self._made)
+        if self._cgroups is None or group is None:
             yield
             return
-        self._ground.settle(group)
+        self._cgroups.settle(group)
         self._groups[name] = group
         # Only a process that is in a group has children there from the first moment: the hub goes there, and comes back.
         try:
@@ -56,20 +62,20 @@ class Fence:
             yield
         finally:
             if not _enter(self._home):
-                self._ground = None  # what it kills would include this process
+                self._cgroups = None  # what it kills would include this process
 
     def kill(self, name: str) -> None:
         """Kill what is left of a parent program that has ended."""
         group = self._groups.pop(name, None)
-        if group is not None and self._ground is not None:
+        if group is not None and self._cgroups is not None:
             group.kill()
-            self._ground.drop(group)
+            self._cgroups.drop(group)
 
     def close(self) -> None:
         """Kill everything inside."""
-        if self._ground is not None:
-            self._ground.kill()
-            self._ground.close()
+        if self._cgroups is not None:
+            self._cgroups.kill()
+            self._cgroups.close()
 
 
 def _enter(group: str) -> bool:

@@ -33,7 +33,7 @@ GUARDIAN: Final = "bartack.supervision.parent._guardian"
 """The module to start."""
 
 Kind = Literal["parent", "plain"]
-"""A parent program ends its own tree when it is told to; a plain program knows nothing of its tree."""
+"""A parent program ends its own tree on request; a plain program knows nothing of its tree."""
 
 EXIT_OWNER_DEAD: Final = 3
 EXIT_RUN_GONE: Final = 4
@@ -83,7 +83,7 @@ class Guardian:
     Args:
         owner: The parent of this process.
         child: The process below this one.
-        grace_s: How long the child may take to end its own tree when it is told to.
+        grace_s: How long the child may take to end its own tree on request.
     """
 
     def __init__(self, owner: int, child: int, grace_s: float) -> None:

@@ -56,7 +56,7 @@ from bartack.supervision.parent._wire import (
     Stop,
     Sweep,
 )
-from bartack.supervision.process._cgroup import Cgroup, Ground, NoGroundError, open_ground
+from bartack.supervision.process._cgroup import Cgroup, CgroupTree, NoCgroupsError, open_cgroup_tree
 from bartack.supervision.process._system import system
 
 _WARM_UPS: Final = 12
@@ -95,7 +95,7 @@ class Parent:
         entry: Entry,
         home: Home,
         wakeup: int,
-        ground: Ground | None,
+        cgroups: CgroupTree | None,
         warm_up: Callable[[], None] | None = None,
         *,
         lock: int | None = None,
@@ -106,10 +106,10 @@ class Parent:
         self._entry = entry
         self._home = home
         self._wakeup = wakeup
-        self._ground = ground
+        self._cgroups = cgroups
         self._warm_up = warm_up
         self._warm_ups_left = 0 if warm_up is None else _WARM_UPS
-        self._trees = Trees(channel, ground)
+        self._trees = Trees(channel, cgroups)
         self._leaving: int | None = None
 
     def run(self) -> int:
@@ -121,8 +121,8 @@ class Parent:
             return self._leaving
         finally:
             self._trees.end_everything()
-            if self._ground is not None:
-                self._ground.close()
+            if self._cgroups is not None:
+                self._cgroups.close()
 
     def _turn(self) -> None:
         ready = self._wait()
@@ -212,7 +212,7 @@ class Parent:
     def _control(self, child: Child, command: Signal | Stop | Kill | Sweep) -> None:
         match command:
             case Signal():
-                for pid in child.kin.roots:
+                for pid in child.tracked.roots:
                     _signal_root(pid, command.number)
             case Stop():
                 self._trees.stop(child, command.grace_s)
@@ -231,7 +231,7 @@ class Parent:
                 return
             self._trees.check_free(command.token)
             check_single_thread()
-            cgroup = None if self._ground is None else self._ground.make(command.token)
+            cgroup = None if self._cgroups is None else self._cgroups.make(command.token)
             report = self._exec(command, fds, pids, cgroup) if isinstance(command, Exec) else None
             if isinstance(command, Fork):
                 pids.append(fork_entry(self._home, self._entry, command.payload, fds, env, cgroup))
@@ -257,21 +257,21 @@ def _signal_root(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _open_ground(lock: int) -> Ground | None:
-    """A ground for the groups of our children, written down where a successor finds it should we be killed."""
+def _open_cgroup_tree(lock: int) -> CgroupTree | None:
+    """The tree of groups of our children; its place is written where a successor finds it should we be killed."""
     try:
-        ground = open_ground()
-    except NoGroundError:
+        cgroups = open_cgroup_tree()
+    except NoCgroupsError:
         return None
     if lock != NO_LOCK:
         try:
-            os.write(lock, os.fsencode(ground.path) + b"\n")
+            os.write(lock, os.fsencode(cgroups.path) + b"\n")
         except OSError as error:
             if error.errno != errno.EBADF:
                 raise
-            ground.close()
+            cgroups.close()
             return None  # only the hub, which is another user's, may write there
-    return ground
+    return cgroups
 
 
 def _catch_signals() -> int:
@@ -308,7 +308,7 @@ def run_parent(entry: Entry, warm_up: Callable[[], None] | None = None) -> int:
     if not os.environ.get(SLOT, "-").strip():
         del os.environ[SLOT]
     channel = Channel(socket.socket(fileno=socket_fd), COMMANDS)
-    parent = Parent(channel, owner, entry, home, wakeup, _open_ground(lock), warm_up, lock=lock)
+    parent = Parent(channel, owner, entry, home, wakeup, _open_cgroup_tree(lock), warm_up, lock=lock)
     gc.collect()
     gc.freeze()
     gc.disable()

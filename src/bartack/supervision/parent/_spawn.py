@@ -1,6 +1,6 @@
-"""Forking children of a parent program, and what happens in them before they are somebody else.
+"""Forking children of a parent program, and what happens in them before they become another program.
 
-Everything that can be looked up, checked or refused is done before the fork, so that little can go wrong behind it. A child
+Everything that can be looked up, checked or refused is done before the fork, so that little can go wrong after it. A child
 dies with its parent (as far as the system can), leads a process group of its own, and keeps no descriptor but 0 to 2 and those
 it was given.
 """
@@ -109,7 +109,7 @@ def fork_entry(
         code = entry(payload, fds)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    except BaseException:  # noqa: BLE001 - the last frame of the child: nobody above could report it
+    except BaseException:  # noqa: BLE001 - the last frame of the child: no caller could report it
         traceback.print_exc()
     finally:
         _exit(code)
@@ -120,7 +120,7 @@ def _exit(code: int) -> NoReturn:
         try:
             stream.flush()
         except (OSError, ValueError):
-            continue  # whoever read it is gone
+            continue  # the reader is gone
     os._exit(code & 0xFF)
 
 
@@ -279,7 +279,7 @@ def _fork_into(cgroup: Cgroup) -> int:
 
 
 def _settle(pid: int, group: int) -> int:
-    """Put the child into its group from our side too: whoever of the two comes first."""
+    """Put the child into its group from our side too: the first of the two wins."""
     # It may have done so itself and be another program by now, or have ended.
     with suppress(PermissionError, ProcessLookupError):
         os.setpgid(pid, group)

@@ -17,23 +17,25 @@ from typing import Final, Literal
 
 from bartack.supervision.parent._spawn import FAILURE, StartError
 from bartack.supervision.parent._wire import Channel, Command, Exited, Gone, Started, StartFailed
-from bartack.supervision.process._cgroup import Cgroup, Ground
+from bartack.supervision.process._cgroup import Cgroup, CgroupTree
 from bartack.supervision.process._facts import ProcessFacts, ProcessId
-from bartack.supervision.process._membership import Census, Kin
+from bartack.supervision.process._membership import Membership, TrackedChild
 from bartack.supervision.process._system import system
-from bartack.supervision.process._tree import KILL_TIMEOUT_S, ROUND_S, iter_below_me, strike
+from bartack.supervision.process._tree import KILL_TIMEOUT_S, ROUND_S, iter_below_me, kill_round
 
-_CENSUS_S: Final = 1.0
+_LOOK_S: Final = 1.0
 """How often to look where orphans are not reparented to us, so that they are known before they are orphans."""
 
 
 class Child:
     """What the hub asked for under one token: a forked entry, or the commands of a pipeline."""
 
-    def __init__(self, kin: Kin, pids: list[int], pidfds: list[int], cgroup: Cgroup | None) -> None:
-        self.kin = kin
+    def __init__(
+        self, tracked: TrackedChild, pids: list[int], pidfds: list[int], cgroup: Cgroup | None
+    ) -> None:
+        self.tracked = tracked
         self.cgroup = cgroup
-        self.token = kin.token
+        self.token = tracked.token
         self.pids = pids
         self.pidfds = pidfds
         self.state: Literal["running", "stopping", "killing"] = "running"
@@ -51,7 +53,7 @@ class Child:
     @property
     def ended(self) -> bool:
         """Whether its own processes are all dead and reaped."""
-        return not self.kin.roots
+        return not self.tracked.roots
 
     @property
     def ending(self) -> bool:
@@ -70,13 +72,13 @@ class Trees:
 
     Args:
         channel: Takes the reports of starts and ends to the hub.
-        ground: Makes a control group for each child; ``None`` where there are none.
+        cgroups: Makes a control group for each child; ``None`` where there are none.
     """
 
-    def __init__(self, channel: Channel[Command], ground: Ground | None) -> None:
+    def __init__(self, channel: Channel[Command], cgroups: CgroupTree | None) -> None:
         self._channel = channel
-        self._ground = ground
-        self._census = Census() if ground is None else Census(placed=ground.token_of)
+        self._cgroups = cgroups
+        self._membership = Membership() if cgroups is None else Membership(placed=cgroups.token_of)
         self._children: dict[int, Child] = {}
         self._ending: dict[int, Child] = {}
         """Those whose trees have to become empty."""
@@ -139,16 +141,16 @@ class Trees:
 
     def sweep(self, child: Child) -> None:
         """Kill what the child's own processes have orphaned; they continue themselves."""
-        strike(lambda: self._iter_orphans(child))
+        kill_round(lambda: self._iter_orphans(child))
 
     def _adopt(self, token: int, env: dict[str, str], pids: list[int], cgroup: Cgroup | None) -> Child:
-        if self._ground is not None and cgroup is not None:
-            self._ground.settle(cgroup)
+        if self._cgroups is not None and cgroup is not None:
+            self._cgroups.settle(cgroup)
         facts = system.read_facts(pids[0])
-        kin = Kin(token, pids, pids[0], facts.started if facts else 0, env)
+        tracked = TrackedChild(token, pids, pids[0], facts.started if facts else 0, env)
         pidfds = [pidfd for pid in pids if (pidfd := system.open_pidfd(pid)) is not None]
-        child = Child(kin, pids, pidfds, cgroup)
-        self._census.add(kin)
+        child = Child(tracked, pids, pidfds, cgroup)
+        self._membership.add(tracked)
         self._children[token] = child
         self._roots.update(dict.fromkeys(pids, child))
         return child
@@ -164,9 +166,9 @@ class Trees:
         """A start failed; what was forked before is killed, and the hub gets the reason when all of it is gone."""
         failure = error if isinstance(error, StartError) else StartError(error.errno or errno.EIO, str(error))
         if not pids:
-            if self._ground is not None and cgroup is not None:
-                self._ground.settle(cgroup)
-                self._ground.drop(cgroup)
+            if self._cgroups is not None and cgroup is not None:
+                self._cgroups.settle(cgroup)
+                self._cgroups.drop(cgroup)
             self._channel.send(StartFailed(token, failure.errno, failure.problem, failure.index))
             return
         child = self._adopt(token, env, pids, cgroup)
@@ -210,7 +212,7 @@ class Trees:
             child = self._roots.pop(pid, None)
             if child is None:
                 continue
-            child.kin.roots.discard(pid)
+            child.tracked.roots.discard(pid)
             child.statuses[pid] = os.waitstatus_to_exitcode(status)
             child.max_rss_kb = max(child.max_rss_kb, usage.ru_maxrss * system.RSS_UNIT_BYTES // 1024)
             child.cpu_s += usage.ru_utime + usage.ru_stime
@@ -231,7 +233,7 @@ class Trees:
     # Ending trees.
 
     def _begin_end(self, child: Child) -> None:
-        child.kin.ending = True
+        child.tracked.ending = True
         self._ending[child.token] = child
 
     def stop(self, child: Child, grace_s: float) -> None:
@@ -277,7 +279,7 @@ class Trees:
     def _members(self, children: Collection[Child]) -> dict[int, list[ProcessFacts]]:
         """The living members of each child's tree."""
         found: dict[int, list[ProcessFacts]] = {child.token: [] for child in children}
-        for token, facts in self._census.iter_members(found):
+        for token, facts in self._membership.iter_members(found):
             if token in found and not facts.dead:
                 found[token].append(facts)
         for child in children:
@@ -288,34 +290,34 @@ class Trees:
     def _look_after_trees(self) -> None:
         """Bring every tree that has to end one round further, and report those that are empty."""
         now = time.monotonic()
-        self._look_at = now + _CENSUS_S
+        self._look_at = now + _LOOK_S
         if not system.SUBREAPER:
             self._members(self._children.values())
         for child in list(self._ending.values()):
             if child.state == "stopping" and now >= child.until:
                 self._end_grace(child)
-        self._strike([child for child in self._ending.values() if child.state == "killing"])
+        self._kill_round([child for child in self._ending.values() if child.state == "killing"])
         self._reap()
         ending = list(self._ending.values())
         if not ending:
             return
         members = self._members(ending)
         # A process that died during the look may have forked after it was seen: a tree that seems empty may not be.
-        certain = not self._reap() and self._census.certain
+        certain = not self._reap() and self._membership.certain
         for child in ending:
             self._judge(child, members[child.token], now, certain=certain)
 
-    def _strike(self, doomed: list[Child]) -> None:
+    def _kill_round(self, doomed: list[Child]) -> None:
         if doomed:
             tokens = {child.token for child in doomed}
-            groups = [child.kin.group for child in doomed]
+            groups = [child.tracked.group for child in doomed]
             for child in doomed:
                 if child.cgroup is not None:
                     child.cgroup.kill()
-            strike(lambda: self._iter_living(tokens), groups)
+            kill_round(lambda: self._iter_living(tokens), groups)
 
     def _iter_living(self, tokens: set[int]) -> Iterator[ProcessFacts]:
-        return (facts for token, facts in self._census.iter_members(tokens) if token in tokens)
+        return (facts for token, facts in self._membership.iter_members(tokens) if token in tokens)
 
     def _iter_orphans(self, child: Child) -> Iterator[ProcessFacts]:
         """Members that came to us when their parents died, and what is below them."""
@@ -327,7 +329,7 @@ class Trees:
             head = facts
             while head.ppid in members:
                 head = members[head.ppid]
-            if head.ppid == me and head.pid not in child.kin.roots:
+            if head.ppid == me and head.pid not in child.tracked.roots:
                 yield facts
 
     def _judge(self, child: Child, living: list[ProcessFacts], now: float, *, certain: bool) -> None:
@@ -354,15 +356,15 @@ class Trees:
         """Forget a child and send its last report."""
         for pidfd in tuple(child.watched):
             self._unwatch(pidfd)
-        for pid in child.kin.roots:
+        for pid in child.tracked.roots:
             self._roots.pop(pid, None)
         self._close_report(child)
         child.close_pidfds()
-        self._census.remove(child.token)
+        self._membership.remove(child.token)
         del self._children[child.token]
         self._ending.pop(child.token, None)
-        if self._ground is not None and child.cgroup is not None:
-            self._ground.drop(child.cgroup)
+        if self._cgroups is not None and child.cgroup is not None:
+            self._cgroups.drop(child.cgroup)
         if child.failure is not None:
             failure = child.failure
             self._channel.send(StartFailed(child.token, failure.errno, failure.problem, failure.index))
@@ -377,9 +379,9 @@ class Trees:
         until = time.monotonic() + KILL_TIMEOUT_S
         named = False
         while True:
-            if self._ground is not None:
-                self._ground.kill()
-            strike(self._iter_all, [child.kin.group for child in self._children.values()])
+            if self._cgroups is not None:
+                self._cgroups.kill()
+            kill_round(self._iter_all, [child.tracked.group for child in self._children.values()])
             childless = _reap_everything()
             # A subreaper without children has no descendants at all: the kernel guarantees it, and no scan can miss any.
             if childless and system.SUBREAPER:
@@ -390,11 +392,11 @@ class Trees:
             if not named and time.monotonic() > until:
                 named = True
                 _complain(living)
-            system.wait_deaths(living, _CENSUS_S if named else ROUND_S)
+            system.wait_deaths(living, _LOOK_S if named else ROUND_S)
 
     def _iter_all(self) -> Iterator[ProcessFacts]:
         if not system.SUBREAPER:
-            yield from (facts for _, facts in self._census.iter_members())
+            yield from (facts for _, facts in self._membership.iter_members())
         yield from iter_below_me()
 
 

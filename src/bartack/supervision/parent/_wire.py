@@ -22,7 +22,7 @@ from bartack.supervision.process._system import system
 In = TypeVar("In")
 
 FRAME_LIMIT: Final = 64 * 1024 * 1024
-"""The longest frame. A longer one is no frame of ours: the other side is taken for dead."""
+"""The longest frame. A longer one cannot be ours: the other side is treated as dead."""
 
 FDS_LIMIT: Final = 250
 """The most descriptors of one frame; the kernel passes 253 at once."""
@@ -42,7 +42,7 @@ class Fork(msgspec.Struct, frozen=True, tag="fork"):
 
 
 class Exec(msgspec.Struct, frozen=True, tag="exec"):
-    """Start a pipeline of commands. ``stdio`` tells which descriptor of the frame is 0, 1 and 2; -1 is the null device."""
+    """Start a pipeline of commands. ``stdio`` says which descriptor of the frame is 0, 1 and 2; -1 is the null device."""
 
     token: int
     pipeline: list[list[bytes]]
@@ -72,7 +72,7 @@ class Kill(msgspec.Struct, frozen=True, tag="kill"):
 
 
 class Sweep(msgspec.Struct, frozen=True, tag="sweep"):
-    """Kill what the child's own processes have left behind and have no part in any more; they go on."""
+    """Kill orphans of the child's own processes; these continue."""
 
     token: int
 
@@ -91,7 +91,7 @@ class ParentReady(msgspec.Struct, frozen=True, tag="ready"):
 
 
 class Started(msgspec.Struct, frozen=True, tag="started", omit_defaults=True):
-    """A child runs. ``pidfds`` belong to whoever reads this; there are none where the system has no such thing."""
+    """A child runs. ``pidfds`` belong to the reader; empty where the system has none."""
 
     token: int
     pids: list[int]
@@ -195,7 +195,7 @@ class Channel(Generic[In]):
     def send(self, message: msgspec.Struct, fds: Sequence[int] = ()) -> None:
         """Send as soon as the other side reads. ``fds`` stay the caller's, who may close them at once.
 
-        To a dead side nothing is sent; that it is dead is told by ``receive``.
+        To a dead side nothing is sent; ``receive`` reports that it is dead.
         """
         body = self._encoder.encode((len(fds), message))
         if len(body) > FRAME_LIMIT or len(fds) > FDS_LIMIT:
@@ -245,7 +245,7 @@ class Channel(Generic[In]):
         return [*taken, *self._take_frames()]
 
     def _fill(self) -> bool:
-        """Read once; tell whether there may be more."""
+        """Read once; return whether there may be more."""
         try:
             data, fds, flags, _ = socket.recv_fds(self._socket, _CHUNK, FDS_LIMIT, system.RECEIVE_FLAGS)
         except OSError as error:

@@ -1,14 +1,14 @@
 """Control groups of Linux (cgroup v2): every tree of a parent program in a group of its own, where the system lets us make one.
 
     the group we are in
-    └── bartack-<8 hex>   the ground of one parent program; a lock on the directory says that the program lives
-        ├── 1             the tree of one child, named by its token; groups below it are that tree's own affair
+    └── bartack-<8 hex>   the groups of one parent program; a lock on the directory shows that the program lives
+        ├── 1             the tree of one child, named by its token; groups below it belong to that tree
         └── 2
 
-What a group adds to lines of parents, sessions and marks: nobody leaves it by forgetting where he comes from, and the kernel
-ends all of it at once, what is being forked included. Nobody needs it. Where no group can be made, or one does not do what it
-should, trees are known and ended as ``_membership.py`` and ``_tree.py`` do it; and what has left its group by its own will,
-they still find. No controller is enabled, so nothing is limited and nothing is counted.
+What a group adds to lines of parents, sessions and marks: a process cannot leave it by changing these, and the kernel kills all of
+it at once, including processes that are being forked. Groups are optional. Where none can be made, or one does not work, trees are
+known and killed as ``_membership.py`` and ``_tree.py`` do it; these also find a process that was moved out of its group. No
+controller is enabled, so nothing is limited or counted.
 
 A process is born in its group (``system.fork_into``). To move it there afterwards takes the kernel ten milliseconds and more.
 """
@@ -26,7 +26,7 @@ from contextlib import suppress
 from typing import Final
 
 SWITCH: Final = "BARTACK_CGROUPS"
-"""The variable that has no groups made, if it says so."""
+"""The variable that switches control groups off."""
 
 OWN: Final = "/proc/self"
 
@@ -39,33 +39,33 @@ REMOVAL_S: Final = 0.5
 _ROUND_S: Final = 0.005
 _CLAIMS: Final = 3
 _PASSING: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EEXIST}
-"""What goes wrong with one group and need not with the next."""
+"""Errors of one group that need not concern the next."""
 
 
-class NoGroundError(Exception):
-    """No groups can be made here; it says why."""
+class NoCgroupsError(Exception):
+    """No control groups can be made here; the text says why."""
 
 
 def find_own_group(proc: str = OWN) -> str:
     """The directory of the group we are in.
 
     Raises:
-        NoGroundError: There is none, or none that can be seen from here.
+        NoCgroupsError: There is none, or none that can be seen from here.
     """
     try:
         own = _own_path(proc)
         mounts = list(_iter_mounts(proc))
     except OSError as error:
-        raise NoGroundError(f"the system does not report control groups: {error.strerror}") from None
+        raise NoCgroupsError(f"the system does not report control groups: {error.strerror}") from None
     if own is None or not mounts:
-        raise NoGroundError("the system has no cgroup v2")
+        raise NoCgroupsError("the system has no cgroup v2")
     for root, point in mounts:
         above = root.rstrip("/")
         if own == root or own.startswith(above + "/"):
             path = os.path.normpath(f"{point}/{own[len(above) :]}")
             if os.path.isdir(path):
                 return path
-    raise NoGroundError(f"the group {own} of this process cannot be seen from here")
+    raise NoCgroupsError(f"the group {own} of this process cannot be seen from here")
 
 
 def _own_path(proc: str) -> str | None:
@@ -96,7 +96,7 @@ class Cgroup:
     def __init__(self, path: str, fd: int) -> None:
         self.path = path
         self.fd = fd
-        """The directory, for those who are to be born in it; open until ``Ground.settle``."""
+        """The directory, for processes that are to be forked into it; open until ``CgroupTree.settle``."""
         self.problem = 0
         """The ``errno`` of a child that could not be born in it, and is elsewhere."""
 
@@ -113,12 +113,12 @@ class Cgroup:
                 yield from (pid for pid in map(int, _read(f"{place}/cgroup.procs").split()) if pid)
 
     def kill(self) -> None:
-        """Have the kernel kill all of it. Whether it is empty then is for others to find out."""
+        """Have the kernel kill all of it. Callers must check themselves whether it is empty then."""
         _kill(self.path)
 
 
-class Ground:
-    """Where one parent program makes the groups of its children."""
+class CgroupTree:
+    """The groups of one parent program: one for each of its children."""
 
     def __init__(self, path: str, lock: int) -> None:
         self.path = path
@@ -142,7 +142,7 @@ class Ground:
             return None
 
     def settle(self, group: Cgroup) -> None:
-        """The child is born. If it could not be born there, that is the last try, unless there is hope."""
+        """The child was forked. Unless it is in the group, or the error may pass, no more groups are made."""
         os.close(group.fd)
         if group.problem and group.problem not in _PASSING:
             self._usable = False
@@ -166,10 +166,10 @@ class Ground:
         _kill(self.path)
 
     def close(self) -> None:
-        """Remove all groups, and those of dead parent programs beside it. Everybody of ours is dead by now."""
+        """Remove all groups, and those of dead parent programs beside it. All our processes are dead by now."""
         remove_group(self.path, REMOVAL_S)
         os.close(self._lock)
-        _end_beside(self.path, 0.0)
+        _kill_dead_beside(self.path, 0.0)
 
 
 def is_in_ground(pid: int) -> bool:
@@ -184,42 +184,42 @@ def _is_off(environ: Mapping[str, str]) -> bool:
     return environ.get(SWITCH, "").lower() in {"off", "0", "no", "false"}
 
 
-def open_ground(environ: Mapping[str, str] | None = None, base: str = "") -> Ground:
-    """Make a ground for this process in the group it is in; end those of dead parent programs there.
+def open_cgroup_tree(environ: Mapping[str, str] | None = None, base: str = "") -> CgroupTree:
+    """Make a tree of groups for this process in the group it is in; kill those of dead parent programs there.
 
     Raises:
-        NoGroundError: There can be none.
+        NoCgroupsError: There can be none.
     """
     if _is_off(os.environ if environ is None else environ):
-        raise NoGroundError(f"switched off by {SWITCH}")
+        raise NoCgroupsError(f"switched off by {SWITCH}")
     base = base or find_own_group()
     try:
-        ground = _claim(base)
+        cgroups = _claim(base)
     except OSError as error:
-        raise NoGroundError(f"no group can be made in {base}: {error.strerror}") from None
-    problem = _unfit(ground.path)
+        raise NoCgroupsError(f"no group can be made in {base}: {error.strerror}") from None
+    problem = _find_problem(cgroups.path)
     if problem:
-        ground.close()
-        raise NoGroundError(problem)
-    _end_beside(ground.path, 0.0)
-    return ground
+        cgroups.close()
+        raise NoCgroupsError(problem)
+    _kill_dead_beside(cgroups.path, 0.0)
+    return cgroups
 
 
-def _claim(base: str) -> Ground:
-    """Whoever looks for grounds of the dead may find ours before we have locked it, and remove it: then we make another."""
+def _claim(base: str) -> CgroupTree:
+    """Make and lock a directory. Another process may take it for that of a dead program and remove it before: then try again."""
     for _ in range(_CLAIMS):
         path = f"{base}/bartack-{os.urandom(4).hex()}"
         os.mkdir(path)
         with suppress(FileNotFoundError):
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             if _lock(fd) and os.path.isdir(path):
-                return Ground(path, fd)
+                return CgroupTree(path, fd)
             os.close(fd)
     raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
 
-def _unfit(path: str) -> str:
-    """Why the groups made here are of no use, if they are not."""
+def _find_problem(path: str) -> str:
+    """Why the groups made here cannot be used; empty if they can."""
     try:
         kind = _read(f"{path}/cgroup.type").strip()
     except OSError as error:
@@ -231,30 +231,30 @@ def _unfit(path: str) -> str:
     return ""
 
 
-def end_dead_grounds(wait_s: float = REMOVAL_S) -> None:
-    """End what dead parent programs have left in the group we are in, wherever their trees went from there."""
+def kill_dead_cgroups(wait_s: float = REMOVAL_S) -> None:
+    """Kill what dead parent programs have left in the group we are in."""
     if not _is_off(os.environ):
-        with suppress(NoGroundError):
-            _end_beside(f"{find_own_group()}/", wait_s)
+        with suppress(NoCgroupsError):
+            _kill_dead_beside(f"{find_own_group()}/", wait_s)
 
 
-def _end_beside(path: str, wait_s: float) -> None:
+def _kill_dead_beside(path: str, wait_s: float) -> None:
     base = os.path.dirname(path)
     with suppress(OSError):
         for name in os.listdir(base):
             if _NAME.fullmatch(name):
-                end_ground(f"{base}/{name}", wait_s)
+                kill_dead_tree(f"{base}/{name}", wait_s)
 
 
-def end_ground(path: str, wait_s: float, *, patient: bool = False) -> bool:
-    """End what a dead parent program left in its ground, and remove that; the ground of one that lives is left alone.
+def kill_dead_tree(path: str, wait_s: float, *, patient: bool = False) -> bool:
+    """Kill what a dead parent program left in its groups, and remove these; those of a living one are left alone.
 
-    So is one that this process is in itself: it may be a shell that the dead one once opened, in which somebody goes on.
+    So are groups that this process is in itself: it may be a shell that the dead program opened and that is still in use.
 
     Args:
-        path: The ground; what has no name of one is left alone.
-        wait_s: How long the dying may take.
-        patient: Also wait for somebody else who may be about to end it. Whoever says so knows that its owner is dead.
+        path: The directory of the groups; one with another kind of name is left alone.
+        wait_s: How long the processes may take to die.
+        patient: Also wait for another process that may be killing it. The caller must know that its owner is dead.
 
     Returns:
         Whether nothing of a dead one is left there.
@@ -279,15 +279,15 @@ def end_ground(path: str, wait_s: float, *, patient: bool = False) -> bool:
         os.close(fd)
 
 
-def _holds_us(ground: str) -> bool:
+def _holds_us(cgroups: str) -> bool:
     try:
-        return f"/{os.path.basename(ground)}/" in (_own_path(OWN) or "")
+        return f"/{os.path.basename(cgroups)}/" in (_own_path(OWN) or "")
     except OSError:
         return True
 
 
 def remove_group(path: str, wait_s: float = 0.0) -> bool:
-    """Remove a group and those below it, as far as nobody is in them; tell whether it is gone."""
+    """Remove a group and those below it, as far as they are empty; return whether it is gone."""
     until = time.monotonic() + wait_s
     while True:
         try:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Final
 
-from bartack.supervision.process._cgroup import Cgroup, Ground, NoGroundError, open_ground
+from bartack.supervision.process._cgroup import Cgroup, CgroupTree, NoCgroupsError, open_cgroup_tree
 from bartack.supervision.process._system import system
 
 _LIMIT_S: Final = 10
@@ -29,28 +29,28 @@ def probe_cgroups() -> str:
 
 
 def try_cgroups() -> str:
-    """Make a group, start a process in it, end it by the group; tell what went wrong."""
+    """Make a group, start a process in it, kill it by the group; return what went wrong."""
     try:
-        ground = open_ground()
-    except NoGroundError as error:
+        cgroups = open_cgroup_tree()
+    except NoCgroupsError as error:
         return str(error)
     try:
-        group = ground.make(1)
-        return _try_group(ground, group) if group is not None else f"no group can be made in {ground.path}"
+        group = cgroups.make(1)
+        return _try_group(cgroups, group) if group is not None else f"no group can be made in {cgroups.path}"
     except OSError as error:
         return f"no process can be started in a group: {error.strerror}"
     finally:
-        ground.close()
+        cgroups.close()
 
 
-def _try_group(ground: Ground, group: Cgroup) -> str:
+def _try_group(cgroups: CgroupTree, group: Cgroup) -> str:
     pid = system.fork_into(group.fd)
     if not pid:
         signal.alarm(_LIMIT_S)
         signal.pause()
         os._exit(0)
-    ground.settle(group)
-    placed = ground.token_of(pid) == 1
+    cgroups.settle(group)
+    placed = cgroups.token_of(pid) == 1
     group.kill()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return "" if placed and status == -signal.SIGKILL else "a group does not kill the processes started in it"

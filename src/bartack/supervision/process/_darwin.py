@@ -181,7 +181,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def send_signal(facts: ProcessFacts, number: int) -> bool:
-    """Signal the process that ``facts`` are of; tell whether it was there and the signal was allowed."""
+    """Signal the process that ``facts`` are of; return whether it was there and the signal was allowed."""
     now = read_facts(facts.pid)
     if now is None or now.id != facts.id:
         return False
@@ -193,6 +193,6 @@ def send_signal(facts: ProcessFacts, number: int) -> bool:
 
 
 def wait_deaths(processes: Iterable[ProcessFacts], timeout_s: float) -> None:
-    """Wait ``timeout_s`` seconds; a death in between is seen by whoever looks next."""
+    """Wait ``timeout_s`` seconds; a death in between is seen by the next look."""
     del processes
     select.select([], [], [], timeout_s)

@@ -7,7 +7,7 @@ import os
 import sys
 
 _AROUND = 20
-"""So many characters beside the one that has no bytes are shown."""
+"""This many characters beside the one that has no bytes are shown."""
 
 
 def encode_word(text: str) -> bytes:

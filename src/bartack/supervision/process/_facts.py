@@ -1,7 +1,7 @@
 """What is known of one process, whatever the operating system.
 
-A number alone names no process: it is given again after a death. ``ProcessId`` adds the start time, and whoever signals
-compares both first.
+A number alone does not name a process: it is reused after a death. ``ProcessId`` adds the start time, and both are compared
+before a signal is sent.
 """
 
 from __future__ import annotations
@@ -36,5 +36,5 @@ class ProcessFacts(NamedTuple):
 
     @property
     def dead(self) -> bool:
-        """Whether nothing of it runs any more. A first thread may end before the others; that is no death."""
+        """Whether nothing of it runs. A first thread may end before the others; that is not a death."""
         return self.state in "ZX" and self.threads <= 1

@@ -1,7 +1,7 @@
 """The line of parents of a process, from itself up to the first process, read so that no death on the way breaks it.
 
-A parent that dies while the line is read is followed by whoever takes over its children: below a subreaper that is the subreaper,
-so a process that forks twice and forgets its session does not leave the line.
+A parent that dies while the line is read is followed by the process that takes over its children. Below a subreaper that is the
+subreaper, so a process that forks twice and forgets its session does not leave the line.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _prctl = ctypes.CDLL(None, use_errno=True).prctl
 _prctl.argtypes = [ctypes.c_int, *[ctypes.c_ulong] * 4]
 _prctl.restype = ctypes.c_int
 
-# It does not let go of the interpreter around a call, so that a child of such a call has it too.
+# It does not release the interpreter around a call, so that a child of such a call has it too.
 _syscall = ctypes.PyDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
 _before_fork, _after_fork_child, _after_fork_parent = (
@@ -57,12 +57,12 @@ _ask_robust_list, _tell_robust_list = _ROBUST_LIST.get(os.uname().machine, (0, 0
 
 
 def set_subreaper() -> bool:
-    """Become the parent of every descendant whose own parent dies; tell whether the system can do that."""
+    """Become the parent of every descendant whose own parent dies; return whether the system can do that."""
     return bool(_prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def set_death_signal(number: int) -> bool:
-    """Ask for a signal when the thread that forked this process ends; tell whether the system can do that.
+    """Ask for a signal when the thread that forked this process ends; return whether the system can do that.
 
     The parent may be dead already: compare ``getppid`` afterwards.
     """
@@ -198,7 +198,7 @@ def iter_family(pid: int, proc: str = PROC, spare: Collection[int] = ()) -> Iter
 
 def _children(pid: int, proc: str) -> list[int]:
     found: list[int] = []
-    # It, or one of its threads, may end meanwhile; its children are found below somebody else then.
+    # It, or one of its threads, may end meanwhile; its children are found below another process then.
     with suppress(FileNotFoundError, ProcessLookupError):
         for thread in os.listdir(f"{proc}/{pid}/task"):
             with (
@@ -295,7 +295,7 @@ def open_pidfd(pid: int) -> int | None:
 
 
 def send_signal(facts: ProcessFacts, number: int) -> bool:
-    """Signal exactly the process that ``facts`` are of; tell whether it was there and the signal was allowed."""
+    """Signal exactly the process that ``facts`` are of; return whether it was there and the signal was allowed."""
     pidfd = open_pidfd(facts.pid)
     try:
         # The descriptor is opened before the comparison, so it belongs to what was compared or to nothing.

@@ -1,7 +1,7 @@
 """The lock of a run's process tree: an old attempt and a new one never overlap.
 
 Every parent program and its guardian hold a shared lock on one file as long as anything below them lives
-(``parent/_guardian.py``). A new hub takes the exclusive one before it executes anything, lets go of it, and starts its own
+(``parent/_guardian.py``). A new hub takes the exclusive one before it executes anything, releases it, and starts its own
 parents.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 
 from bartack.core import open_private
 from bartack.errors import TreeLockedError
-from bartack.supervision.process._cgroup import end_ground
+from bartack.supervision.process._cgroup import kill_dead_tree
 from bartack.supervision.process._tree import KILL_TIMEOUT_S
 
 _GROUNDS_BYTES: Final = 64 * 1024
@@ -27,13 +27,13 @@ _WAITER: Final = (
 
 
 def take_tree_lock(path: str, timeout_s: float) -> int:
-    """Take the lock exclusively: nothing of the tree of an earlier hub is left. Close the descriptor to let go.
+    """Take the lock exclusively: nothing of the tree of an earlier hub is left. Close the descriptor to release it.
 
     What is left in control groups of parent programs that were killed is ended first.
 
     The lock is waited for by a process of its own, on the same open file: the lock it gets is ours. It can be ended at the
     deadline, and ends itself should we be killed; a blocked thread or an alarm in our own process could do neither. It is
-    started only if somebody holds the lock.
+    started only if the lock is held.
 
     Raises:
         TreeLockedError: It was not free within ``timeout_s`` seconds, or something in those groups cannot be ended.
@@ -59,8 +59,8 @@ def _end_grounds(fd: int, path: str, until: float) -> None:
     if not text:
         return
     left_s = max(KILL_TIMEOUT_S, until - time.monotonic())
-    grounds = [os.fsdecode(line) for line in text.splitlines()]
-    if [path for path in grounds if not end_ground(path, left_s, patient=True)]:
+    cgroup_trees = [os.fsdecode(line) for line in text.splitlines()]
+    if [path for path in cgroup_trees if not kill_dead_tree(path, left_s, patient=True)]:
         os.close(fd)
         raise TreeLockedError(path)
     os.ftruncate(fd, 0)

@@ -1,11 +1,11 @@
 """To which child a process belongs that was found below a parent program.
 
 By its line of parents first. When a process between it and the child has died, the line is broken: the orphan is below the
-parent program itself (or, without a subreaper, below the first process). Then these tell, in this order: what was seen of it
+parent program itself (or, without a subreaper, below the first process). Then these decide, in this order: what was seen of it
 before, its control group where there are any, its process group and session, and the marks in its environment. An orphan that
 wiped out all of these belongs to one of the children that were there when it started; it is ended with the last of them.
 
-It reads; it signals nobody.
+It only reads; it never signals.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _nowhere(pid: int) -> None:
     del pid
 
 
-class Kin:
-    """One child of a parent program, as far as the census needs it."""
+class TrackedChild:
+    """One child of a parent program: its own processes, and what identifies the others of its tree."""
 
     def __init__(
         self, token: int, pids: Iterable[int], group: int, started: int, env: Mapping[str, str]
@@ -50,7 +50,7 @@ class Kin:
         """Process groups that it leads."""
 
 
-class Census:
+class Membership:
     """Which processes belong to which child, now and as far as it was seen before."""
 
     def __init__(
@@ -68,28 +68,28 @@ class Census:
         self._placed = placed
         self._subreaper = subreaper
         self._adopter = self._me if subreaper else FIRST_PID
-        self._kin: dict[int, Kin] = {}
+        self._children: dict[int, TrackedChild] = {}
         self._seen: dict[ProcessId, int] = {}
         self._groups: dict[int, int] = {}
         self._doubts: dict[ProcessId, int] = {}
         self.certain = True
-        """Whether the last look left nobody out who may show a moment later to whom he belongs."""
+        """Whether the last look found an owner for every process; an environment may become readable a moment later."""
 
-    def add(self, kin: Kin) -> None:
-        """Count ``kin`` in from now on."""
-        self._kin[kin.token] = kin
-        self._groups[kin.group] = kin.token
+    def add(self, tracked: TrackedChild) -> None:
+        """Track a child from now on."""
+        self._children[tracked.token] = tracked
+        self._groups[tracked.group] = tracked.token
 
     def remove(self, token: int) -> None:
         """Forget a child and everything that belonged to it."""
-        kin = self._kin.pop(token)
-        for group in kin.groups:
+        tracked = self._children.pop(token)
+        for group in tracked.groups:
             if self._groups.get(group) == token:
                 del self._groups[group]
-        for found in kin.seen:
+        for found in tracked.seen:
             if self._seen.get(found) == token:
                 del self._seen[found]
-        if not self._kin:
+        if not self._children:
             self._doubts.clear()
 
     def iter_members(self, tokens: Collection[int] | None = None) -> Iterator[tuple[int, ProcessFacts]]:
@@ -100,7 +100,7 @@ class Census:
                 us, nothing there is looked at: the end of one child among a thousand costs no more than among ten.
         """
         self.certain = True
-        roots = {pid: kin.token for kin in self._kin.values() for pid in kin.roots}
+        roots = {pid: tracked.token for tracked in self._children.values() for pid in tracked.roots}
         spare = {pid for pid, token in roots.items() if token not in tokens} if tokens is not None else ()
         owners: dict[int, int] = {}
         waiting: list[ProcessFacts] = []
@@ -122,12 +122,12 @@ class Census:
 
     def _note(self, token: int, facts: ProcessFacts, owners: dict[int, int]) -> tuple[int, ProcessFacts]:
         owners[facts.pid] = token
-        kin = self._kin[token]
+        tracked = self._children[token]
         self._seen[facts.id] = token
-        kin.seen.add(facts.id)
+        tracked.seen.add(facts.id)
         if facts.pid == facts.group:
             self._groups.setdefault(facts.group, token)
-            kin.groups.add(facts.group)
+            tracked.groups.add(facts.group)
         return token, facts
 
     def _owner(self, facts: ProcessFacts, roots: Mapping[int, int], owners: Mapping[int, int]) -> int | None:
@@ -142,7 +142,7 @@ class Census:
 
     def _adopt(self, facts: ProcessFacts) -> int | None:
         token = self._placed(facts.pid)
-        if token in self._kin:
+        if token in self._children:
             return token
         for group in (facts.group, facts.session):
             if group in self._groups:
@@ -154,8 +154,8 @@ class Census:
         if not env and not facts.dead:
             self._doubt(facts.id)
         # Only children of ours have descendants here, so it belongs to one that was there when it started.
-        able = [kin for kin in self._kin.values() if kin.started <= facts.started]
-        if able and all(kin.ending for kin in able):
+        able = [tracked for tracked in self._children.values() if tracked.started <= facts.started]
+        if able and all(tracked.ending for tracked in able):
             return able[-1].token
         return None
 
@@ -168,8 +168,12 @@ class Census:
 
     def _marked(self, env: Mapping[str, str]) -> int | None:
         """The one child whose marks are all in ``env``; the one with more marks if there are several."""
-        fitting = [kin for kin in self._kin.values() if kin.marks and kin.marks.items() <= env.items()]
-        fitting.sort(key=lambda kin: len(kin.marks), reverse=True)
+        fitting = [
+            tracked
+            for tracked in self._children.values()
+            if tracked.marks and tracked.marks.items() <= env.items()
+        ]
+        fitting.sort(key=lambda tracked: len(tracked.marks), reverse=True)
         if not fitting or (len(fitting) > 1 and len(fitting[0].marks) == len(fitting[1].marks)):
             return None
         return fitting[0].token

@@ -1,4 +1,4 @@
-"""How often the kernel ended a process of our control group for want of memory. Linux only; elsewhere nobody counts."""
+"""How often the kernel ended a process of our control group for want of memory. Linux only; elsewhere it is not counted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _OWN: Final = "/proc/self/cgroup"
 
 
 def count_oom_kills(own: str = _OWN, cgroups: str = _CGROUPS) -> int | None:
-    """So many processes of our group were ended for want of memory since the group exists; ``None`` if nobody counts."""
+    """How many processes of our group were killed for want of memory since the group exists; ``None`` if it is not counted."""
     try:
         with open(own, encoding="utf-8") as file:
             groups = [line.rstrip("\n").split(":", 2) for line in file]

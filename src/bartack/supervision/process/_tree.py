@@ -1,8 +1,8 @@
 """Process trees: who is below whom, and how a tree is ended for certain.
 
-A tree is killed in rounds. A round stops whatever it finds until it finds nothing new, so that nobody is left who could fork,
+A tree is killed in rounds. A round stops whatever it finds until it finds nothing new, so that no process is left that could fork,
 and then kills all of it. Rounds repeat until nothing is left. Every signal goes to a process that was compared with the one
-that was found: a number that was given again is never hit.
+that was found: a reused number is never hit.
 
 ``_membership.py`` says to which child of a parent program a process belongs.
 """
@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Final
 
-from bartack.supervision.process._cgroup import end_dead_grounds
+from bartack.supervision.process._cgroup import kill_dead_cgroups
 from bartack.supervision.process._facts import ProcessFacts, ProcessId
 from bartack.supervision.process._system import system
 
@@ -27,7 +27,7 @@ ROUND_S: Final = 0.005
 """How long to wait for deaths before the next round."""
 
 _STOP_BUDGET_S: Final = 0.05
-"""How long one round may go on stopping, so that whoever kills in rounds can do other things in between."""
+"""How long one round may take to stop processes, so that the caller can do other things between rounds."""
 
 Find = Callable[[], Iterable[ProcessFacts]]
 """Finds the members of a tree as they are now. Those it yields early are stopped early."""
@@ -79,7 +79,7 @@ def find_by_environment(name: str, value: str) -> list[ProcessFacts]:
     return [facts for facts in found if facts.pid != os.getpid() and not facts.dead]
 
 
-def strike(find: Find, groups: Collection[int] = ()) -> list[ProcessFacts]:
+def kill_round(find: Find, groups: Collection[int] = ()) -> list[ProcessFacts]:
     """One round: stop what ``find`` finds until it finds nothing new, then kill all of it; return what was found.
 
     Args:
@@ -87,26 +87,26 @@ def strike(find: Find, groups: Collection[int] = ()) -> list[ProcessFacts]:
         groups: Process groups that belong to the tree alone. A signal to a group also reaches a member that is being forked.
     """
     until = time.monotonic() + _STOP_BUDGET_S
-    struck: dict[ProcessId, ProcessFacts] = {}
+    stopped: dict[ProcessId, ProcessFacts] = {}
     while True:
-        before = len(struck)
+        before = len(stopped)
         for facts in find():
-            if not facts.dead and facts.id not in struck:
+            if not facts.dead and facts.id not in stopped:
                 system.send_signal(facts, signal.SIGSTOP)
-                struck[facts.id] = facts
-        if len(struck) == before or time.monotonic() > until:
+                stopped[facts.id] = facts
+        if len(stopped) == before or time.monotonic() > until:
             break
     # A stopped member keeps the number of its group, also as a zombie: who would reap it is stopped, or is us.
-    for group in {facts.group for facts in struck.values()}.intersection(groups):
+    for group in {facts.group for facts in stopped.values()}.intersection(groups):
         _kill_group(group)
     # Children first: the kernel continues a stopped group when the death of a parent cuts it off from its session.
-    for facts in reversed(struck.values()):
+    for facts in reversed(stopped.values()):
         system.send_signal(facts, signal.SIGKILL)
-    return list(struck.values())
+    return list(stopped.values())
 
 
 def _kill_group(group: int) -> None:
-    # Those that may not be signalled together are signalled one by one.
+    # Processes that cannot be signalled together are signalled one by one.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
 
@@ -114,7 +114,7 @@ def _kill_group(group: int) -> None:
 def kill_tree(*roots: ProcessId, timeout_s: float = KILL_TIMEOUT_S) -> list[ProcessFacts]:
     """Kill the processes ``roots`` and everything below them; return what is still alive after ``timeout_s`` seconds.
 
-    A root that is no longer there, or whose number was given again, is left alone. Whoever started a root reaps it.
+    A root that is no longer there, or whose number was given again, is left alone. The process that started a root reaps it.
     """
     known: set[ProcessId] = set(roots)
 
@@ -133,10 +133,10 @@ def kill_descendants(keep: Collection[int] = (), timeout_s: float = KILL_TIMEOUT
     """Kill everything below this process but the children ``keep`` and their trees; return what is still alive.
 
     This is how a subreaper ends what a dead child of it has left, and the control groups of a dead parent program. Zombies among
-    its own children are reaped, so ``keep`` has to name every child that somebody else waits for.
+    its own children are reaped, so ``keep`` has to name every child that another part of the program waits for.
     """
     left = _kill_all(lambda: iter_below_me(keep), keep, timeout_s)
-    end_dead_grounds()
+    kill_dead_cgroups()
     return left
 
 
@@ -145,8 +145,8 @@ def _kill_all(
 ) -> list[ProcessFacts]:
     until = time.monotonic() + timeout_s
     while True:
-        strike(find)
-        # Whoever is named was alive when the time was over: on a busy machine we may have been away for long since the last look.
+        kill_round(find)
+        # A process that is named was alive when the time was over: on a busy machine the last look may have been long ago.
         late = time.monotonic() >= until
         _reap(find(), keep)
         left = [facts for facts in find() if not facts.dead]

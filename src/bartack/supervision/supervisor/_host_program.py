@@ -17,7 +17,7 @@ import msgspec
 
 from bartack.supervision.parent._parent import run_parent
 
-NURSERY: Final = "bartack.supervision.supervisor._host_program"
+HOST_PROGRAM: Final = "bartack.supervision.supervisor._host_program"
 """The module to start."""
 
 EXIT_RAISED: Final = 1
@@ -70,7 +70,7 @@ def _load(call: FunctionCall) -> Callable[[], object]:
     if not call.main:
         home: object = import_module(call.module)
     else:
-        import runpy  # noqa: PLC0415 - only a program that is no module is loaded this way
+        import runpy  # noqa: PLC0415 - only a program that is not a module is loaded this way
 
         home = type("Program", (), runpy.run_path(call.main, run_name=_MAIN))
     return cast("Callable[[], object]", reduce(getattr, call.name.split("."), home))

@@ -1,6 +1,6 @@
-"""Who watches whom. A registry without clock, loop or process: whoever keeps it tells it what happened, and when.
+"""Which watcher monitors which target. A registry without clock, loop or process: its owner reports what happened, and when.
 
-A monitor reports the end of its target exactly once, and is gone then. It also goes when its watcher ends or lets go of it. Each
+A monitor reports the end of its target exactly once, and is gone then. It also goes when its watcher ends or removes it. Each
 is found by its own name, by its target and by its watcher; whichever way it goes, nothing of it stays in any of the three.
 """
 
@@ -31,7 +31,7 @@ class Monitor(NamedTuple):
 
 
 class Down(NamedTuple):
-    """What a watcher is told when its target has ended."""
+    """The report that a watcher gets when its target has ended."""
 
     monitor: Monitor
     incarnation: int
@@ -52,7 +52,7 @@ class Down(NamedTuple):
 
 
 class Leak(NamedTuple):
-    """A monitor that nobody can use any more, or (``old``) one that is merely asked about."""
+    """A monitor that can no longer be used, or (``old``) one that is only listed."""
 
     monitor: Monitor
     reason: LeakReason
@@ -82,7 +82,7 @@ class MonitorRegistry:
         return ref in self._monitors
 
     def add(self, monitor: Monitor) -> bool:
-        """Keep a monitor; tell whether there was none of that name yet."""
+        """Keep a monitor; return whether its name was new."""
         if monitor.ref in self._monitors:
             return False
         self._created += 1
@@ -92,7 +92,7 @@ class MonitorRegistry:
         return True
 
     def remove(self, ref: str) -> Monitor | None:
-        """Let go of a monitor; return it if it was there."""
+        """Remove a monitor; return it if it was there."""
         monitor = self._monitors.pop(ref, None)
         if monitor is not None:
             _drop(self._by_target, monitor.target, ref)
@@ -100,7 +100,7 @@ class MonitorRegistry:
         return monitor
 
     def target_down(self, target: str, incarnation: int, reason: str, at_us: int) -> list[Down]:
-        """A target has ended: what its watchers are told, in the order in which they began to watch. Said once."""
+        """A target has ended: the reports to its watchers, in the order in which they began to watch. Returned once."""
         gone = [self.remove(ref) for ref in list(self._by_target.get(target, ()))]
         return [Down(monitor, incarnation, reason, at_us) for monitor in gone if monitor is not None]
 
@@ -110,7 +110,7 @@ class MonitorRegistry:
         return [monitor for monitor in gone if monitor is not None]
 
     def leaked(self, ref: str, reason: LeakReason, now_us: int) -> Leak | None:
-        """A monitor was left behind: take it away and say so, once."""
+        """A monitor was leaked: remove it and report that, once."""
         monitor = self.remove(ref)
         if monitor is None:
             return None
@@ -118,15 +118,15 @@ class MonitorRegistry:
         return Leak(monitor, reason, now_us - monitor.created_us)
 
     def is_target(self, name: str) -> bool:
-        """Whether somebody watches it."""
+        """Whether it is watched."""
         return name in self._by_target
 
     def watchers(self) -> list[str]:
-        """Everybody who watches somebody."""
+        """All watchers."""
         return list(self._by_watcher)
 
     def targets(self) -> list[str]:
-        """Everybody who is watched."""
+        """All targets."""
         return list(self._by_target)
 
     def get(self, ref: str) -> Monitor | None:
@@ -134,11 +134,11 @@ class MonitorRegistry:
         return self._monitors.get(ref)
 
     def of_watcher(self, watcher: str) -> list[Monitor]:
-        """What somebody watches, in the order in which it began."""
+        """What a watcher watches, in the order in which it began."""
         return [self._monitors[ref] for ref in self._by_watcher.get(watcher, ())]
 
     def of_target(self, target: str) -> list[Monitor]:
-        """The monitors of somebody, in the order in which they were made."""
+        """The monitors of a watcher, in the order in which they were made."""
         return [self._monitors[ref] for ref in self._by_target.get(target, ())]
 
     def monitors(self) -> list[Monitor]:
@@ -167,7 +167,7 @@ def _drop(index: dict[str, dict[str, None]], name: str, ref: str) -> None:
 
 
 def creators_stack(*own_files: str) -> tuple[str, ...]:
-    """Where we are, without the frames of ``own_files``: so many frames that a creator can be found, innermost last."""
+    """Where we are, without the frames of ``own_files``: enough to find the creator, innermost last."""
     frame = sys._getframe(1)  # noqa: SLF001 - the module that walks stacks reads every source line, which costs a hundred times more
     found: list[str] = []
     while len(found) < STACK_DEPTH:

@@ -23,9 +23,9 @@ from bartack.supervision.parent._wire import (
     Started,
     StartFailed,
 )
-from bartack.supervision.process._cgroup import end_dead_grounds
+from bartack.supervision.process._cgroup import kill_dead_cgroups
 from bartack.supervision.process._tree import KILL_TIMEOUT_S, find_by_environment, kill_tree
-from bartack.supervision.supervisor._host_program import NURSERY
+from bartack.supervision.supervisor._host_program import HOST_PROGRAM
 from bartack.supervision.supervisor._restart import Intensity
 
 MARK: Final = "BARTACK_SUPERVISOR"
@@ -36,8 +36,8 @@ PARENT_SECONDS: Final = 5.0
 """A parent program that dies more often takes its children's supervisors with it."""
 
 
-class Tenant(Protocol):
-    """Whoever asked for a process, and is told what becomes of it."""
+class ProcessListener(Protocol):
+    """Asked for a process, and is notified of its start and its end."""
 
     def started(self, pid: int) -> None:
         """It runs."""
@@ -60,7 +60,7 @@ class Tenant(Protocol):
         ...
 
 
-class Household:
+class ProcessHost:
     """One parent program and its children, on a running loop."""
 
     def __init__(self, clock: Clock) -> None:
@@ -69,7 +69,7 @@ class Household:
         self._mark = f"{os.getpid()}-{new_token()}"
         self._loop = asyncio.get_running_loop()
         self._client: ParentClient | None = None
-        self._tenants: dict[int, Tenant] = {}
+        self._listeners: dict[int, ProcessListener] = {}
         self._tokens = 0
 
     @property
@@ -83,7 +83,7 @@ class Household:
 
     def execute(
         self,
-        tenant: Tenant,
+        listener: ProcessListener,
         argv: Sequence[str],
         cwd: str,
         env: Mapping[str, str],
@@ -92,25 +92,27 @@ class Household:
     ) -> int:
         """Start a command; returns the token for it."""
         return self._ask(
-            tenant,
+            listener,
             lambda client, token: client.exec(
                 token, [argv], cwd, {**env, **self.marks()}, stdout=stdout, stderr=stderr
             ),
         )
 
-    def fork(self, tenant: Tenant, payload: bytes, fds: Sequence[int], env: Mapping[str, str]) -> int:
+    def fork(
+        self, listener: ProcessListener, payload: bytes, fds: Sequence[int], env: Mapping[str, str]
+    ) -> int:
         """Start a function; returns the token for it."""
-        return self._ask(tenant, lambda client, token: client.fork(token, payload, fds, env))
+        return self._ask(listener, lambda client, token: client.fork(token, payload, fds, env))
 
     def stop(self, token: int, grace_s: float) -> None:
         """Ask everything below ``token`` to end, and kill what does not."""
-        if self._client is not None and token in self._tenants:
+        if self._client is not None and token in self._listeners:
             self._client.stop(token, grace_s)
             self._write()
 
     def kill(self, token: int) -> None:
         """Kill everything below ``token``."""
-        if self._client is not None and token in self._tenants:
+        if self._client is not None and token in self._listeners:
             self._client.kill(token)
             self._write()
 
@@ -121,14 +123,14 @@ class Household:
             self._forget(client)
             await self._loop.run_in_executor(None, client.close)
 
-    def _ask(self, tenant: Tenant, send: Callable[[ParentClient, int], None]) -> int:
+    def _ask(self, listener: ProcessListener, send: Callable[[ParentClient, int], None]) -> int:
         if self._client is None:
             env = {**os.environ, **self.marks()}
-            self._client = ParentClient.start(NURSERY, "", env, os.getcwd())
+            self._client = ParentClient.start(HOST_PROGRAM, "", env, os.getcwd())
             self._loop.add_reader(self._client.fileno(), self._read)
         self._tokens += 1
         token = self._tokens
-        self._tenants[token] = tenant
+        self._listeners[token] = listener
         send(self._client, token)
         self._write()
         return token
@@ -155,29 +157,29 @@ class Household:
             case Started():
                 for fd in event.pidfds:
                     os.close(fd)
-                self._tenants[event.token].started(event.pids[0])
+                self._listeners[event.token].started(event.pids[0])
             case Exited():
-                self._tenants[event.token].exited(event.statuses[0], event.max_rss_kb * 1024)
+                self._listeners[event.token].exited(event.statuses[0], event.max_rss_kb * 1024)
             case Gone():
-                self._tenants.pop(event.token).gone(event.leftovers, event.survivors)
+                self._listeners.pop(event.token).gone(event.leftovers, event.survivors)
             case StartFailed():
-                self._tenants.pop(event.token).failed(event.problem)
+                self._listeners.pop(event.token).failed(event.problem)
             case ParentDied():
                 self._bury()
 
     def _bury(self) -> None:
-        """The parent program was killed: end what is left of it, then tell everybody."""
+        """The parent program was killed: end what is left of it, then notify all listeners."""
         client, self._client = self._client, None
         if client is not None:
             self._forget(client)
             client.close()
-        end_dead_grounds(KILL_TIMEOUT_S)
+        kill_dead_cgroups(KILL_TIMEOUT_S)
         kill_tree(*(facts.id for facts in find_by_environment(MARK, self._mark)))
         counted = not self._deaths.admit(self._clock.monotonic_ns())
-        tenants = list(self._tenants.values())
-        self._tenants.clear()
-        for tenant in tenants:
-            tenant.lost(counted=counted)
+        listeners = list(self._listeners.values())
+        self._listeners.clear()
+        for listener in listeners:
+            listener.lost(counted=counted)
 
     def _forget(self, client: ParentClient) -> None:
         self._loop.remove_reader(client.fileno())

@@ -10,7 +10,7 @@ Decision = Literal["restart", "escalate", "none"]
 
 
 class ChildEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """One end of a child, as whoever ran it saw it. Nothing of it is left."""
+    """One end of a child, as its runner saw it. Nothing of it is left."""
 
     reason: str
     """``normal``, ``shutdown``, ``error``, ``exit:<code>``, ``signal:<name>``, ``oom``, ``lost``, or why a supervisor ended."""

@@ -1,7 +1,7 @@
 """Whether, and when, something that ended is started again. The one place where that is counted.
 
-A supervisor asks its ``Intensity``, over all of its children; whoever counts failures in a row itself, as a run does for its
-workers across hubs, asks a ``RestartPolicy``. Both wait by the same backoff.
+A supervisor asks its ``Intensity``, over all of its children; a run, which counts failures in a row of its workers across hubs,
+asks a ``RestartPolicy``. Both wait by the same backoff.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Intensity:
         self._stamps: deque[int] = deque()
 
     def admit(self, now_ns: int) -> bool:
-        """Count one more restart; tell whether there may be so many."""
+        """Count one more restart; return whether it is within the limit."""
         self._stamps.append(now_ns)
         return self.count(now_ns) <= self.max_restarts
 
@@ -38,9 +38,9 @@ class RestartPolicy(NamedTuple):
     """What follows from a number of failures in a row.
 
     Args:
-        limit: So many are too many.
+        limit: This number of failures is too many.
         backoff: How long to wait before each restart.
-        free: So many restarts come at once, before the backoff begins.
+        free: This number of restarts happens at once, before the backoff begins.
     """
 
     limit: int

@@ -20,7 +20,7 @@ from typing import Final, Protocol, cast
 from bartack.core import Redactor
 from bartack.supervision.process._memory import count_oom_kills
 from bartack.supervision.supervisor._host_program import describe_function
-from bartack.supervision.supervisor._process_host import Household
+from bartack.supervision.supervisor._process_host import ProcessHost
 from bartack.supervision.supervisor._report import ChildEnd
 from bartack.supervision.supervisor._spec import LINE, ChildSpec
 from bartack.telemetry import ProcessOrphanKilled, ProcessSurvivor, Telemetry
@@ -185,7 +185,7 @@ class TaskRunner:
         self._tell(asked if self._asked else end)
 
     def _abandon(self) -> None:
-        """The task ignores that it was cancelled. Nobody can end it; but nobody has to wait for it either."""
+        """The task ignores that it was cancelled. It cannot be stopped, but nothing has to wait for it either."""
         if self._task is None or self._told:
             return
         frames = _places(self._coroutine)
@@ -222,7 +222,7 @@ class Asking:
         self._task.cancel()
 
     async def _ask(self) -> None:
-        while not await self._predicate():  # noqa: ASYNC110 - what makes it true is outside: nobody could set an event
+        while not await self._predicate():  # noqa: ASYNC110 - what makes it true is outside: there is no event to wait for
             await asyncio.sleep(PREDICATE_PAUSE_S)
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -254,7 +254,7 @@ class Output:
         os.close(self.writer)
 
     def close(self) -> None:
-        """Everybody who could write is gone: take what is left."""
+        """All writers are gone: take what is left."""
         if self._reader < 0:
             return
         while self._reader >= 0 and self._read():
@@ -302,13 +302,13 @@ class ProcessRunner:
         path: str,
         incarnation: int,
         owner: Owner,
-        household: Household,
+        host: ProcessHost,
         telemetry: Telemetry,
     ) -> None:
         self._spec = spec
         self._path = path
         self._owner = owner
-        self._household = household
+        self._host = host
         self._telemetry = telemetry
         self._env = {**os.environ, **spec.env, "BARTACK_WORKER": f"{path}#{incarnation}"}
         self._pattern = self._ready_pattern()
@@ -338,17 +338,17 @@ class ProcessRunner:
     def stop(self, grace_s: float) -> None:
         """See ``Runner.stop``."""
         self._asked = True
-        self._household.stop(self._token, grace_s)
+        self._host.stop(self._token, grace_s)
 
     def kill(self) -> None:
         """See ``Runner.kill``."""
         self._asked = True
-        self._household.kill(self._token)
+        self._host.kill(self._token)
 
-    # What the household says.
+    # What the host says.
 
     def started(self, pid: int) -> None:
-        """See ``Tenant.started``."""
+        """See ``ProcessListener.started``."""
         self._pid = pid
         ready = self._spec.ready
         if callable(ready):
@@ -357,7 +357,7 @@ class ProcessRunner:
             self._owner.ready(pid)
 
     def exited(self, status: int, peak_memory_bytes: int) -> None:
-        """See ``Tenant.exited``."""
+        """See ``ProcessListener.exited``."""
         normal = status in self._spec.normal_codes
         self._end = ChildEnd(
             reason="normal" if normal else self._reason_of(status),
@@ -367,7 +367,7 @@ class ProcessRunner:
         )
 
     def gone(self, leftovers: Sequence[str], survivors: Sequence[str]) -> None:
-        """See ``Tenant.gone``."""
+        """See ``ProcessListener.gone``."""
         if leftovers and self._telemetry.wanted(ProcessOrphanKilled):
             self._telemetry.emit(
                 ProcessOrphanKilled(count=len(leftovers), worker=self._path, commands=", ".join(leftovers))
@@ -381,11 +381,11 @@ class ProcessRunner:
         self._tell(self._end)
 
     def failed(self, problem: str) -> None:
-        """See ``Tenant.failed``."""
+        """See ``ProcessListener.failed``."""
         self._tell(ChildEnd(reason="error", exception=problem))
 
     def lost(self, *, counted: bool) -> None:
-        """See ``Tenant.lost``."""
+        """See ``ProcessListener.lost``."""
         self._tell(ChildEnd(reason="lost", counted=counted, pid=self._pid))
 
     # Inside.
@@ -397,9 +397,9 @@ class ProcessRunner:
         try:
             if callable(spec.start):
                 payload = describe_function(spec.start, cwd)
-                return self._household.fork(self, payload, [out, err], self._env)
+                return self._host.fork(self, payload, [out, err], self._env)
             argv = cast("Sequence[str]", spec.start)
-            return self._household.execute(self, argv, cwd, self._env, out, err)
+            return self._host.execute(self, argv, cwd, self._env, out, err)
         finally:
             if spec.stdio == "null":
                 os.close(out)
@@ -425,7 +425,7 @@ class ProcessRunner:
     def _refuse(self, error: BaseException) -> None:
         """Asking whether it is ready went wrong: it has not started, and must not stay."""
         self._refused = describe_error(error)
-        self._household.kill(self._token)
+        self._host.kill(self._token)
 
     def _reason_of(self, status: int) -> str:
         if status >= 0:
@@ -463,4 +463,4 @@ class ProcessRunner:
 
 
 def _ignore(line: str) -> None:
-    """Nobody looks for ``line``."""
+    """``line`` is not looked for."""

@@ -51,7 +51,7 @@ class ChildSpec:
             own), or a ``SupervisorSpec``. A string is refused: there is no shell.
         kind: Follows from ``start``; can be given to have it checked.
         restart: ``permanent`` children are always started again, ``transient`` ones after an abnormal end, ``temporary`` never.
-        shutdown: Seconds the child has to end when asked, or ``"kill"``. A supervisor has, unless told otherwise, as long as all
+        shutdown: Seconds the child has to end when asked, or ``"kill"``. A supervisor has, by default, as long as all
             of its children together and one second more.
         start_timeout: Seconds until it has to be ready.
         ready: ``"started"``, ``"line:<regex>"`` (a process is ready when it prints a matching line), or an async function that
@@ -62,7 +62,7 @@ class ChildSpec:
         stdio: What a process prints is ``"logged"`` line by line, goes where our own output goes (``"inherit"``), or nowhere
             (``"null"``).
         normal_codes: Exit codes of a process that are a normal end.
-        metadata: A JSON object of at most 4 KiB, for whoever reads reports.
+        metadata: A JSON object of at most 4 KiB, for readers of reports.
 
     Raises:
         ChildSpecError: The child could not work like this; the field and the rule are named.

@@ -27,7 +27,7 @@ from bartack.supervision.supervisor._child import (
     SupervisorStarted,
 )
 from bartack.supervision.supervisor._core import SupervisorCore
-from bartack.supervision.supervisor._process_host import Household
+from bartack.supervision.supervisor._process_host import ProcessHost
 from bartack.supervision.supervisor._report import ChildEnd, CrashReport
 from bartack.supervision.supervisor._runners import ProcessRunner, Runner, TaskRunner, log
 from bartack.supervision.supervisor._spec import ChildSpec, SupervisorSpec
@@ -44,7 +44,7 @@ class Surroundings(NamedTuple):
 
     clock: Clock
     telemetry: Telemetry
-    household: Household
+    host: ProcessHost
     monitors: MonitorManager
     crashed: OnCrash
 
@@ -175,7 +175,7 @@ class Team:
                 spec.start, path, around, lambda: seat.ready(None), lambda end: seat.ended(_end_of(end))
             )
         if spec.is_process:
-            return ProcessRunner(spec, path, incarnation, seat, around.household, around.telemetry)
+            return ProcessRunner(spec, path, incarnation, seat, around.host, around.telemetry)
         return TaskRunner(spec, path, seat)
 
 
@@ -211,7 +211,7 @@ class Supervisor:
         spec: What to supervise, and how.
         name: What reports and events call it.
         on_crash: Called with the report of each abnormal end. What it raises is logged.
-        telemetry: Told of starts, ends, restarts, escalations and monitors.
+        telemetry: Receives starts, ends, restarts, escalations and monitors.
     """
 
     def __init__(
@@ -231,7 +231,7 @@ class Supervisor:
         self._clock = SystemClock()
         self.monitors = MonitorManager(name, self._clock, telemetry)
         """Who watches which child."""
-        self._household: Household | None = None
+        self._host: ProcessHost | None = None
         self._team: Team | None = None
         self._body: asyncio.Task[object] | None = None
         self._cut_short = False
@@ -248,14 +248,14 @@ class Supervisor:
             raise SupervisorNotRunningError(f"{self.name} was used before and")
         loop = asyncio.get_running_loop()
         self._starting, self._ending = loop.create_future(), loop.create_future()
-        self._household = Household(self._clock)
-        around = Surroundings(self._clock, self._telemetry, self._household, self.monitors, self._note_crash)
+        self._host = ProcessHost(self._clock)
+        around = Surroundings(self._clock, self._telemetry, self._host, self.monitors, self._note_crash)
         self._team = Team(self.spec, self.name, around, self._note_started, self._note_ended)
         try:
             self._team.start()
             await self._starting
         except BaseException:
-            await self._shut(self._team, self._household, self._ending)
+            await self._shut(self._team, self._host, self._ending)
             raise
         self._body = asyncio.current_task()
         if self._ending.done():
@@ -272,9 +272,9 @@ class Supervisor:
         """
         body, self._body = self._body, None
         assert self._team is not None
-        assert self._household is not None
+        assert self._host is not None
         assert self._ending is not None
-        cancelled = await self._shut(self._team, self._household, self._ending)
+        cancelled = await self._shut(self._team, self._host, self._ending)
         if self._cut_short and body is not None:
             cancelled = body.uncancel() > 0
         failure = self._ending.result().error
@@ -286,16 +286,16 @@ class Supervisor:
             raise failure
 
     async def wait(self) -> None:
-        """Wait until the supervisor has ended: by itself, which cancels this wait, or because somebody stopped it."""
+        """Wait until the supervisor has ended: by itself, which cancels this wait, or because it was stopped."""
         if self._ending is None:
             raise SupervisorNotRunningError(self.name)
         await asyncio.wait([self._ending])
 
     async def start_child(self, spec: ChildSpec) -> None:
-        """Add a child behind the others, and wait until it is ready.
+        """Add a child after the others, and wait until it is ready.
 
         Raises:
-            ChildStartError: It did not get ready, and is no child.
+            ChildStartError: It did not become ready, and was not added.
             ChildSpecError: There is a child of that name, or the child does not fit this supervisor.
         """
         await self._ask(lambda core, request: core.start_child(spec, request))
@@ -395,14 +395,14 @@ class Supervisor:
             except Exception:  # noqa: BLE001 - who wants to know of crashes must not end those who have not crashed
                 log.exception("%s: on_crash raised", self.name)
 
-    async def _shut(self, team: Team, household: Household, ending: asyncio.Future[SupervisorEnded]) -> bool:
-        """Stop everything; tell whether somebody cancelled that, who has to wait until all children are killed."""
+    async def _shut(self, team: Team, host: ProcessHost, ending: asyncio.Future[SupervisorEnded]) -> bool:
+        """Stop everything; return whether that was cancelled. The canceller has to wait until all children are killed."""
         cancelled = False
         team.stop()
         closing: asyncio.Future[None] | None = None
         while closing is None or not closing.done():
             if closing is None and ending.done():
-                closing = asyncio.get_running_loop().create_task(household.close())
+                closing = asyncio.get_running_loop().create_task(host.close())
             try:
                 await asyncio.wait([ending if closing is None else closing])
             except asyncio.CancelledError:  # bartack: allow[swallowed_cancel] raised again at the end

@@ -1,4 +1,4 @@
-"""Monitors for programs without a run: watch a supervisor's child, or a task, and be told of its end once.
+"""Monitors for programs without a run: watch a supervisor's child, or a task, and be notified of its end once.
 
 The watcher is the task that makes the monitor; when it ends, its monitors go with it. A monitor that its program has lost
 without letting go of it is a leak: it is taken away and reported once, with the place where it was made.
@@ -43,7 +43,7 @@ _ALIVE: Final = frozenset({"starting", "running", "waiting", "stopping", "failed
 
 
 class Target(Protocol):
-    """Somebody who can be watched."""
+    """Something that can be watched."""
 
     @property
     def manager(self) -> MonitorManager:
@@ -52,7 +52,7 @@ class Target(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called, and is told to watchers."""
+        """Its name, which watchers get."""
         ...
 
     def gone(self) -> bool:
@@ -60,7 +60,7 @@ class Target(Protocol):
         ...
 
     def watched(self) -> None:
-        """Somebody watches it now."""
+        """It is watched now."""
         ...
 
 
@@ -78,7 +78,7 @@ class ChildTarget:
         return info is None or info.state not in _ALIVE
 
     def watched(self) -> None:
-        """Its supervisor tells the manager by itself."""
+        """Its supervisor notifies the manager by itself."""
 
 
 class TaskTarget:
@@ -131,7 +131,7 @@ class Inbox:
         self._arrived.set()
 
     def withdraw(self, ref: str) -> None:
-        """Take back what a monitor has sent and nobody has received."""
+        """Take back what a monitor has sent and was not received."""
         self._messages = deque(down for down in self._messages if down.monitor.ref != ref)
         if not self._messages:
             self._arrived.clear()
@@ -146,7 +146,7 @@ async def _wait(event: asyncio.Event, timeout_s: float) -> None:
 
 
 class MonitorRef:
-    """A monitor in the hands of its watcher. As a context manager, with or without ``async``, it lets go of itself."""
+    """A monitor in the hands of its watcher. As a context manager, with or without ``async``, it removes itself."""
 
     def __init__(self, manager: MonitorManager, ref: str, target: str, inbox: Inbox) -> None:
         self.ref = ref
@@ -191,8 +191,8 @@ class MonitorManager:
 
     Args:
         owner: Whose they are; errors name it.
-        clock: Tells when a monitor was made.
-        telemetry: Told of monitors made, cleaned up, down and leaked.
+        clock: The time when a monitor is made.
+        telemetry: Receives monitors made, cleaned up, down and leaked.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class MonitorManager:
         return TaskTarget(self, task)
 
     def demonitor(self, ref: MonitorRef, *, flush: bool = True) -> bool:
-        """Watch no longer; tell whether the monitor was there. With ``flush``, a message not yet received is taken back."""
+        """Watch no longer; return whether the monitor was there. With ``flush``, a message not yet received is taken back."""
         self.sweep()
         if flush:
             ref.inbox.withdraw(ref.ref)
@@ -268,7 +268,7 @@ class MonitorManager:
         return self._registry.stats()
 
     def find_leaks(self, age_s: float | None = None) -> list[Leak]:
-        """Monitors that were left behind; with ``age_s`` also healthy ones that are older, which is no report."""
+        """Leaked monitors; with ``age_s`` also healthy ones that are older, which are only listed."""
         self.sweep()
         old = [] if age_s is None else self._registry.older_than(age_s, self._clock.now_us())
         return [*self._leaks, *old]
@@ -276,13 +276,13 @@ class MonitorManager:
     # What happens.
 
     def target_down(self, target: str, incarnation: int, reason: str) -> None:
-        """A target has ended: tell its watchers."""
+        """A target has ended: notify its watchers."""
         self.sweep()
         for down in self._registry.target_down(target, incarnation, reason, self._clock.now_us()):
             self._deliver(down)
 
     def follow(self, task: asyncio.Task[object]) -> None:
-        """Be told of the end of a task."""
+        """Get notified of the end of a task."""
         if task not in self._followed:
             self._followed.add(task)
             task.add_done_callback(self._task_done)
@@ -293,12 +293,12 @@ class MonitorManager:
             self._abandoned.append(ref)
 
     def sweep(self) -> None:
-        """Take away what was left behind, and say so."""
+        """Remove leaked monitors, and report them."""
         while self._abandoned:
             self._leak(self._abandoned.popleft(), "scope_left")
 
     def close(self) -> None:
-        """The supervisor has ended: whoever is still watched is lost."""
+        """The supervisor has ended: all targets that are still watched are lost."""
         for target in self._registry.targets():
             self.target_down(target, 0, "lost")
         self._closed = True
@@ -384,7 +384,7 @@ class MonitorManager:
 
 
 def monitor(target: Target, tag: str = "untagged", into: Inbox | None = None) -> MonitorRef:
-    """Watch somebody inside a ``with`` or ``async with`` block, and be told once when it ends.
+    """Watch a target inside a ``with`` or ``async with`` block, and be notified once when it ends.
 
     The DOWN message says which target ended and why (``reason``: ``normal``, ``error``, ``exit:<code>``, ``signal:<name>``,
     ``shutdown``, ``lost``, or ``noproc`` if it was gone already).

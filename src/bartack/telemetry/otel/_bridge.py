@@ -181,7 +181,7 @@ class OtelBridge:
             found = self._open.get((run, "worker", path))
             if found is not None:
                 return found
-            # A branch of a worker is written with a point behind its worker's path.
+            # A branch of a worker is written with a point after its worker's path.
             path = path.rpartition(".")[0]
         return self._open.get((run, "run", run))
 
@@ -193,7 +193,7 @@ def attach_otel(
     *,
     traceparent: str | None = None,
 ) -> OtelBridge:
-    """Make spans and metrics of everything that ``telemetry`` is told; ``close`` what this returns when that is over.
+    """Make spans and metrics of everything that ``telemetry`` gets; ``close`` what this returns when that is over.
 
     Args:
         telemetry: Where the events are.

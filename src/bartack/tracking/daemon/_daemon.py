@@ -1,7 +1,7 @@
 """The daemon: one process per user that makes hook events durable and delivers what waits.
 
-It owns its lock for life, its doors (``_listener.py``) and one ``Station`` per outbox it has been told of. It goes when it is
-told to, when nothing happens for long, or when its own package was replaced. It can be killed at any moment: what it has
+It owns its lock for life, its listeners (``_listener.py``) and one ``Station`` per outbox that it knows. It exits on
+request, when nothing happens for long, or when its own package was replaced. It can be killed at any moment: what it has
 answered for is in a database or a spool.
 """
 
@@ -89,7 +89,7 @@ def _log_to(path: Path) -> None:
             os.replace(path, path.with_suffix(".log.1"))
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, FILE_MODE)
-    except OSError:  # nowhere to write is no reason not to work
+    except OSError:  # without a log file it works all the same
         return
     handler = logging.StreamHandler(open(fd, "a", encoding="utf-8"))  # noqa: SIM115 - open for the life of the process
     formatter = logging.Formatter("%(asctime)sZ daemon %(message)s", "%Y-%m-%dT%H:%M:%S")
@@ -106,7 +106,7 @@ class Daemon:
 
     Args:
         home: The user's state home.
-        telemetry: Told when it starts and ends.
+        telemetry: Receives its start and end.
     """
 
     def __init__(self, home: Path, telemetry: Telemetry = NO_TELEMETRY) -> None:
@@ -253,14 +253,14 @@ class Daemon:
 
     def _ring(self, outbox: Outbox) -> None:
         self._active_at = time.monotonic()
-        self._stations[os.path.realpath(outbox.store.directory)].ring()
+        self._stations[os.path.realpath(outbox.store.directory)].wake()
 
     def _command(self, header: Header) -> str | None:
         if header.event == "ping":
             return "pong"
         if header.event == "wake":
             self._active_at = time.monotonic()
-            self._station(Path(header.cwd)).ring()
+            self._station(Path(header.cwd)).wake()
             return "rung"
         if header.event == "stop":
             self._end()

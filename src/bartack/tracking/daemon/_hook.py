@@ -121,7 +121,7 @@ class HookProcessor:
 
 
 def fill_in(outbox: Outbox, transcript: str, cwd: str) -> int:
-    """Add the tool calls of a transcript that no hook has told of; how many there were."""
+    """Add the tool calls of a transcript that no hook has reported; how many there were."""
     calls, offset = unseen_calls(outbox.store, transcript)
     events: list[NewEvent] = []
     for call in calls:
@@ -173,7 +173,7 @@ def _object(value: object) -> dict[str, object]:
 
 
 def _edited(given: Body, answer: Body) -> str | None:
-    """The content after an edit, if the answer tells it."""
+    """The content after an edit, if the answer has it."""
     if isinstance(answer.get("content"), str):
         return str(answer["content"])
     before = answer.get("originalFile")

@@ -58,18 +58,18 @@ class Ingest:
 
     Args:
         outbox_for: The outbox for the event with this header.
-        told: Called with the header after its event is durable.
+        notify: Called with the outbox after an event in it is durable.
         to_event: Reads the bytes of an event.
     """
 
     def __init__(
         self,
         outbox_for: Callable[[Header], Outbox],
-        told: Callable[[Outbox], None],
+        notify: Callable[[Outbox], None],
         to_event: Callable[[bytes], NewEvent | None],
     ) -> None:
         self._outbox_for = outbox_for
-        self._told = told
+        self._notify = notify
         self._to_event = to_event
         self._waiting: list[tuple[Outbox, _Waiting]] = []
         self._scheduled = False
@@ -104,7 +104,7 @@ class Ingest:
             by_home.setdefault(one.home, (outbox, []))[1].append(one)
         for outbox, some in by_home.values():
             self._commit_some(outbox, some)
-            self._told(outbox)
+            self._notify(outbox)
 
     def _commit_some(self, outbox: Outbox, waiting: list[_Waiting]) -> None:
         events = [one.event for one in waiting if one.event is not None]
@@ -182,8 +182,8 @@ class SocketDoor:
             header, _ = split_event(frame)
         except ValueError:
             return Answer("error", "malformed")
-        told = self._command(header)
-        return Answer("ok", told) if told is not None else await self._ingest.submit(frame)
+        answer = self._command(header)
+        return Answer("ok", answer) if answer is not None else await self._ingest.submit(frame)
 
 
 class _RefusedError(Exception):

@@ -33,12 +33,12 @@ def start_daemon(home: str | os.PathLike[str] | None = None, *, timeout_s: float
         start_new_session=True,
         cwd="/",
     )
-    child.returncode = 0  # it outlives this process on purpose; nobody will ask for its end
+    child.returncode = 0  # it outlives this process on purpose, and is not waited for
     return _until(link.is_running, timeout_s)
 
 
 def stop_daemon(home: str | os.PathLike[str] | None = None, *, timeout_s: float = 10.0) -> bool:
-    """Tell the daemon to stop; whether it is gone in time. Nothing to do if none runs."""
+    """Ask the daemon to stop; whether it is gone in time. Nothing to do if none runs."""
     place = Path(home) if home is not None else user_home()
 
     def gone() -> bool:

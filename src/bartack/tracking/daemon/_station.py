@@ -16,14 +16,14 @@ from bartack.tracking.daemon._hook import HookProcessor
 _log = logging.getLogger("bartack.tracking")
 T = TypeVar("T")
 _LOOK_S: Final = 5.0
-"""How often a spool is looked at that nobody has rung for."""
+"""How often a spool is looked at without a notification."""
 _EXPIRE_S: Final = 600.0
 _CALL_S: Final = 10.0
-"""How long a service may take to answer. Nobody waits for the daemon: what is given up too soon is only sent again."""
+"""How long a service may take to answer. Nothing waits for the daemon: a call that is given up too soon is only sent again."""
 
 
 class Station:
-    """Works on one outbox until it is told to stop.
+    """Works on one outbox until it is stopped.
 
     Args:
         directory: The state home.
@@ -45,32 +45,32 @@ class Station:
         self._own_spool = own_spool
         self._stopping = False
         self._deliverers: dict[str, Deliverer] = {}
-        self._rung = asyncio.Event()
+        self._awake = asyncio.Event()
         self._expired_at = -_EXPIRE_S
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Something is there to do."""
-        self._rung.set()
+        self._awake.set()
 
     def reload(self, settings: Settings) -> None:
-        """Go on with other settings."""
+        """Continue with other settings."""
         self.settings = settings
         self.outbox.limits = Limits.of(settings)
         self._deliverers.clear()
-        self.ring()
+        self.wake()
 
     def stop(self) -> None:
         """End after the round that is under way."""
         self._stopping = True
-        self.ring()
+        self.wake()
 
     async def run(self) -> None:
         """Work, and wait for more work, until cancelled."""
         try:
             while not self._stopping:
-                self._rung.clear()
+                self._awake.clear()
                 pause = await self._round()
-                await _wait(self._rung, pause)
+                await _wait(self._awake, pause)
         finally:
             await self._give_back()
 
@@ -85,7 +85,7 @@ class Station:
         except ResilienceError as error:
             _log.warning("%s: %s; tried again later", self.directory, error)
             return _LOOK_S
-        except Exception:  # noqa: BLE001 - the daemon goes on with its other outboxes
+        except Exception:  # noqa: BLE001 - the daemon continues with its other outboxes
             _log.exception("%s: unexpected", self.directory)
             return _LOOK_S
 

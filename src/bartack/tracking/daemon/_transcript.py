@@ -1,7 +1,7 @@
-"""Reading an agent's transcript for tool calls that no hook has told of.
+"""Reading an agent's transcript for tool calls that no hook has reported.
 
 Best effort: a transcript is another program's file, and its shape may change. Lines that are not understood are passed over, a
-file that has none that are is reported once. Reading goes on where it ended; a call without its result yet is read again.
+file that has none that are is reported once. Reading continues where it ended; a call without its result yet is read again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _READ_MOST: Final = 64 * 1024 * 1024
 
 
 class SeenCall(NamedTuple):
-    """A finished tool call, as a hook would have told it."""
+    """A finished tool call, as a hook would have reported it."""
 
     event_id: str
     at_ns: int
@@ -45,7 +45,7 @@ def remember_transcript(store: StateStore, path: str) -> None:
 
 
 def unseen_calls(store: StateStore, path: str) -> tuple[list[SeenCall], int]:
-    """The tool calls of a transcript behind the place where reading ended, and where it ends now."""
+    """The tool calls of a transcript after the place where reading ended, and where it ends now."""
     query = "SELECT offset FROM offsets WHERE transcript=?"
     found = store.read(lambda connection: connection.execute(query, (path,)).fetchone())
     start = int(found[0]) if found else 0

@@ -19,7 +19,7 @@ def iter_cycles(edges: Iterable[tuple[str, str]], steps: int = 1_000_000) -> Ite
     """The cycles in the order of their node ids, each beginning with its least.
 
     Raises:
-        StepsOutError: After so many steps the search was not at its end.
+        StepsOutError: The search did not finish within the given number of steps.
     """
     graph = _cyclic_part(edges)
     backwards = _reversed(graph)

@@ -210,10 +210,10 @@ def _edge(edge: Edge, layout: Layout) -> str:
         points += [Point(x, y), Point(x + BOX_WIDTH, y)]
     points.append(Point(end.x - 2, end.y + BOX_HEIGHT / 2))
     number = WORDS_ORDER.get(edge.edge_type, 0)
-    told = f"{WORDS.get(edge.edge_type, edge.edge_type)}, {edge.edge_weight:.0%} alike"
+    title = f"{WORDS.get(edge.edge_type, edge.edge_type)}, {edge.edge_weight:.0%} alike"
     return (
         f'<path class="edge e{number}" d="{_curve(points)}" marker-end="url(#head{number})">'
-        f"<title>{_text(told)}</title></path>"
+        f"<title>{_text(title)}</title></path>"
     )
 
 
@@ -235,13 +235,13 @@ def _box(node: LineageNode, layout: Layout, picture: LineagePicture) -> str:
     kinds += ["root"] if node.node_id == picture.root.node_id else []
     kinds += ["stub"] if node.stub else []
     kinds += ["old"] if node.deprecated else []
-    told = f"{_title(node)}\n{node.pattern_id}\nversion {node.version}, generation {node.generation}"
+    title = f"{_title(node)}\n{node.pattern_id}\nversion {node.version}, generation {node.generation}"
     state = "deprecated" if node.deprecated else "not known yet" if node.stub else node.language
     facts = f"{node.version} · {state}"
     more = f'<text class="more" x="{BOX_WIDTH - 24}" y="20">…</text>' if node.node_id in picture.cut else ""
     return (
         f'<g class="{" ".join(kinds)}" transform="translate({corner.x:.1f} {corner.y:.1f})">'
-        f"<title>{_text(told)}</title>"
+        f"<title>{_text(title)}</title>"
         f'<rect width="{BOX_WIDTH}" height="{BOX_HEIGHT}" rx="9"/>'
         f'<text class="name" x="14" y="23">{_text(_fit(_title(node), NAME_CELLS))}</text>'
         f'<text class="fact" x="14" y="41">{_text(_fit(facts, FACT_CELLS))}</text>{more}</g>'
@@ -266,7 +266,7 @@ def _title(node: LineageNode) -> str:
 
 
 def _fit(text: str, cells: int) -> str:
-    """The beginning of a text that takes no more than so many columns."""
+    """The beginning of a text that takes at most this number of columns."""
     used = 0
     for place, character in enumerate(text):
         used += 2 if unicodedata.east_asian_width(character) in "WF" else 1

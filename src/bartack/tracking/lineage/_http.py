@@ -184,7 +184,7 @@ def host_name(host: str) -> str:
 class Writer:
     """Brings events that wait at the same time to the disk together: one sync for all of them.
 
-    Whoever gets the turn writes all that waits, and the others find their answers ready when it is theirs.
+    The caller that gets the turn writes everything that waits; the others find their answers ready when it is theirs.
     """
 
     def __init__(self, store: LineageStore) -> None:
@@ -348,7 +348,7 @@ async def read_json(request: Request) -> object:
 
     Raises:
         HTTPException: It is too long, or not said to be JSON.
-        EventInvalidError: It is no JSON.
+        EventInvalidError: It is not JSON.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
@@ -377,7 +377,7 @@ def read_id(request: Request) -> str:
     """The id in the path.
 
     Raises:
-        EventInvalidError: It is no UTF-8.
+        EventInvalidError: It is not UTF-8.
     """
     try:
         return unquote(str(request.path_params["id"]), errors="strict")

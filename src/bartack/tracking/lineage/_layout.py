@@ -72,7 +72,7 @@ def _layers(nodes: Sequence[str], edges: list[Edge]) -> tuple[dict[str, int], li
     left = [node for node in nodes if waits[node]]
     done: set[str] = set()
     while ready or left:
-        # In a cycle nobody is ready: the first of those who wait begins.
+        # In a cycle no node is ready: the first of the waiting ones begins.
         node = ready.pop() if ready else left.pop(0)
         if node in done:
             continue

@@ -91,11 +91,11 @@ def _types(schemas: dict[str, Schema]) -> Iterator[str]:
 
 def _members(schema: Schema, heading: str) -> Iterator[str]:
     required = cast("list[str]", schema.get("required", []))
-    told = heading != "member"
-    yield f"| {heading} | type |" + (" default |\n|---|---|---|" if told else "\n|---|---|")
+    defaults = heading != "member"
+    yield f"| {heading} | type |" + (" default |\n|---|---|---|" if defaults else "\n|---|---|")
     for name, member in cast("dict[str, Schema]", schema["properties"]).items():
         default = "required" if name in required else _default(member)
-        yield f"| `{name}` | {_type(member)}{_described(member)} |" + (f" {default} |" if told else "")
+        yield f"| `{name}` | {_type(member)}{_described(member)} |" + (f" {default} |" if defaults else "")
     yield ""
 
 
@@ -130,7 +130,7 @@ def _type(member: Schema) -> str:
 def _bounds(member: Schema) -> str:
     if str(member.get("description", "")).startswith("Three numbers"):
         return ", three numbers (`1.4.2`)"
-    told = [
+    bounds = [
         f"{words} {member[key]}"
         for key, words in (
             ("minimum", "from"),
@@ -141,7 +141,7 @@ def _bounds(member: Schema) -> str:
         if key in member
     ]
     unit = " characters" if "maxLength" in member else " items" if "maxItems" in member else ""
-    return f", {' '.join(told)}{unit}" if told else ""
+    return f", {' '.join(bounds)}{unit}" if bounds else ""
 
 
 def _refusals() -> Iterator[str]:

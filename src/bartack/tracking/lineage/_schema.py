@@ -85,7 +85,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
     Raises:
         StoreTooNewError: A newer version of Bartack wrote it.
-        StoreUnavailableError: It cannot be opened, or is no lineage database.
+        StoreUnavailableError: It cannot be opened, or is not a lineage database.
     """
     try:
         os.makedirs(path.parent, mode=0o700, exist_ok=True)
@@ -114,7 +114,7 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
     Raises:
         StoreTooNewError: A newer version of Bartack wrote it.
-        StoreUnavailableError: It cannot be opened, or is no lineage database.
+        StoreUnavailableError: It cannot be opened, or is not a lineage database.
     """
     try:
         connection = _connect(path, "ro")

@@ -61,7 +61,7 @@ def search_patterns(db: sqlite3.Connection, request: SearchRequest) -> SearchAns
 
     Raises:
         CursorError: The cursor belongs to another query.
-        EventValueError: The time cannot be told in UTC.
+        EventValueError: The time cannot be expressed in UTC.
     """
     since = utc_text(request.since, "since")
     asked: list[object] = ["search", request.query, request.language, request.pattern_type, since]

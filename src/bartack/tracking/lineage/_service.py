@@ -44,7 +44,7 @@ class LineageService:
 
     @cached_property
     def app(self) -> ASGIApp:
-        """The application behind the service."""
+        """The application of the service."""
         from bartack.tracking.lineage._http import build_app  # noqa: PLC0415 - slow, and only a server needs it
 
         return build_app(self.store, self._token)
@@ -129,8 +129,8 @@ def serve_lineage(
         address, number = listener.getsockname()[:2]
         name = f"[{address}]" if ":" in address else address
         with LineageStore(db) as store, OwnSocket(number) as own:
-            told = None if ready is None else partial(ready, f"http://{name}:{number}")
-            LineageService(store, token).serve(listener, *own.listeners, ready=told)
+            announce = None if ready is None else partial(ready, f"http://{name}:{number}")
+            LineageService(store, token).serve(listener, *own.listeners, ready=announce)
 
 
 def open_listener(host: str = "127.0.0.1", port: int = DEFAULT_PORT) -> socket.socket:

@@ -50,7 +50,7 @@ from bartack.tracking.lineage._write import record_event
 T = TypeVar("T")
 
 READERS_KEPT: Final = 4
-"""So many connections wait for the next reader; those of a crowd are closed behind it."""
+"""The most idle connections that are kept for the next reader; more of them are closed after use."""
 
 
 class LineageStore:
@@ -83,7 +83,7 @@ class LineageStore:
 
         Raises:
             StoreTooNewError: A newer version of Bartack wrote it.
-            StoreUnavailableError: It cannot be opened, or is no lineage database.
+            StoreUnavailableError: It cannot be opened, or is not a lineage database.
         """
         if self._read_only:
             self._readers.append(open_for_reading(self.path))

@@ -1,6 +1,6 @@
 """A part of the graph as a tree, line by line, as a terminal shows it.
 
-A node that has more than one parent would have to stand in several places with all that is behind it; it is written out once,
+A node that has more than one parent would have to stand in several places with everything below it; it is written out once,
 and elsewhere marked as shown above. The command line paints the lines; the same graph as a drawing is in ``_draw.py``.
 """
 
@@ -13,7 +13,7 @@ from bartack.tracking.lineage._graph import Direction, LineagePicture
 from bartack.tracking.lineage._wire import LineageNode
 
 Mark = Literal["", "↑", "…"]
-"""Empty; shown above; there is more behind it than was asked for."""
+"""Empty; shown above; there is more below it than was asked for."""
 
 
 class TreeLine(NamedTuple):

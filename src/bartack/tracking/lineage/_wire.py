@@ -323,7 +323,7 @@ def parse_event(body: object) -> Event:
     """Check an event and give it an id, if it has none, made from what it says.
 
     Raises:
-        EventInvalidError: A member is missing, has the wrong type or a value that it may not have.
+        EventInvalidError: A member is missing, has the wrong type or a value that is not allowed.
     """
     request = convert(body, TrackRequest)
     parents, versions = len(request.parent_pattern_ids), len(request.parent_versions)
@@ -368,7 +368,7 @@ def decode_json(raw: bytes) -> object:
     """The value that some JSON text stands for.
 
     Raises:
-        EventInvalidError: It is no JSON, or nested too deeply.
+        EventInvalidError: It is not JSON, or nested too deeply.
     """
     try:
         return msgspec.json.decode(raw)

@@ -1,7 +1,7 @@
 """What an event does to the graph. Everything here happens inside a transaction of the caller.
 
 Events may come in any order and more than once; nodes, edges and generations are the same afterwards. So a parent that is not
-known yet becomes a stub, which its own event fills later; and where two events tell of one node or edge, the earlier one is
+known yet becomes a stub, which its own event fills later; and where two events describe one node or edge, the earlier one is
 believed: by the time it states, else by its id, never by when it arrived.
 """
 
@@ -36,7 +36,7 @@ DEFAULT_EDGE: Final[dict[EventType, EdgeTypeGiven | None]] = {
 """The type of the edges of an event that names none; an application makes no edge by itself."""
 
 TELLING: Final = frozenset({"pattern_created", "pattern_modified", "pattern_merged", "pattern_forked"})
-"""The events that tell what a pattern is. The others only tell that something was done with it."""
+"""The events that describe a pattern. The others only report a use of it."""
 
 
 def record_event(db: sqlite3.Connection, event: Event, now: str) -> Tracked:

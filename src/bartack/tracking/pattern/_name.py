@@ -46,7 +46,7 @@ def name_of(code: str, language: str, pattern_type: str = "code", file_path: str
 
 
 def _clean(name: str) -> str:
-    # Half of a surrogate pair is no character; a name is shown and sent.
+    # Half of a surrogate pair is not a character; a name is shown and sent.
     shown = name.encode("utf-8", "replace").decode("utf-8")
     return _CONTROL.sub(" ", shown).strip()[:_LONGEST]
 

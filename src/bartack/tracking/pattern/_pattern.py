@@ -1,7 +1,7 @@
 """What makes two pieces of code the same pattern: a normal form, and an id made from it.
 
 The normal form leaves out what does not change the meaning: comments, blank lines, spaces. It is made from tokens, never by
-regular expressions over the source: a ``#`` inside a string is no comment. The path of a file is not part of an id.
+regular expressions over the source: a ``#`` inside a string is not a comment. The path of a file is not part of an id.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _slug(name: str) -> str:
 
 
 def normalise(code: str, language: str = "") -> Normal:
-    """The normal form of some code: by its tokens if they can be told, else by its lines."""
+    """The normal form of some code: by its tokens if they can be read, else by its lines."""
     slug = language_slug(language)
     ended = code if code.endswith(("\n", "\r")) else f"{code}\n"
     if len(code.encode("utf-8", "surrogatepass")) <= _LONGEST:

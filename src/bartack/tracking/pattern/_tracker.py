@@ -235,11 +235,11 @@ class PatternTracker:
     def _queued(self, kept: Kept | None) -> Result:
         if kept is None or not kept.event_id:
             return {"success": False, "cached": False, "message": "the event could not be kept"}
-        heard = DaemonLink().ring(self._cache().cache_dir)
-        if not heard:
+        reached = DaemonLink().notify(self._cache().cache_dir)
+        if not reached:
             self._register()
         away = self._away()
-        message = away or ("handed to the daemon" if heard else "kept until the daemon runs")
+        message = away or ("handed to the daemon" if reached else "kept until the daemon runs")
         return {
             "success": not away,
             "cached": True,
@@ -256,7 +256,7 @@ class PatternTracker:
         return "kept: the service is down" if down else ""
 
     def _register(self) -> None:
-        """Tell a daemon that comes later where something waits."""
+        """Record for a later daemon where something waits."""
         directory = str(self._cache().cache_dir)
         if self._registered == directory or os.path.realpath(directory) == os.path.realpath(user_home()):
             return

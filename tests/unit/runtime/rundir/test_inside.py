@@ -13,7 +13,7 @@ import pytest
 from bartack.runtime.rundir.inside import CREATOR, UNKNOWN, Inside, find_enclosing, is_allowed
 from bartack.runtime.state import entries as e
 from bartack.supervision import KEEPER, Exited, ParentClient
-from bartack.supervision.process._cgroup import NoGroundError, open_ground
+from bartack.supervision.process._cgroup import NoCgroupsError, open_cgroup_tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads what Linux tells of processes")
 
@@ -64,17 +64,17 @@ def test_a_child_of_a_supervisor_without_a_run_is_outside_every_run(tmp_path: Pa
 @pytest.mark.requirement("runs-do-not-steer-runs")
 def test_a_process_in_the_control_group_of_a_run_is_inside_one_when_all_its_parents_are_gone() -> None:
     try:
-        ground = open_ground()
-    except NoGroundError as reason:
+        cgroups = open_cgroup_tree()
+    except NoCgroupsError as reason:
         pytest.skip(str(reason))
-    group = ground.make(1)
+    group = cgroups.make(1)
     assert group is not None
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as orphan:
         Path(group.path, "cgroup.procs").write_text(str(orphan.pid))
         found = find_enclosing(orphan.pid)
         orphan.communicate(b"\n")
-    ground.settle(group)
-    ground.close()
+    cgroups.settle(group)
+    cgroups.close()
 
     assert found == Inside(UNKNOWN, "it is in the control group of a run")
 

@@ -17,12 +17,12 @@ from bartack.supervision.process import _cgroup, _lock
 from bartack.supervision.process._cgroup import (
     SWITCH,
     Cgroup,
-    Ground,
-    NoGroundError,
-    end_dead_grounds,
-    end_ground,
+    CgroupTree,
+    NoCgroupsError,
     find_own_group,
-    open_ground,
+    kill_dead_cgroups,
+    kill_dead_tree,
+    open_cgroup_tree,
     remove_group,
 )
 
@@ -66,7 +66,7 @@ def test_the_own_group_is_found_where_the_mount_shows_it(
 def test_a_group_that_no_mount_shows_is_not_used(tmp_path: Path, own: str, root: str) -> None:
     proc = write_proc(tmp_path, f"0::{own}", (root, str(tmp_path)))
 
-    with pytest.raises(NoGroundError, match="cannot be seen from here"):
+    with pytest.raises(NoCgroupsError, match="cannot be seen from here"):
         find_own_group(proc)
 
 
@@ -75,9 +75,9 @@ def test_a_system_without_cgroup_v2_has_no_groups(tmp_path: Path, own: str) -> N
     mounts = () if own == "0::/" else (("/", str(tmp_path)),)
     proc = write_proc(tmp_path, own, *mounts)
 
-    with pytest.raises(NoGroundError, match="no cgroup v2"):
+    with pytest.raises(NoCgroupsError, match="no cgroup v2"):
         find_own_group(proc)
-    with pytest.raises(NoGroundError, match="does not report control groups"):
+    with pytest.raises(NoCgroupsError, match="does not report control groups"):
         find_own_group(str(tmp_path / "nothing"))
 
 
@@ -107,9 +107,9 @@ def fake_mkdir(monkeypatch: pytest.MonkeyPatch, *, kind: str = "domain\n", kill:
 
 
 @pytest.fixture
-def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CgroupTree]:
     fake_mkdir(monkeypatch)
-    opened = open_ground({}, str(tmp_path))
+    opened = open_cgroup_tree({}, str(tmp_path))
     yield opened
     opened.close()
 
@@ -120,8 +120,8 @@ def test_where_no_group_can_be_made_there_is_no_ground(
 ) -> None:
     monkeypatch.setattr(os, "mkdir", failing(number))
 
-    with pytest.raises(NoGroundError, match=os.strerror(number)):
-        open_ground({}, str(tmp_path))
+    with pytest.raises(NoCgroupsError, match=os.strerror(number)):
+        open_cgroup_tree({}, str(tmp_path))
 
 
 def failing(number: int) -> Callable[..., None]:
@@ -135,8 +135,8 @@ def failing(number: int) -> Callable[..., None]:
 def test_groups_of_threads_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     fake_mkdir(monkeypatch, kind=kind)
 
-    with pytest.raises(NoGroundError, match="one of threads"):
-        open_ground({}, str(tmp_path))
+    with pytest.raises(NoCgroupsError, match="one of threads"):
+        open_cgroup_tree({}, str(tmp_path))
 
     assert list(tmp_path.iterdir()) == []
 
@@ -144,8 +144,8 @@ def test_groups_of_threads_are_not_used(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_kernel_that_cannot_end_a_group_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_mkdir(monkeypatch, kill=False)
 
-    with pytest.raises(NoGroundError, match=r"Linux 5\.14"):
-        open_ground({}, str(tmp_path))
+    with pytest.raises(NoCgroupsError, match=r"Linux 5\.14"):
+        open_cgroup_tree({}, str(tmp_path))
 
     assert list(tmp_path.iterdir()) == []
 
@@ -153,8 +153,8 @@ def test_a_kernel_that_cannot_end_a_group_gets_none(tmp_path: Path, monkeypatch:
 def test_who_switches_groups_off_gets_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_mkdir(monkeypatch)
 
-    with pytest.raises(NoGroundError, match=SWITCH):
-        open_ground({SWITCH: "off"}, str(tmp_path))
+    with pytest.raises(NoCgroupsError, match=SWITCH):
+        open_cgroup_tree({SWITCH: "off"}, str(tmp_path))
 
     assert list(tmp_path.iterdir()) == []
 
@@ -170,10 +170,10 @@ def test_a_ground_that_is_removed_before_it_is_locked_is_made_again(
         mkdir(path)
         made.append(path)
         if len(made) < 3:
-            assert end_ground(path, 0)
+            assert kill_dead_tree(path, 0)
 
     monkeypatch.setattr(os, "mkdir", make_and_lose)
-    opened = open_ground({}, str(tmp_path))
+    opened = open_cgroup_tree({}, str(tmp_path))
 
     assert opened.path == made[2]
     assert [str(path) for path in tmp_path.iterdir()] == [opened.path]
@@ -182,18 +182,18 @@ def test_a_ground_that_is_removed_before_it_is_locked_is_made_again(
 
 def test_nothing_is_left_of_a_closed_ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_mkdir(monkeypatch)
-    ground = open_ground({}, str(tmp_path))
-    group = made(ground, 7)
-    ground.settle(group)
+    cgroups = open_cgroup_tree({}, str(tmp_path))
+    group = made(cgroups, 7)
+    cgroups.settle(group)
     os.mkdir(f"{group.path}/made by the tree itself")
 
-    ground.close()
+    cgroups.close()
 
     assert list(tmp_path.iterdir()) == []
 
 
-def made(ground: Ground, token: int) -> Cgroup:
-    group = ground.make(token)
+def made(cgroups: CgroupTree, token: int) -> Cgroup:
+    group = cgroups.make(token)
     assert group is not None
     return group
 
@@ -203,13 +203,13 @@ def made(ground: Ground, token: int) -> Cgroup:
     [(errno.EAGAIN, True), (errno.ENOMEM, True), (errno.ENOENT, False), (errno.EPERM, False)],
 )
 def test_a_group_that_cannot_be_made_is_tried_again_only_if_that_may_pass(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch, number: int, again: bool
+    cgroups: CgroupTree, monkeypatch: pytest.MonkeyPatch, number: int, again: bool
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(os, "mkdir", failing(number))
-        assert ground.make(1) is None
+        assert cgroups.make(1) is None
 
-    group = ground.make(2)
+    group = cgroups.make(2)
 
     assert (group is not None) == again
     if group is not None:
@@ -220,37 +220,37 @@ def test_a_group_that_cannot_be_made_is_tried_again_only_if_that_may_pass(
     ("number", "again"), [(errno.EAGAIN, True), (errno.ENOSYS, False), (errno.EBUSY, False)]
 )
 def test_after_a_child_that_could_not_be_born_in_its_group_there_are_no_more_unless_that_may_pass(
-    ground: Ground, number: int, again: bool
+    cgroups: CgroupTree, number: int, again: bool
 ) -> None:
-    group = made(ground, 1)
+    group = made(cgroups, 1)
     group.problem = number
-    ground.settle(group)
-    ground.drop(group)
+    cgroups.settle(group)
+    cgroups.drop(group)
 
-    following = ground.make(2)
+    following = cgroups.make(2)
 
     assert (following is not None) == again
     if following is not None:
         os.close(following.fd)
 
 
-def test_a_group_that_seems_full_for_a_moment_is_removed_later(ground: Ground) -> None:
-    first = made(ground, 1)
-    ground.settle(first)
+def test_a_group_that_seems_full_for_a_moment_is_removed_later(cgroups: CgroupTree) -> None:
+    first = made(cgroups, 1)
+    cgroups.settle(first)
     events = Path(first.path, "cgroup.events")
     events.write_text("populated 1\n")
-    ground.drop(first)
+    cgroups.drop(first)
     assert events.exists()
 
     events.write_text("populated 0\n")
-    ground.settle(made(ground, 2))
+    cgroups.settle(made(cgroups, 2))
 
     assert not os.path.exists(first.path)
 
 
-def test_the_processes_of_a_group_are_those_of_groups_below_it_too(ground: Ground) -> None:
-    group = made(ground, 1)
-    ground.settle(group)
+def test_the_processes_of_a_group_are_those_of_groups_below_it_too(cgroups: CgroupTree) -> None:
+    group = made(cgroups, 1)
+    cgroups.settle(group)
     os.mkdir(f"{group.path}/below")
     Path(group.path, "cgroup.procs").write_text("11\n12\n0\n")
     Path(group.path, "below", "cgroup.procs").write_text("13\n")
@@ -261,8 +261,8 @@ def test_the_processes_of_a_group_are_those_of_groups_below_it_too(ground: Groun
     Path(group.path, "cgroup.events").write_text("populated 0\n")
 
 
-def test_whose_a_process_is_stands_in_its_group(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
-    name = os.path.basename(ground.path)
+def test_whose_a_process_is_stands_in_its_group(cgroups: CgroupTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = os.path.basename(cgroups.path)
     texts = {
         "/proc/1/cgroup": f"1:cpu:/\n0::/user/{name}/42\n",
         "/proc/2/cgroup": f"0::/user/{name}/42/bartack-12345678/3\n",
@@ -277,18 +277,18 @@ def test_whose_a_process_is_stands_in_its_group(ground: Ground, monkeypatch: pyt
 
     monkeypatch.setattr(_cgroup, "_read", read)
 
-    assert [ground.token_of(pid) for pid in (1, 2, 3, 4, 5)] == [42, 42, None, None, None]
+    assert [cgroups.token_of(pid) for pid in (1, 2, 3, 4, 5)] == [42, 42, None, None, None]
 
 
 def test_the_grounds_of_the_dead_go_and_those_of_the_living_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_mkdir(monkeypatch)
-    living = open_ground({}, str(tmp_path))
+    living = open_cgroup_tree({}, str(tmp_path))
     for name in (DEAD, f"{DEAD}/1", f"{DEAD}/1/below", "somebody-else"):
         os.mkdir(str(tmp_path / name))
 
-    later = open_ground({}, str(tmp_path))
+    later = open_cgroup_tree({}, str(tmp_path))
 
     assert {path.name for path in tmp_path.iterdir()} == {
         "somebody-else",
@@ -305,7 +305,7 @@ def test_a_dead_ground_that_holds_us_is_left_alone(tmp_path: Path, monkeypatch: 
     inside = write_proc(tmp_path, f"0::/{DEAD}/1", ("/", str(tmp_path)))
     monkeypatch.setattr(_cgroup, "OWN", inside)
 
-    assert end_ground(str(tmp_path / DEAD), 0)
+    assert kill_dead_tree(str(tmp_path / DEAD), 0)
 
     assert (tmp_path / DEAD / "cgroup.kill").read_text() == ""
 
@@ -321,11 +321,11 @@ def test_dead_grounds_are_ended_by_whoever_looks_unless_it_is_switched_off(
 
     monkeypatch.setattr(_cgroup, "find_own_group", here)
     monkeypatch.setenv(SWITCH, "off")
-    end_dead_grounds()
+    kill_dead_cgroups()
     assert (tmp_path / DEAD).is_dir()
 
     monkeypatch.delenv(SWITCH)
-    end_dead_grounds()
+    kill_dead_cgroups()
 
     assert not (tmp_path / DEAD).exists()
 
@@ -378,9 +378,9 @@ def test_somebody_else_who_ends_a_ground_is_waited_for_only_by_who_must(
 
     monkeypatch.setattr(select, "select", wait)
 
-    assert end_ground(path, 30.0)
+    assert kill_dead_tree(path, 30.0)
     assert (os.path.isdir(path), len(rounds)) == (True, 0)
-    assert end_ground(path, 30.0, patient=True)
+    assert kill_dead_tree(path, 30.0, patient=True)
     assert (os.path.isdir(path), len(rounds)) == (False, 1)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bartack.supervision import ProcessFacts
-from bartack.supervision.process._membership import Census, Kin
+from bartack.supervision.process._membership import Membership, TrackedChild
 
 ME = 100
 
@@ -15,13 +15,13 @@ def process(
 
 
 class World:
-    """Processes that a census sees, and the children it knows."""
+    """Processes that a membership sees, and the children it knows."""
 
     def __init__(self, *, subreaper: bool = True) -> None:
         self.processes: list[ProcessFacts] = []
         self.environments: dict[int, Mapping[str, str]] = {}
         self.places: dict[int, int] = {}
-        self.census = Census(
+        self.membership = Membership(
             scan=lambda: list(self.processes),
             environment=lambda pid: self.environments.get(pid, {}),
             placed=self.places.get,
@@ -29,15 +29,15 @@ class World:
             me=ME,
         )
 
-    def child(self, token: int, pid: int, started: int = 10, **marks: str) -> Kin:
-        kin = Kin(token, [pid], pid, started, marks)
-        self.census.add(kin)
+    def child(self, token: int, pid: int, started: int = 10, **marks: str) -> TrackedChild:
+        tracked = TrackedChild(token, [pid], pid, started, marks)
+        self.membership.add(tracked)
         self.processes.append(process(pid, ME, started=started))
-        return kin
+        return tracked
 
     def members(self) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
-        for token, facts in self.census.iter_members():
+        for token, facts in self.membership.iter_members():
             found.setdefault(token, []).append(facts.pid)
         return found
 
@@ -57,7 +57,7 @@ def test_what_was_seen_of_a_child_is_forgotten_with_it_and_nothing_else() -> Non
     world.child(2, 202)
     world.processes += [process(203, 201), process(205, 202)]
     world.members()
-    world.census.remove(1)
+    world.membership.remove(1)
     world.processes = [process(202, ME), process(203, ME, group=203), process(205, ME, group=7)]
 
     assert world.members() == {2: [202, 205]}
@@ -177,7 +177,7 @@ def test_what_belonged_to_a_removed_child_is_forgotten() -> None:
     world.processes.append(process(300, 201))
     world.members()
 
-    world.census.remove(1)
+    world.membership.remove(1)
     world.processes[:] = [process(202, ME, started=10), process(300, ME), process(301, ME, group=201)]
 
     assert world.members() == {2: [202]}
@@ -185,8 +185,8 @@ def test_what_belonged_to_a_removed_child_is_forgotten() -> None:
 
 def test_without_a_subreaper_orphans_are_below_the_first_process_and_strangers_are_left_alone() -> None:
     world = World(subreaper=False)
-    kin = world.child(1, 201, BARTACK_STEP="ik:1")
-    kin.ending = True
+    tracked = world.child(1, 201, BARTACK_STEP="ik:1")
+    tracked.ending = True
     world.processes += [process(300, 1, group=201), process(301, 1), process(302, 1), process(303, ME)]
     world.environments[301] = {"BARTACK_STEP": "ik:1"}
 
@@ -202,7 +202,7 @@ def test_an_orphan_that_just_becomes_a_program_is_given_a_few_looks_to_show_its_
     certainty: list[bool] = []
     for _ in range(5):
         world.members()
-        certainty.append(world.census.certain)
+        certainty.append(world.membership.certain)
     world.environments[300] = {"BARTACK_STEP": "ik:2"}
 
     assert certainty == [False, False, False, True, True]
@@ -216,7 +216,7 @@ def test_an_orphan_whose_environment_names_nobody_is_no_cause_for_doubt() -> Non
     world.environments[300] = {"PATH": "/bin"}
 
     world.members()
-    assert world.census.certain
+    assert world.membership.certain
 
 
 def test_the_parent_program_itself_belongs_to_nobody() -> None:

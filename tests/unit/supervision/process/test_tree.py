@@ -21,7 +21,7 @@ from bartack.supervision import (
 )
 from bartack.supervision.process import _tree
 from bartack.supervision.process._system import system
-from bartack.supervision.process._tree import strike
+from bartack.supervision.process._tree import kill_round
 
 BOUND_S = 60.0
 
@@ -216,7 +216,7 @@ def test_a_round_stops_until_nothing_new_is_found_and_then_kills_children_first(
     monkeypatch.setattr(system, "send_signal", recorder.send)
     looks = iter([[made_up(1, 0)], [made_up(1, 0), made_up(2, 1)], [made_up(1, 0), made_up(2, 1)]])
 
-    strike(lambda: next(looks))
+    kill_round(lambda: next(looks))
 
     stop, kill = signal.SIGSTOP, signal.SIGKILL
     assert recorder.sent == [(1, stop), (2, stop), (2, kill), (1, kill)]
@@ -226,7 +226,7 @@ def test_the_dead_are_not_signalled(monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
     monkeypatch.setattr(system, "send_signal", recorder.send)
 
-    assert strike(lambda: [made_up(1, 0, "Z")]) == []
+    assert kill_round(lambda: [made_up(1, 0, "Z")]) == []
     assert recorder.sent == []
 
 
@@ -235,7 +235,7 @@ def test_a_group_is_killed_only_if_a_member_was_found_in_it(monkeypatch: pytest.
     monkeypatch.setattr(system, "send_signal", Recorder().send)
     monkeypatch.setattr(os, "killpg", recorder.send_group)
 
-    strike(lambda: [made_up(11, 0), made_up(12, 0)], groups=[12, 13])
+    kill_round(lambda: [made_up(11, 0), made_up(12, 0)], groups=[12, 13])
 
     assert recorder.sent == [(12, signal.SIGKILL)]
 
@@ -244,9 +244,9 @@ def test_a_round_that_finds_more_and_more_comes_to_an_end(monkeypatch: pytest.Mo
     monkeypatch.setattr(system, "send_signal", Recorder().send)
     born = iter(range(10**9))
 
-    struck = strike(lambda: [made_up(next(born), 0)])
+    stopped = kill_round(lambda: [made_up(next(born), 0)])
 
-    assert struck
+    assert stopped
 
 
 def test_what_cannot_be_killed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

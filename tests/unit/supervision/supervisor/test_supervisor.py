@@ -35,7 +35,7 @@ from bartack.supervision import (
     monitor,
     read_facts,
 )
-from bartack.supervision.supervisor._process_host import MARK, Household
+from bartack.supervision.supervisor._process_host import MARK, ProcessHost
 from bartack.telemetry import Telemetry
 
 T = TypeVar("T")
@@ -81,9 +81,9 @@ def states(supervisor: Supervisor) -> dict[str, str]:
 
 
 def marked(supervisor: Supervisor) -> list[int]:
-    household = supervisor._household
-    assert isinstance(household, Household)
-    return [facts.pid for facts in find_by_environment(MARK, household.marks()[MARK])]
+    host = supervisor._host
+    assert isinstance(host, ProcessHost)
+    return [facts.pid for facts in find_by_environment(MARK, host.marks()[MARK])]
 
 
 # -- tasks ----------------------------------------------------------------------------------------------------------
@@ -609,9 +609,9 @@ def test_a_process_that_is_asked_for_its_readiness_in_vain_does_not_stay() -> No
         async with top() as supervisor:
             with pytest.raises(ChildStartError, match="nobody answers"):
                 await supervisor.start_child(python("c", "import time; time.sleep(60)", ready=broken))
-            household = supervisor._household
-            assert household is not None
-            return [pid for pid in marked(supervisor) if pid not in (household.parent_pids or ())]
+            host = supervisor._host
+            assert host is not None
+            return [pid for pid in marked(supervisor) if pid not in (host.parent_pids or ())]
 
     assert play(scene) == []
 
@@ -685,11 +685,11 @@ def test_the_death_of_the_parent_program_is_nobodys_fault_but_must_not_go_on(
         children = [python(name, slow, ready="line:up", backoff=AT_ONCE) for name in ("a", "b")]
         async with top(*children, task("c"), telemetry=telemetry) as supervisor:
             await started(("a", 1), ("b", 1), ("c", 1))
-            household = supervisor._household
-            assert household is not None
+            host = supervisor._host
+            assert host is not None
             for incarnation in range(2, 6):
-                assert household.parent_pids is not None
-                os.kill(household.parent_pids[incarnation % 2], signal.SIGKILL)
+                assert host.parent_pids is not None
+                os.kill(host.parent_pids[incarnation % 2], signal.SIGKILL)
                 await started(("a", incarnation), ("b", incarnation))
             return [report.restarts_in_window for report in supervisor.reports]
 

@@ -203,7 +203,7 @@ def test_a_ring_makes_the_daemon_drain_an_outbox(daemon: Daemon, tmp_path: Path)
     directory = tmp_path / "other"
     daemon.outbox(directory).put([NewEvent("e1", "pattern", daemon.service.url, b'{"pattern_id":"p"}')])
 
-    assert until(lambda: daemon.link.ring(directory))
+    assert until(lambda: daemon.link.notify(directory))
 
     assert daemon.service.wait_for(1)
 
