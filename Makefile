@@ -57,7 +57,7 @@ $(VENV)/.bench: $(VENV)/.package
 demo: $(VENV)/.package  ## the main job: work that survives kill -9
 	@$(BIN)/bartack demo
 
-test: $(VENV)/.dev  ## the whole test-suite
+test: $(VENV)/.dev  ## the whole test suite
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 portable: $(VENV)/.test  ## the part of it that depends on the version of Python: make portable PYTHON=python3.13

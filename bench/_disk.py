@@ -20,7 +20,7 @@ IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 BENCH_DIR: Final = "BARTACK_BENCH_DIR"
 SYNCS: Final = 32
 KEPT_APART: Final = "/usr/lib/postgresql/*/bin"
-"""Where programs are that are not meant to be called by people."""
+"""Directories of programs that people do not call directly."""
 
 
 class InMemoryError(Exception):
@@ -59,7 +59,7 @@ def data_directory(default: str) -> str:
 
 
 def find_program(name: str) -> str | None:
-    """Where a program is on this machine; the newest, if a distribution keeps several away from the usual places."""
+    """Find a program on this machine; the newest, if a distribution keeps several versions outside the path."""
     kept = sorted(
         glob.glob(f"{KEPT_APART}/{name}"), key=lambda path: [int(n) for n in re.findall(r"\d+", path)]
     )
@@ -67,7 +67,7 @@ def find_program(name: str) -> str | None:
 
 
 def file_system(path: str) -> str:
-    """The type of the file system that holds ``path``; ``unknown`` where the system does not tell."""
+    """The type of the file system of ``path``; ``unknown`` if the system does not report it."""
     try:
         with open("/proc/self/mounts", encoding="utf-8") as mounts:
             return type_of_mount(os.path.realpath(path), mounts)
@@ -99,7 +99,7 @@ def time_sync(directory: str) -> float:
 
 
 def describe_machine(directory: str) -> dict[str, str | int]:
-    """What has to be known to read the numbers, and nothing that names the machine."""
+    """The facts that are needed to interpret the numbers, without the name of the machine."""
     return {
         "system": platform.system(),
         "architecture": platform.machine(),

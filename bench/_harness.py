@@ -35,7 +35,7 @@ OURS: Final = "bartack"
 
 @dataclass(frozen=True, kw_only=True)
 class Contestant:
-    """Somebody who can do the work of a race.
+    """A program that can do the work of a race.
 
     Attributes:
         key: Its name in the JSON result.
@@ -133,9 +133,7 @@ def parse_options(bench: Bench, argv: Sequence[str] | None) -> Options:
     parser.add_argument(
         "--rounds", type=_positive, help=f"how many rounds (default {ROUNDS}; quick: {QUICK_ROUNDS})"
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="fewer rounds of less work: a glance, not a result"
-    )
+    parser.add_argument("--quick", action="store_true", help="run fewer and smaller rounds, for a quick look")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--check", action="store_true", help="end with 1 if a target is missed")
     keys = [race.key for race in bench.races]
@@ -227,7 +225,7 @@ def _start(race: Race, result: RaceResult, directory: str, stack: contextlib.Exi
 
 
 def _note_versions(contestant: Contestant, result: RaceResult) -> list[str]:
-    """Write down the versions of what a contestant needs; return what is not there."""
+    """Record the versions of what a contestant needs; return what is missing."""
     missing: list[str] = []
     for name in contestant.needs:
         try:

@@ -54,7 +54,7 @@ class Box(Protocol):
         ...
 
     def receive(self, mailbox: str) -> str:
-        """Wait for a message, and return it when it is durable that it was taken."""
+        """Wait for a message, and return it when its receipt is durable."""
         ...
 
     def drain(self, mailbox: str) -> int:
@@ -62,7 +62,7 @@ class Box(Protocol):
         ...
 
     def facts(self) -> dict[str, str]:
-        """What the server says of itself."""
+        """Facts that the server reports."""
         ...
 
 
@@ -174,9 +174,9 @@ class RedisBox:
 
     def facts(self) -> dict[str, str]:
         """See ``Box``."""
-        told = msgspec.convert(self._call("INFO", "server"), type=dict[str, object])
+        info = msgspec.convert(self._call("INFO", "server"), type=dict[str, object])
         synced = msgspec.convert(self._call("CONFIG", "GET", "appendfsync"), type=dict[str, str])
-        return {"redis-server": str(told["redis_version"]), **synced}
+        return {"redis-server": str(info["redis_version"]), **synced}
 
     def _take(self, mailbox: str, count: int) -> list[str]:
         limit_ms = int(PATIENCE_S * 1000)
@@ -211,7 +211,7 @@ CREATE TABLE message (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, mailbo
 CREATE INDEX ON message (mailbox, id);
 """
 _SEND: Final = "INSERT INTO message (mailbox, body) VALUES (%s, %s)"
-_SEND_AND_TELL: Final = (
+_SEND_AND_NOTIFY: Final = (
     "WITH sent AS (INSERT INTO message (mailbox, body) VALUES (%s, %s) RETURNING mailbox)"
     " SELECT pg_notify(mailbox, '') FROM sent"
 )
@@ -233,27 +233,27 @@ class PostgresBox:
         import psycopg  # noqa: PLC0415 - only the process of this contestant has to have it
 
         self._client = psycopg.connect(f"host={where} user=bench dbname=postgres", autocommit=True)
-        self._heard: set[str] = set()
+        self._listening: set[str] = set()
 
     def make(self) -> None:
         """Make the table."""
         self._client.execute(_TABLE)
 
     def send(self, mailbox: str, body: str) -> None:
-        """See ``Box``. Nobody has to be told in a crowd: its receiver is never long without a message."""
-        self._client.execute(_SEND if mailbox == "crowd" else _SEND_AND_TELL, (mailbox, body))
+        """See ``Box``. A crowd needs no notifications: its receiver never waits long for a message."""
+        self._client.execute(_SEND if mailbox == "crowd" else _SEND_AND_NOTIFY, (mailbox, body))
 
     def receive(self, mailbox: str) -> str:
         """See ``Box``."""
-        if mailbox not in self._heard:
+        if mailbox not in self._listening:
             self._client.execute(f"LISTEN {mailbox}".encode())
-            self._heard.add(mailbox)
+            self._listening.add(mailbox)
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
             taken = self._take(mailbox, 1)
             if taken:
                 return taken[0]
-            # One that came while we took something else may have been passed over.
+            # A notification may have been missed while another message was received.
             for _ in self._client.notifies(timeout=1.0, stop_after=1):
                 pass
         raise TimeoutError(f"nothing came within {PATIENCE_S:g} s")
@@ -277,7 +277,7 @@ class PostgresBox:
 
 
 def prepare_postgres(directory: str, size: int) -> None:
-    """Make the files of a server; it belongs to somebody who is not root, which it would refuse to be."""
+    """Create the files of a server; they belong to a user other than root, because the server refuses to run as root."""
     del size
     data = os.path.join(directory, "data")
     os.mkdir(data, 0o700)
@@ -320,7 +320,7 @@ def _answers(where: str) -> bool:
 
 
 def _user() -> str | None:
-    """Who a server is to be that does not run as root; nobody else, if we are not."""
+    """The user of a server that does not run as root; ``None`` if we are not root either."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -328,7 +328,7 @@ def _user() -> str | None:
 
 
 def _let_through(directory: str) -> None:
-    """Let others pass the directories that the harness made for our eyes only, to reach what is theirs; none above these."""
+    """Open the private directories of the harness for the user of the server, and no directories above them."""
     for _ in ("size", "contestant", "race", "data"):
         os.chmod(directory, os.stat(directory).st_mode | 0o011)  # noqa: S103 - to pass, not to read or to write
         directory = os.path.dirname(directory)
@@ -341,7 +341,7 @@ def _let_through(directory: str) -> None:
 def _running(
     command: list[str], directory: str, end: signal.Signals, user: str | None = None
 ) -> Generator[Callable[[], None]]:
-    """A server that ends with the block, and with us; yields what raises if it has ended by itself."""
+    """A server that ends with the block and with this process; yields a function that raises if it has ended by itself."""
     log = os.path.join(directory, "server.log")
     with open(log, "wb") as output:
         server = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A process of its own for each contestant, so that nobody's threads, imports or garbage slow down another.
+"""A process of its own for each contestant, so that threads, imports or garbage of one do not slow down another.
 
 The process stays for all rounds of a race: imports are paid before the first. What a contestant prints goes to stderr, because
 stdout belongs to the result.
@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection
 from typing import Final
 
 PATIENCE_S: Final = 300.0
-"""How long one measurement may take before its process is ended."""
+"""The time limit of one measurement; then its process is terminated."""
 
 
 @dataclass(frozen=True, kw_only=True)

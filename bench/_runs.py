@@ -1,4 +1,4 @@
-"""Runs a program of ``programs/work.py`` as any run is run, in this process, and gives back its result."""
+"""Runs a program of ``programs/work.py`` as an ordinary run, in this process, and returns its result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The piece of work everybody does: keep that one step of a worker has finished, with a small outcome.
+"""The work of all contestants: record that one step of a worker has finished, with a small outcome.
 
 And the floor under it: what any program has to pay for the same promise.
 """
@@ -76,7 +76,7 @@ def write_for_others(directory: str, data: bytes, processes: int, count: int) ->
 
 
 def _serve(poll: select.epoll, connections: dict[int, socket.socket], fd: int, size: int) -> None:
-    """Take what everybody says who is ready, write and sync it once, and tell them; until all of them are gone."""
+    """Read the lines of all processes that are ready, write and sync them once, and answer, until all have ended."""
     left = len(connections)
     while left:
         said: list[int] = []

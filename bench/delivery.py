@@ -1,4 +1,4 @@
-"""What it costs to know that a message arrives: supervised sends, broadcasts, the news of a death, telemetry.
+"""The cost of supervised delivery: supervised sends, broadcasts, the notification of a crash, telemetry.
 
 Run with ``python -m bench.delivery [--json] [--quick] [--rounds N] [--check]``.
 """
@@ -64,7 +64,7 @@ def death(directory: str, size: int) -> Sample:
 
 
 def silence(directory: str, size: int) -> Sample:
-    """Nanoseconds per entry that telemetry without a handler hears of."""
+    """Nanoseconds per entry of telemetry without a handler."""
     del directory
     emitter = EventEmitter(Telemetry(), State(), SystemClock())
     sent = e.MessageSent(mailbox="box", id="m-1", size=3, sender="main", p="main", n=1, fp="f")
@@ -125,7 +125,7 @@ BENCH: Final = Bench(
         ),
         Race(
             key="silence",
-            title="one message that nobody listens for",
+            title="one message, telemetry without a handler",
             unit="ns",
             better="lower",
             contestants=(

@@ -1,4 +1,4 @@
-"""How fast a failure reaches everybody: from ``raise`` in one worker to the exception in the last of eight blocked ones.
+"""How fast a failure reaches all workers: from ``raise`` in one worker to the exception in the last of eight blocked ones.
 
 Run with ``python -m bench.failure [--json] [--quick] [--rounds N] [--check]``.
 """

@@ -51,7 +51,7 @@ class Table(NamedTuple):
 
 
 def measure_steps(directory: str, steps: int) -> Row:
-    """A worker with so many steps that waits, is killed with everything, and resumes."""
+    """A worker with this many steps that waits, is killed with all processes of its run, and resumes."""
     row: Row = {}
     for name, worker in (("", "long_history"), (", ctx.restart every 1,000", "restarting")):
         place = _fresh(directory)
@@ -78,7 +78,7 @@ def _cost_of_last(run: Run) -> float:
 
 
 def measure_workers(directory: str, many: int) -> Row:
-    """So many workers that wait, are killed with everything, and resume."""
+    """``many`` workers that wait, are killed with all processes of their run, and resume."""
     place = _fresh(directory)
     run = make_run(place, "all_living", many, durability="process")
     run.resume()
@@ -112,7 +112,7 @@ def measure_workers(directory: str, many: int) -> Row:
 
 
 def measure_views(directory: str, steps: int) -> Row:
-    """What it takes to look at a run of so many steps."""
+    """The time and memory of commands that show a run with this many steps."""
     run = _long_run(_fresh(directory), steps)
     row: Row = {}
     for name, words in (
@@ -126,7 +126,7 @@ def measure_views(directory: str, steps: int) -> Row:
 
 
 def _long_run(directory: str, steps: int) -> Run:
-    """A run whose journal says that so many steps were done: made by writing it, which is quicker."""
+    """A run whose journal records this many steps: written directly, which is quicker."""
     run = make_run(directory, "long_history", steps, durability="process")
     with open_journal(run.dir, durability="process") as journal:
         for n in range(1, steps + 1):
@@ -180,7 +180,7 @@ def _worker(run: Run, path: str) -> int:
 
 
 def _pss_mb(pid: int) -> float:
-    """What a process takes of the memory, shared pages counted in parts; 0 where the system does not say."""
+    """The memory of a process, with its share of shared pages; 0 if the system does not report it."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except FileNotFoundError:

@@ -61,7 +61,7 @@ worker review_@N@(base: string, files: [string] = []): { ok: bool, reasons: [str
         do {
             read("summary_@N@.txt")
         }
-    } || { ok: false, reasons: ["nobody could tell"] }
+    } || { ok: false, reasons: ["no reviewer answered"] }
     box.verdicts.send({ part: @N@, ok: verdict.ok, reasons: reasons.concat(verdict.reasons) })
     return { ok: verdict.ok && reasons.length == 0, reasons }
 }

@@ -250,7 +250,7 @@ BENCH: Final = Bench(
     ),
     notes=(
         "persist-queue syncs every commit, as we do. It has no leases, backoff, quota or ids that make a second insert"
-        " harmless; what is not acknowledged comes back to whoever opens the queue next, also while its first taker is"
+        " harmless; an unacknowledged item goes to the next process that opens the queue, also while its first taker is"
         " still at work.",
         "drain: we finish up to 32 events with one commit, after a service has answered; persist-queue commits twice for"
         " each event.",

@@ -70,7 +70,7 @@ def overhead(directory: str, size: int, *, durability: str) -> Sample:
 
 
 def _prepare(workspace: Path, size: int, durability: str) -> None:
-    """A script whose reviewer wants changes until there were so many agent steps; the spec makes their number odd."""
+    """A script whose reviewer requests changes until the number of agent steps is reached; the spec makes it odd."""
     wants = {
         "type": "review.completed",
         "status": "changes_requested",

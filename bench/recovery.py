@@ -1,4 +1,4 @@
-"""How long a killed run takes to go on: kill -9 of everything, then ``resume``, until the first new step is done.
+"""How long a killed run takes to continue: kill -9 of all processes, then ``resume``, until the first new step is done.
 
 Run with ``python -m bench.recovery [--json] [--quick] [--rounds N] [--check]``.
 """
@@ -47,7 +47,7 @@ def _wait_for(run: Run, kind: str, step: str) -> None:
 
 BENCH: Final = Bench(
     name="recovery",
-    title="Going on after kill -9 of everything",
+    title="Resume after kill -9 of all processes",
     races=tuple(
         Race(
             key=f"after_{steps}",

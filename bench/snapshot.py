@@ -25,7 +25,7 @@ CACHE: Final = ".bartack/cache/stat-1"
 
 
 def make_tree(directory: str, size: int) -> None:
-    """A repository with so many small files, all tracked, of which git and we have seen everything."""
+    """A repository with ``size`` small files, all tracked and known to git and to the snapshot cache."""
     root = Path(directory)
     _git(directory, "init", "--quiet")
     for number in range(size):
@@ -36,7 +36,7 @@ def make_tree(directory: str, size: int) -> None:
     (root / ".gitignore").write_text(".bartack/\n")
     (root / CACHE).parent.mkdir(parents=True)
     _git(directory, "add", "-A")
-    # What was written just now is not trusted, neither by git nor by us: nobody takes a snapshot that fast.
+    # Neither git nor the cache trusts a file that was written just now; real snapshots are not taken that fast.
     Event().wait(GRAIN_S)
     _git(directory, "status", "--porcelain")
     capture(directory, cache=root / CACHE)

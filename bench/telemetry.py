@@ -1,4 +1,4 @@
-"""What telemetry costs the code that emits: nobody listening, somebody listening elsewhere, one handler.
+"""The cost of telemetry for the code that emits: without a handler, with a handler for other events, with one handler.
 
 The floor is a call of an empty function. The first two races are what every commit of a journal pays.
 
@@ -20,13 +20,13 @@ from bench._runner import Sample
 EVENTS: Final = 200_000
 
 
-def nobody_listens(directory: str, size: int) -> Sample:
-    """Nanoseconds per event that nobody wants."""
+def no_handler(directory: str, size: int) -> Sample:
+    """Nanoseconds per event without a handler."""
     del directory
     return _time(_emitter(), size)
 
 
-def somebody_listens_elsewhere(directory: str, size: int) -> Sample:
+def other_handler(directory: str, size: int) -> Sample:
     """Nanoseconds per event while only another one is wanted."""
     del directory
     return _time(_emitter("journal.opened"), size)
@@ -84,15 +84,17 @@ BENCH: Final = Bench(
     name="telemetry",
     title="Telemetry",
     races=(
-        _race("nobody", "one event, nobody listens", nobody_listens),
-        _race("elsewhere", "one event, others are listened to", somebody_listens_elsewhere),
-        _race("heard", "one event, one handler", one_handler),
+        _race("unhandled", "one event, no handler", no_handler),
+        _race("elsewhere", "one event, a handler for other events", other_handler),
+        _race("handled", "one event, one handler", one_handler),
     ),
     goals=(
-        Goal(race="nobody", title="an event that nobody wants", bound="at most", target=1_000, stretch=100),
+        Goal(
+            race="unhandled", title="an event without a handler", bound="at most", target=1_000, stretch=100
+        ),
         Goal(
             race="elsewhere",
-            title="an event that nobody wants, others wanted",
+            title="an event without a handler, others have one",
             bound="at most",
             target=1_000,
             stretch=100,

@@ -51,7 +51,7 @@ async def member(ctx: Context, count: int) -> tuple[float, float]:
 
 @worker
 async def starter(ctx: Context, many: int) -> None:
-    """Lets everybody go at once."""
+    """Lets all workers start at once."""
     for _ in range(many):
         await ctx.mailbox.ready.receive(120)
     for number in range(1, many + 1):
@@ -153,7 +153,7 @@ async def blocked(ctx: Context, number: int) -> None:
 
 @worker
 async def raiser(ctx: Context, many: int) -> None:
-    """Raises when everybody is blocked."""
+    """Raises when all other workers are blocked."""
     for _ in range(many):
         await ctx.mailbox.here.receive(60)
     with open("raised", "w") as file:  # noqa: ASYNC230 - the measurement
@@ -223,7 +223,7 @@ async def sends_to_many(ctx: Context, many: int, count: int) -> float:
 
 @worker
 async def victim(ctx: Context) -> None:
-    """Says which process it is, and waits; its next process goes on from there."""
+    """Records its process id and waits; its next process continues from there."""
     await ctx.mailbox.pid.send(await own_pid())
     await ctx.mailbox.enough.receive(60)
 

@@ -204,7 +204,7 @@ class _Resume(click.Command):
 @click.option(
     "--again",
     metavar="STEP",
-    help="Set aside the recorded outcome of STEP (PATH:N, or N) and all later steps that used it, and execute it again.",
+    help="Set aside the recorded outcome of STEP (PATH:N, or N) and all steps that depend on it, and execute them again.",
 )
 @click.option(
     "--update", is_flag=True, help="Resume with the current source, if it matches the recorded steps."
@@ -243,7 +243,7 @@ def resume(
     compares the recorded steps with the steps of the changed source; if they differ, nothing is executed or changed.
 
     A run that fails each time because of a recorded value needs --again: the step that returned the value is executed again, and
-    so are all later steps that used it. The agent of that step is notified that its answer was refused. The journal keeps the
+    so are all steps that depend on it. The agent of that step is notified that its answer was refused. The journal keeps the
     outcomes that are set aside; files are not rolled back. A step is refused if its worker has exchanged messages since, or has
     executed a step that must run only once.
 
@@ -275,7 +275,7 @@ def _set_aside(run: RunDir, again: str, *, accept_loss: bool) -> None:
     if accept_loss:
         raise UsageError("bartack resume", "resume with --accept-loss alone first; --again comes after it")
     done = set_aside(run, again)
-    more = f" and {done.steps} later steps that used it" if done.steps else ""
+    more = f" and {done.steps} steps that depend on it" if done.steps else ""
     write_note(f"set aside: the outcome of {printable(done.step)}{more}; files are not rolled back")
 
 

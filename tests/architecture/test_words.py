@@ -1,0 +1,227 @@
+"""The words of the project: no phrase that has a plainer word of the field, and no class name with two meanings.
+
+Every word of a Python file is in a string, a comment or a name, so a file is searched as a whole: names are split into their words,
+and a phrase is found across line breaks, comment lines and joined strings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+RUNTIME: Final = ROOT / "src/bartack/runtime"
+FOLDERS: Final = ("src", "docs", "examples", "bench")
+PAGES: Final = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md")
+TEXT: Final = frozenset({".py", ".md", ".pw", ".toml", ".json", ".sh", ".txt"})
+RESULTS: Final = ROOT / "bench/results"
+
+WORDS: Final = (
+    (r"(?:no|some|every|any)body|whoever", "the process, program or user that is meant"),
+    (r"(?:he|she|his|him|himself|herself)", "it, or the name of the process"),
+    (r"so many", "N, at most N or at least N"),
+    (r"mend(?:s|ed|ing)?", "fix or repair"),
+    (r"unfit", "invalid"),
+    (r"(?:go|goes|going|gone|went) on", "resume or continue"),
+    (r"let (?:it |them )?go", "release or continue"),
+    (r"behind", "after, or the cause of"),
+    (r"(?:tell|tells|told|telling)", "report, notify or return"),
+    (r"(?:hear|hears|heard|hearing)", "receive or be notified"),
+    (r"may not", "must not, cannot or might not"),
+    (r"(?:is|are|was|were) no \w+", "is not a"),
+)
+"""What to search for, as a regular expression over lower-case words, and what to write instead."""
+
+RIGHT: Final = (
+    r"there (?:is|are|was|were) no \w+",
+    r"(?:is|are|was|were) no (?:longer|more|less|later)",
+    r"may or may not",
+)
+"""What a pattern would find and that is plain English."""
+
+EXCEPTIONS: Final = {
+    '("postgres", "nobody")': "the name of a user",
+    "`postgres` or `nobody`": "the name of a user",
+    "missing-secret-is-told": "the id of a requirement",
+    "Tell customers that we press": "a commit of an example: people tell people",
+}
+"""Phrases, as they are in the file, that a pattern finds and that are right."""
+
+NOT_YET: Final = (
+    "ARCHITECTURE.md",
+    "docs/reference/events.md",
+    "src/bartack/__init__.py",
+    "src/bartack/config",
+    "src/bartack/core",
+    "src/bartack/journal",
+    "src/bartack/language/checking/_types.py",
+    "src/bartack/language/parsing/_cursor.py",
+    "src/bartack/language/parsing/_text.py",
+    "src/bartack/messaging",
+    "src/bartack/pipeline/_main.py",
+    "src/bartack/pipeline/_ready.py",
+    "src/bartack/pipeline/_task.py",
+    "src/bartack/pipeline/snapshot/_discovery.py",
+    "src/bartack/plugin",
+    "src/bartack/resilience",
+    "src/bartack/runtime/client",
+    "src/bartack/runtime/hub",
+    "src/bartack/runtime/kernel",
+    "src/bartack/runtime/memory/hub.py",
+    "src/bartack/runtime/patchwork/_mail_steps.py",
+    "src/bartack/runtime/protocol/steps.py",
+    "src/bartack/runtime/rundir",
+    "src/bartack/runtime/scheduler/bodies.py",
+    "src/bartack/runtime/scheduler/forgotten.py",
+    "src/bartack/runtime/state",
+    "src/bartack/runtime/worker_process/child.py",
+    "src/bartack/runtime/worker_process/slow_watch.py",
+    "src/bartack/supervision",
+    "src/bartack/telemetry",
+    "src/bartack/testing",
+    "src/bartack/tracking",
+)
+"""Files and folders that are not held to ``WORDS`` yet. An entry without findings is removed."""
+
+TWICE_NOT_YET: Final = {
+    "Failed",
+    "Files",
+    "LeftOut",
+    "Mailroom",
+    "Missing",
+    "Output",
+    "Question",
+    "Wanted",
+    "Worker",
+}
+"""Public classes of ``runtime`` that still share their name with another one."""
+
+_PATTERN: Final = re.compile(
+    rf"\b(?:{'|'.join([*RIGHT, *(f'({words})' for words, _ in WORDS)])})\b".replace(" ", r"\s+")
+)
+_HUMP: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+_NEXT_COMMENT: Final = re.compile(r"\n[ \t]*#+:?")
+_NEXT_STRING: Final = re.compile(r"[\"']\n[ \t]*[a-z]?[\"']")
+_CLASS: Final = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
+
+
+class Found(NamedTuple):
+    """A phrase, where it is, and what to write instead."""
+
+    file: str
+    line: int
+    phrase: str
+    instead: str
+
+
+def search(name: str, text: str) -> Iterator[Found]:
+    for phrase in EXCEPTIONS:
+        text = text.replace(phrase, "")
+    words = _NEXT_STRING.sub("\n", _NEXT_COMMENT.sub("\n", text))
+    words = _HUMP.sub(" ", words).replace("_", " ").lower()
+    for match in _PATTERN.finditer(words):
+        if match.lastindex is not None:
+            line = words.count("\n", 0, match.start()) + 1
+            yield Found(name, line, " ".join(match[0].split()), WORDS[match.lastindex - 1][1])
+
+
+def newest(changelog: str) -> str:
+    """The part of the changelog up to the second version."""
+    first, *rest = changelog.split("\n## ")
+    return "\n## ".join([first, *rest[:1]])
+
+
+@cache
+def texts() -> dict[str, str]:
+    found = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in TEXT]
+    found = [path for path in found if RESULTS not in path.parents and ".bartack" not in path.parts]
+    read = {path: path.read_text(encoding="utf-8") for path in [*found, *(ROOT / page for page in PAGES)]}
+    read[ROOT / "CHANGELOG.md"] = newest(read[ROOT / "CHANGELOG.md"])
+    return {path.relative_to(ROOT).as_posix(): text for path, text in sorted(read.items())}
+
+
+@cache
+def findings() -> tuple[Found, ...]:
+    return tuple(found for name, text in texts().items() for found in search(name, text))
+
+
+def belongs_to(name: str, place: str) -> bool:
+    return name == place or name.startswith(f"{place}/")
+
+
+def test_texts_use_the_words_of_the_field() -> None:
+    assert [
+        f"{found.file}:{found.line}: {found.phrase!r}: write {found.instead}"
+        for found in findings()
+        if not any(belongs_to(found.file, place) for place in NOT_YET)
+    ] == []
+
+
+def test_a_place_that_is_not_checked_yet_has_findings() -> None:
+    files = {found.file for found in findings()}
+    clean = [place for place in NOT_YET if not any(belongs_to(file, place) for file in files)]
+
+    assert clean == [], "remove these from NOT_YET"
+
+
+def test_an_exception_occurs() -> None:
+    unused = [phrase for phrase in EXCEPTIONS if not any(phrase in text for text in texts().values())]
+
+    assert unused == [], "remove these from EXCEPTIONS"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Nobody runs it.",
+        "def _told(self): ...",
+        "class GoesOn: ...",
+        "    # the run goes\n    # on later",
+        '("the run goes "\n    "on later")',
+        "This is no\n    journal.",
+        "The worker may\nnot send.",
+        "MAY_NOT = 1",
+    ],
+)
+def test_a_phrase_is_found_in_every_form(text: str) -> None:
+    assert list(search("file.py", text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "There is no run.",
+        "There\n    is no run.",
+        "It is no longer active.",
+        "It may or may not be there.",
+        "The shell.",
+    ],
+)
+def test_plain_english_is_left_alone(text: str) -> None:
+    assert list(search("file.py", text)) == []
+
+
+def test_a_finding_names_its_line() -> None:
+    [found] = search("file.py", "one\ntwo_words\n# so\n# many\n")
+
+    assert (found.line, found.phrase) == (3, "so many")
+
+
+def test_only_the_newest_version_of_the_changelog_is_read() -> None:
+    assert newest("# Changelog\n\n## 2\n\n- two\n\n## 1\n\n- one\n") == "# Changelog\n\n## 2\n\n- two\n"
+
+
+def test_a_public_class_name_of_the_runtime_has_one_meaning() -> None:
+    names = Counter(
+        name for path in RUNTIME.rglob("*.py") for name in _CLASS.findall(path.read_text(encoding="utf-8"))
+    )
+    twice = {name for name, count in names.items() if count > 1}
+
+    assert twice - TWICE_NOT_YET == set(), "give one of the classes another name"
+    assert TWICE_NOT_YET - twice == set(), "remove these from TWICE_NOT_YET"
