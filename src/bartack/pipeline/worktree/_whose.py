@@ -25,17 +25,19 @@ from bartack.runtime.rundir.receipts import Attempt
 from bartack.runtime.rundir.snapshots import Change
 from bartack.supervision import ProcessFacts, descendants, iter_outputs, iter_processes, read_line
 
-NOISE: Final = Patterns(
-    (
-        # Editors: swap files, backups, locks, and files that exist for the moment of saving.
-        ".*.sw[a-p]", "*~", ".#*", "#*#", "4913", "*.kate-swp", ".~lock.*#", "~$*", ".goutputstream-*",
-        "*___jb_tmp___", "*___jb_old___", ".idea/workspace.xml", ".nfs*", ".fuse_hidden*",
-        # Caches.
-        "__pycache__/", "*.pyc", "*.pyo", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/", ".tox/", ".nox/",
-        ".cache/", ".coverage", ".coverage.*", ".eslintcache", "*.tsbuildinfo", ".parcel-cache/", ".turbo/", ".gradle/",
-        ".ipynb_checkpoints/", ".DS_Store", "Thumbs.db",
-    )
+_CACHES: Final = (
+    "__pycache__/", "*.pyc", "*.pyo", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/", ".tox/", ".nox/",
+    ".cache/", ".coverage", ".coverage.*", ".eslintcache", "*.tsbuildinfo", ".parcel-cache/", ".turbo/", ".gradle/",
+    ".ipynb_checkpoints/", ".DS_Store", "Thumbs.db",
 )  # fmt: skip
+_EDITORS: Final = (
+    # Swap files, backups, locks, and files that exist for the moment of saving.
+    ".*.sw[a-p]", "*~", ".#*", "#*#", "4913", "*.kate-swp", ".~lock.*#", "~$*", ".goutputstream-*",
+    "*___jb_tmp___", "*___jb_old___", ".idea/workspace.xml", ".nfs*", ".fuse_hidden*",
+)  # fmt: skip
+CACHES: Final = Patterns(_CACHES)
+"""What tools write and can write again."""
+NOISE: Final = Patterns((*_CACHES, *_EDITORS))
 """What editors and caches leave."""
 GRAIN_S: Final = 0.1
 """How far the clock of a file system may differ from ours."""
@@ -87,6 +89,18 @@ def find_unwanted(git: Git, run_dir: str) -> list[str]:
     place = Place(run_dir=run_dir, workspace=git("rev-parse", "--show-toplevel"))
     changes = [Change(path, "modified", None) for _, path in items if path not in noise]
     return [os.fsdecode(path) for path in sorted(noise | _opened(place, changes, _callers(place)))]
+
+
+def find_caches(git: Git, own: Collection[str] = ()) -> list[str]:
+    """Files of caches that git does not track or ignore, seen from the top of a work tree.
+
+    Args:
+        git: Git at that top.
+        own: Paths that an agent reports as its own: they are work, whatever they are called.
+    """
+    listed = git.done("ls-files", "-z", "--others", "--exclude-standard").out.split(b"\0")
+    found = [os.fsdecode(path) for path in listed if not path.endswith(b"/") and CACHES.match(path)]
+    return [path for path in found if path not in own]
 
 
 def blame(place: Place, changes: list[Change], own: Collection[str], attempts: Iterable[Attempt]) -> Blame:
