@@ -19,6 +19,7 @@ import msgspec
 
 from bartack.errors import GitError
 from bartack.pipeline.records._records import Place
+from bartack.pipeline.snapshot._paths import path_text
 from bartack.pipeline.snapshot._patterns import Patterns
 from bartack.pipeline.worktree._git import Git
 from bartack.runtime.rundir.receipts import Attempt
@@ -65,13 +66,13 @@ def leave_out_others(
         source: Who listed the files of the workspace: ``git`` or ``roots``.
         own: Paths that an agent reports as its own; they count in any case.
     """
-    left = [change for change in changes if _text(change.path) in own or not NOISE.match(change.path)]
+    left = [change for change in changes if path_text(change.path) in own or not NOISE.match(change.path)]
     if not left:
         return left
     others = _opened(place, left, _callers(place))
     if source == "git":
         others |= _ignored(place, left)
-    return [change for change in left if _text(change.path) in own or change.path not in others]
+    return [change for change in left if path_text(change.path) in own or change.path not in others]
 
 
 def find_unwanted(git: Git, run_dir: str) -> list[str]:
@@ -112,7 +113,7 @@ def blame(place: Place, changes: list[Change], own: Collection[str], attempts: I
         own: The paths that the agent reports.
         attempts: When it was at work.
     """
-    certain = {change.path for change in changes if _text(change.path) in own}
+    certain = {change.path for change in changes if path_text(change.path) in own}
     rest = [change for change in changes if change.path not in certain]
     if rest:
         inside = descendants(_hub(place))
@@ -204,7 +205,3 @@ def _ignored(place: Place, changes: list[Change]) -> set[bytes]:
     except GitError:
         return set()
     return set(done.out.split(b"\0")) - {b""}
-
-
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

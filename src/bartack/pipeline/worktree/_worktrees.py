@@ -19,6 +19,7 @@ from typing import Final
 from bartack.core import make_private
 from bartack.errors import GitError, WorktreeError
 from bartack.pipeline.records._records import Base, Delivered, Merged
+from bartack.pipeline.snapshot._paths import first_paths, path_text
 from bartack.pipeline.worktree._git import Git, check_version
 from bartack.pipeline.worktree._left_out import find_unborn, leaving_out
 from bartack.pipeline.worktree._whose import find_caches, find_unwanted
@@ -358,7 +359,7 @@ class Trees:
             )
             tree, *paths = tried.out.partition(b"\0\0")[0].split(b"\0")
             if tried.status:
-                conflicts = sorted({path.decode("utf-8", "backslashreplace") for path in paths if path})
+                conflicts = sorted({path_text(path) for path in paths if path})
                 return Merged(conflicts=conflicts, tree=tree.decode(), ours=ours, theirs=theirs)
             words = ("commit-tree", tree.decode(), "-p", ours, "-p", theirs)
             merged = self.git.done(*words, given=message.encode(), author=True).line
@@ -487,8 +488,7 @@ def _refusal(output: bytes) -> str:
     first = lines[0] if lines else "git did not say why"
     if not names:
         return first
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{first.rstrip(':')}: {', '.join(names[:MOST_NAMED])}{more}"
+    return f"{first.rstrip(':')}: {first_paths(names, MOST_NAMED)}"
 
 
 def _is_unfinished(admin: str) -> bool:
