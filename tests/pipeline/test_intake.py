@@ -294,7 +294,7 @@ def _task(id_: str, **more: object) -> dict[str, object]:
         ([_task("a", title=" ")], "plan.md", "no title"),
         ([_task("-a")], "plan.md", "not an id of a task"),
         ([_task("a", depends_on=["b"]), _task("b", depends_on=["a"])], "plan.md", "depend on each other"),
-        ([_task("a", depends_on=["z"])], "plan.md", "no task of this run"),
+        ([_task("a", depends_on=["z"])], "plan.md", "not a task of this run"),
         ([_task("a")], "../plan.md", "unsafe path"),
         ([_task("a")], "gone.md", "there is no file gone.md"),
         ([_task("a")], "plan.md", ""),

@@ -8,8 +8,8 @@ Every name is imported when it is first used: who only needs the scripted agent 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from bartack.agents._artifacts import check_path, open_artifact, verify_artifacts
@@ -217,137 +217,44 @@ __all__ = [
     "write_line",
 ]
 
-_HOMES = {
-    "_artifacts": (
-        "check_path",
-        "open_artifact",
-        "verify_artifacts",
-    ),
-    "protocol._codes": ("AGENT_CODES", "OWN_CODES", "describe_retry"),
+_HOMES: Final = {
+    "_artifacts": "check_path open_artifact verify_artifacts",
     "_config": (
-        "AgentConfig",
-        "AgentsConfig",
-        "NdjsonConfig",
-        "ProtocolConfig",
-        "ScriptedConfig",
-        "agent_settings",
-        "examine_agents",
-        "read_agents",
+        "AgentConfig AgentsConfig NdjsonConfig ProtocolConfig ScriptedConfig agent_settings examine_agents "
+        "read_agents"
     ),
     "_contract": (
-        "Agent",
-        "AgentEvent",
-        "AgentRequest",
-        "AgentResult",
-        "Call",
-        "CallSink",
-        "CallRateLimit",
-        "CallRetry",
-        "CallStarted",
-        "AgentCapabilities",
-        "Outcome",
-        "Rejection",
-        "ToolOutcome",
-        "Verdict",
-        "VerifiedArtifact",
+        "Agent AgentCapabilities AgentEvent AgentRequest AgentResult Call CallRateLimit CallRetry CallSink "
+        "CallStarted Outcome Rejection ToolOutcome Verdict VerifiedArtifact"
     ),
-    "_doctor": (
-        "DoctorReport",
-        "check_agents",
-    ),
-    "protocol._ids": (
-        "NO_SNAPSHOT",
-        "command_key",
-        "conversation_id",
-        "correlation_id",
-        "moment",
-        "parse_moment",
-    ),
-    "protocol._lines": (
-        "MAX_LINE",
-        "BadLine",
-        "Line",
-        "LineReader",
-        "read_line",
-        "write_line",
-    ),
-    "protocol._messages": (
-        "DEADLINES_S",
-        "ROLES",
-        "TERMINAL",
-        "Artifact",
-        "Budget",
-        "Cancel",
-        "Cause",
-        "Command",
-        "Event",
-        "ExpectedOutput",
-        "Finding",
-        "Heartbeat",
-        "Hello",
-        "Log",
-        "Notice",
-        "Party",
-        "Retry",
-        "Role",
-        "Source",
-        "ToolCall",
-        "ToolResult",
-        "ToolSpec",
-        "Usage",
-        "Version",
-    ),
-    "ndjson._agent": (
-        "NdjsonAgent",
-        "NdjsonCall",
-        "Surroundings",
-        "program_config",
-        "scripted_argv",
-    ),
-    "_permissions": ("Denial", "Permissions"),
-    "_process": (
-        "AgentProcess",
-        "Host",
-    ),
-    "scripted._prompted": (
-        "answer_event",
-        "reply_schema",
-        "takes_actions",
-    ),
-    "_replies": ("findings_of",),
+    "_doctor": "DoctorReport check_agents",
+    "_permissions": "Denial Permissions",
+    "_process": "AgentProcess Host",
+    "_replies": "findings_of",
     "_reply": (
-        "DECLINE_REQUEST",
-        "Fault",
-        "ReplyFaultsError",
-        "Schema",
-        "check_value",
-        "is_declined",
-        "read_reply",
-        "read_text",
-        "read_value",
-        "repair_request",
+        "DECLINE_REQUEST Fault ReplyFaultsError Schema check_value is_declined read_reply read_text "
+        "read_value repair_request"
     ),
-    "_schema": (
-        "render_schema",
-        "schema",
-        "schema_names",
-        "schema_text",
+    "_schema": "render_schema schema schema_names schema_text",
+    "_usage": "total_usage",
+    "ndjson._agent": "NdjsonAgent NdjsonCall Surroundings program_config scripted_argv",
+    "protocol._codes": "AGENT_CODES OWN_CODES describe_retry",
+    "protocol._ids": "NO_SNAPSHOT command_key conversation_id correlation_id moment parse_moment",
+    "protocol._lines": "MAX_LINE BadLine Line LineReader read_line write_line",
+    "protocol._messages": (
+        "DEADLINES_S ROLES TERMINAL Artifact Budget Cancel Cause Command Event ExpectedOutput Finding "
+        "Heartbeat Hello Log Notice Party Retry Role Source ToolCall ToolResult ToolSpec Usage Version"
     ),
-    "scripted._scripted": (
-        "Capabilities",
-        "Prompt",
-        "ScriptedAgent",
-        "ScriptedCall",
-        "ScriptedReply",
-    ),
-    "scripted._call": ("obey",),
-    "scripted._program": ("run_scripted",),
-    "_usage": ("total_usage",),
+    "scripted._call": "obey",
+    "scripted._program": "run_scripted",
+    "scripted._prompted": "answer_event reply_schema takes_actions",
+    "scripted._scripted": "Capabilities Prompt ScriptedAgent ScriptedCall ScriptedReply",
 }
+"""The module of each name."""
 
 
 def __getattr__(name: str) -> object:
     for module, names in _HOMES.items():
-        if name in names:
-            return getattr(importlib.import_module(f"bartack.agents.{module}"), name)
-    raise AttributeError(name)
+        if name in names.split():
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

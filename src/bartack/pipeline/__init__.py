@@ -108,60 +108,40 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "snapshot._listing": ("SnapshotOptions",),
-    "records._facts": ("read_order",),
+    "_lock": "WorkspaceLock hold_workspace",
+    "_main": "main make_order",
+    "_ready": "Obstacle find_obstacles warn_of_conflicts",
+    "_request": "MAIN PROGRAM choose_tasks",
+    "_resume": "describe_run owning",
+    "_settings": "PipelineRole choose_agents make_settings needed_roles",
+    "_steps": "note_resume",
+    "_task": "task",
+    "records._facts": "read_order",
+    "records._ledger": "LedgerLine LedgerProblem check_ledger export_ledger",
+    "records._task_state": "Progress ProgressReader read_progress",
+    "records._receipts": "receipt_path restore_receipts",
+    "records._records": "PipelineOrder Place Settings TaskRecord",
+    "snapshot._listing": "SnapshotOptions",
+    "snapshot._manifest": "verify_manifest",
+    "snapshot._sections": "missing_titles",
+    "snapshot._snapshot": "capture",
     "worktree._old_worktrees": (
-        "Cleared",
-        "check_repository",
-        "clear_trees",
-        "count_trees",
-        "has_trees",
-        "ignored_files",
-        "resumed_places",
-        "workspace_of",
+        "Cleared check_repository clear_trees count_trees has_trees ignored_files resumed_places workspace_of"
     ),
-    "records._ledger": ("LedgerLine", "LedgerProblem", "check_ledger", "export_ledger"),
-    "_lock": ("WorkspaceLock", "hold_workspace"),
-    "_main": ("main", "make_order"),
-    "snapshot._manifest": ("verify_manifest",),
-    "records._task_state": ("Progress", "ProgressReader", "read_progress"),
-    "records._receipts": ("receipt_path", "restore_receipts"),
-    "records._records": ("PipelineOrder", "Place", "Settings", "TaskRecord"),
-    "_ready": ("Obstacle", "find_obstacles", "warn_of_conflicts"),
-    "_request": ("MAIN", "PROGRAM", "choose_tasks"),
-    "_resume": ("describe_run", "owning"),
-    "snapshot._sections": ("missing_titles",),
-    "_settings": ("PipelineRole", "choose_agents", "make_settings", "needed_roles"),
-    "snapshot._snapshot": ("capture",),
-    "_steps": ("note_resume",),
-    "_task": ("task",),
 }
-
-
+"""The module of each name."""
 _OF_RUNS: Final = {
-    "bartack.runtime.rundir.receipts": (
-        "Receipt",
-        "iter_receipts",
-        "load_receipt",
-    ),
+    "bartack.runtime.rundir.receipts": "Receipt iter_receipts load_receipt",
     "bartack.runtime.rundir.snapshots": (
-        "Change",
-        "FileEntry",
-        "Manifest",
-        "Snapshot",
-        "compare",
-        "read_manifest",
-        "snapshot_id",
+        "Change FileEntry Manifest Snapshot compare read_manifest snapshot_id"
     ),
 }
 """What can be read of a run without the pipeline."""
 
 
 def __getattr__(name: str) -> object:
-    for module, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    for module, names in _OF_RUNS.items():
-        if name in names:
+    homes = {f"{__name__}.{module}": names for module, names in _HOMES.items()} | _OF_RUNS
+    for module, names in homes.items():
+        if name in names.split():
             return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -27,6 +27,7 @@ from bartack.pipeline.records._records import (
     TaskRecord,
     TaskResult,
 )
+from bartack.pipeline.snapshot._paths import first_paths
 from bartack.pipeline.worktree._lanes import (
     deliver,
     make_base,
@@ -130,7 +131,7 @@ class SideBySide:
                 self._result = merged.commit
                 self._ctx.log(f"merged {record.id} into {self._branch(RESULT)} {merged.commit[:12]}")
                 return result
-            self._ctx.log(f"{record.id} is in conflict: {_listed(merged.conflicts)}")
+            self._ctx.log(f"{record.id} is in conflict: {first_paths(merged.conflicts)}")
             answer = await self._ask(record, merged)
             if answer == "builder":
                 again = await self._settle(record, merged)
@@ -144,7 +145,7 @@ class SideBySide:
 
     async def _ask(self, record: TaskRecord, merged: Merged) -> str:
         text = (
-            f"task {record.id} has changed what other tasks have changed, too: {_listed(merged.conflicts)}\n"
+            f"task {record.id} has changed what other tasks have changed, too: {first_paths(merged.conflicts)}\n"
             "builder: its builder makes one of both; manual: you do; abort: the run ends, and nothing is deleted"
         )
         asked = self.settings.questions
@@ -208,7 +209,3 @@ def say_delivered(delivered: Delivered) -> str:
     first = "commit your own changes first, then " if delivered.dirty else ""
     why = f" (your branch was not moved: {delivered.problem})" if delivered.problem else ""
     return f"the work is on {delivered.branch}; {first}type: {delivered.command}{why}"
-
-
-def _listed(paths: list[str]) -> str:
-    return ", ".join(paths[:10]) + (f" and {len(paths) - 10} more" if len(paths) > 10 else "")

@@ -19,7 +19,7 @@ from bartack.config.problem import CONFIG_FILE
 from bartack.core import replace_file
 from bartack.errors import BartackError, ConfigError
 from bartack.pipeline._lock import hold_workspace
-from bartack.pipeline._settings import choose_agents, load_settings, renew_with, settings_file
+from bartack.pipeline._settings import SECTIONS, choose_agents, load_settings, renew_with, settings_file
 from bartack.pipeline._steps import note_resume
 from bartack.pipeline.records._facts import read_order
 from bartack.pipeline.records._receipts import put_receipts_aside, restore_receipts
@@ -34,18 +34,6 @@ from bartack.runtime.rundir.receipts import iter_receipts
 BEGUN: Final = "it was decided when the run began"
 IN_WORKSPACE: Final = "the run began in the workspace itself, without worktrees"
 BY_AGENT: Final = f"because an agent has changed {CONFIG_FILE} in this run; to change it, resume with --set"
-SECTIONS: Final = (
-    "pipeline",
-    "tests",
-    "review",
-    "spec",
-    "snapshot",
-    "intake",
-    "questions",
-    "parallel",
-    "budget",
-    "redaction",
-)
 MOST_SHOWN: Final = 200
 GUARDED: Final = ("tests", "review")
 """The sections that decide how agents are judged."""

@@ -19,6 +19,19 @@ from bartack.pipeline.records._records import Settings
 
 PipelineRole = Literal["builder", "reviewer", "spec_maintainer", "orchestration"]
 
+SECTIONS: Final = (
+    "pipeline",
+    "tests",
+    "review",
+    "spec",
+    "snapshot",
+    "intake",
+    "questions",
+    "parallel",
+    "budget",
+    "redaction",
+)
+"""The sections of a project's settings that a run of the pipeline keeps."""
 _BOUNDS: Final = (
     "max_fix_rounds",
     "max_review_rounds",
@@ -91,16 +104,7 @@ def make_settings(
         if role in agents and action in DEADLINES_S
     }
     return Settings(
-        pipeline=config.pipeline,
-        tests=config.tests,
-        review=config.review,
-        spec=config.spec,
-        snapshot=config.snapshot,
-        intake=config.intake,
-        questions=config.questions,
-        parallel=config.parallel,
-        budget=config.budget,
-        redaction=config.redaction,
+        **{section: getattr(config, section) for section in SECTIONS},
         agents=agents,
         deadlines=deadlines,
         asks=asks,

@@ -53,6 +53,7 @@ from bartack.pipeline.records._records import (
 )
 from bartack.pipeline.snapshot._listing import SnapshotOptions
 from bartack.pipeline.snapshot._manifest import write_manifest
+from bartack.pipeline.snapshot._paths import first_paths, path_text
 from bartack.pipeline.snapshot._patterns import Patterns
 from bartack.pipeline.snapshot._sections import check_edit
 from bartack.pipeline.snapshot._snapshot import capture
@@ -110,7 +111,7 @@ def _shoot(place: Place, settings: Settings, since: str, found: Snapshot | None 
         files=found.count,
         bytes=found.size_bytes,
         specs_hash=keep_spec(place, settings.spec.file),
-        changed=[_text(change.path) for change in changes[:MOST_CHANGED]],
+        changed=[path_text(change.path) for change in changes[:MOST_CHANGED]],
         changed_more=max(len(changes) - MOST_CHANGED, 0),
         notes=list(found.notes),
         hub=current_hub(),
@@ -217,10 +218,6 @@ def _work(place: Place, before: str, after: Snapshot, own: Collection[str] = ())
     return leave_out_others(place, _differences(place, before, after), after.source, own)
 
 
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")
-
-
 def keep_spec(place: Place, name: str) -> str:
     """Keep the spec file as it is now, by its checksum; returns that, empty if there is no such file."""
     try:
@@ -279,7 +276,7 @@ def accept(
     if result.code:
         return _refuse(result, draft, attempts)
     guard = Patterns(checks.protect)
-    protected = [_text(change.path) for change in changes if guard.match(change.path)]
+    protected = [path_text(change.path) for change in changes if guard.match(change.path)]
     receipt = msgspec.structs.replace(
         draft,
         result_snapshot_id=found.id,
@@ -310,7 +307,7 @@ def _artifacts(draft: Receipt, changes: list[Change], settings: Settings) -> lis
         return draft.artifacts
     return [
         ReceiptArtifact(
-            path=_text(change.path),
+            path=path_text(change.path),
             sha256=f"sha256:{change.entry.sha256}",
             size=change.entry.size,
             found=True,
@@ -322,9 +319,9 @@ def _artifacts(draft: Receipt, changes: list[Change], settings: Settings) -> lis
 
 def _file_change(change: Change) -> FileChange:
     if change.entry is None:
-        return FileChange(path=_text(change.path), change="deleted")
+        return FileChange(path=path_text(change.path), change="deleted")
     return FileChange(
-        path=_text(change.path),
+        path=path_text(change.path),
         change="added" if change.change == "added" else "modified",
         sha256=f"sha256:{change.entry.sha256}",
         size=change.entry.size,
@@ -356,8 +353,8 @@ class _Look(NamedTuple):
         counted = [
             change
             for change in changes
-            if (change.path in recent or _text(change.path) in self.own)
-            and _text(change.path) not in self.cleared
+            if (change.path in recent or path_text(change.path) in self.own)
+            and path_text(change.path) not in self.cleared
         ]
         found = blame(self.place, counted, self.own, self.attempts)
         if not self.place.lane or settings.review.unclear != "auto":
@@ -370,37 +367,35 @@ def _check_review(result: Accepted, look: _Look, settings: Settings) -> Accepted
     allowed = Patterns(settings.review.writable)
     outside = [change for change in look.changes if not allowed.match(change.path)]
     found = look.blame([change for change in outside if change.change != "added"], settings)
-    bad = [_text(change.path) for change in found.certain]
+    bad = [path_text(change.path) for change in found.certain]
     if bad and settings.review.strict:
-        return msgspec.structs.replace(result, code="read_only_violation", problem=_few(bad), blamed=bad)
+        return msgspec.structs.replace(
+            result, code="read_only_violation", problem=first_paths(bad), blamed=bad
+        )
     recent = {change.path for change in look.fresh}
     added = [change.path for change in outside if change.change == "added" and change.path in recent]
     notes = [
         *(f"the reviewer changed {path}" for path in bad),
-        *(f"the reviewer added {_text(path)}" for path in added),
+        *(f"the reviewer added {path_text(path)}" for path in added),
     ]
     return _weigh(msgspec.structs.replace(result, notes=notes), found.unclear, "review", settings)
 
 
 def _weigh(result: Accepted, unclear: list[Change], what: str, settings: Settings) -> Accepted:
     """What is done about changes of which it is not certain that an agent made them: a note, a question, or a failure."""
-    paths = [_text(change.path) for change in unclear]
+    paths = [path_text(change.path) for change in unclear]
     review = settings.review
     rule = ("ask" if settings.asks else "warn") if review.unclear == "auto" else review.unclear
     if not paths:
         return result
     if not review.strict or rule == "warn":
         note = (
-            f"{_few(paths)} changed during the {what}, and the agent did not report it; "
+            f"{first_paths(paths)} changed during the {what}, and the agent did not report it; "
             "this counts as the change of a person or of another program (review.unclear)"
         )
         return msgspec.structs.replace(result, notes=[*result.notes, note])
     code = "unclear" if rule == "ask" else "unclear_change"
-    return msgspec.structs.replace(result, code=code, problem=_few(paths), blamed=paths)
-
-
-def _few(paths: list[str]) -> str:
-    return ", ".join(paths[:10]) + (f" and {len(paths) - 10} more" if len(paths) > 10 else "")
+    return msgspec.structs.replace(result, code=code, problem=first_paths(paths), blamed=paths)
 
 
 def _check_spec(result: Accepted, look: _Look, event: str, settings: Settings) -> Accepted:
@@ -409,7 +404,9 @@ def _check_spec(result: Accepted, look: _Look, event: str, settings: Settings) -
     own = spec.file.encode()
     found = look.blame([c for c in look.fresh if c.path != own and not allowed.match(c.path)], settings)
     if found.certain:
-        problem = f"the spec maintainer changed {_few([_text(change.path) for change in found.certain])}"
+        problem = (
+            f"the spec maintainer changed {first_paths([path_text(change.path) for change in found.certain])}"
+        )
         return msgspec.structs.replace(result, code="spec_edit", problem=problem)
     result = _weigh(result, found.unclear, "update of the spec", settings)
     if result.code:

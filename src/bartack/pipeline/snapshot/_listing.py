@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from bartack.core import find_git, git_command, git_environment
 from bartack.errors import SnapshotReadError
+from bartack.pipeline.snapshot._paths import path_text
 from bartack.pipeline.snapshot._patterns import Patterns
 
 Source = Literal["git", "roots"]
@@ -178,7 +179,7 @@ def _add_untracked(root: str, listing: Listing, found: list[bytes], seen: set[by
         if commit:
             listing.links[name] = commit
         else:
-            listing.notes.append(f"{_show(name)}: a repository without a commit was left out")
+            listing.notes.append(f"{path_text(name)}: a repository without a commit was left out")
 
 
 def _commit_of(root: str, path: bytes) -> str:
@@ -257,7 +258,7 @@ def _walk(root: bytes, below: bytes, listing: Listing, rules: tuple[Patterns, Pa
         try:
             entries = list(os.scandir(os.path.join(root, folder) if folder else root))
         except OSError as error:
-            raise SnapshotReadError(_show(folder) or ".", error.strerror or str(error)) from None
+            raise SnapshotReadError(path_text(folder) or ".", error.strerror or str(error)) from None
         for entry in entries:
             path = folder + entry.name
             if entry.name in NEVER:
@@ -279,7 +280,7 @@ def _nested(root: bytes, path: bytes, listing: Listing) -> bool:
     if commit:
         listing.links[path] = commit
     else:
-        listing.notes.append(f"{_show(path)}: a repository without a commit was left out")
+        listing.notes.append(f"{path_text(path)}: a repository without a commit was left out")
     return True
 
 
@@ -288,10 +289,6 @@ def _nested(root: bytes, path: bytes, listing: Listing) -> bool:
 
 def _is_private(path: bytes) -> bool:
     return (b".git" in path or b".bartack" in path) and not NEVER.isdisjoint(path.split(b"/"))
-
-
-def _show(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")
 
 
 def to_portable(path: bytes) -> bytes:

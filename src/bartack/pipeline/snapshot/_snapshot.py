@@ -15,6 +15,7 @@ from typing import Final
 
 from bartack.errors import SnapshotReadError, SnapshotUnstableError
 from bartack.pipeline.snapshot._listing import Lister, Listing, SnapshotOptions, to_portable
+from bartack.pipeline.snapshot._paths import path_text
 from bartack.pipeline.snapshot._statcache import StatCache
 from bartack.runtime.rundir.snapshots import FileEntry, Snapshot, snapshot_id
 
@@ -122,7 +123,7 @@ class _Capture:
         if stat.S_ISLNK(found.st_mode):
             files.append(self._cache.known(path, found) or self._link(path, found))
         elif not stat.S_ISDIR(found.st_mode):
-            self._notes.append(f"{_show(path)}: neither a file nor a link, left out")
+            self._notes.append(f"{path_text(path)}: neither a file nor a link, left out")
 
     def _is_real(self, path: bytes) -> bool:
         """Whether a path is where it seems to be: below a link it is another tree's."""
@@ -166,7 +167,7 @@ class _Capture:
                 raise _unreadable(path, error) from None
             if digest:
                 return self._cache.learn(path, found, digest)
-        raise SnapshotUnstableError(_show(path))
+        raise SnapshotUnstableError(path_text(path))
 
 
 def _hash(path: bytes) -> tuple[os.stat_result, bytes]:
@@ -202,15 +203,11 @@ def _compose(files: list[FileEntry]) -> list[FileEntry]:
     for entry in files:
         path = to_portable(entry.path)
         if path in seen:
-            raise SnapshotReadError(_show(path), "two names are the same name, written differently")
+            raise SnapshotReadError(path_text(path), "two names are the same name, written differently")
         seen[path] = entry.path
         composed.append(entry._replace(path=path))
     return composed
 
 
 def _unreadable(path: bytes, error: OSError) -> SnapshotReadError:
-    return SnapshotReadError(_show(path), error.strerror or str(error))
-
-
-def _show(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")
+    return SnapshotReadError(path_text(path), error.strerror or str(error))

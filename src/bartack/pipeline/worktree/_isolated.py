@@ -10,20 +10,18 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from bartack.agents import open_artifact
 from bartack.core import replace_file, safe_join
 from bartack.errors import GitError, UnsafePathError
 from bartack.pipeline.records._records import Lane, Place, ReviewTree, Settings
+from bartack.pipeline.snapshot._paths import first_paths, path_text
 from bartack.pipeline.snapshot._patterns import Patterns
 from bartack.pipeline.worktree._git import Git
 from bartack.pipeline.worktree._removal import REVIEW, drop_review, remove_tree
 from bartack.pipeline.worktree._whose import NOISE
 from bartack.pipeline.worktree._worktrees import Trees, lane_name
 from bartack.runtime import step
-
-_MOST_NAMED: Final = 10
 
 
 def review_name(place: Place, task_id: str, number: int) -> str:
@@ -66,7 +64,7 @@ def end_review(place: Place, lane: Lane, settings: Settings) -> list[str]:
     for path in _changed(trees.git, lane, commit):
         if NOISE.match(path):
             continue
-        text = path.decode("utf-8", "backslashreplace")
+        text = path_text(path)
         if not writable.match(path) or not _bring(trees, place, lane, text):
             left.append(text)
     if not left:
@@ -74,10 +72,8 @@ def end_review(place: Place, lane: Lane, settings: Settings) -> list[str]:
             remove_tree(trees, lane.name)
             drop_review(trees, lane.name)
         return notes
-    shown = ", ".join(left[:_MOST_NAMED])
-    more = f" and {len(left) - _MOST_NAMED} more" if len(left) > _MOST_NAMED else ""
     folder = f"{settings.state_dir}/worktrees/{trees.run}/{lane.name}"
-    notes.append(f"what the reviewer changed does not count; {shown}{more} is kept in {folder}")
+    notes.append(f"what the reviewer changed does not count; {first_paths(left)} is kept in {folder}")
     return notes
 
 

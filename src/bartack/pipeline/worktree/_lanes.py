@@ -100,11 +100,17 @@ def commit_work(place: Place, lane: Lane, task: TaskRecord, what: str, key: str)
         [f"Bartack-Key: {key}"] if key else []
     )
     message = f"{task.id}: {what}{title}\n\n" + "\n".join(trailers) + "\n"
-    commit = trees.commit(lane.name, message, amends=lane.start if lane.conflicts else "")
+    reported = _reported(place, task.id)
+    commit = trees.commit(
+        lane.name,
+        message,
+        amends=lane.start if lane.conflicts else "",
+        reported={os.path.join(lane.prefix, path) for path in reported},
+    )
     if key:
         return Committed(task_id=task.id, commit=commit)  # there is more to come
     folder = os.path.relpath(trees.path(lane.name), place.root)
-    found = find_left(trees.inside(lane.name), lane.start, _reported(place, task.id), lane.prefix)
+    found = find_left(trees.inside(lane.name), lane.start, reported, lane.prefix)
     left = [f"{note}; it is kept in {folder}" for note in found]
     return Committed(task_id=task.id, commit=commit, left=left)
 

@@ -1,6 +1,7 @@
 """The end of a worktree: everything in it is committed, ignored files are put into an archive, and then git removes it.
 
-Whenever something could be lost it stays, and the error says what. Branches go only where another one has all of their work.
+Whenever something could be lost it stays, and the error says what. Caches are deleted, because tools write them again. Branches go
+only where another one has all of their work.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 
 from bartack.errors import GitError, WorktreeDirtyError, WorktreeError
 from bartack.pipeline.worktree._git import Git
+from bartack.pipeline.worktree._whose import find_caches
 from bartack.pipeline.worktree._worktrees import RESULT, Trees
 
 MOST_IGNORED: Final = 64 * 1024 * 1024
@@ -53,6 +55,8 @@ def remove_tree(trees: Trees, name: str, *, patience_s: float = 0.0) -> str:
     _check_saved(git, path)
     _check_deserted(path, patience_s)
     archive = _save_ignored(git, path)
+    for cache in find_caches(git):
+        os.unlink(os.path.join(path, cache))
     try:
         trees.git("worktree", "remove", path)
     except GitError as error:
@@ -69,7 +73,8 @@ def _forget(trees: Trees, name: str) -> None:
 
 def _check_saved(git: Git, path: str) -> None:
     status = git.done("status", "--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=none").out
-    left = [os.fsdecode(item[3:]) for item in status.split(b"\0") if item]
+    caches = {f"?? {cache}" for cache in find_caches(git)}
+    left = [item[3:] for item in map(os.fsdecode, status.split(b"\0")) if item and item not in caches]
     if left:
         raise WorktreeDirtyError(path, f"{left[0]!r} cannot be committed" + _more(left))
     if not git("for-each-ref", "--count=1", "--contains", "HEAD"):

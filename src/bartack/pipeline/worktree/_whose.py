@@ -19,23 +19,26 @@ import msgspec
 
 from bartack.errors import GitError
 from bartack.pipeline.records._records import Place
+from bartack.pipeline.snapshot._paths import path_text
 from bartack.pipeline.snapshot._patterns import Patterns
 from bartack.pipeline.worktree._git import Git
 from bartack.runtime.rundir.receipts import Attempt
 from bartack.runtime.rundir.snapshots import Change
 from bartack.supervision import ProcessFacts, descendants, iter_outputs, iter_processes, read_line
 
-NOISE: Final = Patterns(
-    (
-        # Editors: swap files, backups, locks, and files that exist for the moment of saving.
-        ".*.sw[a-p]", "*~", ".#*", "#*#", "4913", "*.kate-swp", ".~lock.*#", "~$*", ".goutputstream-*",
-        "*___jb_tmp___", "*___jb_old___", ".idea/workspace.xml", ".nfs*", ".fuse_hidden*",
-        # Caches.
-        "__pycache__/", "*.pyc", "*.pyo", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/", ".tox/", ".nox/",
-        ".cache/", ".coverage", ".coverage.*", ".eslintcache", "*.tsbuildinfo", ".parcel-cache/", ".turbo/", ".gradle/",
-        ".ipynb_checkpoints/", ".DS_Store", "Thumbs.db",
-    )
+_CACHES: Final = (
+    "__pycache__/", "*.pyc", "*.pyo", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/", ".tox/", ".nox/",
+    ".cache/", ".coverage", ".coverage.*", ".eslintcache", "*.tsbuildinfo", ".parcel-cache/", ".turbo/", ".gradle/",
+    ".ipynb_checkpoints/", ".DS_Store", "Thumbs.db",
 )  # fmt: skip
+_EDITORS: Final = (
+    # Swap files, backups, locks, and files that exist for the moment of saving.
+    ".*.sw[a-p]", "*~", ".#*", "#*#", "4913", "*.kate-swp", ".~lock.*#", "~$*", ".goutputstream-*",
+    "*___jb_tmp___", "*___jb_old___", ".idea/workspace.xml", ".nfs*", ".fuse_hidden*",
+)  # fmt: skip
+CACHES: Final = Patterns(_CACHES)
+"""What tools write and can write again."""
+NOISE: Final = Patterns((*_CACHES, *_EDITORS))
 """What editors and caches leave."""
 GRAIN_S: Final = 0.1
 """How far the clock of a file system may differ from ours."""
@@ -63,13 +66,13 @@ def leave_out_others(
         source: Who listed the files of the workspace: ``git`` or ``roots``.
         own: Paths that an agent reports as its own; they count in any case.
     """
-    left = [change for change in changes if _text(change.path) in own or not NOISE.match(change.path)]
+    left = [change for change in changes if path_text(change.path) in own or not NOISE.match(change.path)]
     if not left:
         return left
     others = _opened(place, left, _callers(place))
     if source == "git":
         others |= _ignored(place, left)
-    return [change for change in left if _text(change.path) in own or change.path not in others]
+    return [change for change in left if path_text(change.path) in own or change.path not in others]
 
 
 def find_unwanted(git: Git, run_dir: str) -> list[str]:
@@ -89,6 +92,18 @@ def find_unwanted(git: Git, run_dir: str) -> list[str]:
     return [os.fsdecode(path) for path in sorted(noise | _opened(place, changes, _callers(place)))]
 
 
+def find_caches(git: Git, own: Collection[str] = ()) -> list[str]:
+    """Files of caches that git does not track or ignore, seen from the top of a work tree.
+
+    Args:
+        git: Git at that top.
+        own: Paths that an agent reports as its own: they are work, whatever they are called.
+    """
+    listed = git.done("ls-files", "-z", "--others", "--exclude-standard").out.split(b"\0")
+    found = [os.fsdecode(path) for path in listed if not path.endswith(b"/") and CACHES.match(path)]
+    return [path for path in found if path not in own]
+
+
 def blame(place: Place, changes: list[Change], own: Collection[str], attempts: Iterable[Attempt]) -> Blame:
     """Which of the changes that count an agent has made for certain, and which ones it may have made.
 
@@ -98,7 +113,7 @@ def blame(place: Place, changes: list[Change], own: Collection[str], attempts: I
         own: The paths that the agent reports.
         attempts: When it was at work.
     """
-    certain = {change.path for change in changes if _text(change.path) in own}
+    certain = {change.path for change in changes if path_text(change.path) in own}
     rest = [change for change in changes if change.path not in certain]
     if rest:
         inside = descendants(_hub(place))
@@ -190,7 +205,3 @@ def _ignored(place: Place, changes: list[Change]) -> set[bytes]:
     except GitError:
         return set()
     return set(done.out.split(b"\0")) - {b""}
-
-
-def _text(path: bytes) -> str:
-    return path.decode("utf-8", "backslashreplace")

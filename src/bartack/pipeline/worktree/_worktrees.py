@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,10 @@ from typing import Final
 from bartack.core import make_private
 from bartack.errors import GitError, WorktreeError
 from bartack.pipeline.records._records import Base, Delivered, Merged
+from bartack.pipeline.snapshot._paths import first_paths, path_text
 from bartack.pipeline.worktree._git import Git, check_version
 from bartack.pipeline.worktree._left_out import find_unborn, leaving_out
-from bartack.pipeline.worktree._whose import find_unwanted
+from bartack.pipeline.worktree._whose import find_caches, find_unwanted
 
 RESULT: Final = "result"
 """The branch and the worktree in which the work of all tasks comes together."""
@@ -174,9 +176,7 @@ class Trees:
         try:
             unwanted = [*find_unborn(git, self.state_dir), *find_unwanted(git, self.run_dir)]
             paths = [*_everything(), *self._state_dir(), *leaving_out(unwanted)]
-            # They are too many for a command line where caches are not ignored.
-            given = b"".join(os.fsencode(path) + b"\0" for path in paths)
-            git.done("add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", given=given, env=env)
+            _add(git, paths, env)
             staged = git.done("ls-files", "-z", "--stage", env=env).out.split(b"\0")
             links = [item.partition(b"\t")[2] for item in staged if item.startswith(_GITLINK)]
             return git("write-tree", **env), links
@@ -302,13 +302,16 @@ class Trees:
 
     # Commits.
 
-    def commit(self, name: str, message: str, *, amends: str = "") -> str:
+    def commit(self, name: str, message: str, *, amends: str = "", reported: Collection[str] = ()) -> str:
         """Commit everything that is in a worktree, if anything is; returns the commit that it is at then.
+
+        Caches that git does not track are left out, and stay where they are: see ``find_caches``.
 
         Args:
             name: The worktree.
             message: What is committed.
             amends: A commit that is replaced if the worktree is at it: a merge whose conflicts were settled.
+            reported: Files that agents report, seen from the top: they are committed in any case.
 
         Raises:
             WorktreeError: The worktree is gone, or not on its branch.
@@ -320,7 +323,7 @@ class Trees:
             at = found.removeprefix("refs/heads/") or "no branch"
             problem = f"it is on {at}, not on {self.branch(name)}: nothing was committed (git switch {self.branch(name)})"
             raise WorktreeError(git.place, problem)
-        git("add", "--all", "--", *_everything(), *leaving_out(find_unborn(git)))
+        _add(git, [*_everything(), *leaving_out([*find_unborn(git), *find_caches(git, reported)])])
         if git.test("diff", "--cached", "--quiet", "--no-ext-diff", "--no-textconv"):
             return git("rev-parse", "HEAD")
         again = ("--amend",) if amends and git("rev-parse", "HEAD") == amends else ()
@@ -356,7 +359,7 @@ class Trees:
             )
             tree, *paths = tried.out.partition(b"\0\0")[0].split(b"\0")
             if tried.status:
-                conflicts = sorted({path.decode("utf-8", "backslashreplace") for path in paths if path})
+                conflicts = sorted({path_text(path) for path in paths if path})
                 return Merged(conflicts=conflicts, tree=tree.decode(), ours=ours, theirs=theirs)
             words = ("commit-tree", tree.decode(), "-p", ours, "-p", theirs)
             merged = self.git.done(*words, given=message.encode(), author=True).line
@@ -485,8 +488,7 @@ def _refusal(output: bytes) -> str:
     first = lines[0] if lines else "git did not say why"
     if not names:
         return first
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"{first.rstrip(':')}: {', '.join(names[:MOST_NAMED])}{more}"
+    return f"{first.rstrip(':')}: {first_paths(names, MOST_NAMED)}"
 
 
 def _is_unfinished(admin: str) -> bool:
@@ -495,6 +497,12 @@ def _is_unfinished(admin: str) -> bool:
         return Path(admin, "locked").read_text("utf-8", "replace").strip() == "initializing"
     except OSError:
         return False
+
+
+def _add(git: Git, paths: Sequence[str], env: Mapping[str, str] | None = None) -> None:
+    """Stage everything that these paths name; they may be too many for a command line where caches are not ignored."""
+    given = b"".join(os.fsencode(path) + b"\0" for path in paths)
+    git.done("add", "--all", "--pathspec-from-file=-", "--pathspec-file-nul", given=given, env=env)
 
 
 def _everything() -> tuple[str, ...]:

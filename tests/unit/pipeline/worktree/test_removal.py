@@ -53,6 +53,19 @@ def test_everything_is_committed_and_ignored_files_are_archived_before_a_worktre
     assert list_trees(made) == []
 
 
+@pytest.mark.requirement("caches-are-not-committed")
+def test_caches_do_not_keep_a_worktree(made: Trees) -> None:
+    put(folder(made), {"pkg/__pycache__/a.pyc": "1", ".mypy_cache/x/y.json": "{}"})
+
+    assert remove_tree(made, "T") == ""
+    assert not folder(made).exists()
+    assert git(Path(made.root), "ls-tree", "-r", "--name-only", made.branch("T")).split() == [
+        ".gitignore",
+        "a.txt",
+        "t.txt",
+    ]
+
+
 def test_ignored_files_that_are_too_large_keep_a_worktree(
     made: Trees, monkeypatch: pytest.MonkeyPatch
 ) -> None:

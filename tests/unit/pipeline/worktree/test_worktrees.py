@@ -250,6 +250,27 @@ def test_hooks_have_no_say(repository: Path) -> None:
     assert made.merge("T", base, "merge").commit == git(repository, "rev-parse", made.branch("T"))
 
 
+@pytest.mark.requirement("caches-are-not-committed")
+def test_caches_that_git_does_not_track_are_not_committed(repository: Path) -> None:
+    put(repository, {"old/__pycache__/kept.pyc": "1"})
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--message=a cache that is tracked")
+    made = trees(repository)
+    base = made.make_base(setup=False).commit
+    made.open("T", base)
+    place = Path(made.path("T"))
+    written = {"pkg/a.py": "a", "pkg/__pycache__/a.pyc": "1", ".pytest_cache/v/x": "1", "b.pyc": "1"}
+    put(place, {**written, "old/__pycache__/kept.pyc": "2", "old/__pycache__/new.pyc": "1", "c.pyc": "work"})
+
+    commit = made.commit("T", "work of T", reported={"c.pyc"})
+
+    changed = git(place, "diff-tree", "-r", "--name-only", base, commit).splitlines()
+    assert changed == ["c.pyc", "old/__pycache__/kept.pyc", "pkg/a.py"]
+    assert all((place / path).exists() for path in written), "they stay where they are"
+    put(place, {"pkg/__pycache__/a.pyc": "2"})
+    assert made.commit("T", "again") == commit, "a cache is nothing to commit"
+
+
 def test_a_worktree_that_is_gone_is_an_error_and_never_the_repository_above_it(repository: Path) -> None:
     git(repository, "init", "--quiet", "--template=", ".bartack")
     made, _ = finished(repository, T={"c.txt": "c\n"})
