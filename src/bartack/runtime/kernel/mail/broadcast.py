@@ -305,6 +305,8 @@ class DeliveryDesk(SendDesk):
             if waits and any(post.mailbox == name and not post.message for post in self._copies(cast)):
                 self._attempt_cast(cast.id)
 
+    waits_changed = room_made
+
     def _finish_cast(self, ask: SendRequest, terms: Terms, result: BroadcastResult, topic: str) -> None:
         """A broadcast that is over before it began."""
         self.turn.record(_summary(result, topic), sync=False)

@@ -50,7 +50,8 @@ What differs between those who send is a field of ``Outgoing`` or an argument:
   is open, since a mailbox that is closed or full is no reason to lose the end of a worker;
 * a dead letter: ``redeliver``, whose entry is a ``LetterMoved``, since the message is in the journal already.
 
-If a receiver waits for the message, the same line hands it over: the message is never queued, and one commit serves both.
+If a receiver waits for the message of a step ``send``, the same line hands it over, and the message is never queued. Other messages
+are queued, and the next line hands them over. Both lines are of the same turn, and share its commit.
 """
 
 from __future__ import annotations
@@ -118,6 +119,11 @@ class Outgoing(NamedTuple):
     system: bool = False
     id: str = ""
     """Its id, if that is not made of its place in the journal."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is the message of a step ``send``, to be received at once."""
+        return self.step is not None and not (self.supervised or self.reply_to or self.not_before)
 
 
 class Enqueued(NamedTuple):
@@ -215,7 +221,7 @@ class Enqueue(Desk):
             message: The message.
             accepted: Called with the id of the message when it is recorded, before receivers are woken.
             before: Entries of the same line, before the message.
-            after: Entries of the same line, after the message. No receiver that waits is given the message then.
+            after: Entries of the same line, after the message.
         """
         mailbox = self.state.mailbox(message.mailbox)
         known = mailbox.id_for(message.key) if message.size <= MAX_MESSAGE else None
@@ -364,9 +370,9 @@ class Enqueue(Desk):
         before: Items = (),
         after: Items = (),
     ) -> Enqueued:
-        waiter = None if after or message.not_before else self._receive.first(mailbox)
+        waiter = self._receive.first(mailbox) if message.is_plain else None
         if waiter is not None:
-            return self._hand_over(waiter, message, accepted, before)
+            return self._hand_over(waiter, message, accepted)
         items: list[tuple[e.EntryData, Value]] = []
         gone = self._pushed_out(mailbox, message, items)
         sent = self._entry(message, self.turn.next_message() + len(items))
@@ -376,34 +382,20 @@ class Enqueue(Desk):
         self._wake(mailbox)
         return Enqueued(sent.id, seq)
 
-    def _hand_over(
-        self, waiter: Waiter, message: Outgoing, accepted: Callable[[str], None], before: Items
-    ) -> Enqueued:
+    def _hand_over(self, waiter: Waiter, message: Outgoing, accepted: Callable[[str], None]) -> Enqueued:
         """Give a message to the receiver that waits for it, in the line that sends it; the mailbox stays empty."""
         turn, value = self.turn, message.value
         sent = self._entry(message, turn.next_message())
         if turn.emitter is not None and turn.emitter.traces:
             # Before the hand-over is made, since a receiver that holds the message is shown its metadata.
             sent = turn.emitter.stamp_message(sent, value)
-        handed = Message(
-            sent.id,
-            0,
-            sent.sender,
-            sent.size,
-            0,
-            value.raw,
-            value.ref,
-            metadata=sent.metadata,
-            topic=sent.topic,
-        )
+        handed = Message(sent.id, 0, sent.sender, sent.size, 0, value.raw, value.ref, metadata=sent.metadata)
         handing = waiter.entry(handed)
-        seq = turn.record(*before, (sent, value), handing) + len(before)
+        seq = turn.record((sent, value), handing)
         # The sender first: if it waits for a reply next, it asks for that before the reply comes, and both share a commit.
         accepted(sent.id)
         self._receive.handed_over(waiter)
         waiter.given(handed, handing[1])
-        if message.track:
-            self._observers.message_moved(sent.id, message.track)
         return Enqueued(sent.id, seq)
 
     def _drop(self, mailbox: Mailbox, message: Outgoing, accepted: Callable[[str], None]) -> Enqueued:

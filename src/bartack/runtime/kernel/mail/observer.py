@@ -21,7 +21,10 @@ class MailObserver:
         """
 
     def room_made(self, mailbox: Mailbox) -> None:
-        """A message left a mailbox, a send stopped waiting for room in it, or it was closed."""
+        """A message left a mailbox."""
+
+    def waits_changed(self, mailbox: Mailbox) -> None:
+        """A send stopped waiting for room in a mailbox, or the mailbox was closed; its messages are as they were."""
 
 
 class MailObservers(MailObserver):
@@ -43,3 +46,8 @@ class MailObservers(MailObserver):
         """See ``MailObserver.room_made``."""
         for observer in self._observers:
             observer.room_made(mailbox)
+
+    def waits_changed(self, mailbox: Mailbox) -> None:
+        """See ``MailObserver.waits_changed``."""
+        for observer in self._observers:
+            observer.waits_changed(mailbox)

@@ -96,6 +96,8 @@ class Receive(Desk, MailObserver):
         if self._waiters.count(mailbox.name) and self.is_finished(mailbox.name):
             self._refuse(mailbox.name, MailboxClosedError(mailbox.name))
 
+    waits_changed = room_made
+
     def owned(self, name: str, owner: str) -> None:
         """A mailbox belongs to a worker now: no other receiver waits for its messages any longer."""
         self._refuse(name, not_yours(name, owner), but=owner)

@@ -80,7 +80,7 @@ class Room(Desk, MailObserver):
         if queue is not None and waiter in queue:
             # The queue is changed in place, since ``room_made`` may be walking through it, and the next ones enter in a later turn.
             queue.remove(waiter)
-            self.timers.after(0.0, lambda: self._observers.room_made(self.state.mailbox(name)))
+            self.timers.after(0.0, lambda: self._observers.waits_changed(self.state.mailbox(name)))
 
     def forget_step(self, worker: Worker, step: tuple[str, int]) -> None:
         """A step of a worker no longer waits for room."""
@@ -94,12 +94,14 @@ class Room(Desk, MailObserver):
             _stop_timer(first)
             first.enter()
 
+    waits_changed = room_made
+
     def close(self, name: str) -> None:
         """A mailbox takes no more messages: sends that wait for room in it, and receivers that wait in vain, are notified."""
         for waiter in self._waiting.pop(name, ()):
             _stop_timer(waiter)
             waiter.closed()
-        self._observers.room_made(self.state.mailbox(name))
+        self._observers.waits_changed(self.state.mailbox(name))
 
     # The life of a run.
 
