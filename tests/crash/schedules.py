@@ -28,7 +28,7 @@ from bartack.errors import AgentError, SessionFailedError
 from bartack.journal import MemoryStore
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
 from bartack.runtime.kernel import actions as act
-from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.memory.hub import KilledError, MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f
@@ -179,7 +179,7 @@ class Process:
         hub = self._play.hub
         peer = hub.core.turn.peers.get(self.number)
         hub.say(self.number, frame)
-        is_heard = peer is not None and isinstance(frame, f.Done) and (frame.p, frame.n) not in peer.told
+        is_heard = peer is not None and isinstance(frame, f.Done) and (frame.p, frame.n) not in peer.known
         hub.run_ready()
         if is_heard and isinstance(frame, f.Done) and frame.v is not None:
             self._play.effects.take(self._tags[frame.p, frame.n], msgspec.json.decode(frame.v, type=str))
@@ -394,7 +394,7 @@ class Play:
             self.end_worker(self.draw.choice(list(self._processes.values())), "signal:SIGKILL")
         elif kind == "fail":
             error = describe(SessionFailedError("a person", "fail", "not now"))
-            self.hub.post(lambda core: core.workers.fail_session(None, error, None))
+            self.hub.post(lambda core: core.failure.fail_session(None, error, None))
             self.hub.run_ready()
         return True
 

@@ -228,7 +228,7 @@ def _kill_behind(run: TestRun[object], line: int, role: int) -> bool:
     memory = run._run
     while len(run.lines) < line and run.status == "running":
         assert memory.turn() or memory.pass_time()
-    alive = list(memory.hub.core.workers.alive)
+    alive = list(memory.hub.core.processes.alive)
     if run.status != "running" or role >= len(alive):
         return False
     run.crash(alive[role])

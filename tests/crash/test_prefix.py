@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from tests.unit.runtime.stage import Ask, Lines, RemoteError, Role, Theatre, fields, plain
 
-from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.memory.hub import KilledError
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e

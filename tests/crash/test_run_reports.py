@@ -101,7 +101,7 @@ def test_what_a_worker_leaves_behind_is_ended_and_named(begin: Begin) -> None:
     run = begin("littering")
     run.start()
 
-    wait_until(lambda: "left sleep running, which was ended" in run.run.log.read_text())
+    wait_until(lambda: "left sleep running; it was terminated" in run.run.log.read_text())
 
     run.api.send("go", None)
     assert run.wait_hub() == 0, run.story()

@@ -20,7 +20,7 @@ from bartack.agents import Prompt, ScriptedAgent
 from bartack.errors import DeadlockError, QuestionNotFoundError, RunFailedError, ShellNotScriptedError
 from bartack.journal import Entry
 from bartack.runtime.context.definitions import Worker, WorkerCall
-from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.memory.run import MemoryRun
 from bartack.runtime.protocol.frames import Frame
 from bartack.runtime.protocol.values import encode
@@ -203,7 +203,7 @@ class TestRun(Generic[R]):
         """Put a message into a mailbox, as a process outside the run does; returns its id."""
         self._settle()
         packed = Value(msgspec.Raw(encode(value)))
-        message_id = self._run.hub.core.foreign.mail.leave(mailbox, "the test", packed, key)
+        message_id = self._run.hub.core.mail.outside.leave(mailbox, "the test", packed, key)
         self._run.hub.finish_turn()
         return message_id
 

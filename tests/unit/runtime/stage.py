@@ -18,9 +18,9 @@ from bartack.config.timeouts import Timeouts
 from bartack.errors import AgentError
 from bartack.journal import Entry, MemoryStore
 from bartack.runtime.kernel import actions as act
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.core import Core
 from bartack.runtime.kernel.desk import Settings
-from bartack.runtime.kernel.effects import ShellEnd
 from bartack.runtime.kernel.tools import ToolCall
 from bartack.runtime.memory.hub import MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f

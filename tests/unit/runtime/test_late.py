@@ -7,7 +7,7 @@ from tests.unit.runtime.stage import Puppet, Stage, delegate, error
 
 from bartack.errors import AgentError
 from bartack.journal import Entry
-from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 

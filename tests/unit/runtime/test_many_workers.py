@@ -9,7 +9,7 @@ import pytest
 from tests.unit.runtime.stage import Puppet, Stage, delegate, error
 
 from bartack import Context, worker
-from bartack.runtime.kernel.workers import STARTING_AT_ONCE
+from bartack.runtime.kernel.processes import STARTING_AT_ONCE
 from bartack.runtime.protocol.steps import FailArgs
 from bartack.testing import start_worker
 
@@ -117,4 +117,4 @@ def test_a_worker_that_waits_for_its_turn_is_given_up_with_its_delegate() -> Non
 
     assert stage.stopped == paths[:STARTING_AT_ONCE]
     assert main.error(1) == "StepCancelledError"
-    assert not stage.core.workers.absent
+    assert not stage.core.processes.absent

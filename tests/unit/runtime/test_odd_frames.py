@@ -23,7 +23,7 @@ def play(seed: int, taken: Counter[str]) -> Stage:
     random = Random(seed)
     stage = Stage()
     stage.begin()
-    steps = list(stage.core._handlers)
+    steps = list(stage.core.steps.kinds)
     for _ in range(FRAMES):
         number = stage.workers["main"].number
         try:

@@ -24,7 +24,7 @@ def test_a_step_to_be_done_once_that_timed_out_is_not_done_again_without_a_decis
         run.finish()
         assert run.error is not None
         assert run.error.kind == "StepTimeoutError"
-        with pytest.raises(ResumeRefusedError, match="decide"):
+        with pytest.raises(ResumeRefusedError, match="choose retry, done or fail"):
             run.resume()
 
         run.resume("done", {"key": "", "agent": "", "text": "paid after all"})

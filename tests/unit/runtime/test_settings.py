@@ -131,7 +131,7 @@ def test_a_prompt_may_take_as_long_as_the_settings_say(
 ) -> None:
     config = told(tmp_path, AGENTS + text)
     stage = stage_of(config)
-    stage.core.effects.timeouts = Timeouts({}, config.limits)
+    stage.core.prompts.timeouts = Timeouts({}, config.limits)
 
     assert think(stage, agent=agent).timeout_s == seconds
     assert think(stage_of(config), agent=agent, timeout_s=7.0).timeout_s == 7.0

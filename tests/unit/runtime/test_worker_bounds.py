@@ -71,4 +71,4 @@ def test_a_worker_that_cannot_be_started_is_tried_again_and_fails_by_itself(*, c
         failure = stage.core.state.failure
         assert failure is not None
         assert failure.error.type == "bartack.errors:WorkerStartError"
-    assert ("note", "start failed: no process can be forked; it is tried again") in stage.shown
+    assert ("note", "start failed: no process can be forked; retrying") in stage.shown

@@ -23,7 +23,7 @@ from bartack.errors import BartackError
 from bartack.journal import Journal
 from bartack.runtime.hub.machine import check_room
 from bartack.runtime.kernel.actions import StartShell
-from bartack.runtime.kernel.effects import LIVE_LIMIT, ShellEnd
+from bartack.runtime.kernel.commands import LIVE_LIMIT, ShellEnd
 from bartack.runtime.kernel.output_tail import ASIDE, cut_front
 from bartack.runtime.protocol.requests import PARENT_OF_COMMANDS, Process
 from bartack.runtime.protocol.steps import ShellArgs

@@ -137,7 +137,6 @@ class Hub:
         self._done_with: list[str] = []
         self._commands = Commands(run, self._new_token, core.state, self._show_live, account)
         self._prompts = prompts
-        core.workers.last_look = prompts.unused
         self._host = HubHost(self._poller, self._keeper, self._new_token, observer.show, clock, account)
         self._parents = Parents(
             run,
@@ -165,6 +164,8 @@ class Hub:
             act.AnswerCall: self._answer_call,
             act.Show: self._show,
             act.Transition: self._transition,
+            act.ListProcesses: self._list_processes,
+            act.InterruptHub: self._note_interrupt,
             act.EndHub: self._end,
         }
 
@@ -312,6 +313,8 @@ class Hub:
             self._perform[type(action)](action)
 
     def _patience(self) -> float:
+        if self._signals.seen:
+            return 0.0
         staged = self._journal.last_seq > self._journal.synced_seq
         wait = min(IDLE_COMMIT_S if staged else LOOK_S, self._commands.patience_s)
         due = self._core.timers.next_in_s()
@@ -325,7 +328,7 @@ class Hub:
             if isinstance(what, ToolCall):
                 self._core.tool_called(token, what)
             elif isinstance(what, TalkBegins):
-                self._core.effects.tools.begin_again(token)
+                self._core.prompts.begins_again(token)
             elif isinstance(what, TalkWaits):
                 self._core.prompt_waits(token, what)
             elif isinstance(what, TalkFails):
@@ -366,6 +369,7 @@ class Hub:
             waits = []
         if waits != self._mirror.deadlock:
             self._mirror.deadlock = waits
+            self._core.foreign.report_deadlock(waits)
             self._deadlocked_at = now
             self._transition(act.Transition())
         elif waits and self._deadlocked_at and now - self._deadlocked_at >= DEADLOCK_NOTE_S:
@@ -381,9 +385,6 @@ class Hub:
             self._prompts.programs.attach(self._host)
         group = None if self._account is None else self._account.groups[-1]
         self._door = Door(self._run.listen(group), self._poller, self._connections.add)
-        self._core.foreign.on_interrupt = lambda: self._signals.seen.append(signal.SIGINT)
-        self._core.foreign.processes = self._processes
-        self._core.foreign.deadlock = lambda: self._mirror.deadlock
 
     def _close(self) -> None:
         if self._door is not None:
@@ -425,16 +426,22 @@ class Hub:
                 self._core.shell_lost(token)
             self._host.all_lost()
 
+    def _note_interrupt(self, action: act.InterruptHub) -> None:
+        self._signals.seen.append(signal.SIGINT)
+
+    def _list_processes(self, action: act.ListProcesses) -> None:
+        self._core.foreign.report_processes(action.peer, action.request, self._processes())
+
     def _processes(self) -> list[Process]:
         found = [Process("hub", os.getpid(), started=self._began_us)]
         found += self._parents.processes()
         found += self._workers.processes()
-        found += self._commands.processes(self._core.effects.step_of)
+        found += self._commands.processes(self._core.jobs.step_of)
         found += [
             Process(
                 "agent", under=PARENT_OF_COMMANDS, worker=path, step=f"{step.p}:{step.n}", about=step.about
             )
-            for path, step in self._core.effects.prompts()
+            for path, step in self._core.jobs.prompts()
         ]
         if self._prompts.programs is not None:
             found += [
@@ -479,7 +486,7 @@ class Hub:
             if is_disk_trouble(error):
                 raise
             problem = getattr(error, "strerror", None) or str(error)
-            name = action.args.agent or self._core.default_agent
+            name = action.args.agent or self._core.settings.agent
             self._core.prompt_ended(action.token, AgentStartError(name, problem))
 
     def _stop_prompt(self, action: act.StopPrompt) -> None:

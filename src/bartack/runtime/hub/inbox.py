@@ -50,6 +50,6 @@ def _set_aside(core: Core, refused: list[str]) -> None:
 
 def _take(core: Core, key: str, left: Left) -> None:
     if not left.question:
-        core.foreign.mail.leave(left.mailbox, "inbox", Value(left.value), key)
+        core.mail.outside.leave(left.mailbox, "inbox", Value(left.value), key)
     elif left.asked == place_of_question(core.state, left.question):
         core.questions.answer(left.question, left.value, "inbox")

@@ -137,8 +137,9 @@ def _drive(
         place = run.workspace(state, workspace)
         account = _open_to_account(run, state.run, Path(place))
         settings = _settings_of(config, no_input=state.run.no_input)
-        core = Core(state, journal, clock, Timeouts(os.environ, config.limits), settings, telemetry)
         prompts = _open_prompts(run, config, place, state, clock, account)
+        timeouts = Timeouts(os.environ, config.limits)
+        core = Core(state, journal, clock, timeouts, settings, telemetry, prompts.unused)
         _calm_collector()
         shared = msgspec.Raw(msgspec.json.encode({"timeouts": config.limits, "secrets": veil.secrets}))
         make_hub = partial(Hub, run, journal, core, prompts, observer, veil=veil, clock=clock)
@@ -238,6 +239,7 @@ def _settings_of(config: Config, *, no_input: bool) -> Settings:
         questions=config.questions,
         prompt_limits=config.agents.prompt_limits,
         secrets=config.redaction.rule,
+        environ=dict(os.environ),
         workers=config.workers,
         workers_room=workers_room(most_files()),
     )

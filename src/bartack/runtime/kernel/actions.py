@@ -132,6 +132,17 @@ class Transition(Action, frozen=True, gc=False):
     """The run changed its status: files that mirror it are to be written."""
 
 
+class ListProcesses(Action, frozen=True, gc=False):
+    """List the processes of the hub; ``Core.foreign.report_processes`` answers the request with them."""
+
+    peer: int
+    request: int
+
+
+class InterruptHub(Action, frozen=True, gc=False):
+    """Stop the hub in order, as on Ctrl-C; the run stays resumable."""
+
+
 class EndHub(Action, frozen=True, gc=False):
     """Nothing is left to do."""
 

@@ -13,7 +13,6 @@ from bartack.core import SecretRule
 from bartack.errors import BartackError, FrameError, SessionFailedError
 from bartack.messaging import LetterPolicy
 from bartack.runtime.kernel.outcome import step_failed, step_finished
-from bartack.runtime.kernel.run_events import RunEventEmitter
 from bartack.runtime.kernel.timers import Timers
 from bartack.runtime.kernel.turn import Peer, Turn
 from bartack.runtime.protocol import frames as f
@@ -44,6 +43,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How many workers at a time the limit of open files lets the hub have."""
     secrets: SecretRule = SecretRule()
     """Which variables are secrets, where an output is kept without them."""
+    environ: dict[str, str] = {}
+    """The environment that commands inherit: the values of its secrets are hidden in such an output."""
 
 
 class Shared(NamedTuple):
@@ -64,34 +65,36 @@ class Desk:
     def __init__(self, shared: Shared) -> None:
         self.turn, self.timers, self.timeouts, self.settings = shared
         self.state = shared.turn.state
+        self._clock = shared.turn.clock
+        emitter = shared.turn.emitter
+        self.run_events = None if emitter is None else emitter.run
+        """Emits telemetry of the run, if it is enabled."""
 
-    # The life of a run. ``core.py`` calls every desk, in one written order.
+    # The life of a run. ``core.py`` writes down the order in which desks learn it; see ``Desks``.
 
     def resumed(self) -> None:
-        """The hub starts: take up what was open when the previous one died."""
+        """The hub starts: continue what was open when the previous one died."""
 
     def session_failed(self, error: SessionFailedError) -> None:
         """The session failed: stop what is under way, except clean-up."""
+
+    def worker_aborted(self, worker: Worker) -> None:
+        """An entry has marked steps of a worker to be cancelled, by a link or by another worker: cancel them."""
 
     def worker_ended(self, worker: Worker) -> None:
         """A worker has ended for good: return what it held, stop what was done for it."""
 
     def process_ended(self, worker: Worker) -> None:
-        """The process of a worker has ended; the worker may be restarted."""
+        """The process of a worker has ended, or is about to and no longer counts; the worker itself may be restarted."""
 
     def peer_gone(self, peer: Peer) -> None:
         """A process outside closed its connection."""
 
     # What every desk needs.
 
-    @property
-    def run_events(self) -> RunEventEmitter | None:
-        """Emits telemetry of the run, if it is enabled."""
-        return None if self.turn.emitter is None else self.turn.emitter.run
-
     def now_us(self) -> int:
         """The clock on the wall."""
-        return self.turn.clock.now_us()
+        return self._clock.now_us()
 
     def finish_step(self, worker: Worker, step: f.Step, value: object) -> None:
         """The outcome of a step that was done at once."""
@@ -152,7 +155,7 @@ class Desk:
 
     def is_unseen(self, worker: Worker) -> bool:
         """Whether the session failed and a worker knows it: its program will not see an outcome that arrives now."""
-        peer = self.turn.by_worker.get(worker.path)
+        peer = self.turn.peer_of(worker.path)
         return self.state.failure is not None and (peer is None or peer.knows_failure)
 
     def left_s(self, step: OpenStep) -> float | None:
@@ -164,9 +167,59 @@ class Desk:
         dead_since = self.state.dead_us - step.dead_us
         return max(self.now_us() - step.at - dead_since, 0) / 1e6
 
+    def limit(self, kind: str, explicit: float | None) -> tuple[float, str]:
+        """How long a wait may take, and where that comes from: the call itself, or else the settings."""
+        return self.timeouts.explain(kind) if explicit is None else (explicit, "explicit")
+
     def decode(self, raw: msgspec.Raw, type_: type[A]) -> A:
         """The arguments of a request."""
         try:
             return msgspec.json.decode(raw, type=type_)
         except (msgspec.DecodeError, RecursionError) as error:
             raise FrameError(str(error)) from None
+
+
+class Desks(Desk):
+    """All desks of one hub, as one: what is reported to it is reported to each, in the order in which they were registered.
+
+    It is made before them, so that a desk can be given it in its constructor: the end of a worker, for example, concerns desks that
+    need the one which decides it.
+    """
+
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared)
+        self._desks: tuple[Desk, ...] = ()
+
+    def register(self, *desks: Desk) -> None:
+        """Report to these from now on."""
+        self._desks += desks
+
+    def resumed(self) -> None:
+        """See ``Desk.resumed``."""
+        for desk in self._desks:
+            desk.resumed()
+
+    def session_failed(self, error: SessionFailedError) -> None:
+        """See ``Desk.session_failed``."""
+        for desk in self._desks:
+            desk.session_failed(error)
+
+    def worker_aborted(self, worker: Worker) -> None:
+        """See ``Desk.worker_aborted``."""
+        for desk in self._desks:
+            desk.worker_aborted(worker)
+
+    def worker_ended(self, worker: Worker) -> None:
+        """See ``Desk.worker_ended``."""
+        for desk in self._desks:
+            desk.worker_ended(worker)
+
+    def process_ended(self, worker: Worker) -> None:
+        """See ``Desk.process_ended``."""
+        for desk in self._desks:
+            desk.process_ended(worker)
+
+    def peer_gone(self, peer: Peer) -> None:
+        """See ``Desk.peer_gone``."""
+        for desk in self._desks:
+            desk.peer_gone(peer)

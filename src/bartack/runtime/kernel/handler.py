@@ -19,8 +19,7 @@ from bartack.runtime.state.worker_state import OpenStep, Worker
 class StepHandler(ABC):
     """Handles one kind of step."""
 
-    def __init__(self, turn: Turn) -> None:
-        self.turn = turn
+    turn: Turn
 
     @abstractmethod
     def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
@@ -44,7 +43,7 @@ class AtOnce(StepHandler):
     """A kind of step whose outcome is recorded in the turn in which it starts, so that it is never open."""
 
     def __init__(self, turn: Turn, start: Callable[[Peer, Worker, f.Step], None]) -> None:
-        super().__init__(turn)
+        self.turn = turn
         self._start = start
 
     def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:

@@ -28,7 +28,7 @@ def is_blocked_on_people(core: Core) -> bool:
     if not core.state.questions or core.state.failure is not None:
         return False
     peers = core.turn.by_worker
-    return all(path in peers and _waits(peers[path]) for path in core.workers.alive)
+    return all(path in peers and _waits(peers[path]) for path in core.processes.alive)
 
 
 def _waits(peer: Peer) -> bool:
@@ -45,11 +45,11 @@ def find_deadlock(core: Core) -> list[str]:
     The limit that waits have by default is not counted: it ends the run, and does not continue it. A message from outside would.
     """
     state = core.state
-    if state.failure is not None or state.ended is not None or state.questions or not core.workers.alive:
+    if state.failure is not None or state.ended is not None or state.questions or not core.processes.alive:
         return []
     waits: list[str] = []
     messages = False
-    for path in core.workers.alive:
+    for path in core.processes.alive:
         peer = core.turn.by_worker.get(path)
         if peer is None or peer.worker is None or not _waits(peer):
             return []
@@ -64,7 +64,7 @@ def find_deadlock(core: Core) -> list[str]:
 def _waits_for_others(core: Core, worker: Worker, opened: OpenStep) -> bool:
     if opened.step not in FOR_OTHERS or opened.due or worker.awaits_tool(opened):
         return False
-    if opened.step == "delegate":
+    if opened.is_delegate:
         return opened.timeout_s == core.timeouts.limit("delegate")
     return opened.timeout_s is None
 
@@ -81,7 +81,7 @@ def _is_anything_due(core: Core) -> bool:
 
 
 def _without_process(core: Core) -> list[Worker]:
-    return [worker for path, worker in core.state.workers.items() if path not in core.workers.alive]
+    return [worker for path, worker in core.state.workers.items() if path not in core.processes.alive]
 
 
 def describe_deadlock(waits: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bartack.errors import LinkedExitError
-from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.desk import Desk, Desks, Shared
 from bartack.runtime.kernel.mail.enqueue import Enqueue, Outgoing, size_of
 from bartack.runtime.kernel.outcome import describe, step_failed, step_finished
 from bartack.runtime.kernel.turn import NULL, Peer
@@ -31,18 +31,13 @@ class LinkDesk(Desk):
     Args:
         shared: What desks share.
         enqueue: Puts the messages of links into inboxes.
-        abort: Interrupts a worker where the state says that it is to be.
+        desks: All desks, as one: reports to each of them.
     """
 
-    def __init__(
-        self,
-        shared: Shared,
-        enqueue: Enqueue,
-        abort: Callable[[Worker], None],
-    ) -> None:
+    def __init__(self, shared: Shared, enqueue: Enqueue, desks: Desks) -> None:
         super().__init__(shared)
         self._enqueue = enqueue
-        self._abort = abort
+        self._desks = desks
 
     # Steps of workers.
 
@@ -83,8 +78,8 @@ class LinkDesk(Desk):
 
     # What happens.
 
-    def ended(self, worker: Worker) -> None:
-        """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
+    def worker_ended(self, worker: Worker) -> None:
+        """Act on the linked workers. After a failure nothing happens; the hub that resumes the run acts on them."""
         state = self.state
         if worker.status != "failed" or state.failure is not None or state.ended is not None:
             return
@@ -93,10 +88,10 @@ class LinkDesk(Desk):
             if found is not None and not found.ended and state.links.has(worker.path, other):
                 self._act(found, worker.path, worker.end_reason)
 
-    def arm_all(self) -> None:
-        """The run goes on: tell of those whose end nobody could be told of."""
+    def resumed(self) -> None:
+        """Act on the links of workers that ended while no hub was alive, or after a failure."""
         for path in self.state.links.linked():
-            self.ended(self.state.workers[path])
+            self.worker_ended(self.state.workers[path])
 
     # Inside.
 
@@ -122,7 +117,7 @@ class LinkDesk(Desk):
         failed = step_failed(step, describe(LinkedExitError(by, reason), worker.path), about=step.about)
         self.turn.record(told, (failed, NO_VALUE))
         self.turn.report(worker, failed, NO_VALUE)
-        self._abort(worker)
+        self._desks.worker_aborted(worker)
 
     def _act(self, worker: Worker, by: str, reason: str) -> None:
         told = (e.LinkTold(path=worker.path, by=by, reason=reason, trapped=worker.trapping), NO_VALUE)
@@ -130,7 +125,7 @@ class LinkDesk(Desk):
             self._send(worker, by, reason, [told])
         else:
             self.turn.record(told)
-            self._abort(worker)
+            self._desks.worker_aborted(worker)
 
     def _send(
         self,

@@ -1,6 +1,7 @@
-"""Tells telemetry what happens to messages and monitors. It hears of every entry, and speaks when the entry is durable.
+"""Emits telemetry of messages: it notes every entry, and emits the events of it when the entry is durable.
 
-Without a handler an entry costs one look into a dictionary; without telemetry nothing at all. Payloads are never told.
+An entry without a handler costs one lookup in a dictionary; without telemetry nothing at all. Events carry no payloads. Read
+``run_events.py`` for events of workers and steps, ``monitor_events.py`` for those of monitors and links.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from msgspec import structs
 
 from bartack.core import Clock
 from bartack.messaging import Mailbox, Post, SendOutcome, is_success
+from bartack.runtime.kernel.monitor_events import MonitorEventEmitter
 from bartack.runtime.kernel.run_events import RunEventEmitter
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.run_state import State
 from bartack.runtime.state.worker_state import Value
-from bartack.supervision import Monitor
 from bartack.telemetry import (
     BroadcastStop,
     DeadLetterAdded,
@@ -27,15 +28,10 @@ from bartack.telemetry import (
     DeadLetterRedelivered,
     DeadLetterRetried,
     Event,
-    LinkExit,
     MailboxDelivered,
     MailboxDropped,
     MailboxLevel,
     MailboxSent,
-    MonitorCleaned,
-    MonitorCreated,
-    MonitorDown,
-    MonitorLeaked,
     SendException,
     SendRetry,
     SendStart,
@@ -45,12 +41,12 @@ from bartack.telemetry import (
 )
 
 LEVELS: Final = (50, 90)
-"""Percents of a mailbox's capacity that are told when they are crossed."""
+"""Percents of a mailbox's capacity at which an event is emitted."""
 
 TRACEPARENT: Final = "traceparent"
-"""Under which name a message carries the trace that it belongs to in its metadata."""
+"""The key in a message's metadata that holds the trace that it belongs to."""
 TRACEPARENT_CHARS: Final = 55
-"""So long it is. Senders may put anything there, and events carry no payloads."""
+"""Its length. Senders may put anything there, and events carry no payloads."""
 
 MAX_TYPE: Final = 64
 _JSON_TYPES: Final = {
@@ -75,9 +71,9 @@ class EventEmitter:
         self._state = state
         self._waiting: list[Event | Callable[[], Event]] = []
         self._last_sent: e.MessageSent | None = None
-        """It may be handed over in the line that sends it: the state does not know it then."""
+        """It may be handed over in the line that sends it, when the state does not have it yet."""
         self.run = RunEventEmitter(telemetry, state, clock, self._add)
-        """Tells of the run itself: workers, steps, processes and waits."""
+        """Emits events of the run itself: workers, steps, processes and waits."""
         own: Mapping[type[e.EntryData], Callable[..., None]] = {
             e.MessageSent: self._sent,
             e.MessageTaken: self._taken,
@@ -90,24 +86,20 @@ class EventEmitter:
             e.CastSettled: self._cast,
             e.LetterAdded: self._letter_added,
             e.LetterMoved: self._letter_moved,
-            e.MonitorMade: self._monitor_made,
-            e.MonitorTold: self._monitor_told,
-            e.MonitorGone: self._monitor_gone,
-            e.LinkTold: self._link_told,
-            e.WorkerEnded: self._worker_ended,
         }
-        tables = (own, self.run.ears)
-        self._hear: Mapping[type[e.EntryData], tuple[Callable[..., None], ...]] = {
-            kind: tuple(table[kind] for table in tables if kind in table) for kind in {**own, **self.run.ears}
+        tables = (own, MonitorEventEmitter(state, self._add).makers, self.run.makers)
+        self._makers: Mapping[type[e.EntryData], tuple[Callable[..., None], ...]] = {
+            kind: tuple(table[kind] for table in tables if kind in table)
+            for kind in {kind for table in tables for kind in table}
         }
 
     def note(self, data: e.EntryData, at: int, value: Value) -> None:
         """An entry is about to be applied to the state."""
-        for hear in self._hear.get(type(data), ()):
-            hear(data, at, value)
+        for make in self._makers.get(type(data), ()):
+            make(data, at, value)
 
     def flush(self) -> None:
-        """What was heard is durable: tell it."""
+        """The entries are durable: emit their events."""
         waiting, self._waiting = self._waiting, []
         for event in waiting:
             self._telemetry.emit(event if isinstance(event, Event) else event())
@@ -116,7 +108,7 @@ class EventEmitter:
 
     @property
     def traces(self) -> bool:
-        """Whether somebody makes spans of the events."""
+        """Whether spans are made of the events."""
         return self._telemetry.traces
 
     def stamp(self, items: Sequence[tuple[e.EntryData, Value]]) -> list[tuple[e.EntryData, Value]]:
@@ -130,7 +122,7 @@ class EventEmitter:
         return self.stamp_message(data, value) if isinstance(data, e.MessageSent) else data
 
     def stamp_message(self, data: e.MessageSent, value: Value) -> e.MessageSent:
-        """As ``stamp``, for somebody who needs to know what the message carries before it is recorded."""
+        """As ``stamp``, for one message, before it is recorded."""
         if TRACEPARENT in data.metadata:
             return data
         supervised = data.step == "send_supervised" and bool(data.n)
@@ -354,88 +346,6 @@ class EventEmitter:
             )
         )
 
-    # Monitors.
-
-    def _monitor_made(self, data: e.MonitorMade, at: int, value: Value) -> None:
-        self._add(
-            MonitorCreated(
-                active=self._state.monitors.stats().active + 1,
-                monitor=data.ref,
-                tag=data.tag,
-                target=data.target,
-                watcher=data.watcher,
-                run=self._state.run_id,
-            )
-        )
-
-    def _monitor_told(self, data: e.MonitorTold, at: int, value: Value) -> None:
-        monitor = self._state.monitors.get(data.ref)
-        if monitor is None:
-            return
-        self._add(
-            MonitorDown(
-                age_ns=max(at - monitor.created_us, 0) * 1000,
-                monitor=monitor.ref,
-                tag=monitor.tag,
-                target=monitor.target,
-                watcher=monitor.watcher,
-                reason=data.reason,
-                run=self._state.run_id,
-            )
-        )
-        self._cleaned(monitor, at, automatic=True)
-
-    def _monitor_gone(self, data: e.MonitorGone, at: int, value: Value) -> None:
-        monitor = self._state.monitors.get(data.ref)
-        if monitor is not None:
-            self._cleaned(monitor, at, automatic=False)
-
-    def _link_told(self, data: e.LinkTold, at: int, value: Value) -> None:
-        exit_ = LinkExit(
-            count=1,
-            ended=data.by,
-            worker=data.path,
-            trapped=data.trapped,
-            reason=data.reason,
-            run=self._state.run_id,
-        )
-        self._add(exit_)
-
-    def _worker_ended(self, data: e.WorkerEnded, at: int, value: Value) -> None:
-        if data.error is None or data.final:
-            left = [] if data.cut else self._state.left_behind(data.path)
-            for monitor in self._state.monitors.of_watcher(data.path):
-                if monitor.ref in left:
-                    self._leaked(monitor, at)
-                self._cleaned(monitor, at, automatic=True)
-
-    def _leaked(self, monitor: Monitor, at: int) -> None:
-        self._add(
-            MonitorLeaked(
-                age_ns=max(at - monitor.created_us, 0) * 1000,
-                monitor=monitor.ref,
-                tag=monitor.tag,
-                target=monitor.target,
-                watcher=monitor.watcher,
-                reason="scope_left",
-                stack="\n".join(monitor.stack),
-                run=self._state.run_id,
-            )
-        )
-
-    def _cleaned(self, monitor: Monitor, at: int, *, automatic: bool) -> None:
-        self._add(
-            MonitorCleaned(
-                age_ns=max(at - monitor.created_us, 0) * 1000,
-                monitor=monitor.ref,
-                tag=monitor.tag,
-                target=monitor.target,
-                watcher=monitor.watcher,
-                automatic=automatic,
-                run=self._state.run_id,
-            )
-        )
-
     def _add(self, event: Event | Callable[[], Event]) -> None:
         self._waiting.append(event)
 
@@ -445,7 +355,7 @@ class _Typed(msgspec.Struct):
 
 
 def message_type(raw: msgspec.Raw | None) -> str:
-    """What kind of message it is: its ``type``, if it has a short one; else its type in JSON. A blob is not looked into."""
+    """What kind of message it is: its ``type``, if it has a short one; else its type in JSON. A blob is not read."""
     text = bytes(raw) if raw is not None else b""
     if not text:
         return "blob"

@@ -15,9 +15,11 @@ from bartack.errors import MailboxClosedError, MonitorNotFoundError, ReceiveTime
 from bartack.messaging import check_name
 from bartack.runtime.kernel.actions import Show
 from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.mail.enqueue import Enqueue, Outgoing, size_of
 from bartack.runtime.kernel.mail.receive import check_reader
 from bartack.runtime.kernel.outcome import step_finished
+from bartack.runtime.kernel.processes import ProcessDesk
 from bartack.runtime.kernel.turn import FOREIGN, Peer
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -29,17 +31,19 @@ from bartack.supervision import Down, Monitor
 Items = list[tuple[e.EntryData, Value]]
 
 
-class MonitorDesk(Desk):
-    """Handles the steps that concern monitors, and tells watchers.
+class MonitorDesk(Desk, StepHandler):
+    """Handles the steps that concern monitors, of which only ``down`` may wait, and notifies watchers.
 
     Args:
         shared: What desks share.
         enqueue: Puts the messages of monitors into mailboxes.
+        processes: The processes of workers.
     """
 
-    def __init__(self, shared: Shared, enqueue: Enqueue) -> None:
+    def __init__(self, shared: Shared, enqueue: Enqueue, processes: ProcessDesk) -> None:
         super().__init__(shared)
         self._enqueue = enqueue
+        self._processes = processes
         self._waiting: dict[str, tuple[Worker, OpenStep]] = {}
         """Steps that wait for the message of one monitor."""
 
@@ -87,8 +91,8 @@ class MonitorDesk(Desk):
         if queued:
             self._enqueue.left(args.into)
 
-    def down(self, peer: Peer, worker: Worker, step: f.Step) -> None:
-        """Take the message of one monitor, whatever else is in the mailbox, or wait for it."""
+    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """The step ``down``: take the message of one monitor, whatever else is in the mailbox, or wait for it."""
         args = self.decode(step.a, s.DownArgs)
         check_reader(args.into, worker.path)
         message = self.state.mailbox(args.into).find(message_id(args.ref))
@@ -107,29 +111,34 @@ class MonitorDesk(Desk):
 
     # What happens.
 
-    def ended(self, worker: Worker, incarnation: int) -> None:
-        """A worker has ended for good. Behind a failure nothing moves; whoever resumes the run finds what is to be told."""
+    def worker_ended(self, worker: Worker) -> None:
+        """Notify the watchers of a worker. After a failure nothing is sent; the hub that resumes the run notifies them."""
         if self.state.failure is None and self.state.ended is None:
-            self._tell(worker.path, worker.end_reason, incarnation)
+            self._notify(worker.path, worker.end_reason, self._processes.incarnation_of(worker))
         for leak in self.state.leaks:
             if leak.monitor.watcher == worker.path:
                 text = f"left its monitor of {leak.monitor.target} behind, made at {leak.monitor.stack[-1]}"
                 self.turn.with_next_commit(Show("note", worker.path, text))
+        self.check()
 
-    def look(self) -> None:
-        """A process outside has left, or an agent is through: tell those who watch it."""
+    def peer_gone(self, peer: Peer) -> None:
+        """Notify the watchers of a process outside."""
+        self.check()
+
+    def check(self) -> None:
+        """Notify the watchers of processes outside that have left, and of agents that have finished."""
         state = self.state
         if state.failure is not None or state.ended is not None:
             return
         for target in state.monitors.targets():
             if target not in state.workers and not self._is_there(target):
-                self._tell(target, self._reason(target), 0)
+                self._notify(target, self._reason(target), 0)
 
-    def arm_all(self) -> None:
-        """The run goes on: tell of those whose end nobody could be told of."""
+    def resumed(self) -> None:
+        """Notify the watchers of what ended while no hub was alive, or after a failure."""
         for target in self.state.monitors.targets():
             if not self._is_there(target):
-                self._tell(target, self._reason(target), 0)
+                self._notify(target, self._reason(target), 0)
 
     # Inside.
 
@@ -139,7 +148,7 @@ class MonitorDesk(Desk):
         if found is not None:
             return not found.ended
         if target.startswith(FOREIGN):
-            return any(peer.name == target for peer in self.turn.peers.values())
+            return any(peer.name == target for peer in self.turn.peers_outside())
         return self.state.prompt_at(target) is not None
 
     def _reason(self, target: str) -> str:
@@ -162,7 +171,7 @@ class MonitorDesk(Desk):
         left = self.left_s(opened) or 0.0
         self.timers.after(left, late, lambda: self.is_open(worker, opened))
 
-    def _tell(self, target: str, reason: str, incarnation: int) -> None:
+    def _notify(self, target: str, reason: str, incarnation: int) -> None:
         for monitor in self.state.monitors.of_target(target):
             self._report(Down(monitor, incarnation, reason, self.now_us()))
 

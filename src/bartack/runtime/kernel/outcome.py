@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from bartack.errors import BartackError
+from bartack.errors import BartackError, WorkerError
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.state.entries import StepFailed, StepFinished
 from bartack.runtime.state.units import Units
@@ -91,6 +91,13 @@ def describe(error: BaseException, worker: str = "") -> f.ErrorData:
         facts=facts,
         worker=worker,
     )
+
+
+def worker_error(path: str, cause: f.ErrorData) -> f.ErrorData:
+    """What the failure of a worker is for the step that waits for it."""
+    error = describe(WorkerError(path, cause.type.rpartition(":")[2], cause.message), path)
+    error.cause = cause
+    return error
 
 
 def _finite(value: object) -> object:

@@ -1,4 +1,7 @@
-"""The question desk of the hub: questions to people are asked once, answered once, by whoever is first."""
+"""Questions to people: the step ``ask``. A question is asked once and answered once; the first answer counts.
+
+``protocol/answers.py`` checks answers against what was asked for.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from bartack.errors import (
 )
 from bartack.runtime.kernel.actions import Show, Transition
 from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.handler import StepHandler
 from bartack.runtime.kernel.timers import Timer
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
@@ -21,30 +25,35 @@ from bartack.runtime.protocol.values import encode
 from bartack.runtime.state.worker_state import OpenStep, Value, Worker
 
 
-class QuestionDesk(Desk):
-    """Questions to people: asked once, answered once, by whoever is first."""
+class QuestionDesk(Desk, StepHandler):
+    """Asks people, and takes the first answer to each question."""
 
     def __init__(self, shared: Shared) -> None:
         super().__init__(shared)
+        self._policy = self.settings.questions
         self._timers: dict[str, Timer] = {}
 
-    def ask(self, peer: Peer, worker: Worker, step: f.Step) -> None:
-        """Put a question to a person."""
+    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Ask a person."""
         args = self.decode(step.a, s.AskArgs)
         if self.settings.no_input:
             self._no_answer(worker, step, args)
             return
         number = f"q{self.state.questions_asked + 1}"
-        limit = self.settings.questions.timeout_s if args.timeout_s is None else args.timeout_s
+        limit = self._policy.timeout_s if args.timeout_s is None else args.timeout_s
         opened = self.open_step(
             step, question=number, timeout_s=limit or None, asked=Value(step.a), sync=True
         )
-        self.watch(worker, opened)
+        self._watch(worker, opened)
         choices = f" ({' | '.join(args.options)})" if args.options else ""
         self.turn.after_commit(Show("note", worker.path, f"question {number}: {args.question}{choices}"))
         self.turn.after_commit(Transition())
 
-    def watch(self, worker: Worker, opened: OpenStep) -> None:
+    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+        """A restarted worker waits for the same question."""
+        self._watch(worker, opened)
+
+    def _watch(self, worker: Worker, opened: OpenStep) -> None:
         """An open question may have a deadline."""
         left = self.left_s(opened)
         if left is None or opened.question in self._timers:
@@ -62,7 +71,7 @@ class QuestionDesk(Desk):
 
         Raises:
             QuestionNotFoundError: There is none of this number.
-            QuestionAnsweredError: Somebody was first.
+            QuestionAnsweredError: It has been answered.
             TypeMismatchError: The answer is not of the kind that was asked for.
         """
         worker, opened = self._find(number)
@@ -85,7 +94,7 @@ class QuestionDesk(Desk):
     def _find(self, number: str) -> tuple[Worker, OpenStep]:
         place = self.state.questions.get(number)
         if place is None:
-            # Compared as text: whatever people type, it need not be a number.
+            # Compared as text: people may type anything.
             if any(number == f"q{asked}" for asked in range(1, self.state.questions_asked + 1)):
                 raise QuestionAnsweredError(number)
             raise QuestionNotFoundError(number)
@@ -111,7 +120,7 @@ class QuestionDesk(Desk):
         self.turn.after_commit(Transition())
 
     def _default(self, args: s.AskArgs) -> msgspec.Raw | None:
-        """The answer that counts if nobody gives one in time: what the question says, else what the settings say."""
-        if args.default is not None or self.settings.questions.on_timeout == "fail":
+        """The answer of a question that is not answered in time: that of the question itself, else that of the settings."""
+        if args.default is not None or self._policy.on_timeout == "fail":
             return args.default
         return None if not args.options else check_answer(args, msgspec.Raw(encode(args.options[0])))

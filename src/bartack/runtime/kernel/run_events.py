@@ -76,7 +76,7 @@ class RunEventEmitter:
         self._slow: dict[tuple[str, int], int] = {}
         """When a step was told to be slow."""
         self._look_at = 0
-        self.ears: Mapping[type[e.EntryData], Callable[..., None]] = {
+        self.makers: Mapping[type[e.EntryData], Callable[..., None]] = {
             e.HubStarted: self._hub_started,
             e.HubStopped: self._hub_stopped,
             e.RunEnded: self._run_ended,

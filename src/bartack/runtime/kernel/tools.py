@@ -81,7 +81,8 @@ class Talk:
     @property
     def record(self) -> ToolRecord:
         """What was run for this prompt."""
-        return self.worker.tools.get((self.step.p, self.step.n)) or ToolRecord()
+        worker = self.worker
+        return worker.tools.get(self.step.key) or ToolRecord()
 
 
 class ToolDesk(Desk):

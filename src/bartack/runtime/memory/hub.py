@@ -18,6 +18,7 @@ from bartack.core import Clock
 from bartack.journal import Draft, MemoryJournal, MemoryStore
 from bartack.runtime.kernel import actions as act
 from bartack.runtime.kernel.core import Core
+from bartack.runtime.kernel.delegates import LastLook
 from bartack.runtime.kernel.desk import Settings
 from bartack.runtime.kernel.turn import Peer
 from bartack.runtime.protocol import frames as f
@@ -123,11 +124,12 @@ class MemoryHub:
         settings: Settings | None = None,
         telemetry: Telemetry = NO_TELEMETRY,
         run_dir: str = "",
+        last_look: LastLook = list,
     ) -> None:
         state = State()
         apply_all(state, journal.read())
         self.journal = journal
-        self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry)
+        self.core = Core(state, journal, clock, timeouts or Timeouts({}), settings, telemetry, last_look)
         self.status = ""
         """How it ended; empty while it runs."""
         self._world = world
@@ -241,6 +243,8 @@ class MemoryHub:
                 self._talk(action)
             case act.Show():
                 world.show(action)
+            case act.ListProcesses():
+                self.core.foreign.report_processes(action.peer, action.request, [])
             case act.EndHub():
                 self.status = self.status or action.status
             case _:

@@ -22,9 +22,9 @@ from bartack.runtime.context.definitions import Worker
 from bartack.runtime.context.invoke import call_worker, facts_of, report_end
 from bartack.runtime.hub.prompts import Prompts
 from bartack.runtime.kernel import actions as act
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.core import check_decided
 from bartack.runtime.kernel.desk import Settings
-from bartack.runtime.kernel.effects import ShellEnd
 from bartack.runtime.kernel.tools import TalkBegins, TalkFails, TalkWaits, ToolCall
 from bartack.runtime.memory.hub import MemoryHub, MortalJournal
 from bartack.runtime.protocol import frames as f
@@ -210,7 +210,7 @@ class MemoryRun:
         self._seed = seed
         self._workspace = workspace
         self._run_dir = run_dir
-        self._settings = Settings(max_usd=max_usd)
+        self._settings = Settings(max_usd=max_usd, environ=dict(os.environ))
         self._processes: dict[str, MemoryWorker] = {}
         self._prompts: Prompts
         self.programs = programs
@@ -360,14 +360,14 @@ class MemoryRun:
             timeouts=self._timeouts,
             settings=self._settings,
             run_dir=self._run_dir,
+            last_look=self._prompts.unused,
         )
-        self.hub.core.workers.last_look = self._prompts.unused
 
     def _take_replies(self) -> bool:
         ready = self._prompts.take_ready()
         for token, what in ready:
             if isinstance(what, TalkBegins):
-                self.hub.core.effects.tools.begin_again(token)
+                self.hub.core.prompts.begins_again(token)
                 continue
             self.hub.post(methodcaller(_EVENTS.get(type(what), "prompt_ended"), token, what))
         return bool(ready)
@@ -402,7 +402,7 @@ class MemoryRun:
 
     def _is_restarting(self) -> bool:
         """Whether a worker that crashed is about to be started again."""
-        alive = self.hub.core.workers.alive
+        alive = self.hub.core.processes.alive
         return any(
             worker.crashes_in_a_row > 1 and not worker.ended and path not in alive
             for path, worker in self.state.workers.items()

@@ -18,7 +18,7 @@ from bartack.runtime.state.blame import Failed
 from bartack.runtime.state.deliveries import Deliveries
 from bartack.runtime.state.links import ABORTS, DEADLINE, LINKED_EXIT, Abort, LinkRegistry
 from bartack.runtime.state.units import NONE
-from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Value, Worker, is_unknown
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, StepKey, Value, Worker, is_unknown
 from bartack.supervision import Leak, Monitor, MonitorRegistry
 
 RunStatus = Literal["running", "waiting", "failed", "completed", "cancelled", "aborted", "interrupted"]
@@ -161,6 +161,27 @@ class State:
         """The monitors of blocks of a worker; those of Patchwork have none, and last as long as their worker."""
         return [monitor.ref for monitor in self.monitors.of_watcher(watcher) if monitor.stack]
 
+    def children_of(self, step: StepKey) -> list[Worker]:
+        """The workers that a step has made, in order."""
+        return [self.workers[path] for path in self.children.get(step, ())]
+
+    def made_by(self, worker: Worker) -> list[Worker]:
+        """The workers that one has made and that have not ended, in order."""
+        made = (self.workers[path] for path in worker.made)
+        return [child for child in made if not child.ended]
+
+    def ancestors(self, worker: Worker) -> list[tuple[Worker, StepKey]]:
+        """The workers above one, each with the step that it made the next one with."""
+        found: list[tuple[Worker, StepKey]] = []
+        step = worker.parent
+        while step[0]:
+            above = self.worker_of(step[0])
+            if above is None:
+                break
+            found.append((above, step))
+            step = above.parent
+        return found
+
     def _by_branch(self, p: str) -> Worker | None:
         head = outer(p)
         while head and head not in self.workers:
@@ -181,14 +202,16 @@ class State:
             self.reserved -= known.reserved
         if data.reserved is not None:
             self.reserved += data.reserved
+        # Each attempt of a body has its own time; other steps are one wait, however often they are attempted.
+        first = None if data.step in BODIES else known
         worker.open[data.p, data.n] = OpenStep(
             p=data.p,
             n=data.n,
             step=data.step,
             fp=data.fp,
             about=data.about,
-            at=known.at if known else data.since or at,
-            dead_us=known.dead_us if known else self.dead_us,
+            at=first.at if first else data.since or at,
+            dead_us=first.dead_us if first else self.dead_us,
             seq=known.seq if known else seq,
             attempt=data.attempt,
             once=data.once,

@@ -10,6 +10,7 @@ import msgspec
 
 from bartack.journal import BlobRef
 from bartack.runtime.protocol.frames import ErrorData
+from bartack.runtime.protocol.steps import BODIES, CLEANUP
 from bartack.runtime.state import entries as e
 from bartack.runtime.state.blame import FailedSteps
 from bartack.runtime.state.entries import EntryData
@@ -19,6 +20,9 @@ from bartack.supervision import Monitor
 
 WorkerStatus = Literal["waiting", "running", "completed", "failed", "cancelled"]
 
+
+StepKey = tuple[str, int]
+"""A step of a run: its path and number."""
 
 FIRED: Final = b'"fired"'
 """The outcome of a deadline that ran out."""
@@ -64,6 +68,31 @@ class OpenStep(msgspec.Struct, gc=False):
     """Why it is being given up, if it is."""
     sent: tuple[str, str] | None = None
     """The mailbox that the message of a call was put into, and its id."""
+
+    @property
+    def key(self) -> StepKey:
+        """Its path and number."""
+        return (self.p, self.n)
+
+    @property
+    def is_delegate(self) -> bool:
+        """Whether it waits for the workers that it has started."""
+        return self.step == "delegate"
+
+    @property
+    def is_append(self) -> bool:
+        """Whether it appends to a file."""
+        return self.step == "append"
+
+    @property
+    def in_worker(self) -> bool:
+        """Whether its worker executes it itself."""
+        return self.step in BODIES
+
+    @property
+    def is_body(self) -> bool:
+        """Whether its worker is executing it: it does not wait for its next attempt."""
+        return self.in_worker and not self.between
 
 
 class ToolRun(msgspec.Struct):
@@ -234,6 +263,10 @@ class Worker:
         """Whether a link has aborted it and it has done nothing since but tidy up."""
         return not self.exits.isdisjoint(self.blame.steps)
 
+    def may_clean_up(self, kind: str) -> bool:
+        """Whether it ends because of a link and may execute a step of this kind first, before another abort."""
+        return self.leaving and kind in CLEANUP
+
     @property
     def end_reason(self) -> str:
         """How it ended, in a word."""
@@ -244,6 +277,10 @@ class Worker:
     def waits(self) -> list[OpenStep]:
         """Its open steps, without the blocks that have a deadline."""
         return [step for step in self.open.values() if step.step != "timeout"]
+
+    def scopes(self) -> list[OpenStep]:
+        """The blocks with a deadline that it is in."""
+        return [step for step in self.open.values() if step.step == "timeout"]
 
     def awaits_tool(self, step: OpenStep) -> bool:
         """Whether a prompt waits for a tool of this worker, and not for its agent."""

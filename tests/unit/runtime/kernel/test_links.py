@@ -457,7 +457,7 @@ def test_a_worker_on_its_way_out_tidies_up_before_another_link_aborts_it() -> No
 
     ended = e.WorkerEnded(path=c.path, error=error(), final=True)
     stage.core.turn.record((ended, NO_VALUE))
-    stage.core.links.ended(stage.worker(c.path))
+    stage.core.links.worker_ended(stage.worker(c.path))
     stage.hub.run_ready()
 
     assert stage.stopped_shells == []

@@ -10,7 +10,7 @@ from tests.unit.runtime.stage import Puppet, Stage, fields, raw
 
 from bartack.errors import AgentError
 from bartack.messaging import Terms
-from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.workers import ProcessEnd
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
@@ -211,8 +211,8 @@ def test_what_a_process_left_behind_is_told_and_shown() -> None:
         ("process.survivor", {"count": 1, "worker": "main", "commands": "stone", "run": run}),
     ]
     assert stage.shown == [
-        ("note", "left sleep, cat running, which was ended"),
-        ("note", "stone cannot be ended"),
+        ("note", "left sleep, cat running; it was terminated"),
+        ("note", "left stone running; it cannot be terminated"),
     ]
 
 

@@ -158,7 +158,7 @@ def test_an_agent_that_begins_again_is_told_what_is_recorded_from_the_first_call
     returns(main, "one")
     stage.call_tool(2, "do_2")
 
-    stage.core.effects.tools.begin_again(1)
+    stage.core.prompts.begins_again(1)
     stage.call_tool(3)
     stage.call_tool(4, "do_2")
     returns(main, "two", 2)

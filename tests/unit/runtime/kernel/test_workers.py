@@ -10,7 +10,7 @@ from tests.unit.runtime.stage import Puppet, Stage, delegate, error, fields, pla
 
 from bartack.errors import ResumeRefusedError, StepCancelledError
 from bartack.runtime.hub.launch import check_resumable
-from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.outcome import describe
 from bartack.runtime.kernel.timers import CROWD
 from bartack.runtime.protocol import frames as f
@@ -388,7 +388,7 @@ def test_a_cancelled_worker_that_says_hello_late_is_sent_away() -> None:
     delegate(main, 1, ["a"])
     stage.slow_to_die.add("main/1.1:a")
     stage.shy.clear()
-    stage.core.workers.give_up(
+    stage.core.delegates.cancel(
         stage.worker("main"), stage.worker("main").open["main", 1], StepCancelledError("x")
     )
 
@@ -656,7 +656,7 @@ def test_a_worker_whose_process_dies_is_started_again_with_its_history() -> None
 
     assert again is not None
     assert (again.incarnation, [past.step for past in again.past]) == (2, ["send"])
-    assert ("note", "crashed (signal:SIGKILL); it goes on where it was") in stage.shown
+    assert ("note", "crashed (signal:SIGKILL); restarting from its last step") in stage.shown
 
 
 @pytest.mark.parametrize("reason", ["exit:0", "exit:3", "signal:SIGSEGV", "oom"])
@@ -967,7 +967,7 @@ def test_a_cancelled_run_ends_cancelled() -> None:
     main = stage.begin()
     receive(main, 1)
 
-    stage.core.workers.cancel_run("not needed")
+    stage.core.failure.cancel_run("not needed")
     stage.hub.finish_turn()
     main.fail(error("SessionFailedError"))
 
@@ -1316,7 +1316,7 @@ class CountingDict(dict[str, int]):
 def test_a_delegate_with_a_limit_looks_at_its_workers_a_few_times_for_each_that_ends() -> None:
     stage = Stage()
     main = stage.begin()
-    alive = stage.core.workers.alive = CountingDict(stage.core.workers.alive)
+    alive = stage.core.processes.alive = CountingDict(stage.core.processes.alive)
     count = 60
     i = delegate(main, 1, ["a"] * count, limit=4)
 

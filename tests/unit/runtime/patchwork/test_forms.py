@@ -11,7 +11,7 @@ from tests.unit.supervision.form_keeper import captured, form, into, run
 from bartack import Context, ShellResult, worker
 from bartack.errors import NestedStepError, ShellError, ShellTimeoutError
 from bartack.runtime.context.part import scheduler_of
-from bartack.runtime.kernel.effects import ShellEnd
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.output_tail import cut_front
 from bartack.runtime.patchwork._forms import shell_form, unsafe_form
 from bartack.runtime.protocol import frames as f

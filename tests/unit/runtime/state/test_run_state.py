@@ -8,8 +8,8 @@ import pytest
 from tests.unit.runtime.stage import Stage, delegate, error, raw
 
 from bartack.journal import Entry
+from bartack.runtime.kernel.commands import ShellEnd
 from bartack.runtime.kernel.desk import Settings
-from bartack.runtime.kernel.effects import ShellEnd
 from bartack.runtime.protocol import frames as f
 from bartack.runtime.protocol import steps as s
 from bartack.runtime.state import entries as e

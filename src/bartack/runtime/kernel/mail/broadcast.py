@@ -374,7 +374,7 @@ class DeliveryStep(StepHandler):
     """Handles a kind of step that a supervised send or a broadcast is the outcome of."""
 
     def __init__(self, desk: DeliveryDesk, start: Callable[[Peer, Worker, f.Step], None]) -> None:
-        super().__init__(desk.turn)
+        self.turn = desk.turn
         self._desk = desk
         self._start = start
 

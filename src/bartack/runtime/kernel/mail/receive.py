@@ -7,7 +7,6 @@ becomes of a message that has to be acknowledged is in ``held.py``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -256,17 +255,9 @@ def not_yours(name: str, owner: str) -> MailboxNameError:
 
 def _is_held_up(state: State, receiver: Worker) -> bool:
     """Whether a prompt, a question or a delegate of another worker is open, so that a receiver may well have to wait."""
-    above = set(_steps_above(state, receiver))
+    above = {step for _, step in state.ancestors(receiver)}
     return any(
         opened.step in LONG_WAITS and (opened.p, opened.n) not in above and not worker.awaits_tool(opened)
         for worker in state.workers.values()
         for opened in worker.open.values()
     )
-
-
-def _steps_above(state: State, worker: Worker) -> Iterator[tuple[str, int]]:
-    """The steps that made a worker, the worker that has this step, and so on."""
-    above: Worker | None = worker
-    while above is not None and above.parent[0]:
-        yield above.parent
-        above = state.worker_of(above.parent[0])

@@ -1,0 +1,250 @@
+"""Prompts to agents: the steps ``think`` and ``budget``.
+
+A prompt is durable before its agent is called, and so is what it may cost. The reply counts even if it arrives after the call was
+cancelled: it is paid. Read ``jobs.py`` for what prompts share with commands, ``tools.py`` for the tools that an agent calls, and
+``hub/prompts.py`` for the agents.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from bartack.errors import (
+    AgentDeadlineError,
+    AgentError,
+    AgentRateLimitedError,
+    BartackError,
+    BudgetExceededError,
+    OutcomeUnknownError,
+    StepTimeoutError,
+)
+from bartack.runtime.kernel.actions import Show, StartPrompt, StopPrompt
+from bartack.runtime.kernel.desk import Desk, Shared
+from bartack.runtime.kernel.handler import StepHandler
+from bartack.runtime.kernel.jobs import Job, Jobs, StepTimers
+from bartack.runtime.kernel.outcome import describe
+from bartack.runtime.kernel.tools import TalkFails, TalkWaits, ToolCall, ToolDesk
+from bartack.runtime.kernel.turn import Peer
+from bartack.runtime.protocol import frames as f
+from bartack.runtime.protocol import steps as s
+from bartack.runtime.state import entries as e
+from bartack.runtime.state.units import NONE, Units, reserve, settle
+from bartack.runtime.state.worker_state import NO_VALUE, OpenStep, Worker
+
+SET_ASIDE: Final = (
+    "set_aside",
+    "a person has set the recorded answer aside: do the work again and give another one",
+)
+"""Why an agent is asked again whose answer was set aside."""
+
+NO_USD: Final = 1e-9
+"""Sums of money that differ by less are equal: they are added up in another order after a resume."""
+
+HEARTBEAT_LIMIT_US: Final = 30_000_000
+"""A hub that is alive records a heartbeat more often than this."""
+
+
+class PromptDesk(Desk, StepHandler):
+    """Calls agents."""
+
+    def __init__(self, shared: Shared, jobs: Jobs, step_timers: StepTimers, tools: ToolDesk) -> None:
+        super().__init__(shared)
+        self._jobs = jobs
+        self._step_timers = step_timers
+        self._tools = tools
+        self._previous_alive_until = 0
+
+    def previous_was_alive_until(self, moment_us: int) -> None:
+        """Until when the previous hub is known to have been alive: microseconds since 1970, UTC."""
+        self._previous_alive_until = moment_us
+
+    def start(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """Call an agent."""
+        self._start(worker, step, 1)
+
+    def resume(self, peer: Peer, worker: Worker, step: f.Step, opened: OpenStep) -> None:
+        """A restarted worker waits again. If the hub was restarted, the agent is called again, unless it must be called once."""
+        if self._jobs.is_under_way(opened):
+            return
+        unsent = self._is_unsent(opened)
+        if opened.once and not unsent:
+            self.turn.fail_open(worker, opened, OutcomeUnknownError(f"{opened.p}:{opened.n}", opened.about))
+        else:
+            self._start(worker, step, opened.attempt + (0 if opened.between or unsent else 1))
+
+    def cancel(self, worker: Worker, opened: OpenStep, error: BartackError) -> None:
+        """Stop the call; the step has its outcome when the agent has stopped, or has replied all the same."""
+        self._jobs.cancel(worker, opened, error)
+
+    def budget(self, peer: Peer, worker: Worker, step: f.Step) -> None:
+        """The step ``budget``: the money of the run."""
+        state = self.state
+        outcome = s.BudgetOutcome(self.settings.max_usd, state.spent_usd, state.reserved_usd)
+        self.finish_step(worker, step, outcome)
+
+    def _is_unsent(self, opened: OpenStep) -> bool:
+        """Whether the previous hub died while it waited for the moment at which the agent may be called."""
+        return opened.due > self._previous_alive_until + HEARTBEAT_LIMIT_US
+
+    def _start(self, worker: Worker, step: f.Step, attempt: int) -> None:
+        args = self.decode(step.a, s.ThinkArgs)
+        known = worker.open.get((step.p, step.n))
+        money = self._reserve(args, known)
+        reserved = self._reserve_units(args, known)
+        own_limit = self.settings.prompt_limits.get(args.agent or self.settings.agent)
+        limit, _ = self.limit("prompt", own_limit if args.timeout_s is None else args.timeout_s)
+        opened = self.open_step(
+            step,
+            once=args.once,
+            timeout_s=limit,
+            attempt=attempt,
+            reserved_usd=money,
+            reserved=reserved,
+            due=known.due if known is not None else 0,
+            sync=True,
+            asked=NO_VALUE if args.command is None else self.turn.pack(args),
+        )
+        job = self._jobs.begin(worker, opened, StopPrompt)
+        # The agent is not to blame for the time that the tools took which it called.
+        self._jobs.watch(job, StepTimeoutError("prompt", limit, "explicit"), self._tools.take_time_s)
+        self._tools.open(job.token, worker, opened, args.tools)
+        start = StartPrompt(
+            job.token,
+            worker.path,
+            self.turn.key(worker, step.p, step.n),
+            attempt,
+            args,
+            step.p,
+            step.n,
+            limit,
+            money,
+            self._jobs.trace_of(worker, opened),
+            worker.restarts,
+            reserved,
+            SET_ASIDE if opened.key in worker.set_aside else ("", ""),
+        )
+        if opened.due > self.now_us():
+            self._start_later(job, start)
+        else:
+            self.turn.after_commit(start)
+
+    def _start_later(self, job: Job, start: StartPrompt) -> None:
+        """The agent must not be called yet, as a previous hub has learned."""
+
+        def call() -> None:
+            if self._jobs.get(job.token) is job and job.verdict is None:
+                self.turn.after_commit(start)
+
+        self._step_timers.set(job.step.key, self.timers.at(job.step.due, call))
+
+    # What becomes of them.
+
+    def waits(self, token: int, wait: TalkWaits) -> None:
+        """An agent must not be called before a moment: recorded, so that the next hub waits for the same one."""
+        job = self._jobs.get(token)
+        if job is None or job.verdict is not None:
+            return
+        step = job.step
+        error = describe(AgentRateLimitedError(wait.agent, wait.problem, wait.code), job.worker.path)
+        attempt = step.attempt - 1 if step.between else step.attempt
+        retried = e.StepRetried(p=step.p, n=step.n, attempt=attempt, due=wait.until, error=error)
+        self.turn.record((retried, NO_VALUE))
+
+    def attempt_failed(self, token: int, failed: TalkFails) -> None:
+        """An agent is called again: the journal and people are told why."""
+        job = self._jobs.get(token)
+        if job is None or not self.is_open(job.worker, job.step):
+            return
+        agent, attempt, code, text = failed
+        entry = e.AttemptFailed(
+            p=job.step.p, n=job.step.n, agent=agent, attempt=attempt, code=code, text=text
+        )
+        self.turn.record((entry, NO_VALUE))
+        self.turn.with_next_commit(Show("note", job.worker.path, f"{agent}  {text}"))
+
+    def ended(self, token: int, outcome: s.ThinkOutcome | AgentError) -> None:
+        """An agent replied, or could not."""
+        started = self._jobs.get(token)
+        if started is not None:
+            self._tools.close(token)
+            self._step_timers.cancel(started.step.key)
+        job = self._jobs.end(token)
+        if job is None:
+            return
+        if isinstance(outcome, AgentError):
+            self._fail(job, outcome)
+            return
+        # It counts even if the call was being cancelled: the reply was on its way, and it is paid.
+        if outcome.result is not None:
+            outcome.took_s = self.waited_s(job.step)
+        used = self._settle(job, _used_by(outcome))
+        self.turn.end_open(job.worker, job.step, self.turn.pack(outcome), usd=outcome.usd, used=used)
+
+    def _fail(self, job: Job, error: AgentError) -> None:
+        if not self.is_open(job.worker, job.step):
+            return  # it was stopped because the session failed: the agent is called again when the run is resumed
+        verdict = job.verdict
+        if isinstance(verdict, StepTimeoutError) and isinstance(error, AgentDeadlineError):
+            verdict = None  # the agent's own deadline explains more than ours
+        used = self._settle(job, Units(error.tokens, error.turns))
+        self.turn.fail_open(job.worker, job.step, verdict or error, usd=error.usd, used=used)
+
+    def tool_called(self, token: int, call: ToolCall) -> None:
+        """The agent of a prompt calls a tool. One that is being stopped gets no answer from it."""
+        job = self._jobs.get(token)
+        if job is not None and job.verdict is not None:
+            self._tools.close(token)
+        self._tools.called(token, call)
+
+    def begins_again(self, token: int) -> None:
+        """The agent of a prompt is called once more, and begins from the beginning."""
+        self._tools.begin_again(token)
+
+    # Money and other units.
+
+    def _settle(self, job: Job, used: Units) -> Units | None:
+        """What a call counts as that has ended: what it reports that it used, and how long it took."""
+        took = Units(wall_s=round(self.waited_s(job.step), 6))
+        return settle(self.settings.caps, used + took, job.step.reserved) or None
+
+    def _reserve(self, args: s.ThinkArgs, known: OpenStep | None) -> float:
+        """What a call may cost: what it wants or, if there is less, all that is left, as long as that is worth a call."""
+        settings, state = self.settings, self.state
+        limit = settings.max_usd
+        if limit is None:
+            return 0.0
+        wanted = args.max_usd if args.max_usd is not None else settings.reserve_usd
+        # What an attempt before this one reserved is for this one, too.
+        taken = state.spent_usd + state.reserved_usd - (known.reserved_usd if known is not None else 0.0)
+        left = limit - taken
+        if left <= NO_USD or left < min(settings.min_reserve_usd, wanted, limit) - NO_USD:
+            raise BudgetExceededError(limit, taken)
+        return min(wanted, left)
+
+    def _reserve_units(self, args: s.ThinkArgs, known: OpenStep | None) -> Units:
+        """What a call may use beside money: its share of what is left."""
+        caps, state, command = self.settings.caps, self.state, args.command
+        # What an attempt before this one reserved is for this one, too.
+        others = state.reserved - (known.reserved if known is not None else NONE)
+        wanted = Units(turns=args.max_turns or 0, tokens=(command.max_tokens or 0) if command else 0)
+        return reserve(caps, state.spent, others, wanted, command.share if command else 0)
+
+
+class _Reported(msgspec.Struct):
+    """What the result of a command reports that it used."""
+
+    class Usage(msgspec.Struct):
+        """See ``bartack.agents.Usage``."""
+
+        turns: int | None = None
+
+    usage: Usage = msgspec.field(default_factory=Usage)
+
+
+def _used_by(outcome: s.ThinkOutcome) -> Units:
+    """What an answer reports that it used."""
+    if outcome.result is None:
+        return Units(outcome.tokens, outcome.turns)
+    return Units(outcome.tokens, msgspec.json.decode(outcome.result, type=_Reported).usage.turns or 0)
