@@ -334,9 +334,7 @@ def bind(worker: Worker[..., object], argv: list[str], given: dict[str, msgspec.
 def _parameters(worker: Worker[..., object]) -> dict[str, inspect.Parameter]:
     try:
         signature = inspect.signature(worker.function, eval_str=True)
-    except (
-        Exception
-    ) as error:  # the boundary of the program, whose annotations are any expression: reported with its place
+    except Exception as error:  # the boundary of the program: its annotations are reported with their place
         code = worker.function.__code__
         place = f"{code.co_filename}:{code.co_firstlineno}"
         problem = f"an annotation of it cannot be read: {type(error).__name__}: {error}"
