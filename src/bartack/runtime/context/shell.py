@@ -110,7 +110,7 @@ class ShellMembers(Members):
 
 
 def check_options(options: Mapping[str, object], known: type) -> None:
-    """Raise ``TypeError`` if an option is none of those that are known."""
+    """Raise ``TypeError`` if an option is unknown."""
     unknown = sorted(set(options) - set(known.__annotations__))
     if unknown:
         raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
