@@ -81,7 +81,7 @@ class _Outside:
             self.notes.append(text)
 
 
-class _Everybody(Mapping[str, ScriptedAgent]):
+class _OneAgent(Mapping[str, ScriptedAgent]):
     """One agent for every name."""
 
     def __init__(self, agent: ScriptedAgent | None) -> None:
@@ -130,7 +130,7 @@ class TestRun(Generic[R]):
             _finder(call.worker),
             self.clock,
             self.outside,
-            _Everybody(agent),
+            _OneAgent(agent),
             seed=seed,
             workspace=os.getcwd(),
             run_dir=self._scratch.name,

@@ -22,7 +22,7 @@ def show_program(program: str, *, as_json: bool) -> None:
 
 
 def _facts(found: Examined) -> dict[str, object]:
-    finding = found.finding
+    finding = found.result
     return {
         "program": str(found.file),
         "worker": finding.worker,
@@ -36,7 +36,7 @@ def _facts(found: Examined) -> dict[str, object]:
 
 
 def _show(screen: Screen, found: Examined) -> None:
-    finding = found.finding
+    finding = found.result
     screen.line(f"worker    {printable(finding.worker)}")
     screen.line(f"project   {printable(str(found.root))}")
     if finding.paths:

@@ -21,8 +21,7 @@ from typing import (
 import msgspec
 
 from bartack.errors import ReplyInvalidError, TypeMismatchError
-from bartack.runtime.context.part import Members, Seconds, encode_args, limit_here, seconds_of
-from bartack.runtime.context.shell import check_options
+from bartack.runtime.context.part import Members, Seconds, check_options, encode_args, limit_here, seconds_of
 from bartack.runtime.context.tool_functions import ToolFunction, tools_by_name
 from bartack.runtime.protocol.steps import AskArgs, CommandArgs, OutputArgs, ThinkArgs, ThinkOutcome
 from bartack.runtime.protocol.values import Buffer, Codec, codec, encode, schema_of

@@ -11,23 +11,30 @@ import datetime
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal, NoReturn, TypeVar, overload
+from typing import Final, Literal, NoReturn, TypeVar, Unpack, overload
 
 import msgspec
 
 from bartack.runtime.context.agents import AgentMembers
 from bartack.runtime.context.clock import ClockMembers
-from bartack.runtime.context.definitions import OnFailure, Shape, StepFunction, Worker, body_options
+from bartack.runtime.context.definitions import (
+    OnFailure,
+    Shape,
+    StepFunction,
+    StepOptions,
+    Worker,
+    body_options,
+)
 from bartack.runtime.context.delivery import MailMembers
 from bartack.runtime.context.files import FileMembers
 from bartack.runtime.context.mailbox import Mailbox, Mailroom
-from bartack.runtime.context.part import DefaultLimits, Seconds, limit_of, nothing, seconds_of
+from bartack.runtime.context.part import DefaultLimits, Seconds, nothing, seconds_of
 from bartack.runtime.context.shell import ShellMembers
 from bartack.runtime.context.watch import WatchMembers
 from bartack.runtime.context.workers import WorkerMembers
 from bartack.runtime.protocol.steps import Args, FailArgs
 from bartack.runtime.protocol.values import plain_or_repr
-from bartack.runtime.scheduler.body import BodyOp, Retry
+from bartack.runtime.scheduler.body import BodyOp
 from bartack.runtime.scheduler.branches import TaskGroup, Timeout, as_coroutine, gather, gather_outcomes
 from bartack.runtime.scheduler.operations import StepOp
 from bartack.runtime.scheduler.results import Budget, Outcome
@@ -131,46 +138,22 @@ class Context(
         self,
         function: Callable[..., Coroutine[object, object, T]],
         *args: object,
-        name: str | None = None,
-        once: bool = False,
-        retry: Retry | None = None,
-        timeout_s: Seconds | None = None,
-        max_crashes: int = 3,
+        **options: Unpack[StepOptions],
     ) -> BodyOp[T]: ...
     @overload
     def step(
-        self,
-        function: Callable[..., T],
-        *args: object,
-        name: str | None = None,
-        once: bool = False,
-        retry: Retry | None = None,
-        timeout_s: Seconds | None = None,
-        max_crashes: int = 3,
+        self, function: Callable[..., T], *args: object, **options: Unpack[StepOptions]
     ) -> BodyOp[T]: ...
     def step(
-        self,
-        function: Callable[..., object],
-        *args: object,
-        name: str | None = None,
-        once: bool = False,
-        retry: Retry | None = None,
-        timeout_s: Seconds | None = None,
-        max_crashes: int = 3,
+        self, function: Callable[..., object], *args: object, **options: Unpack[StepOptions]
     ) -> BodyOp[object]:
         """Call any importable function as a step. The options are those of ``@step``."""
         self._scheduler.check_here("ctx.step")
         if isinstance(function, StepFunction):
             raise TypeError(f"{function!r} is a step already: call it")
-        options = body_options(
-            function,
-            name=name,
-            once=once,
-            retry=retry,
-            timeout_s=limit_of(timeout_s),
-            max_crashes=max_crashes,
+        made: StepFunction[..., object] = StepFunction(
+            function, Shape(function), body_options(function, options)
         )
-        made: StepFunction[..., object] = StepFunction(function, Shape(function), options)
         return made(*args)
 
     # Output, and the end.

@@ -6,11 +6,18 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from typing import Concatenate, Final, ParamSpec, TypeVar, cast, overload
+from typing import Concatenate, Final, ParamSpec, TypeVar, Unpack, cast, overload
 
 from bartack.errors import WorkerDefinitionError
 from bartack.runtime.context.context import Context
-from bartack.runtime.context.definitions import Shape, StepFunction, Worker, WorkerCall, body_options
+from bartack.runtime.context.definitions import (
+    Shape,
+    StepFunction,
+    StepOptions,
+    Worker,
+    WorkerCall,
+    body_options,
+)
 from bartack.runtime.context.part import Seconds, limit_of
 from bartack.runtime.protocol.values import UnsupportedTypeError
 from bartack.runtime.scheduler.body import Retry
@@ -103,21 +110,15 @@ def step(
         WorkerDefinitionError: The function cannot be a step.
         ValueError: The options contradict each other.
     """
-    decorator = StepDecorator(name, limit_of(timeout_s), retry, once=once, max_crashes=max_crashes)
+    decorator = StepDecorator(name=name, once=once, retry=retry, timeout_s=timeout_s, max_crashes=max_crashes)
     return decorator if function is None else decorator.make(function)
 
 
 class StepDecorator:
     """``@step`` with its options."""
 
-    def __init__(
-        self, name: str | None, timeout_s: float | None, retry: Retry | None, *, once: bool, max_crashes: int
-    ) -> None:
-        self._name = name
-        self._timeout_s = timeout_s
-        self._retry = retry
-        self._once = once
-        self._max_crashes = max_crashes
+    def __init__(self, **options: Unpack[StepOptions]) -> None:
+        self._options = options
 
     @overload
     def __call__(self, function: Callable[P, Awaitable[R]], /) -> StepFunction[P, R]: ...
@@ -132,15 +133,7 @@ class StepDecorator:
         shape = Shape(function)
         if not _trust.all_definitions:
             _check_step(function, shape)
-        options = body_options(
-            function,
-            name=self._name,
-            once=self._once,
-            retry=self._retry,
-            timeout_s=self._timeout_s,
-            max_crashes=self._max_crashes,
-        )
-        return StepFunction(function, shape, options)
+        return StepFunction(function, shape, body_options(function, self._options))
 
 
 def find_worker(module: object, name: str) -> Worker[..., object] | None:

@@ -12,11 +12,12 @@ import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from types import SimpleNamespace
-from typing import Any, Final, Generic, Literal, ParamSpec, TypeVar, cast
+from typing import Any, Final, Generic, Literal, ParamSpec, TypedDict, TypeVar, cast
 
 import msgspec
 
 from bartack.errors import ForgottenAwaitError, MessageValueError, TypeMismatchError
+from bartack.runtime.context.part import Seconds, check_options, limit_of
 from bartack.runtime.protocol.source_places import shown_place
 from bartack.runtime.protocol.steps import CallArgs, DelegateArgs
 from bartack.runtime.protocol.values import (
@@ -393,20 +394,26 @@ def describe_calls(
 # Steps.
 
 
-def body_options(
-    function: Callable[..., object],
-    *,
-    name: str | None,
-    once: bool,
-    retry: Retry | None,
-    timeout_s: float | None,
-    max_crashes: int,
-) -> BodyOptions:
+class StepOptions(TypedDict, total=False):
+    """How a step is executed; see ``@step``."""
+
+    name: str | None
+    once: bool
+    retry: Retry | None
+    timeout_s: Seconds | None
+    max_crashes: int
+
+
+def body_options(function: Callable[..., object], options: StepOptions) -> BodyOptions:
     """How the body of a step is executed.
 
     Raises:
+        TypeError: An option is unknown.
         ValueError: The options contradict each other.
     """
+    check_options(options, StepOptions)
+    once, retry = options.get("once", False), options.get("retry")
+    timeout_s, max_crashes = limit_of(options.get("timeout_s")), options.get("max_crashes", 3)
     if once and retry is not None and retry.on is None:
         raise ValueError(
             "once with retry needs the exceptions after which it may be tried again: Retry(on=(…))"
@@ -416,7 +423,7 @@ def body_options(
     if timeout_s is not None and timeout_s <= 0:
         raise ValueError("timeout_s must be more than 0")
     return BodyOptions(
-        name=name or f"{function.__module__}.{function.__qualname__}",
+        name=options.get("name") or f"{function.__module__}.{function.__qualname__}",
         once=once,
         retry=retry,
         timeout_s=timeout_s,

@@ -97,6 +97,13 @@ class DefaultLimits:
         branch.limits = before
 
 
+def check_options(options: Mapping[str, object], known: type) -> None:
+    """Raise ``TypeError`` if an option is unknown."""
+    unknown = sorted(set(options) - set(known.__annotations__))
+    if unknown:
+        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
+
+
 def moment_of(when: datetime.datetime) -> int:
     """A moment in microseconds since 1970.
 

@@ -9,7 +9,7 @@ from typing import Final, Literal, TypedDict, Unpack, overload
 
 import msgspec
 
-from bartack.runtime.context.part import Members, Seconds, limit_here
+from bartack.runtime.context.part import Members, Seconds, check_options, limit_here
 from bartack.runtime.protocol.steps import ShellArgs, ShellOutcome
 from bartack.runtime.protocol.values import Buffer
 from bartack.runtime.scheduler.operations import StepOp
@@ -107,13 +107,6 @@ class ShellMembers(Members):
         if text:
             return self._step("shell", args, as_text, about, value=value)
         return self._step("shell", args, _as_bytes, about, value=value)
-
-
-def check_options(options: Mapping[str, object], known: type) -> None:
-    """Raise ``TypeError`` if an option is none of those that are known."""
-    unknown = sorted(set(options) - set(known.__annotations__))
-    if unknown:
-        raise TypeError(f"unexpected keyword argument {unknown[0]!r}")
 
 
 def _words(command: Sequence[Word]) -> list[str]:

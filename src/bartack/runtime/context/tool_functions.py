@@ -24,7 +24,7 @@ def tool_of(function: ToolFunction) -> Tool:
     """A function as a tool: its name, its docstring and its annotations describe it.
 
     Raises:
-        TypeError: It is no ``async def``, or takes something that an agent cannot give.
+        TypeError: It is not an ``async def``, or takes something that an agent cannot give.
     """
     if isinstance(function, Tool):
         return function
@@ -54,7 +54,7 @@ def tools_by_name(tools: Sequence[ToolFunction]) -> dict[str, Tool]:
     """The tools of a prompt by their names.
 
     Raises:
-        TypeError: One of them is none.
+        TypeError: One of them is not a tool.
         ValueError: Two have the same name.
     """
     made = [tool_of(tool) for tool in tools]

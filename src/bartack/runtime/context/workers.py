@@ -8,8 +8,7 @@ from typing import Final, Generic, Literal, TypedDict, TypeVar, Unpack, cast, ov
 import msgspec
 
 from bartack.runtime.context.definitions import OnFailure, Worker, WorkerCall, delegate_op, describe_calls
-from bartack.runtime.context.part import Members, Seconds, encode_args, limit_here, nothing
-from bartack.runtime.context.shell import check_options
+from bartack.runtime.context.part import Members, Seconds, check_options, encode_args, limit_here, nothing
 from bartack.runtime.protocol.frames import ErrorData
 from bartack.runtime.protocol.steps import Collected, JoinArgs, StopArgs
 from bartack.runtime.protocol.values import Buffer, Codec, codec

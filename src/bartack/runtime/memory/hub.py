@@ -41,8 +41,8 @@ class MortalJournal(MemoryJournal):
 
     Args:
         store: What an earlier owner left.
-        clock: Tells the time of entries.
-        dies_after: So many lines of this owner become durable, no more: the commit that comes to them raises ``KilledError``.
+        clock: The time of entries.
+        dies_after: How many lines of this owner become durable: the commit that reaches the number raises ``KilledError``.
         late: The owner still learns that they are durable; it dies in its next commit.
     """
 
@@ -103,7 +103,7 @@ class World(Protocol):
         ...
 
     def answer_call(self, action: act.AnswerCall) -> None:
-        """Tell an agent what became of its call of a tool."""
+        """Give an agent the outcome of its call of a tool."""
         ...
 
     def show(self, action: act.Show) -> None:
@@ -196,7 +196,7 @@ class MemoryHub:
         self.finish_turn()
 
     def finish_turn(self) -> None:
-        """Commit if anybody waits for it, then do what was decided; that may lead to more."""
+        """Commit if a peer waits for it, then do what was decided; that may lead to more."""
         while True:
             self.core.settle()
             self._do(self.core.turn.take_at_once())

@@ -118,7 +118,7 @@ def parse_json(written: str) -> object:
     """A value from JSON text.
 
     Raises:
-        TypeMismatchError: The text is none; the error names line and column.
+        TypeMismatchError: The text is not JSON; the error names line and column.
     """
     try:
         found: object = json.loads(written, parse_constant=_refuse)
@@ -157,7 +157,7 @@ def _parts(value: object) -> Iterable[object]:
 
 
 _HALF_A_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""Where there is none of these, no text can be broken: most texts need not be looked at again."""
+"""Text without these cannot be broken: most texts need not be checked again."""
 
 
 def _has_half_a_pair(value: object) -> bool:

@@ -34,7 +34,7 @@ class LoadedProgram(PatchworkProgram):
         """The worker that ``module.pw:name`` means; several names joined by ``+`` are delegated together.
 
         Raises:
-            ProgramImportError: There is none.
+            ProgramImportError: The program has no such worker.
         """
         found = self._workers.get(ref)
         if found is None:

@@ -194,7 +194,7 @@ def index(value: object, key: object, what: str) -> object:
     """``value[key]``.
 
     Raises:
-        TypeMismatchError: The value has no elements, or the key is none of its kind.
+        TypeMismatchError: The value has no elements, or the key is of a wrong kind.
     """
     if is_array(value):
         place = _place(len(value), key)

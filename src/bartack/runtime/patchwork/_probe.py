@@ -18,7 +18,7 @@ from bartack.runtime.protocol.probing import Kept, ProbeRequest, ProbeResult
 from bartack.runtime.protocol.steps import CallArgs
 
 
-def inspect_patchwork(inquiry: ProbeRequest) -> ProbeResult:
+def inspect_patchwork(request: ProbeRequest) -> ProbeResult:
     """Check a program and find its entry; nothing of it is executed.
 
     Raises:
@@ -26,10 +26,10 @@ def inspect_patchwork(inquiry: ProbeRequest) -> ProbeResult:
         ProgramImportError: It is outside its project.
         UsageError: The arguments do not fit.
     """
-    path = _entry_path(inquiry)
-    checked = check_file(inquiry.root, path)
+    path = _entry_path(request)
+    checked = check_file(request.root, path)
     compile_checked(checked, path)
-    wanted = [name for name in inquiry.worker.split(TOGETHER) if name]
+    wanted = [name for name in request.worker.split(TOGETHER) if name]
     entry = find_entry(checked.program, [] if wanted == [SCRIPT] else wanted)
     if isinstance(entry, Diagnostic):
         raise ProgramFaultError(path, report(checked, [entry]))
@@ -39,7 +39,7 @@ def inspect_patchwork(inquiry: ProbeRequest) -> ProbeResult:
     return ProbeResult(
         worker=f"{modules.pop()}{PATCHWORK}:{TOGETHER.join(names)}",
         name=_path(entry),
-        call=inquiry.call or _bind(checked, entry, inquiry),
+        call=request.call or _bind(checked, entry, request),
         files=files,
         kept=[Kept(file, "module") for file in files],
         environment={"python": platform.python_version(), "bartack": __version__},
@@ -54,7 +54,7 @@ def _warnings(checked: Checked) -> str:
 
 
 def _agents(node: tree.Node, agent: str) -> Iterator[str]:
-    """Whom the prompts below a node go to; an empty name is the default agent."""
+    """The agents of the prompts below a node; an empty name is the default agent."""
     if isinstance(node, tree.Prompt) and node.word == "think":
         yield agent
     for below in tree.children(node):
@@ -65,10 +65,10 @@ def _agents(node: tree.Node, agent: str) -> Iterator[str]:
         yield from _agents(below, agent)
 
 
-def _entry_path(inquiry: ProbeRequest) -> str:
-    file, root = Path(inquiry.file), Path(inquiry.root)
+def _entry_path(request: ProbeRequest) -> str:
+    file, root = Path(request.file), Path(request.root)
     if not file.is_relative_to(root):
-        raise ProgramImportError(inquiry.file, f"it is outside its project {inquiry.root}")
+        raise ProgramImportError(request.file, f"it is outside its project {request.root}")
     return file.relative_to(root).as_posix()
 
 
@@ -82,16 +82,16 @@ def _path(entry: EntryPoint) -> str:
     return workers[0] if len(workers) == len(entry.declared) == 1 else MAIN
 
 
-def _bind(checked: Checked, entry: EntryPoint, inquiry: ProbeRequest) -> CallArgs:
+def _bind(checked: Checked, entry: EntryPoint, request: ProbeRequest) -> CallArgs:
     signatures = [
         Signature.of(declared, checked.program.module(declared.module)) for declared in entry.declared
     ]
     if len(signatures) > 1:
-        return bind_together(signatures, inquiry.argv, inquiry.input)
+        return bind_together(signatures, request.argv, request.input)
     if signatures:
-        return bind(signatures[0], inquiry.argv, inquiry.input)
-    if inquiry.input:
+        return bind(signatures[0], request.argv, request.input)
+    if request.input:
         raise UsageError(
-            Path(inquiry.file).name, "its statements take no arguments by name; they have them in args"
+            Path(request.file).name, "its statements take no arguments by name; they have them in args"
         )
     return CallArgs()

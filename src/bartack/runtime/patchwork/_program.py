@@ -20,7 +20,7 @@ from bartack.language import types
 SCRIPT: Final = "<script>"
 """The name of what runs when the statements of a module do."""
 MAIN: Final = "main"
-"""The path of a worker that is none by declaration: a script, a fun, a skill, a method, several workers together."""
+"""The path of a worker that is not declared as one: a script, a fun, a skill, a method, several workers together."""
 
 Function = Callable[..., object]
 

@@ -68,7 +68,7 @@ def _append_line(rt: Caller, value: object, path: object) -> None:
     rt.perform(rt.ctx.append(_text(path, "a file"), _line(value)))
 
 
-# Time and chance.
+# Time and randomness.
 
 
 def _env(rt: Caller, name: object, default: object = None) -> object:

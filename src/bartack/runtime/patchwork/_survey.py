@@ -12,7 +12,7 @@ from bartack.language import Checked, Diagnostic, Source
 from bartack.runtime.patchwork._build import check_file
 
 _OF_PROGRAMS: Final = frozenset(("PW210", "PW211", "PW212"))
-"""Said about a file only when every program with this file agrees: another one may hold the other half."""
+"""Reported for a file only when every program with this file agrees: another one may hold the other half."""
 
 
 class Survey(NamedTuple):

@@ -122,7 +122,7 @@ def number(value: float) -> int | float:
     """A number in its one form.
 
     Raises:
-        NumberError: It is none: not a number, or infinite.
+        NumberError: It is not finite.
     """
     if type(value) is int:
         return value if -EXACT <= value <= EXACT else _rounded(value)

@@ -17,7 +17,7 @@ class Examined(NamedTuple):
 
     file: Path
     root: Path
-    finding: ProbeResult
+    result: ProbeResult
 
 
 def examine_program(program: str, workspace: Path) -> Examined:
@@ -36,11 +36,11 @@ def examine_program(program: str, workspace: Path) -> Examined:
     return Examined(file, root, probe(ProbeRequest(str(file), str(root), worker, call=CallArgs()), workspace))
 
 
-def probe(inquiry: ProbeRequest, workspace: Path, account: Account | None = None) -> ProbeResult:
+def probe(request: ProbeRequest, workspace: Path, account: Account | None = None) -> ProbeResult:
     """Look at a program: where it starts, whether the arguments fit, and which files belong to it.
 
     Args:
-        inquiry: The program.
+        request: The program.
         workspace: Where it would run.
         account: The user that its code is executed as, if it is not this one.
 
@@ -49,8 +49,8 @@ def probe(inquiry: ProbeRequest, workspace: Path, account: Account | None = None
         ProgramFaultError: It is Patchwork and has errors.
         UsageError: The arguments do not fit.
     """
-    if not inquiry.file.endswith(PATCHWORK):
-        return probe_python(inquiry, workspace, account)
+    if not request.file.endswith(PATCHWORK):
+        return probe_python(request, workspace, account)
     from bartack.runtime.patchwork import inspect_patchwork  # noqa: PLC0415 - only who runs Patchwork pays for it
 
-    return inspect_patchwork(inquiry)
+    return inspect_patchwork(request)

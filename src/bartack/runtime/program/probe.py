@@ -44,18 +44,18 @@ ASKING = re.compile(rb"\.think(?:_reply)?\(")
 
 
 def main() -> int:
-    """Answer one inquiry."""
-    inquiry = msgspec.json.decode(sys.stdin.buffer.read(), type=ProbeRequest)
+    """Answer one request on standard output."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=ProbeRequest)
     answer = os.dup(1)
     os.dup2(2, 1)
     try:
-        finding = inspect_program(inquiry)
+        result = inspect_program(request)
     except BartackError as error:
-        finding = ProbeResult(
+        result = ProbeResult(
             problem=error.message, is_usage=isinstance(error, UsageError), error=describe_error(error)
         )
     try:
-        _write_all(answer, msgspec.json.encode(finding))
+        _write_all(answer, msgspec.json.encode(result))
     except BrokenPipeError:
         return 1  # the process that asked was killed
     return 0
@@ -66,27 +66,27 @@ def _write_all(fd: int, data: bytes) -> None:
         data = data[os.write(fd, data) :]
 
 
-def inspect_program(inquiry: ProbeRequest) -> ProbeResult:
+def inspect_program(request: ProbeRequest) -> ProbeResult:
     """Import a program and find its entry.
 
     Raises:
         ProgramImportError: It cannot be imported, or has no such worker.
         UsageError: The arguments do not fit.
     """
-    own = main_module(Path(inquiry.file), inquiry.root, sys.path, inquiry.module)
-    module = import_program(inquiry.file, inquiry.root, own)
-    worker = choose_worker(module, inquiry.file, inquiry.worker, own.name)
-    call = inquiry.call or bind(worker, inquiry.argv, inquiry.input)
-    project = Project(inquiry.root, own.name.partition(".")[0])
+    own = main_module(Path(request.file), request.root, sys.path, request.module)
+    module = import_program(request.file, request.root, own)
+    worker = choose_worker(module, request.file, request.worker, own.name)
+    call = request.call or bind(worker, request.argv, request.input)
+    project = Project(request.root, own.name.partition(".")[0])
     closure = Closure(project)
     closure.follow(list(sys.modules))
-    check_imports(closure, inquiry.file)
+    check_imports(closure, request.file)
     data = find_data(closure, project)
     kept = [Kept(file, "module", name) for name, file in closure.modules.items()]
     kept += [
         Kept(file, "data")
         for file in data.files
-        if file not in closure.modules.values() and not _is_output(project.root, file, inquiry.outputs)
+        if file not in closure.modules.values() and not _is_output(project.root, file, request.outputs)
     ]
     modules = sorted(set(closure.modules.values()))
     environment = taken(closure)
@@ -96,7 +96,7 @@ def inspect_program(inquiry: ProbeRequest) -> ProbeResult:
         call=call,
         files=sorted({file.path for file in kept}),
         environment=versions(environment),
-        paths=paths_of(closure, project, inquiry.file, own.base),
+        paths=paths_of(closure, project, request.file, own.base),
         kept=sorted(kept, key=lambda file: file.path),
         taken=environment,
         left_out=[NotKept(one.path, one.reason) for one in data.left_out],
@@ -334,9 +334,7 @@ def bind(worker: Worker[..., object], argv: list[str], given: dict[str, msgspec.
 def _parameters(worker: Worker[..., object]) -> dict[str, inspect.Parameter]:
     try:
         signature = inspect.signature(worker.function, eval_str=True)
-    except (
-        Exception
-    ) as error:  # the boundary of the program, whose annotations are any expression: reported with its place
+    except Exception as error:  # the boundary of the program: its annotations are reported with their place
         code = worker.function.__code__
         place = f"{code.co_filename}:{code.co_firstlineno}"
         problem = f"an annotation of it cannot be read: {type(error).__name__}: {error}"

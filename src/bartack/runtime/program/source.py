@@ -92,7 +92,7 @@ def _outputs() -> list[tuple[int, int]]:
     return found
 
 
-def probe_python(inquiry: ProbeRequest, workspace: Path, account: Account | None = None) -> ProbeResult:
+def probe_python(request: ProbeRequest, workspace: Path, account: Account | None = None) -> ProbeResult:
     """Look at a Python program in a process of its own, because looking at it executes it.
 
     Raises:
@@ -102,7 +102,7 @@ def probe_python(inquiry: ProbeRequest, workspace: Path, account: Account | None
     """
     environ = os.environ if account is None else account.environment(os.environ)
     env = {**with_absolute_path(environ), "BARTACK_PROBE": "1"}
-    text = msgspec.json.encode(msgspec.structs.replace(inquiry, outputs=_outputs()))
+    text = msgspec.json.encode(msgspec.structs.replace(request, outputs=_outputs()))
     with errors_passed_on() as errors:
         ran = run_guarded(
             PROBE,
@@ -115,18 +115,18 @@ def probe_python(inquiry: ProbeRequest, workspace: Path, account: Account | None
         )
     if ran is None:
         problem = f"importing it took longer than {PROBE_TIMEOUT_S:g} s"
-        raise ProgramImportError(inquiry.file, problem, remedy=_NO_EFFECTS)
+        raise ProgramImportError(request.file, problem, remedy=_NO_EFFECTS)
     if ran.code != 0 or not ran.output:
         problem = f"importing it ended the process (status {ran.code})"
-        raise ProgramImportError(inquiry.file, problem, remedy=_NO_EFFECTS)
-    finding = msgspec.json.decode(ran.output, type=ProbeResult)
-    if finding.problem:
-        if finding.is_usage:
-            raise UsageError(Path(inquiry.file).name, finding.problem)
-        if finding.error is not None:
-            raise revive_error(finding.error)
-        raise ProgramImportError(inquiry.file, finding.problem)
-    return finding
+        raise ProgramImportError(request.file, problem, remedy=_NO_EFFECTS)
+    result = msgspec.json.decode(ran.output, type=ProbeResult)
+    if result.problem:
+        if result.is_usage:
+            raise UsageError(Path(request.file).name, result.problem)
+        if result.error is not None:
+            raise revive_error(result.error)
+        raise ProgramImportError(request.file, result.problem)
+    return result
 
 
 def differences(files: list[str], root: Path, pinned: Path) -> list[str]:

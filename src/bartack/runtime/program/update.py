@@ -47,14 +47,14 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         module, _, name = state.run.worker.partition(":")
         root = project_root(file, workspace, module)
         account = account_of(run, state.run)
-        inquiry = ProbeRequest(str(file), str(root), name, call=CallArgs(), module=module)
-        finding = probe(inquiry, workspace, account)
-        if finding.worker.partition(":")[2] != name:
+        request = ProbeRequest(str(file), str(root), name, call=CallArgs(), module=module)
+        result = probe(request, workspace, account)
+        if result.worker.partition(":")[2] != name:
             raise ResumeRefusedError(run.id, f"{file} has no worker {state.run.name!r}")
         folder = os.path.relpath(file.parent, root)
-        sources = read_sources(finding.files, root, account)
+        sources = read_sources(result.files, root, account)
         check_sources(sources, root)
-        _keep_module_name(module, finding, os.path.join(folder, file.name), sources)
+        _keep_module_name(module, result, os.path.join(folder, file.name), sources)
         finish_update(run.path, state.next_program)
         waiting = prepare_update(run.path, sources, journal.fence)
         if account is not None:
@@ -62,7 +62,7 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
             share_tree(run.path / waiting, account.groups[-1])
         place, seed = str(workspace), state.run.seed
         report = check_replay(
-            run, run.path / waiting, str(root), folder, seed, place, account=account, paths=finding.paths
+            run, run.path / waiting, str(root), folder, seed, place, account=account, paths=result.paths
         )
         if report.differences:
             shutil.rmtree(run.path / waiting, ignore_errors=True)
@@ -70,9 +70,9 @@ def update_program(run: RunDir, source: Path | None = None) -> int:
         pinned = e.ProgramPinned(
             program=str(file),
             root=str(root),
-            environment=finding.environment,
+            environment=result.environment,
             waiting=waiting,
-            paths=finding.paths,
+            paths=result.paths,
         )
         journal.stage(e.draft(pinned))
         journal.commit()
@@ -88,9 +88,9 @@ def _refusal(run_id: str, first: Difference) -> BartackError:
     )
 
 
-def _keep_module_name(recorded: str, finding: ProbeResult, file: str, sources: dict[str, bytes]) -> None:
+def _keep_module_name(recorded: str, result: ProbeResult, file: str, sources: dict[str, bytes]) -> None:
     """A Python program from a file of another name is found under the name it had: the journal names its workers by that."""
-    found = finding.worker.partition(":")[0]
+    found = result.worker.partition(":")[0]
     own = os.path.normpath(file)
     path = f"{found.replace('.', os.sep)}.py"
     if found != recorded and own.endswith(path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 LONGEST_S: Final = 1e10
-"""Nothing takes longer than some 300 years; what would, rings then."""
+"""The longest duration, some 300 years."""
 
 
 def check_seconds(seconds: float, name: str = "timeout_s") -> float:

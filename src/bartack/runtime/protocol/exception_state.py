@@ -157,7 +157,7 @@ def _make(found: type[Exception], arguments: tuple[object, ...], inner: list[Exc
 def _construct(found: type[Exception], arguments: tuple[object, ...]) -> Exception | None:
     try:
         error = found(*arguments)
-    except Exception:  # noqa: BLE001 - the boundary to a program's constructor: the caller learns that there is no way left
+    except Exception:  # noqa: BLE001 - the boundary to a program's constructor: the caller falls back to a ``StepError``
         return None
     return error if type(error) is found else None
 

@@ -241,7 +241,7 @@ class Cancel(Frame, tag="cancel"):
 
 
 class Slow(Frame, tag="slow"):
-    """The worker has computed for so long without coming to a step. Not answered."""
+    """The worker has run for ``seconds`` without reaching a step. Not answered."""
 
     seconds: float
     stack: list[StackLine] = []
@@ -364,8 +364,7 @@ class Called(Frame, tag="call"):
     ref: BlobRef | None = None
 
 
-Said = Hello | Step | Note | Begin | Done | Returned | Out | Cancel | Result | Failed | Ask
-ToHub = Said | Slow
+ToHub = Hello | Step | Note | Begin | Done | Returned | Out | Cancel | Result | Failed | Ask | Slow
 ToPeer = Welcome | History | Live | Answer | Refusal | Fired | Called | SessionFailed | Leave
 
 _encode = msgspec.json.Encoder().encode
@@ -382,7 +381,7 @@ def encode(frame: Frame) -> bytes:
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames. ``feed`` what arrived; ``bodies`` gives the whole frames so far."""
+    """Cuts a stream of bytes into frames. ``feed`` takes what arrived and returns the whole frames."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
@@ -417,7 +416,7 @@ def decode_to_hub(body: bytes) -> ToHub:
     """A frame that a worker or a foreign process sent.
 
     Raises:
-        FrameError: It is none, or nothing that could be kept: what a frame only carries is looked at here, too.
+        FrameError: It is not a frame, or its text cannot be kept: text that a frame only carries is checked here, too.
     """
     try:
         if not body.isascii():

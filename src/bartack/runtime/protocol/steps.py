@@ -246,7 +246,7 @@ class AskArgs(Args, frozen=True):
 
 
 class SleepArgs(Args, frozen=True):
-    """So many seconds from now, or until a moment: microseconds since 1970, UTC."""
+    """Wait for seconds, or until a moment: microseconds since 1970, UTC."""
 
     seconds: float | None = None
     until: int | None = None

@@ -1,4 +1,4 @@
 """Stepping the coroutines of one worker: operations, replay, branches and step bodies.
 
-It knows nothing of the hub's side. Start with ``scheduler.py`` (turns of a worker), then ``replay_log.py`` (its history).
+It knows nothing of the hub's side. Start with ``scheduler.py`` (turns of a worker), then ``replay.py`` (its history).
 """

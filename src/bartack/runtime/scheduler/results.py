@@ -123,5 +123,5 @@ class Budget(msgspec.Struct, frozen=True):
 
     @property
     def left_usd(self) -> float | None:
-        """What can still be spent; ``None`` if there is no limit."""
+        """What can still be spent; ``None`` without a limit."""
         return None if self.limit_usd is None else self.limit_usd - self.spent_usd - self.reserved_usd

@@ -1,8 +1,8 @@
 """Runs the branches of one worker, in turns, and takes the same turns again on replay.
 
-There is no event loop. A worker is one or more *branches*, each a coroutine. A branch runs until it awaits something that is
-not there yet. When no branch can run, the next event is taken: an outcome from the history, or a frame from the hub. It makes
-one or more branches ready, and they run (``Scheduler._run_all``).
+A worker has no event loop. It is one or more *branches*, each a coroutine. A branch runs until it awaits something that is not
+there yet. When no branch can run, the next event is taken: an outcome from the history, or a frame from the hub. It makes one
+or more branches ready, and they run (``Scheduler._run_all``).
 
 Why a replay takes the same turns:
 

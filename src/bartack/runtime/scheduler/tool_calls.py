@@ -33,8 +33,7 @@ class ToolCalls:
         op = None if place is None else self._queue.open_step(place.p, place.n)
         if not isinstance(op, PromptOp):
             return False
-        prompt = cast("PromptOp[object]", op)
-        prompt.running = self._queue.add(path, _call(prompt.tools.get(tool), tool, data), _Call(self, prompt))
+        op.running = self._queue.add(path, _call(op.tools.get(tool), tool, data), _Call(self, op))
         return True
 
     def returned(self, op: PromptOp[object], branch: AnyBranch) -> None:

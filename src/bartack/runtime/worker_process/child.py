@@ -48,7 +48,7 @@ EXIT_OK: Final = 0
 EXIT_HUB_GONE: Final = 3
 READ_SIZE: Final = 64 * 1024
 TOGETHER: Final = 4096
-"""So many bytes of reports keep the hub busy while more are made."""
+"""This many bytes of reports keep the hub busy while more are made."""
 
 _LENGTH: Final = struct.Struct(">I")
 

@@ -27,7 +27,7 @@ class SlowWatch:
     Args:
         report: Gets the report; called in another thread.
         limit_s: How long a turn may take.
-        now: Tells the time.
+        now: Returns the time.
     """
 
     def __init__(
