@@ -86,7 +86,7 @@ def leave_answer(run: RunDir, state: State, question: str, value: bytes) -> None
     """Leave an answer for the next process that runs the run; the first one left counts.
 
     Raises:
-        QuestionNotFoundError: There is no such question open.
+        QuestionNotFoundError: No question of this number is open.
         QuestionAnsweredError: An answer was left already.
         PeerRefusedError: This process belongs to a run.
         TokenFileError: The key of the seals cannot be read or made.

@@ -51,7 +51,7 @@ class RunDir:
 
         Args:
             state: The run.
-            given: Where somebody says it is. Else it is where it is seen from the run's directory, or where it was.
+            given: Where the caller says it is. Without it, the place as seen from the run's directory, or where it was.
 
         Raises:
             WorkspaceError: It is not there.
@@ -79,7 +79,7 @@ class RunDir:
         return {"BARTACK_RUN": self.id, "BARTACK_RUN_DIR": str(self.path), "BARTACK_HUB": str(state.hub)}
 
     def worker_payload(self, state: State, path: str, incarnation: int) -> bytes:
-        """What a new worker process is told."""
+        """What a new worker process gets, encoded."""
         assert state.run is not None
         order = Order(
             path=path,
@@ -96,7 +96,7 @@ class RunDir:
     def beat(self) -> None:
         """Leave a sign of life, and hand it to the disk without waiting for it.
 
-        How long nobody ran a run is counted from the last one. The file also holds how far the journal had got.
+        The time without a hub is counted from the last one. The file also holds how many entries the journal had.
         """
         with contextlib.suppress(OSError):
             fd = open_private(self.lock, os.O_RDONLY)
@@ -117,7 +117,7 @@ class RunDir:
         return max(signs, default=None)
 
     def keep_sign_of_life(self, at_us: int | None) -> None:
-        """Say again when the last hub was seen alive: owning the journal for a moment is not running the run."""
+        """Restore when the last hub was seen alive: owning the journal for a moment is not running the run."""
         with contextlib.suppress(OSError):
             if at_us is not None:
                 os.utime(self.lock, ns=(at_us * 1000, at_us * 1000), follow_symlinks=False)
@@ -148,8 +148,8 @@ class RunDir:
         """Connect to the run's hub.
 
         Raises:
-            PeerRefusedError: The socket belongs to somebody else.
-            OSError: Nobody listens.
+            PeerRefusedError: The socket belongs to another user.
+            OSError: No process listens.
         """
         target = self._listens_at()
         facts = os.lstat(target)
@@ -179,7 +179,7 @@ class RunDir:
         return place
 
     def remove_socket(self) -> None:
-        """Nobody listens any more."""
+        """Remove the socket: no process listens any more."""
         for path in {socket_place(str(self.socket)), str(self.socket)}:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)

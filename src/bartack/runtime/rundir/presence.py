@@ -94,7 +94,7 @@ def _connect(run: RunDir, limit_s: float) -> socket.socket | None:
 
 
 def _ended_as(run: RunDir) -> str:
-    """How a run has ended for good, as its files say it; empty if it has not."""
+    """How a run has ended for good, by its files; empty if it has not."""
     try:
         status = msgspec.json.decode(run.mirror.read_bytes(), type=_Status).status
     except (OSError, msgspec.DecodeError):

@@ -1,6 +1,6 @@
 """Receipts as they are read: proof of what agents did in a run, from its journal. No hub is needed.
 
-Who writes them is the pipeline; what they say is here, so that everybody who can look at a run can look at them.
+The pipeline writes them; their form is here, so that programs can read them without the pipeline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Answered(Record, frozen=True):
-    """A question of an agent and what a person said to it."""
+    """A question of an agent and the answer of a person."""
 
     question: str
     answer: str

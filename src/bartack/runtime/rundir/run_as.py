@@ -56,7 +56,7 @@ def open_account(name: str) -> Account:
     """The account that a run shall be executed as.
 
     Raises:
-        RunAsError: This process is not root's, or there is no such account.
+        RunAsError: This process is not root's, or the account does not exist.
     """
     if sys.platform != "linux":
         raise RunAsError(name, "only Linux keeps users apart in the way that is needed", "Use a container.")
@@ -74,7 +74,7 @@ def check_account(account: Account, workspace: Path, state_dir: Path) -> None:
     """Raise unless a user can execute runs here, and cannot change them in any other way. Nothing is made.
 
     Raises:
-        RunAsError: It says what is in the way.
+        RunAsError: It cannot, with the reason.
     """
     _check_place(account, state_dir)
     command = [sys.executable, "-P", "-s", "-c", _CHECK, str(workspace)]
@@ -202,7 +202,7 @@ def check_run_as(run: RunDir, created: e.RunCreated, wanted: str | None) -> None
     """Raise if a run cannot be resumed as its own user, or another one is wanted.
 
     Raises:
-        RunAsError: It says why.
+        RunAsError: It cannot, with the reason.
     """
     if wanted is not None and wanted != created.run_as:
         has = f"{run.id} runs as {created.run_as or 'the user that started it'} from its first step on"

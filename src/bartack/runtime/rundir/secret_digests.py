@@ -1,7 +1,7 @@
-"""Which secrets a run knew, by digests: what packs a run on another day finds them, and nobody learns them from it.
+"""Digests of the secrets that a run knew: a command that packs the run later finds them, and the file does not reveal them.
 
 The file ``secrets.json`` of a run has the name and the length of each secret, eight bits of a checksum that rule out most texts
-quickly, and a slow digest with a salt of the run's own. Whoever has the file can test guesses, slowly; a random token is safe from
+quickly, and a slow digest with a salt of the run's own. Guesses can be tested with the file, slowly; a random token is safe from
 that, a word from a dictionary is not. Of a secret with white space in it only its longest word is known.
 """
 

@@ -1,7 +1,7 @@
 """One step of a run, found without decoding the rest: only the lines that name it, or its worker, are looked at.
 
-What is found is what a ``Timeline`` of the whole journal says of the step; a test compares the two. Small journals are read as a
-whole, which also tells whether they are intact.
+The result equals that of a ``Timeline`` of the whole journal; a test compares the two. Small journals are read as a whole, which
+also checks that they are intact.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class FoundStep(NamedTuple):
 
     run: e.RunCreated
     step: StepRecord | None
-    """What the journal says of it; ``None`` if there is no such step."""
+    """Its record; ``None`` if the journal has no such step."""
     value: bytes | None
     """Its outcome as encoded JSON, if it has one."""
 
@@ -76,7 +76,7 @@ def _about(reader: FileReader, p: str, n: int) -> list[Entry] | None:
     try:
         return _searched(reader, p, n)
     except JournalCorruptError:
-        return None  # or a line is just being written: whoever reads everything can tell
+        return None  # or a line is just being written: reading the whole journal shows which
 
 
 def _searched(reader: FileReader, p: str, n: int) -> list[Entry]:
