@@ -198,7 +198,7 @@ class Programs:
         self._ready.append((token, outcome))
 
     def begin_again(self, token: int) -> None:
-        """A command is sent once more: what the agent called before is not waited for any longer."""
+        """A command is sent once more: the tools that the agent called before are not waited for any longer."""
         self._forget_tools(token)
         self._ready.append((token, TalkBegins()))
 

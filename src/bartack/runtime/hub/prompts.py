@@ -95,7 +95,7 @@ class Prompts:
         """Prompts to agents that are rate limited, and when they are sent again."""
 
     def start(self, action: StartPrompt) -> None:
-        """Call an agent; what it does is there when it is due."""
+        """Call an agent; ``take_ready`` returns what it does when it is due."""
         try:
             if self.programs is not None and self.programs.serves(self._name(action), action.args):
                 self.programs.start(action, self._name(action))

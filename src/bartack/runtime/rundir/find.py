@@ -78,7 +78,7 @@ def list_runs(workspace: Path) -> list[RunDir]:
 
 
 def _is_run(place: Path) -> bool:
-    """Whether a directory holds a run, or what is left of one. One that is being made has no journal yet."""
+    """Whether a directory holds a run, or the rest of a deleted one. A run that is being made has no journal yet."""
     try:
         os.lstat(place / _JOURNAL)
     except NotADirectoryError:
@@ -110,7 +110,7 @@ def check_readable(run: RunDir) -> None:
 
 
 def is_readable(run: RunDir) -> bool:
-    """Whether ``check_readable`` has no objection."""
+    """Whether ``check_readable`` does not raise."""
     try:
         check_readable(run)
     except BartackError:

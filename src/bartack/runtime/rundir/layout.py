@@ -1,4 +1,8 @@
-"""The directory of a run: where everything is, and the names that other processes know it by."""
+"""The directory of a run: the path of every file in it, its environment, its heartbeat and its socket.
+
+What the files contain is written elsewhere: ``mirror.py`` (run.json, .failed), ``transcript.py``, ``inbox.py`` and
+``bartack.journal``. Runs are found by ``find.py``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from bartack.runtime.state.run_state import State
 
 
 class RunDir:
-    """One run's directory. Makes nothing by itself."""
+    """One run's directory. Creating this object creates no files."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path).absolute()
@@ -64,7 +68,7 @@ class RunDir:
         return found
 
     def _beside(self, place: str) -> str:
-        """The workspace that the run's directory is in, if it still is where it was in it."""
+        """The workspace that the run's directory is in, if the directory is still at the same place inside it."""
         path, tail = str(self.path), os.sep + place
         inside = bool(place) and not place.startswith(os.pardir) and path.endswith(tail)
         return path.removesuffix(tail) if inside else ""
@@ -75,7 +79,7 @@ class RunDir:
         return state.run.seed
 
     def environment(self, state: State) -> dict[str, str]:
-        """What every process of the run finds in its environment."""
+        """The variables that every process of the run has in its environment."""
         return {"BARTACK_RUN": self.id, "BARTACK_RUN_DIR": str(self.path), "BARTACK_HUB": str(state.hub)}
 
     def worker_payload(self, state: State, path: str, incarnation: int) -> bytes:
@@ -94,7 +98,7 @@ class RunDir:
         return msgspec.json.encode(order)
 
     def beat(self) -> None:
-        """Leave a sign of life, and hand it to the disk without waiting for it.
+        """Write a heartbeat, and hand it to the disk without waiting for it.
 
         The time without a hub is counted from the last one. The file also holds how many entries the journal had.
         """

@@ -53,7 +53,7 @@ class Attempt(Record, frozen=True):
 
 
 class ReceiptAgent(Record, frozen=True):
-    """Who did it."""
+    """The agent that did it."""
 
     agent_type: str
     agent_id: str
@@ -108,7 +108,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: str
 
     def verify(self, workspace: str | os.PathLike[str] = ".") -> dict[str, Verified]:
-        """Whether each artifact is still what it was.
+        """Compare each artifact with what it was.
 
         Args:
             workspace: Where the run worked.

@@ -44,7 +44,7 @@ class Snapshot:
         self._files = files
 
     def __repr__(self) -> str:
-        # What is in it may still have to be read: a look at its name does not do that.
+        # Printing a snapshot must not read its files from the disk, which their first use does.
         known = f", count={self.count}, size_bytes={self.size_bytes}" if "files" in self.__dict__ else ""
         return f"Snapshot({self.id!r}, source={self.source!r}{known})"
 

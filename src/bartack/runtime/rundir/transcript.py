@@ -66,7 +66,7 @@ class Transcript:
             self._lost = True
 
     def look(self) -> None:
-        """Nothing: each line is added as it comes."""
+        """Do nothing: each line was added when it was shown."""
 
     def repair(self, outputs: int) -> None:
         """Add missing texts in their places.
@@ -97,7 +97,7 @@ class Transcript:
         content = line.encode("utf-8", "replace")
         written = os.write(self._fd, content)
         if written < len(content):
-            # There was room for a part of it only. The next line is not to begin in the middle of this one.
+            # The disk had room for a part of it only. The next line must not begin in the middle of this one.
             self._lost = True
             os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
 
@@ -143,7 +143,7 @@ def read_transcript(run_dir: Path, file: Path) -> bytes:
 
 
 def lost_lines(run_dir: Path, file: Path) -> list[str]:
-    """The lines that the file of a transcript lacks.
+    """The lines that are missing in the file of a transcript.
 
     Raises:
         JournalError: The journal of the run cannot be read.
